@@ -1,0 +1,39 @@
+"""Time as an argument: whoever waits or dates takes a clock, so that tests never sleep."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Clock(Protocol):
+        """What the library asks of time."""
+
+        def now_s(self) -> float:
+            """Seconds since the epoch; for dates, and for leases that other processes judge."""
+
+        def monotonic_s(self) -> float:
+            """Seconds that never run backwards; for deadlines within one process."""
+
+        def sleep(self, seconds: float) -> None:
+            """Wait."""
+
+
+class SystemClock:
+    """The real one."""
+
+    now_s = staticmethod(time.time)
+    monotonic_s = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+
+SYSTEM_CLOCK: Clock = SystemClock()
+
+
+def iso8601(epoch_s: float) -> str:
+    """Return a UTC timestamp with microseconds, as every record here spells it."""
+    whole_s = int(epoch_s // 1)
+    micros = int((epoch_s - whole_s) * 1_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole_s))}.{micros:06d}Z"

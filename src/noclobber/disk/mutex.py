@@ -1,0 +1,58 @@
+"""
+A short kernel mutex on a directory.
+
+`flock` on a directory's own descriptor: no extra file, about two microseconds, and the kernel frees
+it when its process dies, however it dies. It orders the writers that cooperate; outsiders have never
+heard of it, which is what leases and exchange-rename are for.
+
+Calling sequence: open the directory, `hold()` it, work, `release()`, close.
+
+Not promised: on FUSE, NFS, SMB and across overlay layers the call succeeds and excludes nobody.
+`doctor` tries it between two processes. Nothing may rely on this mutex alone where that matters.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import random
+
+from noclobber.clock import SYSTEM_CLOCK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.clock import Clock
+
+FIRST_NAP_S = 0.00005
+LONGEST_NAP_S = 0.004
+DEFAULT_PATIENCE_S = 10.0
+
+
+def hold(descriptor: int, *, patience_s: float = DEFAULT_PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> bool:
+    """
+    Take the mutex of an open file or directory; return False if it stays taken for `patience_s`.
+
+    Polling, not a blocking `flock`: a process that was stopped inside its critical section must not
+    hang everybody else for ever, and a blocking call cannot be given a deadline in a thread.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        pass
+    deadline_s = clock.monotonic_s() + patience_s
+    nap_s = FIRST_NAP_S
+    while clock.monotonic_s() < deadline_s:
+        clock.sleep(nap_s * (0.5 + random.random()))  # noqa: S311 - jitter, not a secret
+        nap_s = min(nap_s * 1.6, LONGEST_NAP_S)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            continue
+    return False
+
+
+def release(descriptor: int) -> None:
+    """Let go. Always before close(): a child forked meanwhile shares this open file, and its copy
+    would keep the mutex after our close()."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)

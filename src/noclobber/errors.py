@@ -1,0 +1,249 @@
+"""
+Every error this library raises on purpose, each with a stable code.
+
+Two families:
+
+- `StaleFileError` has two exact projections, `to_agent()` and `to_controller()`. Nothing is ever
+  added to either; anything more travels beside them.
+- Every other refusal has one projection, `to_refusal()`, with the keys `error_type`, `file_path`,
+  `message`, `resolution`, `details`.
+
+`resolution` tells a program what to do next without reading the message:
+
+| resolution | meaning |
+|---|---|
+| `RE_READ_REQUIRED` | read the whole file, think again, write again |
+| `READ_FIRST` | read the file (the unseen part of it), then write |
+| `RETRY_LATER` | nothing is wrong with the request; somebody holds the file right now |
+| `CHANGE_REQUEST` | this request can never succeed as it stands |
+| `ASK_A_PERSON` | the machine needs attention: permissions, disk space, a damaged record |
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# What stands in a hash's place when there are no bytes to hash.
+ABSENT = "ABSENT"  # A baseline: the agent looked, and there was no file.
+DELETED = "DELETED"  # The path is gone.
+NOT_A_FILE = "NOT_A_FILE"  # A directory, a device, a socket or a dangling link stands there now.
+UNREADABLE = "UNREADABLE"  # Something is there and cannot be read. Never treated as absent.
+
+STALE_MESSAGE = "File modified by another actor. Re-read required."
+STALE_HINT = "Perform a new 'read_file' to see the latest changes before attempting to write again."
+
+
+class NoclobberError(Exception):
+    """Base of every error that noclobber raises on purpose."""
+
+    code = "NOCLOBBER_ERROR"
+    resolution = "ASK_A_PERSON"
+
+
+class StaleFileError(NoclobberError):
+    """The file changed after the turn read it, so the write was refused."""
+
+    code = "STALE_FILE"  # On the wire: controllers branch on it. Never rename.
+    resolution = "RE_READ_REQUIRED"
+
+    def __init__(self, path: str, expected: str, actual: str) -> None:
+        super().__init__(path, expected, actual)  # All of them, so that it pickles.
+        self.path, self.expected, self.actual = path, expected, actual
+
+    def __str__(self) -> str:
+        return f"{self.path}: {STALE_MESSAGE} (expected {self.expected[:12]}, found {self.actual[:12]})"
+
+    def to_controller(self) -> dict[str, str]:
+        """Return the 011 object, machine to machine. Exactly these keys."""
+        return {
+            "error_type": self.code,
+            "file_path": self.path,
+            "expected_hash": self.expected,
+            "actual_hash": self.actual,
+            "resolution": self.resolution,
+        }
+
+    def to_agent(self) -> dict[str, Any]:
+        """Return the 009 object, the tool result that a model reads. Exactly these keys."""
+        return {
+            "error_type": self.code,
+            "message": STALE_MESSAGE,
+            "details": {
+                "path": self.path,
+                "baseline_hash": self.expected,
+                "current_disk_hash": self.actual,
+            },
+            "recovery_hint": STALE_HINT,
+        }
+
+
+class RefusalError(NoclobberError):
+    """A request that was refused for a reason other than staleness. Nothing was changed."""
+
+    def __init__(self, path: str, message: str, **details: str | int | None) -> None:
+        super().__init__(path, message)
+        self.path, self.message, self.details = path, message, details
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle by attributes: the details are keyword arguments, which Exception.args forgets.
+        return _rebuild_refusal, (type(self), self.path, self.message, self.details)
+
+    def to_refusal(self) -> dict[str, Any]:
+        """Return the object that every refusal but a stale one has."""
+        return {
+            "error_type": self.code,
+            "file_path": self.path,
+            "message": self.message,
+            "resolution": self.resolution,
+            "details": dict(self.details),
+        }
+
+
+def _rebuild_refusal(
+    kind: type[RefusalError], path: str, message: str, details: dict[str, str | int | None]
+) -> RefusalError:
+    return kind(path, message, **details)
+
+
+class UnreadFileError(RefusalError):
+    """`unread = "deny"`: the turn has not read the file it wants to change."""
+
+    code = "UNREAD_FILE"
+    resolution = "READ_FIRST"
+
+
+class PartialReadError(RefusalError):
+    """`partial = "deny"`: only a part of the file was seen, and all of it would be replaced."""
+
+    code = "PARTIAL_READ"
+    resolution = "READ_FIRST"
+
+
+class NotAFileError(RefusalError):
+    """The target is a directory, a FIFO, a socket, a device or a dangling link."""
+
+    code = "NOT_A_FILE"
+    resolution = "CHANGE_REQUEST"
+
+
+class BadPathError(RefusalError, ValueError):
+    """The path cannot name a file: a NUL, not UTF-8, too long, empty."""
+
+    code = "BAD_PATH"
+    resolution = "CHANGE_REQUEST"
+
+
+class OutsideWorkspaceError(RefusalError):
+    """The path leads out of the workspace, or into noclobber's own records."""
+
+    code = "OUTSIDE_WORKSPACE"
+    resolution = "CHANGE_REQUEST"
+
+
+class OutsideScopeError(RefusalError):
+    """The turn may write to certain folders only, and this is not in one of them (K-WRITE-1)."""
+
+    code = "OUTSIDE_SCOPE"
+    resolution = "CHANGE_REQUEST"
+
+
+class FileBusyError(RefusalError):
+    """Somebody has the file open for writing, or a stopped process holds its folder."""
+
+    code = "FILE_BUSY"
+    resolution = "RETRY_LATER"
+
+
+class EditMismatchError(RefusalError):
+    """An edit's old text is missing, stands more than once, or overlaps another edit."""
+
+    code = "EDIT_MISMATCH"
+    resolution = "RE_READ_REQUIRED"
+
+
+class ResubmittedError(RefusalError):
+    """The very bytes that were refused as stale came back after a re-read, unchanged."""
+
+    code = "STALE_RESUBMITTED"
+    resolution = "RE_READ_REQUIRED"
+
+
+class MissingFileError(RefusalError, FileNotFoundError):
+    """There is no such file."""
+
+    code = "FILE_NOT_FOUND"
+    resolution = "CHANGE_REQUEST"
+
+
+class FileExistsAlreadyError(RefusalError, FileExistsError):
+    """The destination of a move exists."""
+
+    code = "ALREADY_EXISTS"
+    resolution = "CHANGE_REQUEST"
+
+
+class AccessDeniedError(RefusalError, PermissionError):
+    """The operating system does not let this user read or write the file."""
+
+    code = "ACCESS_DENIED"
+    resolution = "ASK_A_PERSON"
+
+
+class MetadataNotKeptError(RefusalError):
+    """Owner, ACL or extended attributes could not be carried over, so nothing was replaced."""
+
+    code = "METADATA_NOT_KEPT"
+    resolution = "ASK_A_PERSON"
+
+
+class StorageError(RefusalError, OSError):
+    """The disk is full, read-only or failing. The old content stands."""
+
+    code = "STORAGE_FAILED"
+    resolution = "ASK_A_PERSON"
+
+
+class BadRequestError(RefusalError, ValueError):
+    """A tool call lacks a parameter, or has one of the wrong type or value."""
+
+    code = "BAD_REQUEST"
+    resolution = "CHANGE_REQUEST"
+
+
+class UnknownToolError(RefusalError):
+    """The tool catalogue has no such tool, so nobody knows what it writes."""
+
+    code = "UNKNOWN_TOOL"
+    resolution = "CHANGE_REQUEST"
+
+
+class TurnClosedError(RefusalError):
+    """The turn has ended; its snapshot is gone, so nothing can be checked against it."""
+
+    code = "TURN_CLOSED"
+    resolution = "CHANGE_REQUEST"
+
+
+class BaselineNotRetainedError(RefusalError):
+    """The bytes that were read are too large to be kept, so no diff can be made."""
+
+    code = "BASELINE_NOT_RETAINED"
+    resolution = "RE_READ_REQUIRED"
+
+
+class LedgerError(RefusalError):
+    """The ledger cannot be written or read."""
+
+    code = "LEDGER_FAILED"
+    resolution = "ASK_A_PERSON"
+
+
+class BrokenChainError(LedgerError):
+    """A line of the ledger was altered, removed or inserted."""
+
+    code = "LEDGER_BROKEN"
