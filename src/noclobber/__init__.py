@@ -11,7 +11,8 @@ import sys
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(
-        f"noclobber runs on Linux and macOS; this is {sys.platform}. Its promise rests on what those kernels offer."
+        f"noclobber runs on Linux and macOS; this is {sys.platform}. "
+        "Its promise rests on what those two kernels offer."
     )
 
 __version__ = "0.1.0"
@@ -51,7 +52,7 @@ _HOMES = {
     "WriteResult": "model",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> object:

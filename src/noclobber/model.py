@@ -72,11 +72,11 @@ class WriteResult(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """Replace `old` by `new`. `old` must stand exactly once, unless `count` says how often (0: every time)."""
+    """Replace `old` by `new`. `old` must stand exactly once, unless every occurrence is meant."""
 
     old: str | bytes
     new: str | bytes
-    count: int = 1
+    replace_all: bool = False
 
 
 class ToolCall(NamedTuple):

@@ -26,9 +26,8 @@ def of_descriptor(descriptor: int, *, size_hint: int | None = None) -> str:
     """
     if size_hint is not None and size_hint < CHUNK_BYTES:
         head = os.pread(descriptor, size_hint + 1, 0)
-        if len(head) <= size_hint:
-            if len(head) == size_hint or not os.pread(descriptor, 1, len(head)):
-                return hashlib.sha256(head).hexdigest()
+        if len(head) == size_hint:  # Longer or shorter: it changed while we read; take the long way.
+            return hashlib.sha256(head).hexdigest()
     digest = hashlib.sha256()
     chunk = memoryview(bytearray(CHUNK_BYTES))
     offset = 0
