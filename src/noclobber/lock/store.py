@@ -1,0 +1,405 @@
+"""
+Where a lock's record lives: the file `.lock` in the deliverable folder, changed by compare-and-set only.
+
+Two arbiters, because neither is enough alone.
+
+The folder's mutex (`flock` on its descriptor) serialises every change among the processes of one machine: `with
+store.section():`. But on FUSE, NFS, SMB and across overlay layers that call succeeds and excludes
+nobody. So every change of an existing record is also *claimed*: a file `.lock.take.<id of the record that is
+to be changed>` is made with `link()`, which succeeds for exactly one. Under the claim the record is read again; if
+it still is the one that was judged, it is changed, otherwise the claim is dropped.
+
+- create: `link(staged, .lock)`. Fails if anything stands there. Never `rename`: it would replace a
+  rival's lock that was published a moment ago.
+- replace (renewal, take-over): claim with the staged new record itself, verify, `rename(claim, .lock)`. One step
+  both publishes the new record and ends the claim, so a kill leaves the old lock or the new one.
+- remove (release): claim by linking the lock file itself, verify what was linked, unlink both.
+
+A claimant that is killed leaves its claim. The claim is a complete record with an id of its own, so it
+is judged like a lock and broken like one: by claiming *it* (`.lock.take.<id of the claim>`), verifying, and renaming over
+it. So two that break the same dead claim cannot both believe that they did.
+
+A PostgreSQL store has the same four methods: `read`, `section` (a transaction), and `create`, `replace`, `remove`
+(`… WHERE lock_id = expected`). Nothing above this file knows where the record lives.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from contextlib import contextmanager, suppress
+
+from noclobber.clock import SYSTEM_CLOCK
+from noclobber.disk import mutex
+from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError, StorageError
+from noclobber.lock.judge import Place
+from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
+from noclobber.lock.record import CORRUPT_KEY, read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import NoReturn
+
+    from noclobber.clock import Clock
+    from noclobber.lock.record import Found, LockRecord
+
+PATIENCE_S = 2.0  # Sections last a fraction of a millisecond. Whoever holds one longer was stopped in it.
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_STAGE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNNAMED_FLAGS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
+_UNNAMED = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
+_NO_MUTEX_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # Claims arbitrate alone.
+_CLAIM_DEPTH = 16  # How many claimants in a row may have been killed while breaking each other's claims.
+
+# Descriptors that a forked child must close: its copy would keep a mutex that the parent held at the
+# fork, if the parent is killed before it lets go.
+_OPEN: set[FolderStore] = set()
+
+
+def _close_inherited() -> None:
+    for store in list(_OPEN):
+        store.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class FolderStore:
+    """One deliverable folder, open. Remembers the folder and not its path: a moved folder stays the same."""
+
+    def __init__(self, folder: str) -> None:
+        """Open a folder; a clear error if it is missing, no folder, or not ours to open."""
+        self.descriptor = -1
+        self._given_path = folder
+        try:
+            self.descriptor = os.open(folder, _FOLDER_FLAGS)
+        except OSError as error:
+            explain(error, folder, "open the deliverable folder")
+        _OPEN.add(self)
+        status = os.fstat(self.descriptor)
+        self.place = Place(status.st_dev, status.st_ino, self._keeps_inodes)
+
+    def close(self) -> None:
+        """Close the folder. Twice is once."""
+        _OPEN.discard(self)
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def location(self) -> str:
+        """Return where the folder is now, canonical; where it was given, if the system does not tell."""
+        try:
+            if sys.platform == "linux":
+                return os.readlink(f"/proc/self/fd/{self.descriptor}").removesuffix(" (deleted)")
+            import fcntl
+
+            answer = fcntl.fcntl(self.descriptor, 50, bytes(1024))  # F_GETPATH
+            return os.fsdecode(answer.split(b"\0")[0])
+        except OSError:
+            return os.path.realpath(self._given_path)
+
+    def exists(self) -> bool:
+        """False once the folder was deleted, wherever it had been moved to."""
+        try:
+            there = os.stat(self.location())
+        except (OSError, ValueError):
+            return False
+        return (there.st_dev, there.st_ino) == (self.place.device, self.place.inode)
+
+    def _keeps_inodes(self) -> bool:
+        from noclobber.lock.filesystems import keeps_inodes
+
+        return keeps_inodes(self.location())
+
+    # The calls that the protocol is written on
+
+    def read(self) -> Found | None:
+        """Return what stands there. Needs no section: a record is published whole or not at all."""
+        return self._read(LOCK_NAME)
+
+    @contextmanager
+    def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
+        """Exclude every other change of this record on this machine; `FileBusyError` if that takes too long."""
+        descriptor = self.descriptor
+        try:
+            if not mutex.hold(descriptor, patience_s=patience_s, clock=clock):
+                raise self._busy(patience_s)
+        except OSError as error:
+            if error.errno not in _NO_MUTEX_HERE:
+                raise
+        try:
+            yield
+        finally:
+            # In a child that was forked meanwhile the folder is closed: LOCK_UN there would unlock the parent's.
+            if self.descriptor == descriptor:
+                with suppress(OSError):
+                    mutex.release(descriptor)
+
+    def create(self, record: LockRecord) -> bool:
+        """Publish a record if there is none. False if there is one."""
+        return self._publish(record, LOCK_NAME)
+
+    def replace(self, expected: str, record: LockRecord, may_break: Callable[[Found], bool]) -> bool:
+        """Put a record in place of the one with the key `expected`. False if another stands there now."""
+        try:
+            claim = self._claim(LOCK_NAME, expected, record, may_break)
+            return claim is not None and self._finish(claim, LOCK_NAME, expected, record)
+        except BaseException:
+            self._drop(CLAIM_PREFIX + expected, record)
+            raise
+
+    def remove(self, expected: str, claimant: LockRecord, may_break: Callable[[Found], bool]) -> bool:
+        """Take the record with the key `expected` away. False if another stands there now."""
+        claim = CLAIM_PREFIX + expected
+        try:
+            # An owner's release: the lock file itself becomes the claim, and its content is then proof of
+            # what was claimed. Cheaper than staging, and a recoverer's claim excludes it all the same.
+            if expected == claimant.lock_id and self._link(LOCK_NAME, claim):
+                is_ours = self._mark(claim, LOCK_NAME) == expected
+            elif self._claim(LOCK_NAME, expected, claimant, may_break) is None:
+                return False
+            else:
+                is_ours = self._mark(LOCK_NAME, LOCK_NAME) == expected
+            if is_ours:
+                if expected == CORRUPT_KEY:
+                    self._clear_the_way()
+                self._unlink(LOCK_NAME)
+            self._unlink(claim)
+        except BaseException:
+            self._drop(claim, claimant)
+            raise
+        return is_ours
+
+    def leftovers(self) -> list[str]:
+        """Return names of claims and staged records that killed processes left. None of them blocks anybody."""
+        try:
+            return sorted(
+                name for name in os.listdir(self.descriptor) if name.startswith((CLAIM_PREFIX, STAGED_PREFIX))
+            )
+        except OSError as error:
+            explain(error, self.location(), "list")
+
+    def sweep(self, may_break: Callable[[Found], bool]) -> list[str]:
+        """Remove leftovers whose makers are gone; return their names. Only within a section."""
+        current = self._mark(LOCK_NAME, LOCK_NAME)
+        gone = []
+        for name in self.leftovers():
+            found = self._read(name)
+            # A claim on the record that stands is for `_claim` to break, in order, whoever made it.
+            if found is not None and name != f"{CLAIM_PREFIX}{current}" and may_break(found):
+                self._unlink(name)
+                gone.append(name)
+        return gone
+
+    # Claims
+
+    def _claim(
+        self, name: str, expected: str, record: LockRecord, may_break: Callable[[Found], bool], depth: int = 0
+    ) -> str | None:
+        """Claim the right to change what stands at `name`; return the claim's name, or None if another has it."""
+        claim = CLAIM_PREFIX + expected
+        for _ in range(_CLAIM_DEPTH):
+            if self._mark(name, name) != expected:
+                return None
+            if self._publish(record, claim):
+                return claim
+            rival = self._read(claim)
+            if rival is None:
+                continue  # It was dropped between our two looks.
+            if depth >= _CLAIM_DEPTH or not may_break(rival):
+                return None
+            # The claimant was killed. Its claim is itself changed only under a claim: two breakers that each
+            # unlinked it and linked their own would both believe that they had it.
+            inner = self._claim(claim, rival.fingerprint, record, may_break, depth + 1)
+            if inner is not None and self._finish(inner, claim, rival.fingerprint, record):
+                return claim
+        return None
+
+    def _finish(self, claim: str, name: str, expected: str, record: LockRecord) -> bool:
+        """Under our claim: if what stands there is still what we claimed, rename the claim over it."""
+        if self._mark(name, name) != expected:
+            self._unlink(claim)
+            return False
+        if expected == CORRUPT_KEY:
+            self._clear_the_way()
+        try:
+            os.rename(claim, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except FileNotFoundError:
+            pass  # We were stopped for longer than our own lease, and somebody broke our claim.
+        except OSError as error:
+            self._unlink(claim)
+            explain(error, self._path(name), "replace", self.descriptor, name)
+        # What stands there now, and not what the calls returned, says who won.
+        found = self._read(name)
+        return found is not None and found.record is not None and found.record.lock_id == record.lock_id
+
+    def _mark(self, name: str, kind: str) -> str | None:
+        """Return what a change of this file compares: a lock's id, or for a claim (which may carry the id
+        of the very lock it is a claim on, when its owner made it) the fingerprint of its content."""
+        found = self._read(name)
+        if found is None:
+            return None
+        return found.key if kind == LOCK_NAME else found.fingerprint
+
+    def _drop(self, claim: str, record: LockRecord) -> None:
+        """After an interruption: a claim of ours that stayed would look live for as long as this process runs."""
+        with suppress(Exception):
+            found = self._read(claim)
+            if found is not None and found.record is not None and found.record.lock_id == record.lock_id:
+                self._unlink(claim)
+
+    def _clear_the_way(self) -> None:
+        """A directory at the lock's name can be neither replaced nor unlinked: set it aside, with what it holds."""
+        try:
+            mode = os.stat(LOCK_NAME, dir_fd=self.descriptor, follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                aside = SET_ASIDE_PREFIX + os.urandom(8).hex()
+                os.rename(LOCK_NAME, aside, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+                with suppress(OSError):  # Not empty: it stays aside, for a person to look at.
+                    os.rmdir(aside, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            explain(error, self._path(LOCK_NAME), "set aside", self.descriptor, LOCK_NAME)
+
+    # Single steps
+
+    def _publish(self, record: LockRecord, target: str) -> bool:
+        """Give a complete record a name. False if the name is taken."""
+        content = record.to_bytes()
+        published = self._publish_unnamed(content, target) if _UNNAMED else None
+        return self._publish_named(content, target) if published is None else published
+
+    def _publish_unnamed(self, content: bytes, target: str) -> bool | None:
+        """Through a file that has no name until it is complete, so that a kill leaves nothing behind. None
+        where that does not work: not on this filesystem, not for this user. The other way says which."""
+        try:
+            descriptor = os.open(".", _UNNAMED_FLAGS, 0o644, dir_fd=self.descriptor)
+        except OSError:
+            return None
+        try:
+            _write_whole(descriptor, content)
+            os.link(f"/proc/self/fd/{descriptor}", target, dst_dir_fd=self.descriptor, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _publish_named(self, content: bytes, target: str) -> bool:
+        name = STAGED_PREFIX + os.urandom(8).hex()
+        try:
+            descriptor = os.open(name, _STAGE_FLAGS, 0o644, dir_fd=self.descriptor)
+        except OSError as error:
+            explain(error, self.location(), "create a lock in")
+        try:
+            try:
+                _write_whole(descriptor, content)
+            except OSError as error:
+                explain(error, self.location(), "create a lock in")
+            return self._link(name, target)
+        finally:
+            os.close(descriptor)
+            self._unlink(name)
+
+    def _link(self, source: str, target: str) -> bool:
+        """Give a file a second name; False if that name is taken, or the first one gone."""
+        try:
+            os.link(
+                source, target, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False
+            )
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            if source == LOCK_NAME:
+                return False
+            raise MissingFileError(self.location(), "the deliverable folder was deleted") from None
+        except OSError as error:
+            if source == LOCK_NAME and error.errno in (errno.EPERM, errno.EACCES, errno.EMLINK):
+                return False  # A directory, or a file of somebody else's (fs.protected_hardlinks).
+            explain(error, self._path(target), "link", self.descriptor, target)
+        return True
+
+    def _unlink(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            explain(error, self._path(name), "remove", self.descriptor, name)
+
+    def _read(self, name: str) -> Found | None:
+        try:
+            return read(name, self.descriptor)
+        except OSError as error:
+            explain(error, self._path(name), "read", self.descriptor, name)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.location(), name)
+
+    def _busy(self, patience_s: float) -> FileBusyError:
+        from noclobber.disk.processes import mutex_holder
+
+        pid = mutex_holder(self.place.device, self.place.inode)
+        who = f"process {pid}" if pid else "another process"
+        return FileBusyError(
+            self.location(),
+            f"{who} has been changing a lock or a file here for {patience_s:g} s, so it is probably stopped; "
+            f"continue it (kill -CONT {pid or 'PID'}) or end it (kill -KILL {pid or 'PID'}), then try again",
+            pid=pid,
+        )
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    if os.write(descriptor, content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def explain(error: OSError, path: str, verb: str, directory: int | None = None, name: str = "") -> NoReturn:
+    """Turn what the operating system said into an error that names path, owner and remedy (X-003)."""
+    number = error.errno
+    reason = error.strerror or str(error)
+    if number == errno.ENOENT:
+        raise MissingFileError(path, f"cannot {verb}: there is no such folder; create it first") from error
+    if number in (errno.ENOTDIR, errno.ELOOP):
+        raise NotAFileError(path, f"cannot {verb}: it is not a folder; a deliverable is one") from error
+    if number in (errno.EACCES, errno.EPERM):
+        owner = _owner(path, directory, name)
+        raise AccessDeniedError(
+            path,
+            f"cannot {verb} ({reason}): it belongs to {owner}, and this process runs as uid {os.geteuid()}. "
+            f"Ask {owner} to release or remove it, or give this user the rights (chown, chmod, setfacl). "
+            "Until then it counts as locked",
+            owner=owner,
+        ) from error
+    if number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV) and verb == "link":
+        raise StorageError(
+            path, "this filesystem has no hard links, which locks are published with; "
+            "keep deliverables on a local filesystem (noclobber doctor says more)"
+        ) from error  # fmt: skip
+    raise StorageError(path, f"cannot {verb} ({reason}); check the disk (noclobber doctor)", errno=number) from error
+
+
+def _owner(path: str, directory: int | None, name: str) -> str:
+    try:
+        if directory is not None and name:
+            try:
+                uid = os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid
+            except FileNotFoundError:
+                uid = os.fstat(directory).st_uid  # To be created or removed: the folder's rights decide.
+        else:
+            uid = os.stat(path).st_uid
+    except OSError:
+        return "another user"
+    try:
+        import pwd
+
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except (ImportError, KeyError):
+        return f"uid {uid}"
