@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 # most calls need few of these.
 _HOMES = {
     "AccessDeniedError": "errors",
+    "BadEventError": "errors",
     "BadPathError": "errors",
     "BadRequestError": "errors",
     "BaselineNotRetainedError": "errors",
@@ -46,7 +47,10 @@ _HOMES = {
     "UnknownToolError": "errors",
     "UnreadFileError": "errors",
     "DeliverableLock": "lock.lock",
-    "LockStatus": "lock.lock",
+    "LockStatus": "lock.survey",
+    "AgentTraceLedger": "ledger",
+    "LedgerEntry": "ledger",
+    "VerifyReport": "ledger",
     "Coverage": "model",
     "Decision": "model",
     "Edit": "model",

@@ -271,3 +271,10 @@ class LockLost(RefusalError):  # noqa: N818 - a fact about a lock, as its counte
 
     code = "LOCK_LOST"
     resolution = "CHANGE_REQUEST"
+
+
+class BadEventError(LedgerError, ValueError):
+    """An event that the ledger cannot hold: not JSON, too large, nested too deeply. Nothing was written."""
+
+    code = "LEDGER_BAD_EVENT"
+    resolution = "CHANGE_REQUEST"

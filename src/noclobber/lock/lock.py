@@ -88,7 +88,7 @@ class DeliverableLock:
         holders that are not one process. Either way nobody renews it but who asks. `on_lost` is
         called from the heartbeat's thread when the lock turns out to be lost.
         """
-        self._path = os.path.abspath(os.fspath(folder))
+        self._path = os.path.realpath(os.fspath(folder))
         self.deliverable_id = _check_text("deliverable_id", deliverable_id, os.path.basename(self._path) or "/")
         self.holder = _check_text("holder", holder, "")
         self.lease_duration_s = check_lease_s(lease_duration_s)
@@ -125,6 +125,8 @@ class DeliverableLock:
             raise
         lock._store, lock._record, lock._is_attached, lock._beats = store, found.record, True, False
         lock.deliverable_id, lock.holder = found.record.deliverable_id, found.record.holder
+        if "lease_duration_s" not in options:
+            lock.lease_duration_s = found.record.renewal_s or DEFAULT_LEASE_S
         return lock
 
     @classmethod
@@ -139,7 +141,7 @@ class DeliverableLock:
     def folder(self) -> str:
         """Where the folder is now, canonical; a held folder is found again after it was moved."""
         store = self._store
-        return os.path.realpath(self._path) if store is None or store.descriptor < 0 else store.location()
+        return self._path if store is None or store.descriptor < 0 else store.location()
 
     @property
     def lock_id(self) -> str | None:
@@ -158,7 +160,7 @@ class DeliverableLock:
 
     def status(self) -> LockStatus:
         """Return what the folder's lock is like now, whoever holds it."""
-        return status_of(self._path, self._clock)
+        return status_of(self.folder, self._clock)
 
     # Acquire
 
@@ -278,6 +280,7 @@ class DeliverableLock:
             None if self._lease_only else process.started,
             store.place.device,
             store.place.inode,
+            self.lease_duration_s,
             origin,
         )
 
@@ -307,10 +310,14 @@ class DeliverableLock:
         # `acquired` stays, so that acquired + lease_duration_s is the true expiry for every reader. Never
         # shorter than before: after the clock was set back the old end is the later one.
         needed_s = math.ceil(now_s - record.acquired_s) + lease_s
-        renewed = record._replace(lease_duration_s=max(record.lease_duration_s, needed_s))
+        renewed = record._replace(lease_duration_s=max(record.lease_duration_s, needed_s), renewal_s=lease_s)
         if not store.replace(record.lock_id, renewed, self._may_break(store, record.lock_id)):
             raise self._lose(store, store.read())
-        self._record, self._renewed_s, self.lease_duration_s = renewed, now_s, lease_s
+        self._record, self._renewed_s = renewed, now_s
+        if lease_s != self.lease_duration_s:
+            self.lease_duration_s = lease_s
+            if self._beats:
+                heartbeat.start(self, lease_s)
         self._audit.renewed(store, renewed)
 
     def assert_held(self) -> None:
@@ -491,7 +498,6 @@ class DeliverableLock:
         store, self._store = self._store, None
         if store is not None:
             self._path = store.location()
-            # Closed when its section ends; a store that is closed within it would unlock somebody else's descriptor.
             store.close()
 
     def _lost_error(self, folder: str, found: Found | None, lock_id: str, *, exists: bool = True) -> LockLost:
@@ -545,7 +551,7 @@ class DeliverableLock:
     def _report(self, refusal: LockContention) -> None:
         """Put a refusal on record. If that fails the refusal stands, and says so."""
         try:
-            self._audit.refused(os.path.realpath(self._path), self.holder or _person(), refusal)
+            self._audit.refused(self._path, self.holder or _person(), refusal)
         except NoclobberError as error:
             refusal.add_note(f"This refusal could not be recorded: {error}")
         finally:

@@ -5,7 +5,8 @@ Five members are the specification's and enough to judge a lock by (`holder`, `a
 `lease_duration_s`, `pid`, `deliverable_id`); the lease ends at `acquired + lease_duration_s`, always.
 The others are ours. `lock_id` is new for every acquisition: it is what renew, release and recovery
 compare. `host`, `boot_id`, `pid_namespace` and `pid_started` say whose numbering `pid` belongs to.
-`folder_device` and `folder_inode` tell a folder's own lock from one that came along in a copy.
+`folder_device` and `folder_inode` tell a folder's own lock from one that came along in a copy. `renewal_s`
+is for how long one renewal lasts; `lease_duration_s` grows with each, counting from `acquired`.
 `recovered_from` is present if the lock was taken over, so that a recovery is on record in the same step
 in which it happens, even if the recoverer is killed before it reaches the ledger.
 
@@ -54,6 +55,7 @@ class LockRecord(NamedTuple):
     """None together with the three above, or alone: judged by the lease only."""
     folder_device: int | None = None
     folder_inode: int | None = None
+    renewal_s: int | None = None
     recovered_from: dict[str, Any] | None = None
     schema_version: str = SCHEMA_VERSION
 
@@ -90,6 +92,7 @@ class LockRecord(NamedTuple):
             "pid_started": self.pid_started,
             "folder_device": self.folder_device,
             "folder_inode": self.folder_inode,
+            "renewal_s": self.renewal_s,
         }
         if self.recovered_from is not None:
             members["recovered_from"] = self.recovered_from
@@ -175,6 +178,7 @@ def parse(content: bytes) -> Found:
         get("pid_started"),
         get("folder_device"),
         get("folder_inode"),
+        get("renewal_s"),
         get("recovered_from"),
         get("schema_version", SCHEMA_VERSION),
     )
@@ -183,7 +187,8 @@ def parse(content: bytes) -> Found:
 
 _OPTIONAL = {
     "schema_version": str, "host": str, "boot_id": str, "pid_namespace": str,
-    "pid_started": int, "folder_device": int, "folder_inode": int, "recovered_from": dict,
+    "pid_started": int, "folder_device": int, "folder_inode": int,
+    "renewal_s": int, "recovered_from": dict,
 }  # fmt: skip
 _MANDATORY = {"holder": str, "acquired": str, "lease_duration_s": int, "pid": int, "deliverable_id": str}
 

@@ -62,7 +62,9 @@ _OPEN: set[FolderStore] = set()
 
 def _close_inherited() -> None:
     for store in list(_OPEN):
-        store.close()
+        descriptor, store.descriptor, store.is_held = store.descriptor, -1, False
+        os.close(descriptor)  # And no LOCK_UN: that would unlock the parent, which shares the open file.
+    _OPEN.clear()
 
 
 os.register_at_fork(after_in_child=_close_inherited)
@@ -74,6 +76,7 @@ class FolderStore:
     def __init__(self, folder: str) -> None:
         """Open a folder; a clear error if it is missing, no folder, or not ours to open."""
         self.descriptor = -1
+        self.is_held = False
         self._given_path = folder
         try:
             self.descriptor = os.open(folder, _FOLDER_FLAGS)
@@ -88,7 +91,14 @@ class FolderStore:
         _OPEN.discard(self)
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
+            if self.is_held:
+                self._release(descriptor)
             os.close(descriptor)
+
+    def _release(self, descriptor: int) -> None:
+        self.is_held = False
+        with suppress(OSError):
+            mutex.release(descriptor)
 
     def location(self) -> str:
         """Return where the folder is now, canonical; where it was given, if the system does not tell."""
@@ -124,9 +134,9 @@ class FolderStore:
     @contextmanager
     def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
         """Exclude every other change of this record on this machine; `FileBusyError` if that takes too long."""
-        descriptor = self.descriptor
         try:
-            if not mutex.hold(descriptor, patience_s=patience_s, clock=clock):
+            self.is_held = True  # Before it is: an interruption right after the call must not leave it held.
+            if not mutex.hold(self.descriptor, patience_s=patience_s, clock=clock):
                 raise self._busy(patience_s)
         except OSError as error:
             if error.errno not in _NO_MUTEX_HERE:
@@ -134,10 +144,8 @@ class FolderStore:
         try:
             yield
         finally:
-            # In a child that was forked meanwhile the folder is closed: LOCK_UN there would unlock the parent's.
-            if self.descriptor == descriptor:
-                with suppress(OSError):
-                    mutex.release(descriptor)
+            if self.is_held:  # Not in a child that was forked meanwhile, and not after close().
+                self._release(self.descriptor)
 
     def create(self, record: LockRecord) -> bool:
         """Publish a record if there is none. False if there is one."""
