@@ -5,9 +5,9 @@ Events go to `.lock-ledger.jsonl` inside the deliverable folder (REQ-LOCK-008), 
 caller passes. They are written inside the section that makes the change, so that their order in the ledger is
 the order in which things happened.
 
-Automatic and manual recovery write the same event, `LOCK_RECOVERED`. It is written once even if the recoverer is killed
-between taking the lock and writing: the new lock carries `recovered_from`, and whoever recovers that lock finds
-that the event is missing and writes it first.
+Automatic and manual recovery write the same event, `LOCK_RECOVERED`. It is written once even if the
+recoverer is killed between taking the lock and writing: the new lock carries `recovered_from`, and
+whoever recovers that lock finds that the event is missing and writes it first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from noclobber.disk.processes import surroundings
 from noclobber.lock.names import LEDGER_NAME
 
 TYPE_CHECKING = False
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Audit:
-    """Writes a lock's events. Keeps the folder's ledger open between an acquisition and its release."""
+    """Writes a lock's events. Keeps the folder's ledger open for as long as the lock object lives."""
 
     def __init__(self, clock: Clock, ledger: Ledger | None) -> None:
         self._clock, self._given = clock, ledger
@@ -84,7 +83,7 @@ class Audit:
             "how": how,
             "lock_id": record.lock_id,
         }
-        self._write(folder, "LOCK_RECOVERED", payload, result, record.holder)
+        self._write(folder, "LOCK_RECOVERED", payload, result, record.holder, record.host)
 
     def catch_up(self, store: FolderStore, orphan: LockRecord) -> None:
         """Write the recovery that `orphan`'s holder made, if it was killed before it could."""
@@ -104,7 +103,9 @@ class Audit:
         """Somebody asked and was refused. Every refusal is on record, once per question and not per look."""
         report = error.to_report()
         payload = {"deliverable_id": report["deliverable_id"], "folder": folder, "requested_by": holder}
-        self._write(folder, "LOCK_CONTENTION", payload, {"status": "REFUSED", **report}, holder)
+        self._write(
+            folder, "LOCK_CONTENTION", payload, {"status": "REFUSED", **report}, holder, os.uname().nodename
+        )
 
     def close(self) -> None:
         """Close the folder's ledger. The next event opens it again."""
@@ -121,10 +122,18 @@ class Audit:
             "lease_duration_s": record.lease_duration_s,
             "pid": record.pid,
         }
-        self._write(folder, kind, payload, result, record.holder)
+        self._write(folder, kind, payload, result, record.holder, record.host)
 
-    def _write(self, folder: str, kind: str, payload: dict[str, Any], result: dict[str, Any], who: str) -> None:
-        identity = {"agent_id": who, "host": surroundings().host}
+    def _write(
+        self,
+        folder: str,
+        kind: str,
+        payload: dict[str, Any],
+        result: dict[str, Any],
+        who: str,
+        host: str | None,
+    ) -> None:
+        identity = {"agent_id": who, "host": host}
         event = {"action_type": kind, "payload": payload, "result": result, "identity": identity}
         self._ledger(folder).append(event)
 

@@ -1,17 +1,20 @@
 """
 Let go when the holder ends, whichever way (REQ-LOCK-005).
 
-Success, exceptions, `SystemExit` and `KeyboardInterrupt` end the `with` block, which releases. What is left are a
-process that ends while a lock is held outside any `with` (an exit handler releases), and SIGTERM, whose default
-action ends a process without running anything: while a lock is held, and only if the program has not
-chosen an action of its own, a handler releases and then dies of the same signal, so that the parent sees
-what it would have seen. `kill -9` cannot be handled; the next one to acquire finds the process gone.
+Success, exceptions, `SystemExit` and `KeyboardInterrupt` end the `with` block, which releases. What is
+left are a process that ends while a lock is held outside any `with` (an exit handler releases), and
+SIGTERM, whose default action ends a process without running anything. So the first lock that a process
+takes sets a handler, if the program has not chosen an action of its own. It releases what is held, if
+anything, and then dies of the same signal, so that the parent sees what it would have seen. It stays set:
+setting it anew for every lock would cost more than half of what publishing the lock costs. `kill -9`
+cannot be handled; the next one to acquire finds the process gone.
 
 Python runs signal handlers in the main thread between two steps of whatever that thread does. If it is just
 changing a lock, the handler waits for the change to end: releasing in the middle would wait for itself.
 
-Not promised: signal handlers can only be set in the main thread. A program that acquires in other threads only
-calls `release_on_sigterm()` once, at its start, in the main thread; without it SIGTERM is like `kill -9`.
+Not promised: signal handlers can only be set in the main thread. A program that acquires in other threads
+only calls `release_on_sigterm()` once, at its start, in the main thread; without it SIGTERM is like `kill
+-9`.
 """
 
 from __future__ import annotations
@@ -38,31 +41,32 @@ if TYPE_CHECKING:
 
 
 _held: dict[int, weakref.ref[Held]] = {}
-_handler_is_set = False
-_stays_set = False
+_is_settled = False  # The handler was set, or need not or must not be.
 _is_deferred = False
 
 
 def holding(lock: Held) -> None:
     """Remember a lock that is to be released at the end."""
     _held[id(lock)] = weakref.ref(lock)
-    if not _handler_is_set and threading.current_thread() is threading.main_thread():
-        _set_handler()
+    if not _is_settled and threading.current_thread() is threading.main_thread():
+        release_on_sigterm()
 
 
 def released(lock: Held) -> None:
-    """Forget a lock; after the last one the program's signals are as they were."""
+    """Forget a lock."""
     _held.pop(id(lock), None)
-    if _handler_is_set and not _held and not _stays_set:
-        _unset_handler()
 
 
 def release_on_sigterm() -> None:
-    """Set the handler now and for good. For programs that acquire in threads other than the main one."""
-    global _stays_set
-    _stays_set = True
-    if not _handler_is_set:
-        _set_handler()
+    """
+    Set the handler, unless the program has plans of its own. Only in the main thread.
+
+    Not for process 1, which ignores SIGTERM by default: it would let go of its locks and live on.
+    """
+    global _is_settled
+    _is_settled = True
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and os.getpid() != 1:
+        signal.signal(signal.SIGTERM, _on_sigterm)
 
 
 def after_change() -> None:
@@ -71,21 +75,6 @@ def after_change() -> None:
     if _is_deferred and threading.current_thread() is threading.main_thread():
         _is_deferred = False
         _on_sigterm(signal.SIGTERM, None)
-
-
-def _set_handler() -> None:
-    global _handler_is_set
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # Otherwise the program has plans of its own.
-        signal.signal(signal.SIGTERM, _on_sigterm)
-        _handler_is_set = True
-
-
-def _unset_handler() -> None:
-    global _handler_is_set
-    if threading.current_thread() is threading.main_thread():
-        if signal.getsignal(signal.SIGTERM) is _on_sigterm:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _handler_is_set = False
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:

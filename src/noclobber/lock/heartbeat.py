@@ -5,9 +5,9 @@ One daemon thread per process looks after every lock that the process holds. A t
 more to start than the lock itself, and a hundred locks would cost a hundred threads.
 
 Each lock is looked at every third of its lease, and at least every `LONGEST_PAUSE_S`: a machine that was
-suspended does not count the time it slept in the clock that threads wait by, so a thread that waited for ten minutes
-would wake up ten minutes after the lid was opened, with a lease long gone. `beat()` decides by
-the lock's own clock what is due. A lock that was lost meanwhile is reported, never taken again.
+suspended does not count the time it slept in the clock that threads wait by, so a thread that waited for
+ten minutes would wake up ten minutes after the lid was opened, with a lease long gone. `beat()` decides
+by the lock's own clock what is due. A lock that was lost meanwhile is reported, never taken again.
 
 It stops with its owner: after the last lock is released the thread ends; it holds no reference that keeps
 a forgotten lock alive; a forked child starts without it; it never delays the end of the interpreter.

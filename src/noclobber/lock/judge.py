@@ -69,7 +69,7 @@ def judge(
     record = found.record
     if record is None:
         return Verdict("corrupt", "corrupt", 0, f"the lock file is damaged: {found.corruption}")
-    if place is not None and _is_copied(record, place):
+    if place is not None and is_copied(record, place):
         return Verdict("corrupt", "corrupt", 0, "the lock file was copied here from another folder")
     left_s = record.expires_s - now_s
     if left_s <= 0:
@@ -82,7 +82,8 @@ def judge(
     return Verdict("live", None, math.ceil(left_s), "held")
 
 
-def _is_copied(record: LockRecord, place: Place) -> bool:
+def is_copied(record: LockRecord, place: Place) -> bool:
+    """True if a record was made for another folder than the one it was found in."""
     if record.folder_inode is None or record.folder_device is None:
         return False
     if (record.folder_device, record.folder_inode) == (place.device, place.inode):

@@ -1,9 +1,9 @@
 """
 `DeliverableLock`: one task agent at a time in a deliverable folder.
 
-Four operations, each one compare-and-set on one record, judged by one clock: acquire (from nothing, or from an
-orphan's record), renew and release (from this holder's own record), recover (from an orphan's record to nothing).
-Where the record lives is the store's business; who may take it over is the judge's.
+Four operations, each one compare-and-set on one record, judged by one clock: acquire (from nothing, or
+from an orphan's record), renew and release (from this holder's own record), recover (from an orphan's
+record to nothing). Where the record lives is the store's business; who may take it over is the judge's.
 
 Calling sequence:
 
@@ -11,8 +11,9 @@ Calling sequence:
         work()
         lock.assert_held()                                       # before anything that cannot be undone
 
-A heartbeat renews while the process runs. Lost locks are reported, never taken again silently: by `assert_held()`,
-`renew()`, `release()` and the end of the `with` block (`LockLost`), and by the fence that guarded writes pass.
+A heartbeat renews while the process runs. Lost locks are reported, never taken again silently: by
+`assert_held()`, `renew()`, `release()` and the end of the `with` block (`LockLost`), and by the fence
+that guarded writes pass.
 
 Not promised: a lock keeps out those who ask. An editor or a shell does not. Acquiring does not wait
 for writes that were admitted to subfolders a moment before; the guard's own check finds what they changed.
@@ -31,9 +32,9 @@ from typing import Any, NamedTuple
 from noclobber.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk.processes import identify
 from noclobber.errors import BadRequestError, FileBusyError, LockContention, LockLost, NoclobberError
-from noclobber.lock import endings, heartbeat
+from noclobber.lock import endings, heartbeat, refusals
 from noclobber.lock.audit import Audit
-from noclobber.lock.judge import DEFAULT_LEASE_S, FREE, Verdict, check_lease_s, judge
+from noclobber.lock.judge import DEFAULT_LEASE_S, FREE, Verdict, check_lease_s
 from noclobber.lock.record import MAX_TEXT_CHARS, LockRecord
 from noclobber.lock.store import PATIENCE_S, FolderStore
 from noclobber.lock.survey import status_of
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from noclobber.lock.survey import LockStatus
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.0004, 0.05
+BEAT_PATIENCE_S = 0.25
+SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
 _TRIES = 8  # How often a record may change hands under our eyes before we call it contention.
 
 ENVIRONMENT_ID, ENVIRONMENT_FOLDER = "NOCLOBBER_LOCK_ID", "NOCLOBBER_LOCK_FOLDER"
@@ -89,7 +92,9 @@ class DeliverableLock:
         called from the heartbeat's thread when the lock turns out to be lost.
         """
         self._path = os.path.realpath(os.fspath(folder))
-        self.deliverable_id = _check_text("deliverable_id", deliverable_id, os.path.basename(self._path) or "/")
+        self.deliverable_id = _check_text(
+            "deliverable_id", deliverable_id, os.path.basename(self._path) or "/"
+        )
         self.holder = _check_text("holder", holder, "")
         self.lease_duration_s = check_lease_s(lease_duration_s)
         self._pid, self._lease_only = pid, lease_only
@@ -117,9 +122,9 @@ class DeliverableLock:
         store = FolderStore(lock._path)
         try:
             found = store.read()
-            verdict = judge(found, lock._clock.now_s(), store.place)
+            verdict = store.judge(found, lock._clock.now_s())
             if found is None or found.record is None or found.key != lock_id or verdict.state == "corrupt":
-                raise lock._lost_error(store.location(), found, lock_id)
+                raise refusals.lost(store.location(), found, lock_id)
         except BaseException:
             store.close()
             raise
@@ -150,7 +155,9 @@ class DeliverableLock:
 
     @property
     def held(self) -> bool:
-        """True if this object acquired, and has not heard of a loss. No look at the disk: see `assert_held`."""
+        """
+        True if this object acquired, and has not heard of a loss. No look at the disk: see `assert_held`.
+        """
         return self._record is not None
 
     @property
@@ -188,7 +195,7 @@ class DeliverableLock:
             pause_s = min(pause_s * 1.6, LONGEST_PAUSE_S)
 
     def _attempt(self) -> LockContention | None:
-        with self._changing():
+        with self.changing():
             if self._record is not None:
                 raise RuntimeError(f"{self._path}: this DeliverableLock is already held; release() it first")
             store = FolderStore(self._path)
@@ -212,7 +219,10 @@ class DeliverableLock:
     def _take(
         self, store: FolderStore, record_event: Callable[[FolderStore, LockRecord], None]
     ) -> LockContention | None:
-        """Make the record ours, from nothing or from an orphan's. What we hold is in `_store` and `_record` then."""
+        """
+        Make the record ours, from nothing or from an orphan's. What we hold is in `_store` and `_record`
+        then.
+        """
         found = store.read()
         verdict = self._judge(store, found)
         if verdict.state == "live":  # Refused without the mutex: waiting contenders disturb nobody.
@@ -220,16 +230,19 @@ class DeliverableLock:
         record = None
         try:
             with store.section(clock=self._clock):
+                look_again = found is not None  # It was judged outside the section.
                 for _ in range(_TRIES):
-                    found = store.read()  # Again: it was judged outside the section.
-                    verdict = self._judge(store, found)
-                    if verdict.state == "live":
-                        return self._contention(found, verdict)
+                    if look_again:
+                        found = store.read()
+                        verdict = self._judge(store, found)
+                        if verdict.state == "live":
+                            return self._contention(found, verdict)
                     record = self._new_record(store, found, verdict)
                     if self._put(store, found, record):
                         record_event(store, record)
                         self._store, self._record = store, record
                         return None
+                    look_again = True
                 return self._contention(found, verdict)
         except BaseException:
             # A ledger that cannot be written, Ctrl-C between two steps: what we published must not stay,
@@ -293,14 +306,14 @@ class DeliverableLock:
         Allowed after the lease ran out, as long as nobody took the lock over: its id still stands.
         """
         lease_s = self.lease_duration_s if lease_duration_s is None else check_lease_s(lease_duration_s)
-        with self._changing():
+        with self.changing():
             self._renew(lease_s)
 
-    def _renew(self, lease_s: int) -> None:
+    def _renew(self, lease_s: int, patience_s: float = PATIENCE_S) -> None:
         record, store = self._mine()
         if os.getpid() != self._owner_pid:
             raise LockLost(self._path, "a forked copy of the holder cannot renew; its parent does")
-        with store.section(clock=self._clock):
+        with store.section(patience_s=patience_s, clock=self._clock):
             self._renew_within(store, record, lease_s)
 
     def _renew_within(self, store: FolderStore, record: LockRecord, lease_s: int) -> None:
@@ -326,7 +339,7 @@ class DeliverableLock:
 
         A lease that ran out unnoticed (the machine slept) is renewed here if nobody came in between.
         """
-        with self._changing():
+        with self.changing():
             record, store = self._mine()
             if store.descriptor < 0:  # A forked child: the folder was closed at the fork.
                 store = self._store = FolderStore(self._path)
@@ -334,16 +347,28 @@ class DeliverableLock:
             if self._clock.now_s() >= record.expires_s:
                 self._renew(self.lease_duration_s)
 
+    def assert_held_within(self, store: FolderStore, found: Found | None) -> None:
+        """
+        The same, inside `changing()` and a section that the fence holds, on what the fence has read
+        there.
+        """
+        record, _ = self._mine()
+        if found is None or found.key != record.lock_id or store.judge_copied(found):
+            raise self._lose(store, found)
+        if self._clock.now_s() >= record.expires_s:
+            self._renew_within(store, record, self.lease_duration_s)
+
     def beat(self) -> None:
         """What the heartbeat calls: renew if a third of the lease has passed, and notice a loss."""
-        with suppress(NoclobberError, OSError), self._changing():
+        with suppress(NoclobberError, OSError), self.changing():
             if self._record is None or self._store is None or os.getpid() != self._owner_pid:
                 return
             since_s = self._clock.now_s() - self._renewed_s
             if 0 <= since_s < self.lease_duration_s / 3:  # Negative: the clock was set back.
                 self._check_standing(self._store, self._record)
             else:
-                self._renew(self.lease_duration_s)
+                # Not long: a guarded write of ours may hold the folder and wait for this thread.
+                self._renew(self.lease_duration_s, patience_s=BEAT_PATIENCE_S)
         lost, tell = self.lost, self._on_lost
         if lost is not None and tell is not None:
             tell(lost)
@@ -355,12 +380,19 @@ class DeliverableLock:
         Let go. True if the lock was held; False if there was nothing to let go (released before, or
         this is a forked copy of the holder). `LockLost` if it was lost: nothing is changed then.
         """
-        with self._changing():
+        with self.changing():
             if os.getpid() != self._owner_pid or (self._record is None and self._lost is None):
                 return False
             record, store = self._mine()
             with store.section(clock=self._clock):
-                if not store.remove(record.lock_id, record, self._may_break(store, record.lock_id)):
+                undisputed = (
+                    self._pid is None
+                    and not self._is_attached
+                    and self._clock.now_s() < record.expires_s - SAFE_MARGIN_S
+                )
+                if not (undisputed and store.remove_undisputed()) and not store.remove(
+                    record.lock_id, record, self._may_break(store, record.lock_id)
+                ):
                     raise self._lose(store, store.read())
                 self._record = None
                 try:
@@ -371,7 +403,7 @@ class DeliverableLock:
 
     def detach(self) -> str:
         """Leave the lock standing and return its id: whoever knows it can renew and release it."""
-        with self._changing():
+        with self.changing():
             record, _ = self._mine()
             self._record = None
             self._end()
@@ -400,7 +432,7 @@ class DeliverableLock:
 
     def __del__(self) -> None:
         if getattr(self, "_record", None) is not None and not self._is_attached:
-            warnings.warn(f"{self._path}: lock forgotten without release()", ResourceWarning, source=self)
+            warnings.warn(f"{self._path}: lock forgotten without release()", ResourceWarning, stacklevel=2, source=self)
         store = getattr(self, "_store", None)
         if store is not None:
             store.close()
@@ -417,7 +449,8 @@ class DeliverableLock:
 
     def retire(self) -> Recovery | None:
         """
-        Make a folder ready to be deleted or archived (REQ-LOCK-012): refuse while a live lock is held, clear a stale one.
+        Make a folder ready to be deleted or archived (REQ-LOCK-012): refuse while a live lock is held,
+        clear a stale one.
         """
 
         def record_event(store: FolderStore, record: LockRecord) -> None:
@@ -430,37 +463,55 @@ class DeliverableLock:
     def _clear(
         self, record_event: Callable[[FolderStore, LockRecord], None], *, even_if_free: bool = False
     ) -> Recovery | None:
-        """Take the lock as acquire does, record, and remove it: a kill in between leaves an ordinary orphan."""
-        worker = DeliverableLock(
-            self._path, deliverable_id=self.deliverable_id, holder=self.holder or _person(), clock=self._clock
-        )
-        worker._audit = self._audit
+        """
+        Take the lock as acquire does, record, and remove it: a kill in between leaves an ordinary orphan.
+        """
         store = FolderStore(self._path)
         try:
-            if store.read() is None and not even_if_free:
-                with store.section(clock=self._clock):
-                    store.sweep(self._may_break(store))
-                return None
-            refusal = worker._take(store, record_event)
-            if refusal is not None:
-                self._report(refusal)
-                raise refusal
-            record = worker._record
-            worker._record = worker._store = None
-            assert record is not None
             with store.section(clock=self._clock):
-                store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
-                store.sweep(self._may_break(store))
+                found = store.read()
+                if found is None and not even_if_free:
+                    store.sweep(self._may_break(store))
+                    return None
+                return self._clear_within(store, found, record_event)
+        except LockContention as refusal:
+            self._report(refusal)
+            raise
         finally:
             store.close()
-            if self._record is None:
-                self._audit.close()
+
+    def recover_within(self, store: FolderStore) -> Recovery | None:
+        """Recover inside a section that the fence holds; `LockContention` if somebody is alive there."""
+        found = store.read()
+        if found is None:
+            return None
+        return self._clear_within(
+            store, found, lambda store, record: self._audit.recovered(store.location(), record, "write")
+        )
+
+    def _clear_within(
+        self,
+        store: FolderStore,
+        found: Found | None,
+        record_event: Callable[[FolderStore, LockRecord], None],
+    ) -> Recovery | None:
+        verdict = self._judge(store, found)
+        if verdict.state == "live":
+            raise self._contention(found, verdict)
+        record = self._new_record(store, found, verdict)._replace(holder=self.holder or _person())
+        if not self._put(store, found, record):
+            raise self._contention(store.read(), verdict)
+        try:
+            record_event(store, record)
+        finally:
+            store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
+            store.sweep(self._may_break(store))
         return Recovery(**record.recovered_from) if record.recovered_from else None
 
     # Parts
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def changing(self) -> Iterator[None]:
         """One operation on this object at a time: the heartbeat's thread and the owner's share it."""
         if not self._mutex.acquire(timeout=PATIENCE_S * 3):
             raise FileBusyError(self._path, "another thread has been changing this lock for too long")
@@ -485,7 +536,7 @@ class DeliverableLock:
     def _lose(self, store: FolderStore, found: Found | None) -> LockLost:
         """Remember that the lock is lost, stop renewing, and return the error that says so."""
         assert self._record is not None
-        error = self._lost_error(store.location(), found, self._record.lock_id, exists=store.exists())
+        error = refusals.lost(store.location(), found, self._record.lock_id, exists=store.exists())
         self._lost = error.path, error.message
         self._record = None
         self._end()
@@ -494,27 +545,13 @@ class DeliverableLock:
     def _end(self) -> None:
         heartbeat.stop(self)
         endings.released(self)
-        self._audit.close()
         store, self._store = self._store, None
         if store is not None:
             self._path = store.location()
             store.close()
 
-    def _lost_error(self, folder: str, found: Found | None, lock_id: str, *, exists: bool = True) -> LockLost:
-        if not exists:
-            what, by = "the folder was deleted", None
-        elif found is None:
-            what, by = "its lock file is gone: it was released or removed", None
-        elif found.record is None:
-            what, by = f"its lock file was damaged: {found.corruption}", None
-        else:
-            by = found.record.holder
-            what = f"it was taken over by {by}" if found.key != lock_id else "this is a copy of the locked folder"
-        message = f"the lock was lost: {what}. Stop writing here; acquire again, and read again what you need"
-        return LockLost(folder, message, lock_id=lock_id, taken_by=by)
-
     def _judge(self, store: FolderStore, found: Found | None) -> Verdict:
-        return judge(found, self._clock.now_s(), store.place)
+        return store.judge(found, self._clock.now_s())
 
     def _may_break(self, store: FolderStore, own_id: str | None = None) -> Callable[[Found], bool]:
         """Whose claims may be broken: an orphan's, and what an interrupted step of our own left."""
@@ -529,23 +566,8 @@ class DeliverableLock:
     def _contention(
         self, found: Found | None, verdict: Verdict, busy: FileBusyError | None = None
     ) -> LockContention:
-        record = None if found is None else found.record
-        if busy is not None:
-            holder = f"process {busy.details.get('pid') or 'unknown'} (stopped while changing the lock?)"
-            message = busy.message
-        else:
-            holder = record.holder if record is not None else "unknown"
-            message = (
-                f"locked by {holder}, for another {verdict.remaining_s} s unless renewed; try again later, "
-                "or work on another deliverable"
-            )
-        return LockContention(
-            self._path,
-            message,
-            deliverable_id=self.deliverable_id,
-            holder=holder,
-            lease_remaining_s=verdict.remaining_s,
-            contention_time=iso8601(self._clock.now_s()),
+        return refusals.contention(
+            self._path, found, verdict, self._clock.now_s(), deliverable_id=self.deliverable_id, busy=busy
         )
 
     def _report(self, refusal: LockContention) -> None:
@@ -554,8 +576,6 @@ class DeliverableLock:
             self._audit.refused(self._path, self.holder or _person(), refusal)
         except NoclobberError as error:
             refusal.add_note(f"This refusal could not be recorded: {error}")
-        finally:
-            self._audit.close()
 
 
 def _check_text(name: str, value: str | None, default: str) -> str:

@@ -22,7 +22,7 @@ import json
 import os
 import re
 import stat
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -72,9 +72,7 @@ class LockRecord(NamedTuple):
     @property
     def process(self) -> ProcessIdentity:
         """The holder's process, as far as it is named."""
-        return ProcessIdentity(
-            self.pid, self.pid_started, self.host or "", self.boot_id, self.pid_namespace
-        )
+        return ProcessIdentity(self.pid, self.pid_started, self.host or "", self.boot_id, self.pid_namespace)
 
     def to_bytes(self) -> bytes:
         """Spell it as a lock file: JSON on one line, the five mandatory members first."""
@@ -117,7 +115,7 @@ def parse_time_s(text: str) -> float:
     """Read an ISO 8601 timestamp; one without an offset is UTC. `ValueError` if it is none."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
+        moment = moment.replace(tzinfo=UTC)
     return moment.timestamp()
 
 
@@ -194,7 +192,10 @@ _MANDATORY = {"holder": str, "acquired": str, "lease_duration_s": int, "pid": in
 
 
 def _flaw(members: dict[str, Any]) -> str | None:
-    """Return what is wrong with a JSON object that ought to be a record. `type is`, because a bool is an int."""
+    """
+    Return what is wrong with a JSON object that ought to be a record. `type is`, because a bool is an
+    int.
+    """
     for name, kind in _MANDATORY.items():
         if type(members.get(name)) is not kind:
             return f"its member {name!r} is {'of the wrong type' if name in members else 'missing'}"

@@ -3,24 +3,24 @@ Where a lock's record lives: the file `.lock` in the deliverable folder, changed
 
 Two arbiters, because neither is enough alone.
 
-The folder's mutex (`flock` on its descriptor) serialises every change among the processes of one machine: `with
-store.section():`. But on FUSE, NFS, SMB and across overlay layers that call succeeds and excludes
-nobody. So every change of an existing record is also *claimed*: a file `.lock.take.<id of the record that is
-to be changed>` is made with `link()`, which succeeds for exactly one. Under the claim the record is read again; if
-it still is the one that was judged, it is changed, otherwise the claim is dropped.
+The folder's mutex (`flock` on its descriptor) serialises every change among the processes of one machine:
+`with store.section():`. But on FUSE, NFS, SMB and across overlay layers that call succeeds and excludes
+nobody. So every change of an existing record is also *claimed*: a file `.lock.take.<id of the record that
+is to be changed>` is made with `link()`, which succeeds for exactly one. Under the claim the record is
+read again; if it still is the one that was judged, it is changed, otherwise the claim is dropped.
 
 - create: `link(staged, .lock)`. Fails if anything stands there. Never `rename`: it would replace a
   rival's lock that was published a moment ago.
-- replace (renewal, take-over): claim with the staged new record itself, verify, `rename(claim, .lock)`. One step
-  both publishes the new record and ends the claim, so a kill leaves the old lock or the new one.
+- replace (renewal, take-over): claim with the staged new record itself, verify, `rename(claim, .lock)`.
+  One step both publishes the new record and ends the claim, so a kill leaves the old lock or the new one.
 - remove (release): claim by linking the lock file itself, verify what was linked, unlink both.
 
-A claimant that is killed leaves its claim. The claim is a complete record with an id of its own, so it
-is judged like a lock and broken like one: by claiming *it* (`.lock.take.<id of the claim>`), verifying, and renaming over
-it. So two that break the same dead claim cannot both believe that they did.
+A claimant that is killed leaves its claim. The claim is a complete record with an id of its own, so it is
+judged like a lock and broken like one: by claiming *it* (`.lock.take.<id of the claim>`), verifying, and
+renaming over it. So two that break the same dead claim cannot both believe that they did.
 
-A PostgreSQL store has the same four methods: `read`, `section` (a transaction), and `create`, `replace`, `remove`
-(`… WHERE lock_id = expected`). Nothing above this file knows where the record lives.
+A PostgreSQL store has the same four methods: `read`, `section` (a transaction), and `create`, `replace`,
+`remove` (`… WHERE lock_id = expected`). Nothing above this file knows where the record lives.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from contextlib import contextmanager, suppress
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex
 from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError, StorageError
-from noclobber.lock.judge import Place
+from noclobber.lock.judge import Place, is_copied, judge
 from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
-from noclobber.lock.record import CORRUPT_KEY, read
+from noclobber.lock.record import CORRUPT_KEY, MAX_RECORD_BYTES, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from noclobber.clock import Clock
+    from noclobber.lock.judge import Verdict
     from noclobber.lock.record import Found, LockRecord
 
 PATIENCE_S = 2.0  # Sections last a fraction of a millisecond. Whoever holds one longer was stopped in it.
 
+_IS_LINUX = sys.platform == "linux"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _STAGE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNNAMED_FLAGS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
@@ -74,10 +76,14 @@ class FolderStore:
     """One deliverable folder, open. Remembers the folder and not its path: a moved folder stays the same."""
 
     def __init__(self, folder: str) -> None:
-        """Open a folder; a clear error if it is missing, no folder, or not ours to open."""
+        """
+        Open a folder, by its canonical path; a clear error if it is missing, no folder, or not ours to
+        open.
+        """
         self.descriptor = -1
         self.is_held = False
         self._given_path = folder
+        self._published: bytes | None = None
         try:
             self.descriptor = os.open(folder, _FOLDER_FLAGS)
         except OSError as error:
@@ -103,7 +109,13 @@ class FolderStore:
     def location(self) -> str:
         """Return where the folder is now, canonical; where it was given, if the system does not tell."""
         try:
-            if sys.platform == "linux":
+            there = os.stat(self._given_path)  # Not moved, nearly always; and this is the cheaper question.
+            if there.st_ino == self.place.inode and there.st_dev == self.place.device:
+                return self._given_path
+        except OSError:
+            pass
+        try:
+            if _IS_LINUX:
                 return os.readlink(f"/proc/self/fd/{self.descriptor}").removesuffix(" (deleted)")
             import fcntl
 
@@ -114,11 +126,23 @@ class FolderStore:
 
     def exists(self) -> bool:
         """False once the folder was deleted, wherever it had been moved to."""
+        return self.is_same_folder(self.location())
+
+    def is_same_folder(self, path: str) -> bool:
+        """True if a path names this very folder now."""
         try:
-            there = os.stat(self.location())
+            there = os.stat(path)
         except (OSError, ValueError):
             return False
         return (there.st_dev, there.st_ino) == (self.place.device, self.place.inode)
+
+    def judge(self, found: Found | None, now_s: float) -> Verdict:
+        """Decide what became of a lock that was found here."""
+        return judge(found, now_s, self.place)
+
+    def judge_copied(self, found: Found) -> bool:
+        """True if the record came here in a copy of the folder it was made for."""
+        return found.record is not None and is_copied(found.record, self.place)
 
     def _keeps_inodes(self) -> bool:
         from noclobber.lock.filesystems import keeps_inodes
@@ -133,7 +157,9 @@ class FolderStore:
 
     @contextmanager
     def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
-        """Exclude every other change of this record on this machine; `FileBusyError` if that takes too long."""
+        """
+        Exclude every other change of this record on this machine; `FileBusyError` if that takes too long.
+        """
         try:
             self.is_held = True  # Before it is: an interruption right after the call must not leave it held.
             if not mutex.hold(self.descriptor, patience_s=patience_s, clock=clock):
@@ -160,6 +186,28 @@ class FolderStore:
             self._drop(CLAIM_PREFIX + expected, record)
             raise
 
+    def remove_undisputed(self) -> bool:
+        """
+        Take away a record whose lease is far from its end. False: look closer, with `remove`.
+
+        For the holder itself, and only while by every rule nobody may take it over: then nobody has a
+        reason to claim, and excluding claims would cost as much as the rest of a release.
+        """
+        try:
+            descriptor = os.open(LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK,
+                                 dir_fd=self.descriptor)  # fmt: skip
+        except OSError:
+            return False
+        try:
+            if self._published is None or os.read(descriptor, MAX_RECORD_BYTES) != self._published:
+                return False
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        self._unlink(LOCK_NAME)
+        return True
+
     def remove(self, expected: str, claimant: LockRecord, may_break: Callable[[Found], bool]) -> bool:
         """Take the record with the key `expected` away. False if another stands there now."""
         claim = CLAIM_PREFIX + expected
@@ -183,7 +231,9 @@ class FolderStore:
         return is_ours
 
     def leftovers(self) -> list[str]:
-        """Return names of claims and staged records that killed processes left. None of them blocks anybody."""
+        """
+        Return names of claims and staged records that killed processes left. None of them blocks anybody.
+        """
         try:
             return sorted(
                 name for name in os.listdir(self.descriptor) if name.startswith((CLAIM_PREFIX, STAGED_PREFIX))
@@ -208,7 +258,10 @@ class FolderStore:
     def _claim(
         self, name: str, expected: str, record: LockRecord, may_break: Callable[[Found], bool], depth: int = 0
     ) -> str | None:
-        """Claim the right to change what stands at `name`; return the claim's name, or None if another has it."""
+        """
+        Claim the right to change what stands at `name`; return the claim's name, or None if another has
+        it.
+        """
         claim = CLAIM_PREFIX + expected
         for _ in range(_CLAIM_DEPTH):
             if self._mark(name, name) != expected:
@@ -254,14 +307,20 @@ class FolderStore:
         return found.key if kind == LOCK_NAME else found.fingerprint
 
     def _drop(self, claim: str, record: LockRecord) -> None:
-        """After an interruption: a claim of ours that stayed would look live for as long as this process runs."""
+        """
+        After an interruption: a claim of ours that stayed would look live for as long as this process
+        runs.
+        """
         with suppress(Exception):
             found = self._read(claim)
             if found is not None and found.record is not None and found.record.lock_id == record.lock_id:
                 self._unlink(claim)
 
     def _clear_the_way(self) -> None:
-        """A directory at the lock's name can be neither replaced nor unlinked: set it aside, with what it holds."""
+        """
+        A directory at the lock's name can be neither replaced nor unlinked: set it aside, with what it
+        holds.
+        """
         try:
             mode = os.stat(LOCK_NAME, dir_fd=self.descriptor, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
@@ -279,6 +338,7 @@ class FolderStore:
     def _publish(self, record: LockRecord, target: str) -> bool:
         """Give a complete record a name. False if the name is taken."""
         content = record.to_bytes()
+        self._published = content
         published = self._publish_unnamed(content, target) if _UNNAMED else None
         return self._publish_named(content, target) if published is None else published
 
@@ -391,7 +451,9 @@ def explain(error: OSError, path: str, verb: str, directory: int | None = None, 
             path, "this filesystem has no hard links, which locks are published with; "
             "keep deliverables on a local filesystem (noclobber doctor says more)"
         ) from error  # fmt: skip
-    raise StorageError(path, f"cannot {verb} ({reason}); check the disk (noclobber doctor)", errno=number) from error
+    raise StorageError(
+        path, f"cannot {verb} ({reason}); check the disk (noclobber doctor)", errno=number
+    ) from error
 
 
 def _owner(path: str, directory: int | None, name: str) -> str:

@@ -33,7 +33,9 @@ class LockStatus(NamedTuple):
 
     folder: str
     state: State
-    """`free`, `live`, `expired`, `dead` or `corrupt`. The last three are taken over by the next to acquire."""
+    """
+    `free`, `live`, `expired`, `dead` or `corrupt`. The last three are taken over by the next to acquire.
+    """
     detail: str
     deliverable_id: str | None = None
     holder: str | None = None
