@@ -32,7 +32,7 @@ from noclobber.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk import mutex
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import START, Link, encode, seal
-from noclobber.ledger.tail import Tail, list_set_aside, read_tail, set_aside
+from noclobber.ledger.tail import list_set_aside, read_tail, set_aside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,12 +76,13 @@ class VerifyReport(NamedTuple):
 class _Handle:
     """What one process has open: a descriptor, and where the chain stood after its last append."""
 
-    __slots__ = ("descriptor", "link", "lock", "pid", "size")
+    __slots__ = ("descriptor", "identity", "link", "lock", "pid", "size")
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.lock = allocate_lock()  # flock is no barrier between threads that share a descriptor.
         self.descriptor = -1
+        self.identity = (-1, -1)
         self.size = -1
         self.link = START
 
@@ -130,6 +131,7 @@ class AgentTraceLedger:
         """Name a ledger. Nothing is opened or created before the first append; no folder ever is."""
         self.path = os.path.abspath(os.fspath(path))
         self._clock, self._durable, self._patience_s = clock, durable, patience_s
+        self._second = (-1.0, "")
         self._handle = _Handle()
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
@@ -173,10 +175,10 @@ class AgentTraceLedger:
         Check every line's hash, its link to the line before, its number and its JSON.
 
         Raises `BrokenChainError` that names the first broken line (`details["line"]`, `["reason"]`, and how
-        far the chain held: `["event_count"]`, `["head"]`). With `head`, the chain must also contain that entry:
-        a head saved earlier and elsewhere shows whether the tail was cut. Lines appended meanwhile
-        are not looked at. `progress(done_bytes, size_bytes, count)` is called now and then.
-        A ledger that nobody has written to yet is an empty chain.
+        far the chain held: `["event_count"]`, `["head"]`). With `head`, the chain must also contain that
+        entry: a head saved earlier and elsewhere shows whether the tail was cut. Lines appended
+        meanwhile are not looked at. `progress(done_bytes, size_bytes, event_count)` is called now and
+        then. A ledger that nobody has written to yet is an empty chain.
         """
         from noclobber.ledger.audit import audit, parse_head
 
@@ -244,49 +246,62 @@ class AgentTraceLedger:
     def _append(self, handle: _Handle, body: bytes) -> LedgerEntry:
         try:
             size = self._hold(handle)
-            if size == handle.size:
-                tail = Tail(handle.link, size)
-            else:
-                tail = read_tail(handle.descriptor, size, self.path)
-            time = iso8601(self._clock.now_s())
-            line, entry = b"\n" if tail.lacks_newline else b"", tail.link
-            aside = None
-            if tail.end < size:
-                aside = set_aside(handle.descriptor, self.path, tail, size)
-                notice, entry = seal(_torn_notice(self.path, aside, size - tail.end), entry, time)
-                line += notice
-            if tail.link.seq < handle.link.seq:
-                notice, entry = seal(_cut_notice(self.path, handle.link, tail.link), entry, time)
-                line += notice
-            before = entry
-            sealed, entry = seal(body, before, time)
-            _write_all_or_nothing(handle.descriptor, line + sealed, tail.end)
-            handle.size, handle.link = tail.end + len(line) + len(sealed), entry
+            time = self._stamp()
+            before, end, opening, aside = handle.link, size, b"", None
+            if size != handle.size:  # Somebody else was here, or we are new.
+                before, end, opening, aside = self._join(handle, size, time)
+            line, after = seal(body, before, time)
+            if opening:
+                line = opening + line
+            _write_all_or_nothing(handle.descriptor, line, end)
+            handle.size, handle.link = end + len(line), after
             return LedgerEntry(
-                entry.seq, time, f"sha256:{entry.hex.decode()}", f"sha256:{before.hex.decode()}", aside
+                after.seq, time, f"sha256:{after.hex.decode()}", f"sha256:{before.hex.decode()}", aside
             )
         finally:
             # Whatever happened, and whether or not we got it: release of what is not held is nothing.
             if handle.descriptor >= 0:
                 mutex.release(handle.descriptor)
 
+    def _join(self, handle: _Handle, size: int, time: str) -> tuple[Link, int, bytes, str | None]:
+        """Find where the chain stands. Return that, where the file ends, what must be written before the
+        next line, and where a torn end was put."""
+        tail = read_tail(handle.descriptor, size, self.path)
+        link, opening, aside = tail.link, b"\n" if tail.lacks_newline else b"", None
+        if tail.end < size:
+            aside = set_aside(handle.descriptor, self.path, tail, size)
+            notice, link = seal(_torn_notice(self.path, aside, size - tail.end), link, time)
+            opening += notice
+        if tail.link.seq < handle.link.seq:
+            notice, link = seal(_cut_notice(self.path, handle.link, tail.link), link, time)
+            opening += notice
+        return link, tail.end, opening, aside
+
+    def _stamp(self) -> str:
+        """Spell the time; the part down to the second is kept, since it is most of the work."""
+        now_s = self._clock.now_s()
+        second, text = self._second
+        if now_s // 1 != second:
+            second, text = now_s // 1, iso8601(now_s)[:-7]
+            self._second = second, text
+        return f"{text}{int((now_s - second) * 1_000_000):06d}Z"
+
     def _hold(self, handle: _Handle) -> int:
         """Hold the mutex of the file that the path names now, and return the file's size."""
         for _ in range(_REOPENINGS):
             if handle.descriptor < 0:
-                handle.descriptor = self._open(_APPEND)
+                handle.descriptor, handle.identity = self._open(_APPEND)
                 _OPEN_HANDLES.add(handle)
             if not mutex.hold(handle.descriptor, patience_s=self._patience_s, clock=self._clock):
                 raise self._busy()
             # The file may have been rotated or deleted since we opened it, or while we waited: a line
             # written to the old one would be lost to every reader.
-            ours = os.fstat(handle.descriptor)
             try:
-                named = os.stat(self.path, follow_symlinks=False)
+                named = os.lstat(self.path)
             except FileNotFoundError:
                 named = None
-            if named is not None and named.st_ino == ours.st_ino and named.st_dev == ours.st_dev:
-                return ours.st_size
+            if named is not None and (named.st_dev, named.st_ino) == handle.identity:
+                return named.st_size
             handle.close()
         raise LedgerError(self.path, "the ledger is replaced again and again; find out by whom")
 
@@ -310,22 +325,23 @@ class AgentTraceLedger:
 
     def _open_for_reading(self) -> int | None:
         try:
-            return self._open(_READ)
+            return self._open(_READ)[0]
         except LedgerError as error:
             if isinstance(error.__cause__, FileNotFoundError) and os.path.isdir(os.path.dirname(self.path)):
                 return None
             raise
 
-    def _open(self, flags: int) -> int:
-        """Open the ledger without following a link and without waiting for a FIFO's other end."""
+    def _open(self, flags: int) -> tuple[int, tuple[int, int]]:
+        """Open the ledger, following no link and waiting for no FIFO; say which device and inode it is."""
         verb = "write to" if flags == _APPEND else "read"
         try:
             descriptor = os.open(self.path, flags, 0o666)
         except (OSError, ValueError) as error:
             raise self._failed(verb, error) from error
         try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return descriptor
+            opened = os.fstat(descriptor)
+            if stat.S_ISREG(opened.st_mode):
+                return descriptor, (opened.st_dev, opened.st_ino)
         except BaseException:
             os.close(descriptor)
             raise
