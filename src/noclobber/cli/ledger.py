@@ -136,24 +136,20 @@ def _declare_tail(parser: ArgumentParser) -> None:
 
 
 def _tail(args: Namespace) -> int:
-    from collections import deque
-
     if args.n < 0:
         print("noclobber: -n takes a number that is not negative", file=sys.stderr)
         return EXIT_USAGE
-    ledger = _open(args)
-    events: deque[dict[str, Any]] = deque(maxlen=args.n)
-    broken = None
-    try:
-        events.extend(ledger.events())
-    except BrokenChainError as error:
-        broken = error  # What stands before the broken line is still worth seeing.
-    for event in events:
-        print(json.dumps(event, ensure_ascii=False) if args.json else _phrase(event))
-    if broken is not None:
-        print(f"noclobber: {broken}", file=sys.stderr)
-        return EXIT_NO
-    return EXIT_OK
+    exit_code = EXIT_OK
+    for line in _open(args).last_lines(args.n):
+        try:
+            event = json.loads(line)
+            text = line.decode() if args.json else _phrase(event)
+        except (ValueError, RecursionError, AttributeError):  # What stands around it is worth seeing.
+            print(f"noclobber: a line that is no entry: {line[:60]!r}; run ledger verify", file=sys.stderr)
+            exit_code = EXIT_NO
+        else:
+            print(text)
+    return exit_code
 
 
 def _phrase(event: dict[str, Any]) -> str:
