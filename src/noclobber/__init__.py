@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 # most calls need few of these.
 _HOMES = {
     "AccessDeniedError": "errors",
+    "BadEventError": "errors",
     "BadPathError": "errors",
     "BadRequestError": "errors",
     "BaselineNotRetainedError": "errors",
@@ -43,6 +44,9 @@ _HOMES = {
     "TurnClosedError": "errors",
     "UnknownToolError": "errors",
     "UnreadFileError": "errors",
+    "AgentTraceLedger": "ledger",
+    "LedgerEntry": "ledger",
+    "VerifyReport": "ledger",
     "Coverage": "model",
     "Decision": "model",
     "Edit": "model",

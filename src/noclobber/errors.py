@@ -271,3 +271,10 @@ class BrokenChainError(LedgerError):
     """A line of the ledger was altered, removed or inserted."""
 
     code = "LEDGER_BROKEN"
+
+
+class BadEventError(LedgerError, ValueError):
+    """An event that the ledger cannot hold: not JSON, too large, nested too deeply. Nothing was written."""
+
+    code = "LEDGER_BAD_EVENT"
+    resolution = "CHANGE_REQUEST"
