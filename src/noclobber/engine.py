@@ -10,12 +10,12 @@ Two ways to use it:
 
 - `execute(call)`: the engine carries the call out. Check and commit are one step under the guard, and
   the promise is the guard's own.
-- `execute(call, executor)`, or `pre_tool_use` and `post_tool_use` around a host's own executor. **Weaker**: the check
-  comes before the executor runs, so what is written in between by somebody else can be lost, and the
-  engine believes what the executor returns. The baseline is taken from what the call returned or
-  wrote, never from a second look at the disk: bytes, text (as UTF-8), or a value with `content` and `sha256`.
-  A part of a file returned without the whole file's hash leaves no baseline. After an edit whose
-  outcome cannot be told, the old baseline stays, and the next write must re-read.
+- `execute(call, executor)`, or `pre_tool_use` and `post_tool_use` around a host's own executor. *Weaker*: the
+  check comes before the executor runs, so what somebody else writes in between can be lost, and the engine
+  believes what the executor returns. The baseline is taken from what the call returned or wrote, never
+  from a second look at the disk: bytes, text (as UTF-8), or a value with `content` and `sha256`. A part
+  of a file returned without the whole file's hash leaves no baseline. After an edit whose outcome
+  cannot be told, the old baseline stays, and the agent must read again before it writes.
 
 Refusals are exceptions here (`pre_tool_use` returns them in its decision). Each refused write is on record
 once, and so is each that landed; `recording` says what happens if the ledger fails.
@@ -28,6 +28,7 @@ from noclobber.catalogue import FORMS, as_bytes
 from noclobber.disk import digest
 from noclobber.errors import (
     ABSENT,
+    AccessDeniedError,
     BadPathError,
     BadRequestError,
     LedgerError,
@@ -43,7 +44,7 @@ from noclobber.errors import (
 from noclobber.guard import Change
 from noclobber.lines import BOM, line_span
 from noclobber.model import ALLOW, WHOLE, Coverage, Decision, ReadResult, WriteResult
-from noclobber.policies import Facts, decide
+from noclobber.policies import Facts, decide, stale
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ if TYPE_CHECKING:
         def ledger(self) -> Ledger:
             """Where events go."""
 
+        def ledger_trouble(self) -> LedgerError | None:
+            """Return why events cannot be recorded now, None if they can."""
+
         def open_turn(self, call: ToolCall) -> OpenTurn:
             """Return the turn that a call belongs to."""
 
@@ -102,17 +106,18 @@ class HookEngine:
             raise UnknownToolError("", f"{call.tool!r} touches no file; run it yourself.", tool=call.tool)
         facts: list[Facts] = []
         try:
-            return getattr(self, f"_{kind}")(turn, call, request, facts)
-        except RefusalError as error:
-            self._record(call, error)
-            raise
-        except StaleFileError as error:
-            self._take_note_of_conflict(turn, request, facts, error)
-            self._record(call, error)
+            try:
+                return getattr(self, f"_{kind}")(turn, call, request, facts)
+            except (NotAFileError, AccessDeniedError, MissingFileError):
+                for each in facts:  # If it is not what the agent saw, then that is the reason to give.
+                    self._refuse_if_stale(turn, each)
+                raise
+        except NoclobberError as error:
+            self._refused(turn, call, request, facts, error)
             raise
 
     def pre_tool_use(self, call: ToolCall) -> Decision:
-        """Judge a call before somebody else carries it out. A refused write is on record when this returns."""
+        """Judge a call that somebody else will carry out. A refused write is on record when this returns."""
         try:
             turn, request = self._admit_call(call)
         except NoclobberError as error:
@@ -126,9 +131,7 @@ class HookEngine:
                 self._admit(turn, facts[-1])
         except NoclobberError as error:
             if request.tool.kind != "read":
-                if isinstance(error, StaleFileError):
-                    self._take_note_of_conflict(turn, request, facts, error)
-                self._record(call, error)
+                self._refused(turn, call, request, facts, error)
             return Decision(False, error)
         return ALLOW
 
@@ -196,8 +199,13 @@ class HookEngine:
         observation_id: str | None,
     ) -> Facts:
         context, options = turn.context, turn.options
-        path = turn.guard.locate(given)
-        name = context.name_of(given)
+        name, actual = context.name_of(given), None
+        try:
+            path = turn.guard.locate(given)
+        except (NotAFileError, AccessDeniedError):
+            # It leads nowhere now. If the agent knows a file under that name, that file is what changed;
+            # if not, the guard will meet the same obstacle and say so.
+            path, actual = name, turn.guard.digest(given)
         baseline = context.expected_for(name, path)
         coverage = context.coverage_for(name, path)
         if observation_id is not None:
@@ -213,6 +221,7 @@ class HookEngine:
             path,
             name,
             expected=baseline if expected_hash is None else expected_hash,
+            actual=None if kind == "read" else actual,
             seen_whole=coverage is None or coverage.is_whole,
             refused_from=self._refused_from(context, name, path, content),
             refuse_resubmitted=context.refuse_resubmitted,
@@ -231,7 +240,7 @@ class HookEngine:
     def _admit(self, turn: OpenTurn, facts: Facts) -> Facts:
         """Return the facts if the rules and the ledger let the write through; raise the refusal if not."""
         decision = decide(facts)
-        broken = recording.trouble(self._workspace.ledger) if facts.kind != "read" else None
+        broken = self._workspace.ledger_trouble() if facts.kind != "read" else None
         if (not decision.allowed or broken) and facts.actual is None:
             # Whoever is told no is told the right reason: stale comes before the rest.
             facts = self._look(turn, facts)
@@ -247,6 +256,11 @@ class HookEngine:
     @staticmethod
     def _look(turn: OpenTurn, facts: Facts) -> Facts:
         return facts if facts.kind == "read" else facts._replace(actual=turn.guard.digest(facts.path))
+
+    def _refuse_if_stale(self, turn: OpenTurn, facts: Facts) -> None:
+        decision = stale(self._look(turn, facts))
+        if not decision.allowed:
+            raise decision.error from None
 
     # -- carrying out: one function a kind of tool -------------------------------------------------------
 
@@ -299,13 +313,8 @@ class HookEngine:
 
     @staticmethod
     def _content_to_edit(turn: OpenTurn, facts: Facts) -> tuple[bytes, str]:
-        try:
-            snapshot = turn.guard.read(facts.path)
-        except RefusalError:
-            if facts.expected in (None, ABSENT):
-                raise
-            raise StaleFileError(facts.path, facts.expected, turn.guard.digest(facts.path)) from None
-        if facts.expected not in (None, snapshot.sha256):
+        snapshot = turn.guard.read(facts.path)
+        if facts.expected is not None and facts.expected != snapshot.sha256:
             raise StaleFileError(facts.path, facts.expected, snapshot.sha256)
         return snapshot.content, snapshot.sha256
 
@@ -366,26 +375,28 @@ class HookEngine:
             commit.sha256,
             commit.level,
             kept=list(commit.kept),
-            commit_id=commit.commit_id,
             **more,
         )
         return WriteResult(commit.path, commit.sha256, commit.level, commit.previous_sha256, commit.kept)
 
+    def _refused(
+        self, turn: OpenTurn, call: ToolCall, request: Request, facts: list[Facts], error: NoclobberError
+    ) -> None:
+        """Put a refusal on record; of a stale one the turn takes note, too."""
+        if isinstance(error, StaleFileError):
+            contents: list[str | bytes | None] = [content for _, content, _ in request.files]
+            contents = contents or [request.content]
+            for each, content in zip(facts, contents, strict=False):
+                if each.path == error.path or len(facts) == 1:
+                    data = None if content is None else _data(turn.context, each.name, each.path, content)
+                    refused = None if data is None else digest.of_bytes(data)
+                    turn.context.refused(each.name, error.path, refused, error.expected)
+        self._record(call, error)
+
     def _record(self, call: ToolCall, error: NoclobberError) -> None:
+        # A ledger that failed is not asked again: its own failure is the answer.
         if not isinstance(error, LedgerError):
             recording.record_refusal(self._workspace.ledger, call, error)
-
-    @staticmethod
-    def _take_note_of_conflict(
-        turn: OpenTurn, request: Request, facts: list[Facts], error: StaleFileError
-    ) -> None:
-        """Remember what was refused: under the agent's own name for it, and by the hash of its bytes."""
-        contents = [content for _, content, _ in request.files] or [request.content]
-        for each, content in zip(facts, contents, strict=False):
-            if each.path == error.path:
-                data = None if content is None else _data(turn.context, each.name, each.path, content)
-                refused = None if data is None else digest.of_bytes(data)
-                turn.context.refused(each.name, each.path, refused, error.expected)
 
     # -- around somebody else's executor -------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import os
 import stat
 
 from noclobber.errors import LedgerError, NoclobberError, StaleFileError
+from noclobber.ledger import spell_hash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def trouble(ledger: Ledger) -> LedgerError | None:
     except OSError as error:
         return LedgerError(
             ledger.path,
-            f"The ledger cannot be written ({error.strerror}), so nothing may be changed. Mend it, then retry.",
+            f"The ledger cannot be written ({error.strerror}), so nothing may be changed. Mend it and retry.",
             errno=error.errno,
         )
     try:
@@ -62,8 +63,8 @@ def record_refusal(ledger: Ledger, call: ToolCall, error: NoclobberError) -> Non
         payload: dict[str, Any] = {
             "tool_name": call.tool,
             "target_file": error.path,
-            "baseline_hash": spell(error.expected),
-            "current_hash": spell(error.actual),
+            "baseline_hash": spell_hash(error.expected),
+            "current_hash": spell_hash(error.actual),
         }
     else:
         action = "MUTATION_REFUSED"
@@ -85,8 +86,8 @@ def record_landed(
     payload = {
         "tool_name": call.tool,
         "target_file": path,
-        "before_hash": spell(before),
-        "after_hash": spell(after),
+        "before_hash": spell_hash(before),
+        "after_hash": spell_hash(after),
         "level": level,
         **{key: value for key, value in more.items() if value},
     }
@@ -106,11 +107,6 @@ def record_failed(ledger: Ledger, call: ToolCall, path: str, error: BaseExceptio
     payload = {"tool_name": call.tool, "target_file": path}
     result = {"status": "FAILED", "error_type": type(error).__name__}
     ledger.append(_event("MUTATION_FAILED", payload, result, call))
-
-
-def spell(sha256_or_word: str) -> str:
-    """Spell a hash as the ledger does: `sha256:<hex>`; words like `DELETED` stay as they are."""
-    return f"sha256:{sha256_or_word}" if len(sha256_or_word) == 64 else sha256_or_word
 
 
 def _event(action: str, payload: dict[str, Any], result: dict[str, Any], call: ToolCall) -> dict[str, Any]:

@@ -154,18 +154,10 @@ class TurnContext:
     # -- names -----------------------------------------------------------------------------------
 
     def name_of(self, path: str | os.PathLike[str]) -> str:
-        """
-        Return the absolute name for what the agent wrote, without a look at the disk.
-
-        A name with `..` in it stays as it was spelled: `link/../a.md` is not `a.md` if `link` is a link.
-        """
+        """Return the absolute, normalised name for what the agent wrote, without a look at the disk."""
         text = os.fsdecode(path)
-        if not text.startswith("/"):
-            text = f"{self.root}/{text}"
-        if "/../" in text or text.endswith("/.."):
-            return text
-        text = os.path.normpath(text)
-        return text[1:] if text.startswith("//") else text
+        text = os.path.normpath(text if text.startswith("/") else f"{self.root}/{text}")
+        return text[1:] if text.startswith("//") else text  # POSIX lets two slashes mean something else.
 
     # -- what was seen ---------------------------------------------------------------------------
 
@@ -321,9 +313,6 @@ class TurnContext:
             known = self._names.get(path)
             if known is not None:
                 return known.initial
-            if path not in files and "/.." in path:
-                # Never read under that spelling. Collapsing it is right unless a link is in it.
-                path = os.path.normpath(path)
         file = files.get(path)
         return None if file is None else file.initial
 

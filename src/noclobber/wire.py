@@ -62,17 +62,17 @@ def parse_stale(value: object) -> StaleFileError | None:
     return StaleFileError(found["file_path"], found["expected_hash"], found["actual_hash"])
 
 
-def parse_refusal(value: object) -> str | None:
-    """Return the code if `value` is a refusal other than a stale one, in any of those forms. Else None."""
+def parse_refusal(value: object) -> tuple[str, str] | None:
+    """Return code and path if `value` is a refusal other than a stale one, in any of those forms."""
     if isinstance(value, RefusalError):
-        return value.code
+        return value.code, value.path
     found = _as_object(value, _REFUSAL_KEYS)
     if found is None or not isinstance(found["details"], dict):
         return None
     words = [found[key] for key in ("error_type", "file_path", "message", "resolution")]
     if not all(isinstance(word, str) for word in words) or found["error_type"] == StaleFileError.code:
         return None
-    return str(found["error_type"])
+    return found["error_type"], found["file_path"]
 
 
 def schema(name: str) -> dict[str, Any]:
