@@ -152,6 +152,13 @@ class OutsideWorkspaceError(RefusalError):
     resolution = "CHANGE_REQUEST"
 
 
+class ReservedFileError(RefusalError):
+    """A lock file or its ledger: a record of the machinery, never an agent's input (REQ-LOCK-010)."""
+
+    code = "RESERVED_FILE"
+    resolution = "CHANGE_REQUEST"
+
+
 class OutsideScopeError(RefusalError):
     """The turn may write to certain folders only, and this is not in one of them (K-WRITE-1)."""
 
@@ -230,6 +237,13 @@ class UnknownToolError(RefusalError):
 
     code = "UNKNOWN_TOOL"
     resolution = "CHANGE_REQUEST"
+
+
+class GaveUpError(RefusalError):
+    """The controller retried as often as it may. `__cause__` is the last refusal."""
+
+    code = "GAVE_UP"
+    resolution = "RETRY_LATER"
 
 
 class TurnClosedError(RefusalError):
