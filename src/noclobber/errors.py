@@ -21,6 +21,8 @@ Two families:
 
 from __future__ import annotations
 
+import errno
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -82,9 +84,14 @@ class StaleFileError(NoclobberError):
 class RefusalError(NoclobberError):
     """A request that was refused for a reason other than staleness. Nothing was changed."""
 
+    like_errno = errno.EIO  # For those that are an OSError as well.
+
     def __init__(self, path: str, message: str, **details: str | int | None) -> None:
-        super().__init__(path, message)
+        Exception.__init__(self, path, message)  # Not OSError's: it would take the path for an errno.
         self.path, self.message, self.details = path, message, details
+        if issubclass(type(self), OSError):  # What callers of open() look at.
+            for name, value in (("errno", self.like_errno), ("strerror", message), ("filename", path)):
+                setattr(self, name, value)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
@@ -145,6 +152,13 @@ class OutsideWorkspaceError(RefusalError):
     resolution = "CHANGE_REQUEST"
 
 
+class ReservedFileError(RefusalError):
+    """A lock file or its ledger: a record of the machinery, never an agent's input (REQ-LOCK-010)."""
+
+    code = "RESERVED_FILE"
+    resolution = "CHANGE_REQUEST"
+
+
 class OutsideScopeError(RefusalError):
     """The turn may write to certain folders only, and this is not in one of them (K-WRITE-1)."""
 
@@ -177,6 +191,7 @@ class MissingFileError(RefusalError, FileNotFoundError):
     """There is no such file."""
 
     code = "FILE_NOT_FOUND"
+    like_errno = errno.ENOENT
     resolution = "CHANGE_REQUEST"
 
 
@@ -184,6 +199,7 @@ class FileExistsAlreadyError(RefusalError, FileExistsError):
     """The destination of a move exists."""
 
     code = "ALREADY_EXISTS"
+    like_errno = errno.EEXIST
     resolution = "CHANGE_REQUEST"
 
 
@@ -191,6 +207,7 @@ class AccessDeniedError(RefusalError, PermissionError):
     """The operating system does not let this user read or write the file."""
 
     code = "ACCESS_DENIED"
+    like_errno = errno.EACCES
     resolution = "ASK_A_PERSON"
 
 
@@ -220,6 +237,13 @@ class UnknownToolError(RefusalError):
 
     code = "UNKNOWN_TOOL"
     resolution = "CHANGE_REQUEST"
+
+
+class GaveUpError(RefusalError):
+    """The controller retried as often as it may. `__cause__` is the last refusal."""
+
+    code = "GAVE_UP"
+    resolution = "RETRY_LATER"
 
 
 class TurnClosedError(RefusalError):

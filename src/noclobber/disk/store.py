@@ -1,0 +1,355 @@
+"""
+Where a commit keeps what it needs: staged files, displaced files, a note, and what must not be lost.
+
+Inside a workspace that is `<root>/.noclobber/`, so that watchers, builds and `git status` see no
+temporary files. For a target on another mount, or without a workspace, it is the target's own
+folder, as dot files.
+
+Three kinds of file:
+
+- *swap files*: the new bytes before an exchange, the displaced old ones after it;
+- *the note of a folder*: what the holder of that folder's mutex is doing. Whoever takes the mutex
+  and finds a note in use knows that its writer died in the middle, because the kernel freed the
+  mutex but nobody cleared the note. That is the whole crash detection: no pids, no clocks, no scan;
+- *kept files*: versions that somebody wrote to after they had been replaced. Never deleted by us.
+
+How a sweep knows that a displaced file is still what was verified: its name carries the hash that was
+expected. For large files, where hashing again would cost too much, it gets the modification time
+`VERIFIED_NS` instead, which any later write changes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import re
+import stat
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from noclobber.disk import digest, forks, openers
+from noclobber.disk.notes import BOOK_PREFIX, Note
+from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
+
+VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
+MARK_FROM_BYTES = 1 << 16
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+MOST_OPEN_NOTES = 64
+MOST_WAITING = 256
+YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
+BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
+
+_HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
+
+
+class Displaced(NamedTuple):
+    """A swap file that waits for the sweep: the version that a commit replaced, still open."""
+
+    name: str
+    path: str
+    descriptor: int
+
+
+class Store:
+    """The files that commits to one mount need. Use `for_workspace()` or `beside()`."""
+
+    def __init__(self, path: str, swap_fd: int, notes_fd: int, kept_fd: int, prefix: str) -> None:
+        self.path, self.prefix = path, prefix
+        self.swap_fd, self.notes_fd, self.kept_fd = swap_fd, notes_fd, kept_fd
+        self.device = os.fstat(swap_fd).st_dev
+        self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
+        self._notes: dict[str, Note] = {}
+        self._lock = threading.Lock()
+        forks.on_fork_in_child(self, "_lock", threading.Lock)
+        forks.on_fork_in_child(self, "waiting", deque)  # The parent sweeps its own.
+
+    @property
+    def is_beside(self) -> bool:
+        """True if our files stand among the user's."""
+        return bool(self.prefix)
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        for note in self._notes.values():
+            note.close()
+        self._notes.clear()
+        for descriptor in {self.swap_fd, self.notes_fd, self.kept_fd}:
+            os.close(descriptor)
+
+    # Swap files.
+
+    def new_prefix(self) -> str:
+        """Return how the names of one commit's swap files begin."""
+        return f"{self.prefix}swap-{os.urandom(6).hex()}"
+
+    def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
+        """
+        Create an empty swap file; return its name and a descriptor for reading and writing.
+
+        FileNotFoundError: somebody removed our folder (`git clean -fdx`).
+        """
+        # The target's name is in it for the person who finds it after a crash. 140 bytes of it,
+        # because a name may have 255 and the rest needs room.
+        tail = target_name if len(target_name) < 35 else target_name.encode()[:140].decode("utf-8", "ignore")
+        name = f"{prefix}-{expected}~{tail}"
+        return name, os.open(name, CREATE, mode, dir_fd=self.swap_fd)
+
+    def remove_swap(self, name: str) -> None:
+        """Remove a swap file that nobody needs; harmless if it is gone."""
+        try:
+            os.unlink(name, dir_fd=self.swap_fd)
+        except FileNotFoundError:
+            pass
+
+    def remove_swaps(self, prefix: str) -> None:
+        """Remove every swap file of a commit that never began."""
+        if not prefix.startswith(f"{self.prefix}swap-"):
+            return
+        for name in os.listdir(self.swap_fd):
+            if name.startswith(prefix):
+                self.remove_swap(name)
+
+    def keep(self, name: str) -> str:
+        """Move a swap file to the kept ones, for a person to look at; return where it is now."""
+        kept = name.replace("swap-", "kept-", 1)
+        os.rename(name, kept, src_dir_fd=self.swap_fd, dst_dir_fd=self.kept_fd)
+        return f"{self.path}/{kept}" if self.is_beside else f"{self.path}/kept/{kept}"
+
+    # The note of a folder.
+
+    def note(self, folder: os.stat_result) -> Note:
+        """Return a folder's note, creating it if need be. Only under the folder's mutex."""
+        name = f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
+        with self._lock:
+            note = self._notes.get(name)
+            if note is not None:
+                if note.is_sound():
+                    return note
+                self._notes.pop(name).close()
+            elif len(self._notes) >= MOST_OPEN_NOTES:
+                self._notes.pop(next(iter(self._notes))).close()
+            note = self._notes[name] = Note(name, self.notes_fd)
+            return note
+
+    def drop_notes(self) -> None:
+        """Beside a target, leave no note behind: an idle one there would puzzle its owner."""
+        with self._lock:
+            for name, note in self._notes.items():
+                if note.is_idle:
+                    os.unlink(name, dir_fd=self.notes_fd)
+                note.close()
+            self._notes.clear()
+
+    def notes_in_use(self) -> list[Note]:
+        """Return every note that says something: commits under way, or cut off. The caller closes them."""
+        found = []
+        for name in os.listdir(self.notes_fd):
+            if self.is_beside:
+                if name != f"{self.prefix}note":
+                    continue
+            elif BOOK_PREFIX in name:
+                continue
+            note = Note(name, self.notes_fd)
+            if note.is_idle:
+                note.close()
+            else:
+                found.append(note)
+        return found
+
+    # Displaced files.
+
+    def set_aside(self, name: str, path: str, descriptor: int, *, as_named: bool) -> None:
+        """
+        Leave a displaced file, and its descriptor (for reading only), for a later sweep.
+
+        `as_named`: it was verified to have the hash that stands in its name.
+        """
+        if not as_named or os.fstat(descriptor).st_size >= MARK_FROM_BYTES:
+            os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
+        self.waiting.append(Displaced(name, path, descriptor))
+
+    def sweep(self) -> list[tuple[str, str]]:
+        """
+        Remove displaced files that are unopened and unchanged; keep those that somebody wrote to.
+
+        Returns (original path, where it is kept) for each of the latter. A process that was suspended
+        inside `open()` while the exchange happened may write to the displaced file much later; those
+        bytes are what this is about.
+        """
+        kept: list[tuple[str, str]] = []
+        for _ in range(len(self.waiting)):
+            try:
+                displaced = self.waiting.popleft()
+            except IndexError:
+                break  # Another thread sweeps too.
+            where = self._sweep_one(displaced.name, displaced.descriptor)
+            if where is BUSY and len(self.waiting) < MOST_WAITING:
+                self.waiting.append(displaced)
+                continue
+            forks.close(displaced.descriptor)
+            if where and where is not BUSY:
+                kept.append((displaced.path, where))
+        return kept
+
+    def _sweep_one(self, name: str, descriptor: int) -> str:
+        """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
+        try:
+            if not openers.try_lease(descriptor, openers.READ):
+                return BUSY
+        except openers.LeasesUnavailableError:
+            pass  # Then its content has to tell alone.
+        try:
+            if is_unchanged(name, descriptor):
+                self.remove_swap(name)
+                return ""
+            return self.keep(name)
+        except FileNotFoundError:
+            return ""  # Another process swept it between our look and our rename.
+        finally:
+            openers.release(descriptor)
+
+    def orphans(self, now_s: float) -> list[str]:
+        """
+        Return swap files of commits that are over, whoever made them.
+
+        Everything but what is waiting here, what a note in use speaks of, and what is so young that
+        its note may not be written yet.
+        """
+        names = [name for name in os.listdir(self.swap_fd) if name.startswith(f"{self.prefix}swap-")]
+        if not names:
+            return []
+        waiting = {displaced.name for displaced in tuple(self.waiting)}
+        spoken_of = self._prefixes_in_use()
+        found = []
+        for name in names:
+            if name in waiting or name.startswith(spoken_of):
+                continue
+            try:
+                status = os.stat(name, dir_fd=self.swap_fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if now_s - status.st_ctime >= YOUNG_S or status.st_mtime_ns == VERIFIED_NS:
+                found.append(name)
+        return found
+
+    def _prefixes_in_use(self) -> tuple[str, ...]:
+        prefixes = []
+        for note in self.notes_in_use():
+            account = note.read()
+            note.close()
+            prefixes += [account.prefix] if account.prefix else []
+            prefixes += [name for planned in account.files for name in (planned.swap, planned.undo) if name]
+        return tuple(prefixes)
+
+    def adopt_orphans(self, now_s: float) -> list[tuple[str, str]]:
+        """Sweep what dead processes left; return (name, where) of what had to be kept."""
+        kept = []
+        for name in self.orphans(now_s):
+            try:
+                descriptor = os.open(name, LOOK, dir_fd=self.swap_fd)
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    kept.append((name, self.keep(name)))  # A link or a folder that somebody had put there.
+                continue
+            try:
+                if os.fstat(descriptor).st_size == 0 and _HASH_IN_NAME.search(name):
+                    self.remove_swap(name)  # Created, and its process died before it wrote a byte.
+                    continue
+                where = self._sweep_one(name, descriptor)
+                if where and where is not BUSY:
+                    kept.append((name, where))
+            finally:
+                os.close(descriptor)
+        return kept
+
+
+def is_unchanged(name: str, descriptor: int) -> bool:
+    """True if a displaced file is still the version that was verified."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    if status.st_mtime_ns == VERIFIED_NS:
+        return True
+    expected = _HASH_IN_NAME.search(name)
+    return expected is not None and digest.of_descriptor(descriptor, size_hint=status.st_size) == expected[1]
+
+
+def for_workspace(root: str) -> Store:
+    """Open (and create, the first time) a workspace's own store."""
+    state = f"{root}/{STATE_FOLDER}"
+    opened: list[int] = []
+    try:
+        try:
+            os.mkdir(state)
+        except FileExistsError:
+            pass
+        # No-follow all the way: a link here would send our records, and every staged byte, elsewhere.
+        opened.append(os.open(state, OPEN_FOLDER | os.O_NOFOLLOW))
+        _ignore_in_git(opened[0])
+        # Swap files have the target's mode from the start; the folder is what keeps others out.
+        for part, mode in (("swap", 0o700), ("notes", 0o777), ("kept", 0o700)):
+            try:
+                os.mkdir(part, mode, dir_fd=opened[0])
+            except FileExistsError:
+                pass
+            opened.append(os.open(part, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=opened[0]))
+    except BaseException:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
+    os.close(opened.pop(0))
+    swap_fd, notes_fd, kept_fd = opened
+    return Store(state, swap_fd, notes_fd, kept_fd, prefix="")
+
+
+def _ignore_in_git(state_fd: int) -> None:
+    try:
+        ignore_fd = os.open(".gitignore", CREATE, 0o644, dir_fd=state_fd)
+    except FileExistsError:
+        return
+    try:
+        os.write(ignore_fd, b"*\n")
+    finally:
+        os.close(ignore_fd)
+
+
+_lingering: deque[Store] = deque()  # Stores beside a target that still have something to sweep.
+_known_folders: set[tuple[int, int]] = set()
+
+
+def beside(folder_fd: int, folder: str, now_s: float) -> Store:
+    """Open a store in a target's own folder; `leave()` it after the commit."""
+    opened = Store(folder, os.dup(folder_fd), os.dup(folder_fd), os.dup(folder_fd), prefix=BESIDE_PREFIX)
+    status = os.fstat(folder_fd)
+    if (status.st_dev, status.st_ino) not in _known_folders:  # Once per process: it lists the folder.
+        _known_folders.add((status.st_dev, status.st_ino))
+        opened.adopt_orphans(now_s)
+    return opened
+
+
+def leave(store: Store) -> None:
+    """Done with a store beside a target: close it now, or when its displaced files are swept."""
+    store.drop_notes()
+    if store.waiting:
+        _lingering.append(store)
+    else:
+        store.close()
+
+
+def sweep_lingering() -> list[tuple[str, str]]:
+    """Sweep every store that was left with something in it."""
+    kept = []
+    for _ in range(len(_lingering)):
+        try:
+            store = _lingering.popleft()
+        except IndexError:
+            break
+        kept += store.sweep()
+        leave(store)
+    return kept
+
+
+atexit.register(sweep_lingering)  # A program that writes once must not leave a dot file for ever.
