@@ -1,0 +1,154 @@
+"""
+One round: a folder, a file, one outsider, a few agents, one watcher, for some seconds; then the books.
+
+Every process gets a time at which to start and one at which to end, so that a round is bounded even if
+this process dies. Whoever has not ended a while after the end hangs: that is a fault of its own, and the
+process is killed and named.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from noclobber.demo import accounting, outsiders, rivals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.demo.accounting import Account
+
+START_DELAY_S = 0.35  # Interpreters take that long to come up; all must be there when it starts.
+GRACE_S = 30.0
+
+
+class Round(NamedTuple):
+    """What to run."""
+
+    kind: str
+    guard: str = rivals.REAL
+    seconds: float = 2.0
+    seed: int = 1
+    agents: int = 2
+    under_fire: bool = False
+    """Agents are killed with SIGKILL at random moments, and restarted."""
+    watched: bool = True
+    eagerness: float = 0.7
+    """Share of the outsider's updates that follow the last one at once."""
+
+
+class Arena:
+    """The folder of a round: the workspace, and the logs beside it."""
+
+    def __init__(self, folder: str, round_: Round) -> None:
+        self.round = round_
+        self.root = os.path.join(folder, "workspace")
+        self.logs = os.path.join(folder, "logs")
+        self.path = os.path.join(self.root, "shared.txt")
+        os.makedirs(self.root)
+        os.makedirs(self.logs)
+        outsiders.prepare(round_.kind, self.path)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> float:
+        """Start everybody; return the time (monotonic) at which they end."""
+        begin_s = time.monotonic() + START_DELAY_S
+        until_s = begin_s + self.round.seconds
+        times = (f"{begin_s:.6f}", f"{until_s:.6f}")
+        round_, names = self.round, [f"g{number}" for number in range(self.round.agents)]
+        logs = [os.path.join(self.logs, f"{name}.log") for name in names]
+        if outsiders.KINDS[round_.kind].step:
+            log = os.path.join(self.logs, "outsider.log")
+            words = (round_.kind, self.path, log, str(round_.seed), *times, str(round_.eagerness))
+            self._spawn("outsider", "outsiders", *words)
+        if round_.watched:
+            log = os.path.join(self.logs, "watcher.log")
+            self._spawn("watcher", "agents", "watch", self.path, log, *times)
+        place = (round_.guard, self.root, self.path)
+        if round_.under_fire:
+            who = (",".join(names), ",".join(logs), str(round_.seed))
+            self._spawn("agents", "agents", "under-fire", *place, *who, *times)
+        else:
+            for number, (name, log) in enumerate(zip(names, logs, strict=True)):
+                who = (name, log, str(round_.seed * 100 + number))
+                self._spawn(name, "agents", "agent", *place, *who, *times)
+        return until_s
+
+    def _spawn(self, name: str, module: str, *words: str) -> None:
+        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+        with open(os.path.join(self.logs, f"{name}.err"), "wb") as errors:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", f"noclobber.demo.{module}", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,  # So that a supervisor can be killed together with its agents.
+            )
+
+    def finish(self, until_s: float, tick: Callable[[], None] | None = None) -> Account:
+        """Wait for everybody, then close the books."""
+        faults: list[str] = []
+        try:
+            while any(each.poll() is None for each in self._processes.values()):
+                if time.monotonic() > until_s + GRACE_S:
+                    break
+                time.sleep(0.02)
+                if tick:
+                    tick()
+        finally:
+            for name, process in self._processes.items():
+                if process.poll() is None:
+                    faults.append(f"{name} hung: still running {GRACE_S:.0f} s after the end")
+                    _kill_session(process)
+                elif process.returncode:
+                    faults.append(f"{name} ended with {process.returncode}: {self._last_words(name)}")
+        kept, more_faults = self._recover()
+        return accounting.settle(self.round.kind, self.logs, self._final(), kept, [*faults, *more_faults])
+
+    def _last_words(self, name: str) -> str:
+        with open(os.path.join(self.logs, f"{name}.err"), errors="replace") as file:
+            return " | ".join(file.read().strip().splitlines()[-4:])
+
+    def _recover(self) -> tuple[list[str], list[str]]:
+        """Let the real guard finish what killed agents left; return what it kept aside."""
+        if self.round.guard != rivals.REAL:
+            return [], []
+        from noclobber.errors import NoclobberError
+        from noclobber.guard import OptimisticGuard
+
+        guard = OptimisticGuard(self.root)
+        with suppress(NoclobberError):  # A directory, or gone: the accounting sees that for itself.
+            guard.read(self.path)
+        try:
+            return list(guard.sweep()), []
+        except Exception as error:
+            return [], [f"sweep failed: {type(error).__name__}: {error}"]
+
+    def _final(self) -> bytes | None:
+        for path in (self.path, os.path.join(self.path, "index")):
+            try:
+                with open(path, "rb") as file:
+                    return file.read()
+            except (IsADirectoryError, FileNotFoundError, NotADirectoryError):
+                continue
+        return None
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # Its own session: nobody else is in that group.
+    process.wait()
+
+
+def run(folder: str, round_: Round, tick: Callable[[], None] | None = None) -> Account:
+    """Run one round in an empty folder."""
+    arena = Arena(folder, round_)
+    return arena.finish(arena.start(), tick)
