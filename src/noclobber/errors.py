@@ -21,6 +21,8 @@ Two families:
 
 from __future__ import annotations
 
+import errno
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -82,9 +84,14 @@ class StaleFileError(NoclobberError):
 class RefusalError(NoclobberError):
     """A request that was refused for a reason other than staleness. Nothing was changed."""
 
+    like_errno = errno.EIO  # For those that are an OSError as well.
+
     def __init__(self, path: str, message: str, **details: str | int | None) -> None:
-        super().__init__(path, message)
+        Exception.__init__(self, path, message)  # Not OSError's: it would take the path for an errno.
         self.path, self.message, self.details = path, message, details
+        if issubclass(type(self), OSError):  # What callers of open() look at.
+            for name, value in (("errno", self.like_errno), ("strerror", message), ("filename", path)):
+                setattr(self, name, value)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
@@ -177,6 +184,7 @@ class MissingFileError(RefusalError, FileNotFoundError):
     """There is no such file."""
 
     code = "FILE_NOT_FOUND"
+    like_errno = errno.ENOENT
     resolution = "CHANGE_REQUEST"
 
 
@@ -184,6 +192,7 @@ class FileExistsAlreadyError(RefusalError, FileExistsError):
     """The destination of a move exists."""
 
     code = "ALREADY_EXISTS"
+    like_errno = errno.EEXIST
     resolution = "CHANGE_REQUEST"
 
 
@@ -191,6 +200,7 @@ class AccessDeniedError(RefusalError, PermissionError):
     """The operating system does not let this user read or write the file."""
 
     code = "ACCESS_DENIED"
+    like_errno = errno.EACCES
     resolution = "ASK_A_PERSON"
 
 

@@ -1,0 +1,96 @@
+"""
+Rewrite a file in place, for files with several names and filesystems without exchange-rename.
+
+Keeps the inode, and with it every hard link. A write lease keeps everybody out while it lasts, so no
+reader sees a mixture. Not crash-atomic: a process that dies in the middle leaves a mixture behind,
+which the next commit in that folder, or `noclobber doctor`, undoes from the copy made first.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.disk import digest, forks, metadata, notes, openers
+from noclobber.disk.steps import reached
+from noclobber.disk.swap import copy_all, write_all
+from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.disk.openers import Patience
+    from noclobber.disk.paths import Target
+    from noclobber.disk.store import Store
+
+OPEN_BOTH_WAYS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def rewrite(
+    target: Target,
+    expected: str | None,
+    data: bytes,
+    *,
+    store: Store,
+    note_fd: int,
+    patience: Patience,
+    durable: bool,
+) -> str:
+    """Replace the content and return the hash of what was there. LeasesUnavailableError: not here."""
+    try:
+        file_fd = forks.track(os.open(target.name, OPEN_BOTH_WAYS, dir_fd=target.folder_fd))
+    except PermissionError:
+        raise AccessDeniedError(
+            target.path, "it is read-only for this user; change its mode first."
+        ) from None
+    staged: list[tuple[str, int]] = []
+    try:
+        if not openers.lease(file_fd, openers.WRITE, patience):
+            raise FileBusyError(target.path, "somebody has it open; try again when they have closed it.")
+        previous = digest.of_descriptor(file_fd)
+        if expected is not None and previous != expected:
+            raise StaleFileError(target.path, expected, previous)
+        staged = [store.create_swap(target.name, 0o600) for _ in range(2)]
+        notes.write_preparing(note_fd, [name for name, _ in staged])
+        (new_name, new_fd), (undo_name, undo_fd) = staged
+        write_all(new_fd, data)
+        copy_all(file_fd, undo_fd)
+        metadata.give(undo_fd, metadata.of(file_fd), path=target.path)
+        if durable:
+            os.fsync(new_fd)
+            os.fsync(undo_fd)
+        folder = os.path.dirname(target.path)
+        planned = notes.Planned(
+            "inplace",
+            folder,
+            target.name,
+            previous,
+            digest.of_bytes(data),
+            new_name,
+            os.fstat(file_fd).st_ino,
+            undo_name,
+        )
+        notes.write_swapping(note_fd, [planned])
+        _overwrite(file_fd, new_fd, undo_fd, len(data), durable)
+        return previous
+    finally:
+        openers.release(file_fd)
+        forks.close(file_fd)
+        for name, descriptor in staged:
+            os.close(descriptor)
+            store.remove_swap(name)
+        notes.mark(note_fd, notes.IDLE)
+
+
+def _overwrite(file_fd: int, new_fd: int, undo_fd: int, size: int, durable: bool) -> None:
+    try:
+        # Room first: a full disk must be found before the first old byte is gone.
+        if size:
+            os.posix_fallocate(file_fd, 0, size)
+        reached("inplace-begin")
+        copy_all(new_fd, file_fd)
+        reached("inplace-written")
+        os.ftruncate(file_fd, size)
+        if durable:
+            os.fsync(file_fd)
+    except BaseException:
+        os.ftruncate(file_fd, copy_all(undo_fd, file_fd))
+        raise

@@ -1,0 +1,255 @@
+"""
+Replace several files: all of them, or none.
+
+Every mutex in sorted order, every file staged, verified and leased, the record in the leader's note,
+then exchange after exchange. The new versions stay hidden behind their leases until the last one is
+settled; a refusal anywhere takes back every exchange before anybody has seen it.
+
+The commit point is the moment the leader's note goes idle. A process killed before that is rolled
+back by the next call in any of the folders, unless every exchange had happened already and displaced
+just what was expected: then nothing is missing, and it counts as landed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from noclobber.disk import forks, notes, openers, renames
+from noclobber.disk.replace import (
+    Commit,
+    Committer,
+    conclude,
+    explained,
+    inherit_group,
+    look,
+    planned,
+)
+from noclobber.disk.steps import reached
+from noclobber.disk.swap import Hashing, Swap, write_all
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    BadRequestError,
+    FileBusyError,
+    MissingFileError,
+    NotAFileError,
+    StaleFileError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noclobber.disk.openers import Patience
+    from noclobber.disk.paths import Target
+    from noclobber.disk.section import Section
+    from noclobber.disk.store import Store
+    from noclobber.model import Level
+
+MOST_FILES = 200  # Each keeps up to three descriptors open until the end; 1024 is a common limit.
+
+
+class Change(NamedTuple):
+    """One file of many. `expected` is a hash, `ABSENT`, or None for whatever is there."""
+
+    path: str
+    data: bytes
+    expected: str | None
+
+
+class Creation:
+    """A file that must not exist yet, with the same steps as a `Swap`."""
+
+    is_settled = True  # A rename that refuses to replace leaves nothing to find out afterwards.
+
+    def __init__(self, target: Target, data: bytes, place: Store, durable: bool) -> None:
+        self.target, self.data, self.store, self.durable = target, data, place, durable
+        self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
+        self.is_swapped = False
+        self._hashing = Hashing(data)
+        self.swap_name, self.new_fd = place.create_swap(target.name, 0o666)
+        forks.track(self.new_fd)
+        self.new_inode = os.fstat(self.new_fd).st_ino
+
+    @property
+    def new_hash(self) -> str:
+        return self._hashing.result()
+
+    def stage(self) -> None:
+        write_all(self.new_fd, self.data)
+        inherit_group(self.new_fd, self.target.folder_fd)
+        if self.durable:
+            os.fsync(self.new_fd)
+
+    def exchange(self, patience: Patience) -> None:
+        """Give it its name. Hidden by a lease where there are leases: none may see it before the rest."""
+        try:
+            openers.lease(self.new_fd, openers.WRITE, patience)
+        except openers.LeasesUnavailableError:
+            pass
+        try:
+            renames.move_without_replacing(
+                self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
+            )
+        except FileExistsError:
+            raise StaleFileError(self.target.path, ABSENT, look(self.target)) from None
+        self.is_swapped = True
+
+    def undo(self) -> None:
+        """Take it away again, unless somebody has put something of theirs there."""
+        try:
+            renames.move_without_replacing(
+                self.target.folder_fd, self.target.name, self.store.swap_fd, self.swap_name
+            )
+        except FileNotFoundError:
+            self.is_swapped = False
+            return
+        came = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
+        if came.st_ino != self.new_inode:  # Theirs. Back with it.
+            renames.move_without_replacing(
+                self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
+            )
+        self.is_swapped = False
+
+    def finish(self) -> None:
+        openers.release(self.new_fd)
+        if self.durable:
+            os.fsync(self.target.folder_fd)
+
+    def close(self) -> None:
+        openers.release(self.new_fd)
+        forks.close(self.new_fd)
+        if not self.is_swapped:
+            self.store.remove_swap(self.swap_name)
+
+
+def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit]:
+    """Write all of the changes, or none; the commits come back in the order of the changes."""
+    if not changes:
+        return []
+    if len(changes) == 1:
+        only = changes[0]
+        return [committer.replace(only.path, only.expected, only.data)]
+    if len(changes) > MOST_FILES:
+        raise BadRequestError(
+            "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
+        )
+    kept = tuple(where for _, where in committer.sweep())
+    targets: list[Target] = []
+    try:
+        for change in changes:
+            targets.append(_pin(committer, change))
+        _refuse_doubles(targets)
+        with committer.section(targets) as section:
+            commits = _replace_in(committer, section, targets, changes)
+            recovered = tuple(section.recovered)
+    except OSError as error:
+        raise explained(error, targets[-1].path if targets else changes[0].path) from error
+    finally:
+        for target in targets:
+            committer.unpin(target)
+    return [commit._replace(kept=kept, recovered=recovered) for commit in commits]
+
+
+def _pin(committer: Committer, change: Change) -> Target:
+    try:
+        return committer.pin(change.path, make_folders=change.expected in (None, ABSENT))
+    except MissingFileError as error:
+        raise StaleFileError(error.path, change.expected or "", DELETED) from None
+
+
+def _refuse_doubles(targets: list[Target]) -> None:
+    seen: set[str] = set()
+    for target in targets:
+        if target.path in seen:
+            raise BadRequestError(target.path, "it is named twice in one commit; merge the two changes.")
+        seen.add(target.path)
+
+
+def _replace_in(
+    committer: Committer, section: Section, targets: list[Target], changes: Sequence[Change]
+) -> list[Commit]:
+    files: list[Swap | Creation] = []
+    folders = sorted(section.folders)
+    leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
+    patience = committer.patience()
+    try:
+        for target, change in zip(targets, changes, strict=True):
+            files.append(_begin(committer, section, target, change))
+        for member in members:
+            notes.write_member(member, folders[0])
+        notes.write_preparing(leader, [file.swap_name for file in files])
+        for file in files:
+            file.stage()
+        for file in files:
+            if isinstance(file, Swap):
+                file.verify(patience)
+        notes.write_swapping(leader, [_planned(file) for file in files])
+        reached("many-noted")
+        try:
+            for file in files:
+                file.exchange(patience)
+                if isinstance(file, Swap):
+                    file.settle(patience, leader)
+                reached("many-exchanged")
+        except (StaleFileError, FileBusyError, NotAFileError):
+            _take_back(files, patience, leader)
+            raise
+        notes.mark(leader, notes.IDLE)  # The commit point.
+        reached("many-committed")
+        for file in files:
+            file.finish()
+        return [Commit(file.target.path, file.new_hash, _level(file), file.previous) for file in files]
+    finally:
+        swaps = [file for file in files if isinstance(file, Swap)]
+        for file in files:
+            if isinstance(file, Creation):
+                file.close()
+        conclude(section, swaps, [leader, *members])
+
+
+def _begin(committer: Committer, section: Section, target: Target, change: Change) -> Swap | Creation:
+    place = section.store(os.path.dirname(target.path))
+    expected = change.expected
+    if expected is None and look(target) == DELETED:
+        expected = ABSENT
+    if expected == ABSENT:
+        return Creation(target, change.data, place, committer.durable)
+    leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
+    swap = Swap(target, expected, change.data, place, leases=leases, durable=committer.durable)
+    try:
+        swap.open_old()
+        if swap.links > 1:
+            raise BadRequestError(
+                target.path,
+                "it has several hard links, so it cannot be replaced together with others; write it alone.",
+            )
+        swap.begin_staging()
+    except BaseException:
+        swap.close()
+        raise
+    return swap
+
+
+def _planned(file: Swap | Creation) -> notes.Planned:
+    folder = os.path.dirname(file.target.path)
+    if isinstance(file, Swap):
+        return planned(file, folder)
+    return notes.Planned(
+        "create", folder, file.target.name, ABSENT, file.new_hash, file.swap_name, file.new_inode
+    )
+
+
+def _take_back(files: list[Swap | Creation], patience: Patience, leader: int) -> None:
+    for file in reversed(files):
+        if not file.is_swapped:
+            continue
+        if isinstance(file, Creation):
+            file.undo()
+        elif file.is_settled:
+            file.undo(patience, leader)
+
+
+def _level(file: Swap | Creation) -> Level:
+    return file.level if isinstance(file, Swap) else "create"

@@ -1,0 +1,193 @@
+"""
+One name per file: canonical, inside the workspace, and pinned.
+
+`pin()` opens the folder that holds the file and asks the *kernel* what that folder is called. Every
+later step works relative to that descriptor, so a link that somebody swaps in afterwards leads
+nowhere: there is no second look-up that it could redirect.
+
+`lexical()` is the same name without touching the disk: what the agent called the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from typing import NamedTuple
+
+from noclobber.errors import (
+    AccessDeniedError,
+    BadPathError,
+    MissingFileError,
+    NotAFileError,
+    OutsideWorkspaceError,
+)
+
+STATE_FOLDER = ".noclobber"  # Ours, in the workspace's root.
+BESIDE_PREFIX = ".noclobber-"  # Ours, beside a target that is on another mount than the state folder.
+MOST_LINKS = 40  # As many as the kernel follows.
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Target(NamedTuple):
+    """A file's place: an open folder, a name in it, and the canonical path that the two make."""
+
+    folder_fd: int
+    name: str
+    path: str
+
+    def close(self) -> None:
+        """Let the folder go."""
+        os.close(self.folder_fd)
+
+
+def lexical(root: str, path: str | os.PathLike[str]) -> str:
+    """Return the absolute, normalised name, without touching the disk."""
+    text = _text(path)
+    return os.path.normpath(text if text.startswith("/") else f"{root}/{text}")
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise BadPathError(repr(text), "a path must be text, not bytes.")
+    if not text:
+        raise BadPathError("", "the path is empty.")
+    if "\0" in text:
+        raise BadPathError(text.replace("\0", "\\0"), "the path contains a NUL character.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = text.encode("utf-8", "backslashreplace").decode()
+        raise BadPathError(shown, "the path is not valid UTF-8; rename the file.") from None
+    return text
+
+
+def is_reserved(path: str, root: str | None) -> bool:
+    """True for noclobber's own records: an agent must not read or edit its own trace."""
+    below = path[len(root) :] if root and path.startswith(root) else path
+    if sys.platform == "darwin":  # Its filesystems do not tell cases apart.
+        below = below.casefold()
+    return any(part == STATE_FOLDER or part.startswith(BESIDE_PREFIX) for part in below.split("/"))
+
+
+def check_inside(path: str, root: str | None) -> None:
+    """Refuse what is outside the workspace or inside noclobber's own records."""
+    if root is None:
+        return
+    if path != root and not path.startswith(root if root == "/" else root + "/"):
+        raise OutsideWorkspaceError(path, f"this is outside the workspace {root}.", root=root)
+    if is_reserved(path, root):
+        raise OutsideWorkspaceError(path, "these are noclobber's own records; tools do not touch them.")
+
+
+def folder_name(folder_fd: int, fallback: str) -> str:
+    """Ask the kernel what an open folder is called now."""
+    try:
+        if sys.platform == "darwin":
+            import fcntl
+
+            answer = fcntl.fcntl(folder_fd, 50, bytes(1024))  # F_GETPATH
+            return os.fsdecode(answer.split(b"\0", 1)[0])
+        return os.readlink(f"/proc/self/fd/{folder_fd}")
+    except OSError:  # No /proc: then look twice, and accept only if both looks agree.
+        name = os.path.realpath(fallback)
+        if not os.path.samestat(os.stat(name), os.fstat(folder_fd)):
+            raise BadPathError(
+                fallback, "the folder changed while it was being resolved; try again."
+            ) from None
+        return name
+
+
+def pin(root: str | None, path: str, *, make_folders: bool = False) -> Target:
+    """
+    Open the folder that really holds `path` (absolute, normalised) and name the file in it.
+
+    Links are followed, also in the last place: the result is never a link at the time of looking.
+    The caller closes the target.
+    """
+    for _ in range(MOST_LINKS):
+        head, name = os.path.split(path)
+        if name in ("", ".", ".."):
+            raise NotAFileError(path, "this names a folder, not a file.")
+        folder_fd = _open_folder(root, head, path, make_folders)
+        try:
+            folder = folder_name(folder_fd, head)
+            here = f"{folder}/{name}" if folder != "/" else f"/{name}"
+            check_inside(here, root)
+            try:
+                status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return Target(folder_fd, name, here)
+            if not stat.S_ISLNK(status.st_mode):
+                return Target(folder_fd, name, here)
+            # normpath is wrong after a link to a folder ("link/.."), so only join, and let the
+            # next round's open() and folder_name() resolve it.
+            path = os.path.join(folder, os.readlink(name, dir_fd=folder_fd))
+        except OSError as error:
+            os.close(folder_fd)
+            raise _explained(error, path) from error
+        except BaseException:
+            os.close(folder_fd)
+            raise
+        os.close(folder_fd)
+    raise BadPathError(path, "too many links lead from one to another.")
+
+
+def _open_folder(root: str | None, head: str, path: str, make_folders: bool) -> int:
+    try:
+        return os.open(head or "/", OPEN_FOLDER)
+    except FileNotFoundError as error:
+        if not make_folders:
+            raise _explained(error, path) from error
+    except OSError as error:
+        raise _explained(error, path) from error
+    return _make_folders(root, head, path)
+
+
+def _make_folders(root: str | None, head: str, path: str) -> int:
+    """Create the missing folders one by one below the deepest that exists, which must be inside."""
+    existing, missing = head, []
+    while not os.path.lexists(existing):
+        existing, name = os.path.split(existing)
+        missing.append(name)
+    try:
+        folder_fd = os.open(existing or "/", OPEN_FOLDER)
+    except OSError as error:
+        raise _explained(error, path) from error
+    try:
+        here = folder_name(folder_fd, existing)
+        for name in reversed(missing):
+            here = f"{here}/{name}"
+            check_inside(here, root)
+            try:
+                os.mkdir(name, dir_fd=folder_fd)
+            except FileExistsError:
+                pass  # Somebody else wants it too.
+            # No-follow: what we made a moment ago may be a link by now.
+            below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+            os.close(folder_fd)
+            folder_fd = below_fd
+    except OSError as error:
+        os.close(folder_fd)
+        raise _explained(error, path) from error
+    except BaseException:
+        os.close(folder_fd)
+        raise
+    return folder_fd
+
+
+def _explained(error: OSError, path: str) -> Exception:
+    code = error.errno
+    if code == errno.ENOENT:
+        return MissingFileError(path, "there is no such file.")
+    if code == errno.ENOTDIR:
+        return NotAFileError(path, "a part of this path is a file, not a folder.")
+    if code == errno.ENAMETOOLONG:
+        return BadPathError(f"{path[:80]}…", "the path or a part of it is too long for this filesystem.")
+    if code == errno.ELOOP:
+        return BadPathError(path, "too many links lead from one to another.")
+    if code in (errno.EACCES, errno.EPERM):
+        return AccessDeniedError(path, "the folder cannot be opened by this user; check its permissions.")
+    return error

@@ -1,0 +1,263 @@
+"""
+Finish what a dead process began.
+
+Called by whoever takes a folder's mutex and finds its note in use. A commit of one file that had got
+as far as the exchange is finished: if what was displaced is what the writer expected, the write has
+landed; if not, the displaced file goes back. A commit of several files is all or none: if every one
+was exchanged and displaced what was expected, it has landed; otherwise every one goes back.
+
+Never deleted: bytes that are not provably the writer's own unpublished ones or the verified old
+ones. What cannot be put back because somebody has saved since is kept aside and reported.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from noclobber.disk import digest, notes, openers, renames
+from noclobber.disk.openers import Patience
+from noclobber.disk.store import LOOK
+from noclobber.disk.swap import copy_all, put_back
+from noclobber.errors import ABSENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.clock import Clock
+    from noclobber.disk.notes import Note, Planned
+    from noclobber.disk.store import Store
+
+WAIT_FOR_WRITERS_S = 1.0
+
+
+class Recovered(NamedTuple):
+    """One file of a commit that was cut off, and what became of it."""
+
+    path: str
+    outcome: str  # "discarded": never published; "landed"; "restored"; "kept": see `kept`
+    kept: str = ""
+
+
+class Found(NamedTuple):
+    """How one planned file stands on the disk now."""
+
+    planned: Planned
+    folder_fd: int
+    store: Store
+    was_swapped: bool
+    displaced_hash: str  # "" where nothing is displaced
+    stands: bool  # our own bytes stand at the target, untouched
+
+    @property
+    def path(self) -> str:
+        return f"{self.planned.folder}/{self.planned.name}"
+
+    @property
+    def landed(self) -> bool:
+        """True if this file's part of the commit is done and right."""
+        if not self.was_swapped:
+            return False
+        return self.planned.expected in (None, ABSENT) or self.displaced_hash == self.planned.expected
+
+
+def recover(
+    note: Note, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
+) -> list[Recovered]:
+    """Finish or undo. The mutex of every folder in `folders` (path to descriptor) is held."""
+    if note.state == notes.PREPARING:
+        for store in {id(s): s for s in map(store_of, folders)}.values():
+            for name in note.swaps:
+                store.remove_swap(name)
+        return []
+    patience = Patience(WAIT_FOR_WRITERS_S, clock)
+    inplace = [planned for planned in note.files if planned.kind == "inplace"]
+    found = [
+        _look(planned, folders[planned.folder], store_of(planned.folder), patience)
+        for planned in note.files
+        if planned.kind != "inplace"
+    ]
+    results = []
+    if found:
+        landed = note.state == notes.SWAPPING and all(file.landed for file in found)
+        act = _conclude if landed else _undo
+        results += [act(file, patience) for file in found]
+    results += [
+        _recover_inplace(planned, folders[planned.folder], store_of(planned.folder)) for planned in inplace
+    ]
+    return results
+
+
+def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) -> Found:
+    stands = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
+    try:
+        aside = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        # A creation renames the swap file itself into place.
+        return Found(planned, folder_fd, store, planned.kind == "create" and stands, "", stands)
+    if aside.st_ino == planned.inode:
+        return Found(planned, folder_fd, store, False, "", stands)
+    if not stat.S_ISREG(aside.st_mode):
+        return Found(planned, folder_fd, store, True, "", stands)
+    displaced_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
+    try:
+        # Its writers were let in when the dead process's lease ended. Let them finish.
+        try:
+            openers.lease(displaced_fd, openers.READ, patience)
+        except openers.LeasesUnavailableError:
+            pass
+        return Found(planned, folder_fd, store, True, digest.of_descriptor(displaced_fd), stands)
+    finally:
+        openers.release(displaced_fd)
+        os.close(displaced_fd)
+
+
+def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
+    """Return the hash of what stands there, if it is a file (and that inode); else ""."""
+    try:
+        descriptor = os.open(name, LOOK, dir_fd=folder_fd)
+    except OSError:
+        return ""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or (inode is not None and status.st_ino != inode):
+            return ""
+        return digest.of_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _conclude(file: Found, patience: Patience) -> Recovered:
+    if file.planned.kind == "delete" and file.stands:  # The empty stand-in is still at the name.
+        return _undo(file, patience)
+    _set_aside(file)
+    return Recovered(file.path, "landed")
+
+
+def _set_aside(file: Found) -> None:
+    try:
+        displaced_fd = os.open(file.planned.swap, LOOK, dir_fd=file.store.swap_fd)
+    except FileNotFoundError:
+        return
+    try:
+        file.store.set_aside(file.planned.swap, file.path, displaced_fd)
+    finally:
+        os.close(displaced_fd)
+
+
+def _undo(file: Found, patience: Patience) -> Recovered:
+    planned, store = file.planned, file.store
+    if not file.was_swapped:
+        store.remove_swap(planned.swap)
+        return Recovered(file.path, "discarded")
+    if planned.kind == "create":
+        return _uncreate(file)
+    if _hash_if(file.folder_fd, planned.name, None) == file.displaced_hash != "":
+        _set_aside(file)  # Restored already; the process died while tidying up.
+        return Recovered(file.path, "restored")
+    ours = _inode(file.folder_fd, planned.name) == planned.inode
+    # RESTORING: our file may be half poured, so its hash says nothing; that it is our inode must do.
+    # What comes back is kept if it is neither ours nor a copy.
+    if ours and put_back(store, planned.swap, file.folder_fd, planned.name, planned.inode):
+        came_back = _hash_if(store.swap_fd, planned.swap, None)
+        if came_back in (planned.new, file.displaced_hash):
+            store.remove_swap(planned.swap)
+            return Recovered(file.path, "restored")
+        return Recovered(file.path, "restored", store.keep(planned.swap))
+    if planned.kind == "delete" and _inode(file.folder_fd, planned.name) is None:
+        try:
+            renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)
+            return Recovered(file.path, "restored")
+        except FileExistsError:
+            pass
+    return Recovered(file.path, "kept", store.keep(planned.swap))
+
+
+def _uncreate(file: Found) -> Recovered:
+    """Take away a file that this commit created, if it is still ours."""
+    renames.move_without_replacing(file.folder_fd, file.planned.name, file.store.swap_fd, file.planned.swap)
+    if _hash_if(file.store.swap_fd, file.planned.swap, file.planned.inode) == file.planned.new:
+        file.store.remove_swap(file.planned.swap)
+        return Recovered(file.path, "discarded")
+    try:  # Somebody saved over it in the last microsecond: it is theirs.
+        renames.move_without_replacing(
+            file.store.swap_fd, file.planned.swap, file.folder_fd, file.planned.name
+        )
+        return Recovered(file.path, "landed")
+    except FileExistsError:
+        return Recovered(file.path, "kept", file.store.keep(file.planned.swap))
+
+
+def _inode(folder_fd: int, name: str) -> int | None:
+    try:
+        return os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovered:
+    """
+    Undo a rewrite in place that was cut off, if what is there can only be our own half-done work.
+
+    The rewrite goes front to back, so a file that it was cut off in has the new bytes up to some
+    point and the old ones behind it. Anything else is somebody else's writing.
+    """
+    path = f"{planned.folder}/{planned.name}"
+    actual = _hash_if(folder_fd, planned.name, planned.inode)
+    if actual in (planned.new, planned.expected):
+        store.remove_swap(planned.swap)
+        store.remove_swap(planned.undo)
+        return Recovered(path, "landed" if actual == planned.new else "discarded")
+    with _Opened(store.swap_fd, planned.undo) as old_fd, _Opened(store.swap_fd, planned.swap) as new_fd:
+        if old_fd is not None and new_fd is not None and actual:
+            current_fd = os.open(planned.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
+            try:
+                if _is_blend(current_fd, new_fd, old_fd):
+                    os.ftruncate(current_fd, copy_all(old_fd, current_fd))
+                    store.remove_swap(planned.swap)
+                    store.remove_swap(planned.undo)
+                    return Recovered(path, "restored")
+            finally:
+                os.close(current_fd)
+    store.remove_swap(planned.swap)
+    return Recovered(path, "kept", store.keep(planned.undo) if _inode(store.swap_fd, planned.undo) else "")
+
+
+class _Opened:
+    def __init__(self, folder_fd: int, name: str) -> None:
+        self._descriptor: int | None
+        try:
+            self._descriptor = os.open(name, LOOK, dir_fd=folder_fd)
+        except FileNotFoundError:
+            self._descriptor = None
+
+    def __enter__(self) -> int | None:
+        return self._descriptor
+
+    def __exit__(self, *exc: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def _is_blend(current_fd: int, new_fd: int, old_fd: int) -> bool:
+    """True if a file is a beginning of the new bytes followed by the rest of the old ones."""
+    size = os.fstat(current_fd).st_size
+    offset = 0
+    while offset < size:
+        current = os.pread(current_fd, digest.CHUNK_BYTES, offset)
+        new = os.pread(new_fd, digest.CHUNK_BYTES, offset)
+        if current != new:
+            same = len(os.path.commonprefix([current, new]))
+            offset += same
+            break
+        offset += len(current)
+    else:
+        return True
+    while offset < size:
+        current = os.pread(current_fd, digest.CHUNK_BYTES, offset)
+        if not current or current != os.pread(old_fd, len(current), offset):
+            return False
+        offset += len(current)
+    return True

@@ -1,0 +1,192 @@
+"""
+Delete or move a file, if it is still what the caller saw.
+
+Deleting: the file is first exchanged with an empty stand-in that hides behind a write lease, so that
+the displaced file can be judged like in any commit; then the stand-in is moved away. Whoever opens
+the name meanwhile waits, and finds either the old file or none. Unlinking the name directly would
+delete whatever an editor renamed into place since our last look.
+
+Moving: one rename that refuses to replace. The inode goes along, with all its bytes, metadata and
+whoever has it open, so there is nothing to lose; only what is moved has to be what was seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from noclobber.disk import notes, openers, renames
+from noclobber.disk.replace import Commit, Committer, conclude, explained, look, planned
+from noclobber.disk.steps import reached
+from noclobber.disk.swap import Swap
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    BadRequestError,
+    FileExistsAlreadyError,
+    MissingFileError,
+    StaleFileError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.disk.paths import Target
+    from noclobber.disk.section import Section
+    from noclobber.model import Level
+
+GONE = "+"  # Appended to a swap file's name: the stand-in after it was moved away.
+
+
+def delete(committer: Committer, path: str | os.PathLike[str], expected: str | None) -> Commit:
+    """Delete the file; `sha256` of the commit is `DELETED`."""
+    kept = tuple(where for _, where in committer.sweep())
+    target = committer.pin(path)
+    try:
+        with committer.section([target]) as section:
+            level, previous = _delete_in(committer, section, target, expected)
+            recovered = tuple(section.recovered)
+    except OSError as error:
+        raise explained(error, target.path) from error
+    finally:
+        committer.unpin(target)
+    return Commit(target.path, DELETED, level, previous, kept, recovered)
+
+
+def _delete_in(
+    committer: Committer, section: Section, target: Target, expected: str | None
+) -> tuple[Level, str]:
+    if expected == ABSENT:
+        raise MissingFileError(target.path, "there is no such file.")
+    patience = committer.patience()
+    while True:
+        folder = os.path.dirname(target.path)
+        place, note_fd = section.store(folder), section.note(folder)
+        leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
+        swap = Swap(target, expected, b"", place, leases=leases, durable=committer.durable)
+        try:
+            try:
+                swap.open_old()
+            except StaleFileError as error:
+                if expected is None and error.actual == DELETED:
+                    raise MissingFileError(target.path, "there is no such file.") from None
+                raise
+            if not committer.can_exchange(place) or not section.is_exclusive:
+                swap.verify(patience)
+                os.unlink(target.name, dir_fd=target.folder_fd)
+                return "plain", swap.previous
+            swap.begin_staging()
+            notes.write_preparing(note_fd, [swap.swap_name])
+            swap.stage()
+            swap.verify(patience)
+            notes.write_swapping(note_fd, [planned(swap, folder, "delete")])
+            swap.exchange(patience)
+            swap.settle(patience, note_fd)
+            if _take_stand_in_away(swap):
+                swap.finish()
+                return swap.level, swap.previous
+            # Somebody waits inside open() for the stand-in. Let them have the file instead.
+            swap.undo(patience, note_fd)
+            swap.finish()
+            if not patience.nap():
+                raise swap.busy("it is being opened all the time")
+        finally:
+            conclude(section, [swap], [note_fd])
+
+
+def _take_stand_in_away(swap: Swap) -> bool:
+    """Move the stand-in off the name; False, with it back in place, if somebody is opening it."""
+    store, target, gone = swap.store, swap.target, swap.swap_name + GONE
+    try:
+        renames.move_without_replacing(target.folder_fd, target.name, store.swap_fd, gone)
+    except FileNotFoundError:
+        return True  # Somebody deleted it at the same moment.
+    reached("stand-in-away")
+    moved = os.stat(gone, dir_fd=store.swap_fd, follow_symlinks=False)
+    theirs = moved.st_ino != swap.new_inode
+    if theirs or (swap.leases and not openers.is_quiet(swap.new_fd, openers.WRITE)):
+        try:
+            renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
+        except FileExistsError:
+            if theirs:  # Two saves in a row; the later one stands, the earlier is kept.
+                swap.kept.append(store.keep(gone))
+            else:
+                store.remove_swap(gone)
+        # `theirs`: a save after the delete, which has happened. Not theirs: try again.
+        return theirs
+    store.remove_swap(gone)
+    return True
+
+
+def move(
+    committer: Committer,
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    expected: str | None,
+) -> Commit:
+    """Move the file to a name that must be free. `path` of the commit is the destination."""
+    kept = tuple(where for _, where in committer.sweep())
+    origin = committer.pin(source)
+    try:
+        goal = committer.pin(destination, make_folders=True)
+    except BaseException:
+        committer.unpin(origin)
+        raise
+    try:
+        with committer.section([origin, goal]) as section:
+            previous = _move_in(committer, section, origin, goal, expected)
+            recovered = tuple(section.recovered)
+    except OSError as error:
+        raise explained(error, origin.path) from error
+    finally:
+        committer.unpin(origin)
+        committer.unpin(goal)
+    return Commit(goal.path, previous, "create", previous, kept, recovered)
+
+
+def _move_in(
+    committer: Committer, section: Section, origin: Target, goal: Target, expected: str | None
+) -> str:
+    if origin.path == goal.path:
+        raise BadRequestError(origin.path, "source and destination are the same file.")
+    swap = Swap(
+        origin,
+        expected,
+        b"",
+        section.store(os.path.dirname(origin.path)),
+        leases=committer.ceiling == "lease+exchange" and openers.SUPPORTED,
+        durable=committer.durable,
+    )
+    try:
+        if expected is None and look(origin) == DELETED:
+            raise MissingFileError(origin.path, "there is no such file.")
+        swap.open_old()
+        swap.verify(committer.patience())
+        status = os.fstat(swap.old_fd)
+        try:
+            renames.move_without_replacing(origin.folder_fd, origin.name, goal.folder_fd, goal.name)
+        except FileExistsError:
+            raise FileExistsAlreadyError(
+                goal.path, "the destination exists; delete it first, or choose another name."
+            ) from None
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            raise BadRequestError(
+                origin.path, f"{goal.path} is on another filesystem; write it there and delete this one."
+            ) from None
+        reached("moved")
+        moved = os.stat(goal.name, dir_fd=goal.folder_fd, follow_symlinks=False)
+        if not os.path.samestat(moved, status) and (now := look(goal)) != expected:
+            # Another file was put there between our look and the rename: back with it.
+            try:
+                renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
+            except FileExistsError:
+                pass  # And yet another; both stand, under the two names, and nothing is lost.
+            if expected is not None:
+                raise swap.stale(now)
+        if committer.durable:
+            os.fsync(goal.folder_fd)
+            os.fsync(origin.folder_fd)
+        return swap.previous
+    finally:
+        swap.close()

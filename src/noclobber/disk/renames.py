@@ -1,0 +1,67 @@
+"""
+The two renames that the standard library lacks: exchange two names, and rename without replacing.
+
+Linux has `renameat2`, macOS has `renameatx_np`; both are called through ctypes, which is imported
+when the first commit needs it (it costs two milliseconds that a hook's start cannot spare).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LINUX_NOREPLACE, LINUX_EXCHANGE = 1, 2
+MACOS_SWAP, MACOS_EXCL = 2, 4
+
+# What a kernel or filesystem answers that has no such rename.
+UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+_Rename = "Callable[[int, bytes, int, bytes, int], int]"
+_call: Callable[[int, bytes, int, bytes, int], int] | None = None
+_get_errno: Callable[[], int]
+
+
+def _load() -> Callable[[int, bytes, int, bytes, int], int]:
+    global _call, _get_errno
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    function = getattr(libc, "renameatx_np" if sys.platform == "darwin" else "renameat2", None)
+    if function is None:  # An old C library; the caller falls to the next level.
+        raise OSError(errno.ENOSYS, "this C library has no exchange-rename")
+    function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    _get_errno = ctypes.get_errno
+    _call = function
+    return function  # type: ignore[no-any-return]
+
+
+def _rename(from_fd: int, source: str, to_fd: int, destination: str, flags: int) -> None:
+    call = _call or _load()
+    if call(from_fd, os.fsencode(source), to_fd, os.fsencode(destination), flags) != 0:
+        code = _get_errno()
+        raise OSError(code, os.strerror(code), source, None, destination)
+
+
+def exchange(from_fd: int, source: str, to_fd: int, destination: str) -> None:
+    """Swap two names in one atomic step. Both must exist, on one mount."""
+    _rename(from_fd, source, to_fd, destination, MACOS_SWAP if sys.platform == "darwin" else LINUX_EXCHANGE)
+
+
+def move_without_replacing(from_fd: int, source: str, to_fd: int, destination: str) -> None:
+    """Rename; FileExistsError if the destination exists, whoever created it and whenever."""
+    try:
+        _rename(
+            from_fd, source, to_fd, destination, MACOS_EXCL if sys.platform == "darwin" else LINUX_NOREPLACE
+        )
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        # link() refuses an existing name too; for a moment the file has both names.
+        os.link(source, destination, src_dir_fd=from_fd, dst_dir_fd=to_fd, follow_symlinks=False)
+        os.unlink(source, dir_fd=from_fd)

@@ -1,0 +1,415 @@
+"""
+Replace a file's content, if it is still what the caller saw: the commit primitive and its ladder.
+
+Readers see the old bytes or the new bytes, never a mixture. The level that comes back says how
+strong the promise was:
+
+| level | cooperating writers | outsiders |
+|---|---|---|
+| `lease+exchange` | lose nothing | lose nothing; a crash leaves the old or the new version |
+| `lease+inplace` | lose nothing | lose nothing; a crash can leave a mixture until the next call undoes it |
+| `exchange` | lose nothing | what they lose is kept aside and reported |
+| `plain` | lose nothing | one who saves between our last look and our rename is overwritten |
+| `create` | exactly one creates | exactly one creates |
+
+Calling sequence: `Committer(root)` once, `replace()` for each write. `replace_if_unchanged()` is the
+same for one write without a workspace; it keeps its files beside the target.
+
+Not promised: on FUSE, NFS and SMB the mutex excludes nobody on other machines; `doctor` says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import NamedTuple
+
+from noclobber.clock import SYSTEM_CLOCK
+from noclobber.disk import digest, forks, inplace, notes, openers, paths, renames, store
+from noclobber.disk.openers import Patience
+from noclobber.disk.section import Section
+from noclobber.disk.steps import reached
+from noclobber.disk.swap import Hashing, Swap, write_all
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    NOT_A_FILE,
+    UNREADABLE,
+    AccessDeniedError,
+    MissingFileError,
+    NoclobberError,
+    StaleFileError,
+    StorageError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.clock import Clock
+    from noclobber.disk.paths import Target
+    from noclobber.disk.recover import Recovered
+    from noclobber.disk.store import Store
+    from noclobber.model import Level
+
+DEFAULT_WAIT_S = 1.0
+LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
+MOST_TRIES = 50
+
+
+class Commit(NamedTuple):
+    """A write that landed."""
+
+    path: str
+    sha256: str
+    level: Level
+    previous_sha256: str
+    kept: tuple[str, ...] = ()
+    recovered: tuple[Recovered, ...] = ()
+
+
+class Committer:
+    """Commits below one root (or anywhere, if `root` is None), with the files it keeps meanwhile."""
+
+    def __init__(
+        self,
+        root: str | None,
+        *,
+        durable: bool = False,
+        wait_s: float = DEFAULT_WAIT_S,
+        mutex_wait_s: float = 10.0,
+        ceiling: Level = "lease+exchange",
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if ceiling not in LADDER:
+            raise ValueError(f"ceiling must be one of {', '.join(LADDER)}, not {ceiling!r}")
+        self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
+        self.mutex_wait_s, self.ceiling = mutex_wait_s, ceiling
+        self._store: Store | None = None
+        self._has_no_exchange: set[int] = set()  # Devices.
+
+    # The places.
+
+    def pin(self, path: str | os.PathLike[str], *, make_folders: bool = False) -> Target:
+        """Resolve a path and hold its folder open; the caller closes the target."""
+        text = paths.lexical(self.root or os.getcwd(), path)
+        target = paths.pin(self.root, text, make_folders=make_folders)
+        forks.track(target.folder_fd)
+        return target
+
+    def unpin(self, target: Target) -> None:
+        """Let go of a pinned target."""
+        forks.close(target.folder_fd)
+
+    def store_of(self, folder_fd: int, folder: str) -> Store:
+        """Return the store for a folder: the workspace's own if that is on the same mount."""
+        if self.root is not None:
+            if self._store is None or not self._store.is_alive():
+                self._store = store.for_workspace(self.root)
+                self._store.adopt_orphans(self.clock.now_s())
+            if self._store.device == os.fstat(folder_fd).st_dev:
+                return self._store
+        return store.beside(folder_fd, folder, self.clock.now_s())
+
+    @property
+    def store_if_open(self) -> Store | None:
+        """The workspace's store, if a commit has needed it yet."""
+        return self._store
+
+    def section(self, targets: list[Target]) -> Section:
+        """The critical section for some targets."""
+        folders: dict[str, int] = {}
+        for target in targets:
+            folders.setdefault(os.path.dirname(target.path), target.folder_fd)
+        return Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
+
+    def patience(self) -> Patience:
+        """How long one commit waits for others to close a file."""
+        return Patience(self.wait_s, self.clock)
+
+    def sweep(self) -> list[tuple[str, str]]:
+        """Clear displaced files; return (path, where) of those kept because somebody wrote to them."""
+        kept = store.sweep_lingering()
+        return kept + self._store.sweep() if self._store is not None else kept
+
+    # The commit of one file.
+
+    def replace(self, path: str | os.PathLike[str], expected: str | None, data: bytes) -> Commit:
+        """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
+        kept = self.sweep()
+        try:
+            target = self.pin(path, make_folders=expected in (None, ABSENT))
+        except MissingFileError as error:  # Even the folder is gone.
+            raise StaleFileError(error.path, expected or "", DELETED) from None
+        try:
+            with self.section([target]) as section:
+                reached("entered")
+                level, previous, new_hash = self._replace_in(section, target, expected, data)
+                recovered = tuple(section.recovered)
+        except OSError as error:
+            raise explained(error, target.path) from error
+        finally:
+            self.unpin(target)
+        kept_paths = tuple(where for _, where in kept)
+        return Commit(target.path, new_hash, level, previous, kept_paths, recovered)
+
+    def _replace_in(
+        self, section: Section, target: Target, expected: str | None, data: bytes
+    ) -> tuple[Level, str, str]:
+        for _ in range(MOST_TRIES):
+            if expected == ABSENT or (expected is None and not _exists(target)):
+                try:
+                    return "create", ABSENT, self._create(section, target, data)
+                except StaleFileError:
+                    if expected is not None:
+                        raise
+                    continue  # Nothing was demanded, so go on with what is there now.
+            try:
+                return self._exchange(section, target, expected, data)
+            except StaleFileError:
+                if expected is not None:
+                    raise
+        raise StaleFileError(target.path, ABSENT, look(target))
+
+    def _exchange(
+        self, section: Section, target: Target, expected: str | None, data: bytes
+    ) -> tuple[Level, str, str]:
+        folder = os.path.dirname(target.path)
+        place, note_fd, patience = section.store(folder), section.note(folder), self.patience()
+        leases = self.ceiling == "lease+exchange" and openers.SUPPORTED
+        swap = Swap(target, expected, data, place, leases=leases, durable=self.durable)
+        try:
+            swap.open_old()
+            must_keep_inode = swap.links > 1
+            can_exchange = self.can_exchange(place) and section.is_exclusive
+            if must_keep_inode or not can_exchange:
+                swap.close()  # Our own look would keep the write lease away.
+                if leases or must_keep_inode:
+                    try:
+                        return self._in_place(target, expected, data, place, note_fd, patience)
+                    except openers.LeasesUnavailableError:
+                        pass  # A second name is lost then: the rename gives this one a new file.
+                swap.open_old()
+            swap.begin_staging()
+            notes.write_preparing(note_fd, [swap.swap_name])
+            swap.stage()
+            swap.verify(patience)
+            if not can_exchange:
+                return self._plain(swap)
+            notes.write_swapping(note_fd, [planned(swap, folder)])
+            reached("noted")
+            swap.exchange(patience)
+            swap.settle(patience, note_fd)
+            swap.finish()
+            return swap.level, swap.previous, swap.new_hash
+        finally:
+            conclude(section, [swap], [note_fd])
+
+    def _in_place(
+        self,
+        target: Target,
+        expected: str | None,
+        data: bytes,
+        place: Store,
+        note_fd: int,
+        patience: Patience,
+    ) -> tuple[Level, str, str]:
+        previous = inplace.rewrite(
+            target,
+            expected,
+            data,
+            store=place,
+            note_fd=note_fd,
+            patience=patience,
+            durable=self.durable,
+        )
+        return "lease+inplace", previous, digest.of_bytes(data)
+
+    def _plain(self, swap: Swap) -> tuple[Level, str, str]:
+        os.rename(
+            swap.swap_name,
+            swap.target.name,
+            src_dir_fd=swap.store.swap_fd,
+            dst_dir_fd=swap.target.folder_fd,
+        )
+        if self.durable:
+            os.fsync(swap.target.folder_fd)
+        return "plain", swap.previous, swap.new_hash
+
+    def can_exchange(self, place: Store) -> bool:
+        """True if the filesystem of a store can exchange two names; tried once per device."""
+        if self.ceiling == "plain" or place.device in self._has_no_exchange:
+            return False
+        if place.device in _tried_devices:
+            return True
+        if can_exchange_in(place):
+            _tried_devices.add(place.device)
+            return True
+        self._has_no_exchange.add(place.device)
+        return False
+
+    def _create(self, section: Section, target: Target, data: bytes) -> str:
+        """Create a file that must not exist: complete, or not at all."""
+        folder = os.path.dirname(target.path)
+        place, note_fd = section.store(folder), section.note(folder)
+        if not place.is_beside and inherits_acl(target.folder_fd):
+            # Only a file made here inherits the folder's ACL.
+            place = store.beside(target.folder_fd, folder, self.clock.now_s())
+        hashing = Hashing(data)
+        name, new_fd = place.create_swap(target.name, 0o666)
+        forks.track(new_fd)
+        try:
+            if not place.is_beside or place is section.store(folder):
+                notes.write_preparing(note_fd, [name])
+            reached("creating")
+            write_all(new_fd, data)
+            inherit_group(new_fd, target.folder_fd)
+            if self.durable:
+                os.fsync(new_fd)
+            try:
+                renames.move_without_replacing(place.swap_fd, name, target.folder_fd, target.name)
+            except FileExistsError:
+                raise StaleFileError(target.path, ABSENT, look(target)) from None
+            reached("created")
+            if self.durable:
+                os.fsync(target.folder_fd)
+            return hashing.result()
+        finally:
+            forks.close(new_fd)
+            place.remove_swap(name)
+            notes.mark(note_fd, notes.IDLE)
+            if place is not section.store(folder):
+                store.leave(place)
+
+
+_tried_devices: set[int] = set()
+
+
+def planned(swap: Swap, folder: str, kind: str = "exchange") -> notes.Planned:
+    """Return what the note says of a file that is about to be exchanged."""
+    return notes.Planned(
+        kind,
+        folder,
+        swap.target.name,
+        swap.expected if swap.expected is not None else swap.previous,
+        swap.new_hash,
+        swap.swap_name,
+        swap.new_inode,
+    )
+
+
+def conclude(section: Section, swaps: list[Swap], note_fds: list[int]) -> None:
+    """
+    Close every file of a commit and clear its notes, leader first; after anything unforeseen, recover.
+
+    A file that is exchanged but neither settled nor restored was cut off by an error that is not a
+    refusal (an interrupt, an I/O error). It looks exactly like a crash, and gets the same treatment
+    while the mutex is still ours.
+    """
+    cut_off = any(swap.is_swapped and not swap.is_settled for swap in swaps)
+    for swap in swaps:
+        swap.close()
+    if cut_off:
+        section.rescue()
+    for note_fd in note_fds:
+        notes.mark(note_fd, notes.IDLE)
+
+
+def _exists(target: Target) -> bool:
+    try:
+        os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def look(target: Target) -> str:
+    """Return the hash of what stands there now, or the word for why there is none. Never blocks."""
+    try:
+        descriptor = os.open(target.name, store.LOOK, dir_fd=target.folder_fd)
+    except FileNotFoundError:
+        return DELETED
+    except OSError as error:
+        return NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return NOT_A_FILE
+        return digest.of_descriptor(descriptor)
+    except OSError:
+        return UNREADABLE
+    finally:
+        os.close(descriptor)
+
+
+def can_exchange_in(place: Store) -> bool:
+    """Try an exchange on two scratch files, because nothing else tells whether a filesystem has it."""
+    names = []
+    try:
+        for _ in range(2):
+            name, descriptor = place.create_swap("probe", 0o600)
+            os.close(descriptor)
+            names.append(name)
+        renames.exchange(place.swap_fd, names[0], place.swap_fd, names[1])
+        return True
+    except OSError as error:
+        if error.errno in renames.UNSUPPORTED:
+            return False
+        raise
+    finally:
+        for name in names:
+            place.remove_swap(name)
+
+
+def inherits_acl(folder_fd: int) -> bool:
+    """True if files made in this folder get an ACL from it."""
+    if not hasattr(os, "getxattr"):
+        return False
+    try:
+        os.getxattr(folder_fd, "system.posix_acl_default")
+        return True
+    except OSError:
+        return False
+
+
+def inherit_group(new_fd: int, folder_fd: int) -> None:
+    """Give a file staged elsewhere the group that a set-group-id folder gives its files."""
+    folder = os.fstat(folder_fd)
+    if folder.st_mode & stat.S_ISGID and os.fstat(new_fd).st_gid != folder.st_gid:
+        os.fchown(new_fd, -1, folder.st_gid)
+
+
+def explained(error: OSError, path: str) -> BaseException:
+    """Turn what the operating system said into what a user can act on."""
+    if isinstance(error, NoclobberError):
+        return error
+    said = os.strerror(error.errno or 0)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return AccessDeniedError(
+            path,
+            f"the operating system refused ({said}); check the owner and mode of the file and its folder.",
+        )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(
+            path, f"the disk is full ({said}); the old content stands. Make room and try again."
+        )
+    return StorageError(path, f"the disk did not do it ({said}); the old content stands.")
+
+
+def replace_if_unchanged(
+    path: str | os.PathLike[str],
+    expected_hash: str | None,
+    new_bytes: bytes,
+    *,
+    durable: bool = False,
+    wait_s: float = DEFAULT_WAIT_S,
+    ceiling: Level = "lease+exchange",
+    clock: Clock = SYSTEM_CLOCK,
+) -> Commit:
+    """
+    Compare and swap a file's content, without a workspace.
+
+    `expected_hash` is the hash the caller saw, `ABSENT` to create exclusively, or None to replace
+    whatever is there. Raises StaleFileError, FileBusyError and the other refusals; then nothing has
+    changed.
+    """
+    committer = Committer(None, durable=durable, wait_s=wait_s, ceiling=ceiling, clock=clock)
+    return committer.replace(path, expected_hash, new_bytes)

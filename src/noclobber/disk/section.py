@@ -1,0 +1,174 @@
+"""
+The critical section of a commit: the mutex of every folder concerned, and no unfinished business.
+
+Entering it takes the mutexes in sorted order (two commits that share folders cannot wait for each
+other), then looks at each folder's note. A note in use means that its writer died: recovery comes
+first, because a commit on top of half a commit would bury the evidence.
+
+Interrupts are held back while the section lasts, in the main thread, where Python delivers them.
+What still gets through (a handler that another thread triggers) is met by the same recovery.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+
+from noclobber.disk import forks, mutex, notes, paths, recover
+from noclobber.disk import store as stores
+from noclobber.errors import FileBusyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from noclobber.clock import Clock
+    from noclobber.disk.recover import Recovered
+    from noclobber.disk.store import Store
+
+HELD_BACK = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+MOST_RECOVERIES = 8
+
+
+class Section:
+    """Use as a context manager. `folders` maps canonical folder paths to open descriptors."""
+
+    def __init__(
+        self,
+        folders: dict[str, int],
+        store_of: Callable[[int, str], Store],
+        *,
+        patience_s: float,
+        clock: Clock,
+    ) -> None:
+        self.folders = folders
+        self._store_of, self._patience_s, self._clock = store_of, patience_s, clock
+        self.is_exclusive = True  # False on filesystems without flock: then only `plain` can be promised.
+        self.recovered: list[Recovered] = []
+        self._held: list[int] = []
+        self._stores: dict[str, Store] = {}
+        self._notes: dict[str, int] = {}
+        self._mask: set[signal.Signals] | None = None
+
+    def store(self, folder: str) -> Store:
+        """Return where commits to a folder keep their files."""
+        store = self._stores.get(folder)
+        if store is None:
+            store = self._stores[folder] = self._store_of(self.folders[folder], folder)
+        return store
+
+    def note(self, folder: str) -> int:
+        """Return the descriptor of a folder's note."""
+        note_fd = self._notes.get(folder)
+        if note_fd is None:
+            note_fd = self._notes[folder] = self.store(folder).note(os.fstat(self.folders[folder]))
+        return note_fd
+
+    def __enter__(self) -> Section:
+        for _ in range(MOST_RECOVERIES):
+            self._take_mutexes()
+            try:
+                wider = self._recover()
+            except BaseException:
+                self._leave()
+                raise
+            if wider is None:
+                return self
+            # The note speaks of folders that we do not hold. Taking them now, out of order, could
+            # deadlock with another commit; so let go, take all of them in order, and come back.
+            self._leave()
+            self._recover_wider(wider)
+        raise FileBusyError(next(iter(self.folders)), "its folder keeps being left in the middle of commits.")
+
+    def _take_mutexes(self) -> None:
+        for folder in sorted(self.folders):
+            descriptor = self.folders[folder]
+            try:
+                held = mutex.hold(descriptor, patience_s=self._patience_s, clock=self._clock)
+            except OSError as error:
+                if error.errno not in NO_FLOCK:
+                    self._leave()
+                    raise
+                self.is_exclusive = False
+                continue
+            if not held:
+                self._leave()
+                raise FileBusyError(
+                    folder,
+                    f"another process has been committing in this folder for {self._patience_s:g} s; it may"
+                    " be stopped. Continue or end it, then try again.",
+                )
+            self._held.append(descriptor)
+        if threading.get_ident() == threading.main_thread().ident:
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)  # type: ignore[assignment]
+
+    def _recover(self) -> set[str] | None:
+        """Finish what dead processes left in our folders; or return the folders that this takes."""
+        for folder in self.folders:
+            if os.pread(self.note(folder), 1, 0) in (b"", notes.IDLE, b"\0"):
+                continue
+            note = notes.parse(os.pread(self.note(folder), os.fstat(self.note(folder)).st_size, 0))
+            concerned = {planned.folder for planned in note.files} | ({note.leader} if note.leader else set())
+            missing = {path for path in concerned - set(self.folders) if os.path.isdir(path)}
+            if missing:
+                return concerned | {folder}
+            self._finish(note, folder)
+        return None
+
+    def _finish(self, note: notes.Note, folder: str) -> None:
+        if note.state == notes.MEMBER:
+            # Its leader is ours too. An idle leader means the commit was over before its members
+            # were told; otherwise the leader's own turn in the loop does the work.
+            if note.leader in self.folders:
+                leader = notes.parse(os.pread(self.note(note.leader), 1 << 30, 0))
+                if leader.state in (notes.SWAPPING, notes.RESTORING):
+                    self._finish(leader, note.leader)
+            notes.mark(self.note(folder), notes.IDLE)
+            return
+        here = [planned for planned in note.files if planned.folder in self.folders]
+        self.recovered += recover.recover(
+            note._replace(files=tuple(here)),
+            {planned.folder: self.folders[planned.folder] for planned in here}
+            or {folder: self.folders[folder]},
+            self.store,
+            self._clock,
+        )
+        notes.mark(self.note(folder), notes.IDLE)
+
+    def _recover_wider(self, folders: Iterable[str]) -> None:
+        opened: dict[str, int] = {}
+        try:
+            for folder in folders:
+                try:
+                    opened[folder] = forks.track(os.open(folder, paths.OPEN_FOLDER))
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+            # Entering does the recovery; nothing else is to be done inside.
+            with Section(opened, self._store_of, patience_s=self._patience_s, clock=self._clock) as section:
+                self.recovered += section.recovered
+        finally:
+            for descriptor in opened.values():
+                forks.close(descriptor)
+
+    def rescue(self) -> None:
+        """Recover our own commit, cut off by something unforeseen, before anybody else comes in."""
+        self._recover()
+
+    def __exit__(self, *exc: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        for store in self._stores.values():
+            if store.is_beside:
+                stores.leave(store)
+        self._stores.clear()
+        self._notes.clear()
+        for descriptor in self._held:
+            mutex.release(descriptor)
+        self._held.clear()
+        if self._mask is not None:
+            mask, self._mask = self._mask, None
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)

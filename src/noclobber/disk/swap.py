@@ -1,0 +1,377 @@
+"""
+One file on its way through a commit: staged, verified, exchanged, and put back if it must be.
+
+The sequence, and what each step prevents:
+
+1. `open_old()`    the file as it is now, without following links and without blocking.
+2. `stage()`       the new bytes, complete and with the old file's owner, mode and attributes, under
+                   another name. A reader never sees half of them.
+3. `verify()`      a read lease on the old file, *then* its hash. Whoever opens it for writing from now
+                   on waits, so what was hashed stays true.
+4. `exchange()`    a write lease on the new file, so that nobody can open it before it is verified; one
+                   more look that nobody is opening the old one; then both names swap in one step.
+5. `settle()`      the decisive look, at what was displaced. Another file (somebody renamed theirs into
+                   place), or a writer inside `open()`: let it finish and hash again. Not what was
+                   expected: `_restore()`.
+6. `finish()`      let everybody in. The displaced file waits for the sweep.
+
+Restoring pours the displaced bytes into our own file, which still hides behind its lease at the
+target's name. Renaming the displaced file back would be wrong twice: whoever waits inside `open()`
+already holds *our* inode and would read, or append to, a version that never was; and a save that
+came in meanwhile would be covered by an older version for a moment, long enough for an editor to
+load it. Only what cannot be poured goes back by rename: links, folders, files whose writer stays.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+
+from noclobber.disk import digest, forks, metadata, notes, openers, renames
+from noclobber.disk.steps import reached
+from noclobber.disk.store import LOOK
+from noclobber.errors import (
+    DELETED,
+    NOT_A_FILE,
+    UNREADABLE,
+    AccessDeniedError,
+    FileBusyError,
+    NoclobberError,
+    NotAFileError,
+    StaleFileError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.disk.openers import Patience
+    from noclobber.disk.paths import Target
+    from noclobber.disk.store import Store
+    from noclobber.model import Level
+
+HASH_ASIDE_BYTES = 1 << 19  # From here a second thread for the hash costs less than it saves.
+MOST_PUT_BACKS = 1000
+NO_FD = -1
+
+
+class Hashing:
+    """The hash of the new bytes, on a second core while the first writes them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._value: str | None = None
+        if len(data) < HASH_ASIDE_BYTES:
+            self._thread = None
+            self._value = digest.of_bytes(data)
+        else:
+            self._thread = threading.Thread(target=self._work, args=(data,), daemon=True)
+            self._thread.start()
+
+    def _work(self, data: bytes) -> None:
+        self._value = digest.of_bytes(data)
+
+    def result(self) -> str:
+        """Wait for it."""
+        if self._thread is not None:
+            self._thread.join()
+        assert self._value is not None
+        return self._value
+
+
+class Swap:
+    """One file of a commit. `expected` is a hash, or None for "whatever is there"."""
+
+    def __init__(
+        self, target: Target, expected: str | None, data: bytes, store: Store, *, leases: bool, durable: bool
+    ) -> None:
+        self.target, self.expected, self.data = target, expected, data
+        self.store, self.leases, self.durable = store, leases, durable
+        self.previous = ""  # The hash of what was replaced.
+        self.old_fd, self.new_fd = NO_FD, NO_FD
+        self.swap_name, self.new_inode = "", 0
+        self.is_swapped, self.is_settled = False, False
+        self.kept: list[str] = []
+        self._old_status: os.stat_result
+        self._old_metadata: metadata.Metadata
+        self._hashing: Hashing | None = None
+
+    @property
+    def level(self) -> Level:
+        """What this commit promises."""
+        return "lease+exchange" if self.leases else "exchange"
+
+    @property
+    def new_hash(self) -> str:
+        """The hash of the bytes that are being written."""
+        assert self._hashing is not None
+        return self._hashing.result()
+
+    @property
+    def links(self) -> int:
+        """How many names the old file has."""
+        return self._old_status.st_nlink
+
+    # 1
+
+    def open_old(self) -> None:
+        """Open what stands there now. Nothing blocks: not a FIFO, not a device, not a lease."""
+        path = self.target.path
+        try:
+            self.old_fd = forks.track(os.open(self.target.name, LOOK, dir_fd=self.target.folder_fd))
+        except FileNotFoundError:
+            raise self.stale(DELETED) from None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # A link since pin(); a socket.
+                raise self._not_a_file() from None
+            if error.errno == errno.EWOULDBLOCK:
+                raise self.busy("another program holds a lease on it") from None
+            if error.errno in (errno.EACCES, errno.EPERM):
+                if self.expected is not None:
+                    raise self.stale(UNREADABLE) from None
+                raise AccessDeniedError(
+                    path, "it cannot be read by this user; check its permissions."
+                ) from None
+            raise
+        self._old_status = os.fstat(self.old_fd)
+        if not stat.S_ISREG(self._old_status.st_mode):
+            raise self._not_a_file()
+        # Replacing needs only the folder's permission, but whoever made a file read-only meant it.
+        if not os.access(self.target.name, os.W_OK, dir_fd=self.target.folder_fd, effective_ids=True):
+            raise AccessDeniedError(path, "it is read-only for this user; change its mode first (chmod u+w).")
+
+    def _not_a_file(self) -> StaleFileError | NotAFileError:
+        if self.expected is not None:
+            return self.stale(NOT_A_FILE)
+        return NotAFileError(self.target.path, "this is not a regular file; name a file instead.")
+
+    def stale(self, actual: str) -> StaleFileError:
+        """Return the refusal. `expected` is known wherever this is called."""
+        return StaleFileError(self.target.path, self.expected or "", actual)
+
+    def busy(self, why: str) -> FileBusyError:
+        """Return the other refusal: nothing is wrong, it is only the wrong moment."""
+        return FileBusyError(self.target.path, f"{why}; try again when it has finished.")
+
+    # 2
+
+    def begin_staging(self) -> None:
+        """Create the swap file and start hashing; the caller announces it before `stage()`."""
+        self._hashing = Hashing(self.data)
+        self.swap_name, self.new_fd = self.store.create_swap(self.target.name, 0o600)
+        forks.track(self.new_fd)
+        self.new_inode = os.fstat(self.new_fd).st_ino
+
+    def stage(self) -> None:
+        """Write the new bytes and give them the old file's metadata."""
+        reached("staging")
+        write_all(self.new_fd, self.data)
+        self._old_metadata = metadata.of(self.old_fd, self._old_status)
+        metadata.give(self.new_fd, self._old_metadata, path=self.target.path, source=self.old_fd)
+        if self.durable:
+            os.fsync(self.new_fd)
+        reached("staged")
+
+    # 3
+
+    def verify(self, patience: Patience) -> None:
+        """Make sure that nobody is writing, then compare what is there with what was expected."""
+        if self.leases:
+            try:
+                if not openers.lease(self.old_fd, openers.READ, patience):
+                    raise self.busy("somebody has it open for writing")
+            except openers.LeasesUnavailableError:
+                self.leases = False
+        reached("leased")
+        self.previous = digest.of_descriptor(self.old_fd, size_hint=self._old_status.st_size)
+        if self.expected is not None and self.previous != self.expected:
+            raise self.stale(self.previous)
+        reached("verified")
+
+    # 4
+
+    def exchange(self, patience: Patience) -> None:
+        """Swap the names, with the new bytes hidden until `finish()`."""
+        if self.leases:
+            if not openers.lease(self.new_fd, openers.WRITE, patience):
+                raise self.busy("another program keeps opening noclobber's own files")
+            while not openers.is_quiet(self.old_fd, openers.READ):
+                self._let_writers_finish(patience)
+        reached("before-exchange")
+        try:
+            renames.exchange(self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name)
+        except FileNotFoundError:
+            raise self.stale(DELETED) from None
+        self.is_swapped = True
+        reached("exchanged")
+
+    def _let_writers_finish(self, patience: Patience) -> None:
+        """Somebody opens the old file for writing: give way, and look again when they are done."""
+        openers.release(self.old_fd)
+        if not openers.lease(self.old_fd, openers.READ, patience):
+            raise self.busy("somebody has it open for writing")
+        self.previous = digest.of_descriptor(self.old_fd)
+        if self.expected is not None and self.previous != self.expected:
+            raise self.stale(self.previous)
+
+    # 5
+
+    def settle(self, patience: Patience, note_fd: int) -> None:
+        """Look at what was displaced; put it back and refuse if it is not what was expected."""
+        displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
+        try:
+            if not os.path.samestat(displaced, self._old_status):
+                self._take_the_other(displaced, patience)
+            if self.leases:
+                while not openers.is_quiet(self.old_fd, openers.READ):
+                    self._let_writers_finish(patience)
+            elif (now := digest.of_descriptor(self.old_fd)) != self.previous:
+                self.previous = now
+                if self.expected is not None and now != self.expected:
+                    raise self.stale(now)
+            # A chmod or chown between our copy and the exchange went to the displaced file.
+            latest = metadata.of(self.old_fd)
+            if latest != self._old_metadata:
+                metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
+        except NoclobberError:
+            reached("conflict")
+            self._restore(patience, note_fd)
+            raise
+        self.is_settled = True
+        reached("settled")
+
+    def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
+        """Somebody put another file in place between our look and the exchange. Judge that one."""
+        openers.release(self.old_fd)
+        forks.close(self.old_fd)
+        self.old_fd = NO_FD
+        if not stat.S_ISREG(displaced.st_mode):
+            raise self._not_a_file()
+        try:
+            self.old_fd = forks.track(os.open(self.swap_name, LOOK, dir_fd=self.store.swap_fd))
+        except OSError:
+            raise self.stale(UNREADABLE) if self.expected else self.busy("it cannot be read") from None
+        self._old_status = os.fstat(self.old_fd)
+        if self.leases:
+            try:
+                if not openers.lease(self.old_fd, openers.READ, patience):
+                    raise self.busy("somebody has just replaced it and is still writing")
+            except openers.LeasesUnavailableError:
+                raise self.busy("somebody else's file was put in its place") from None
+        self.previous = digest.of_descriptor(self.old_fd)
+        if self.expected is not None and self.previous != self.expected:
+            raise self.stale(self.previous)
+        if self._old_status.st_nlink > 1:  # Its other names would keep the old bytes.
+            raise self.busy("it has just been given a second name")
+
+    def undo(self, patience: Patience, note_fd: int) -> None:
+        """Take back a settled exchange, because another file of the same commit was refused."""
+        self._restore(patience, note_fd)
+
+    def _restore(self, patience: Patience, note_fd: int) -> None:
+        notes.mark(note_fd, notes.RESTORING)
+        reached("restoring")
+        if self.leases and self.old_fd != NO_FD and self._old_status.st_nlink <= 1:
+            while openers.try_lease(self.old_fd, openers.READ) or openers.lease(
+                self.old_fd, openers.READ, patience
+            ):
+                self._pour()
+                if openers.is_quiet(self.old_fd, openers.READ):
+                    self.is_swapped = False
+                    self.store.set_aside(self.swap_name, self.target.path, self.old_fd)
+                    return
+                openers.release(self.old_fd)
+        self._put_back()
+
+    def _pour(self) -> None:
+        """Make our hidden file a copy of the displaced one: bytes, metadata, times."""
+        size = copy_all(self.old_fd, self.new_fd)
+        os.ftruncate(self.new_fd, size)
+        status = os.fstat(self.old_fd)
+        metadata.give(
+            self.new_fd, metadata.of(self.old_fd, status), path=self.target.path, source=self.old_fd
+        )
+        os.utime(self.new_fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+        if self.durable:
+            os.fsync(self.new_fd)
+        reached("poured")
+
+    def _put_back(self) -> None:
+        """
+        Exchange the displaced file back, until what comes back is what was put.
+
+        Whoever opened our file meanwhile holds its inode, so it first becomes as much of a copy as
+        can be had, and then waits for the sweep instead of being deleted: what they write is kept.
+        """
+        if self.old_fd != NO_FD and self.leases:
+            self._pour()
+        if put_back(self.store, self.swap_name, self.target.folder_fd, self.target.name, self.new_inode):
+            self.store.set_aside(self.swap_name, self.target.path, self.new_fd)
+        else:  # Deleted by somebody while we held it: their delete stands, the bytes are kept.
+            self.kept.append(self.store.keep(self.swap_name))
+        self.is_swapped = False
+
+    # 6
+
+    def finish(self) -> None:
+        """Let everybody in, and leave the displaced file to the sweep."""
+        if self.leases:
+            openers.release(self.new_fd)
+        reached("released")
+        if self.durable:
+            os.fsync(self.target.folder_fd)
+        if self.is_settled and self.is_swapped:
+            self.store.set_aside(self.swap_name, self.target.path, self.old_fd)
+
+    def close(self) -> None:
+        """Close what is open; remove what was staged and never exchanged."""
+        for descriptor in (self.new_fd, self.old_fd):
+            if descriptor != NO_FD:
+                if self.leases:
+                    openers.release(descriptor)
+                forks.close(descriptor)
+        self.new_fd = self.old_fd = NO_FD
+        if self.swap_name and not self.is_swapped and not self.store.is_waiting(self.swap_name):
+            self.store.remove_swap(self.swap_name)
+
+
+def put_back(store: Store, swap_name: str, folder_fd: int, name: str, ours: int) -> bool:
+    """
+    Exchange a swap file with the target until what comes back is what was put; False if the target is gone.
+
+    `ours` is the inode that we left at the target. If something else comes back, somebody saved in
+    between, and it is newer than what we have just put: so it goes back in turn.
+    """
+    wanted_back = ours
+    for _ in range(MOST_PUT_BACKS):
+        putting = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
+        try:
+            renames.exchange(store.swap_fd, swap_name, folder_fd, name)
+        except FileNotFoundError:
+            return False  # Deleted meanwhile, which is a save too. What we hold is kept aside.
+        reached("put-back")
+        came_back = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
+        if came_back == wanted_back:
+            return True
+        wanted_back = putting
+    return False
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte: one call may write fewer than asked."""
+    written = os.write(descriptor, data)
+    if written == len(data):
+        return
+    view = memoryview(data)
+    while written < len(data):
+        written += os.write(descriptor, view[written:])
+
+
+def copy_all(source: int, destination: int) -> int:
+    """Copy from first byte to last, at the same offsets; return how many."""
+    offset = 0
+    while chunk := os.pread(source, digest.CHUNK_BYTES, offset):
+        done = 0
+        while done < len(chunk):
+            done += os.pwrite(destination, chunk[done:], offset + done)
+        offset += len(chunk)
+    return offset

@@ -1,0 +1,169 @@
+"""
+OptimisticGuard: read, check and commit as one step, for one file or many.
+
+The guard knows nothing of agents, turns or ledgers. It is told what was expected and answers with
+what happened; who asked, and whether they may, is for the engine and its policies.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from noclobber.clock import SYSTEM_CLOCK
+from noclobber.disk import digest, many, paths, remove, replace
+from noclobber.disk.many import Change
+from noclobber.disk.replace import Commit, Committer
+from noclobber.disk.store import LOOK
+from noclobber.errors import AccessDeniedError, MissingFileError, NotAFileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noclobber.clock import Clock
+    from noclobber.model import Level
+
+__all__ = ["Change", "Commit", "OptimisticGuard", "Snapshot"]
+
+
+class Snapshot(NamedTuple):
+    """One read: the hash is of these very bytes."""
+
+    path: str
+    content: bytes
+    sha256: str
+
+
+class OptimisticGuard:
+    """Guarded access to the files below one root."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        durable: bool = False,
+        wait_s: float = replace.DEFAULT_WAIT_S,
+        ceiling: Level | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.root = os.path.realpath(root)
+        if not os.path.isdir(self.root):
+            raise NotAFileError(self.root, "the workspace's root must be an existing folder.")
+        # NOCLOBBER_LEVEL holds a process to a lower level, to see what that level is worth.
+        asked: Level = ceiling or os.environ.get("NOCLOBBER_LEVEL") or "lease+exchange"  # type: ignore[assignment]
+        self.committer = Committer(self.root, durable=durable, wait_s=wait_s, ceiling=asked, clock=clock)
+
+    def lexical(self, path: str | os.PathLike[str]) -> str:
+        """Return the absolute name that was meant, without touching the disk."""
+        return paths.lexical(self.root, path)
+
+    def locate(self, path: str | os.PathLike[str]) -> str:
+        """Return the canonical path, links resolved; refuse what is outside the workspace."""
+        name = self.lexical(path)
+        try:
+            target = paths.pin(self.root, name)
+        except MissingFileError:
+            # Its folder does not exist yet. The deepest one that does must be inside all the same.
+            here, below = os.path.split(name)
+            while not os.path.isdir(here):
+                here, part = os.path.split(here)
+                below = f"{part}/{below}"
+            found = f"{os.path.realpath(here)}/{below}"
+            paths.check_inside(found, self.root)
+            return found
+        target.close()
+        return target.path
+
+    def read(self, path: str | os.PathLike[str]) -> Snapshot:
+        """Read a whole file once. Never blocks: a FIFO, a socket or a device is refused."""
+        target = paths.pin(self.root, self.lexical(path))
+        try:
+            descriptor = self._open(target)
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise NotAFileError(target.path, f"this is {_kind(status.st_mode)}, not a file.")
+                content = _read_all(descriptor, status.st_size)
+            finally:
+                os.close(descriptor)
+        finally:
+            target.close()
+        return Snapshot(target.path, content, digest.of_bytes(content))
+
+    def _open(self, target: paths.Target) -> int:
+        try:
+            return os.open(target.name, LOOK, dir_fd=target.folder_fd)
+        except FileNotFoundError:
+            raise MissingFileError(target.path, "there is no such file.") from None
+        except BlockingIOError:
+            # A commit holds its new version back for a moment; wait for that like any reader would.
+            blocking = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            status = os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                raise NotAFileError(target.path, f"this is {_kind(status.st_mode)}, not a file.") from None
+            return os.open(target.name, blocking, dir_fd=target.folder_fd)
+        except PermissionError:
+            raise AccessDeniedError(
+                target.path, "it cannot be read by this user; check its permissions."
+            ) from None
+        except OSError as error:
+            raise NotAFileError(target.path, f"it cannot be opened as a file ({error.strerror}).") from None
+
+    def digest(self, path: str | os.PathLike[str]) -> str:
+        """Return the hash of what is on disk now, or `DELETED`, `NOT_A_FILE`, `UNREADABLE`."""
+        try:
+            target = paths.pin(self.root, self.lexical(path))
+        except MissingFileError:
+            return "DELETED"
+        except (NotAFileError, AccessDeniedError) as error:
+            return "NOT_A_FILE" if isinstance(error, NotAFileError) else "UNREADABLE"
+        try:
+            return replace.look(target)
+        finally:
+            target.close()
+
+    def write(self, path: str | os.PathLike[str], data: bytes, *, expected: str | None) -> Commit:
+        """Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked)."""
+        return self.committer.replace(path, expected, data)
+
+    def write_many(self, changes: Sequence[Change]) -> list[Commit]:
+        """Replace or create several files: all of them or none."""
+        return many.replace_many(self.committer, changes)
+
+    def delete(self, path: str | os.PathLike[str], *, expected: str | None) -> Commit:
+        """Delete, if the file is still `expected`."""
+        return remove.delete(self.committer, path, expected)
+
+    def move(
+        self, source: str | os.PathLike[str], destination: str | os.PathLike[str], *, expected: str | None
+    ) -> Commit:
+        """Move to a free name, if the file is still `expected`."""
+        return remove.move(self.committer, source, destination, expected)
+
+    def sweep(self) -> list[str]:
+        """Clear away displaced versions; return where those are kept that somebody wrote to."""
+        return [where for _, where in self.committer.sweep()]
+
+
+def _read_all(descriptor: int, size_hint: int) -> bytes:
+    content = os.read(descriptor, size_hint + 1)
+    if len(content) == size_hint:
+        return content
+    pieces = [content]
+    while piece := os.read(descriptor, digest.CHUNK_BYTES):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _kind(mode: int) -> str:
+    for test, name in (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISLNK, "a dangling link"),
+    ):
+        if test(mode):
+            return name
+    return "a device"

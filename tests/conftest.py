@@ -1,0 +1,59 @@
+"""What the tests share: a workspace folder on a real filesystem, and hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from noclobber.disk import steps
+
+
+def sha256(data: bytes) -> str:
+    """The hash as the API spells it."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty workspace folder."""
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder.resolve()
+
+
+@pytest.fixture
+def at_step() -> Iterator[object]:
+    """Run a function once, at a named moment inside a commit."""
+
+    def install(step: str, action: object, *, times: int = 1) -> list[str]:
+        seen: list[str] = []
+
+        def observe(reached: str) -> None:
+            if reached == step and len(seen) < times:
+                seen.append(reached)
+                action()  # type: ignore[operator]
+
+        steps.observer = observe
+        return seen
+
+    yield install
+    steps.observer = None
+
+
+@pytest.fixture(scope="session")
+def is_root() -> bool:
+    """True where the tests run as root, who may read and write everything."""
+    return os.geteuid() == 0
+
+
+def scratch_on(folder: str) -> str | None:
+    """A scratch folder on another filesystem, if there is one that we may write to."""
+    try:
+        return tempfile.mkdtemp(dir=folder)
+    except OSError:
+        return None
