@@ -148,13 +148,15 @@ def test_a_killed_agents_version_may_be_there_or_not(history: History) -> None:
     assert history.settle("guards", render("g0:3", "g0:2", ())).is_clean
 
 
-def test_a_killed_agents_version_that_was_seen_and_then_undone_is_withdrawn(history: History) -> None:
-    """Proof: a recovery must finish what readers have already seen."""
+def test_a_killed_agents_version_that_was_seen_and_then_taken_back_is_undone(history: History) -> None:
+    """Proof: that is reported in a column of its own."""
     history.agent("g0", "A 1 start:0 1 aa")
     history.agent("g1", "A 1 start:0 1 aa", "C 1 lease+exchange")
     history.watcher("W start:0 1 0.1", "W g0:1 1 0.2", "W g1:1 1 0.3")
 
-    assert history.settle("guards", render("g1:1", "start:0", ())).withdrawn == 1
+    account = history.settle("guards", render("g1:1", "start:0", ()))
+
+    assert (account.undone, account.withdrawn) == (1, 0)
 
 
 def test_a_guards_version_seen_in_part_is_torn(history: History) -> None:

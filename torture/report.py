@@ -11,6 +11,7 @@ COLUMNS = (
     ("kept", 5),
     ("false", 6),
     ("withdrawn", 10),
+    ("undone", 7),
     ("torn", 5),
     ("commits", 8),
     ("stale", 8),
@@ -35,6 +36,7 @@ def line(name: str, account: Account) -> str:
         account.kept,
         account.false_refusals,
         account.withdrawn,
+        account.undone,
         account.torn,
         account.commits,
         account.stale,
@@ -54,6 +56,7 @@ lost       of those, and of other guards' commits, gone because a guard replaced
 kept       not in the file, but in a file that the guard kept aside and reported
 false      refused as stale although nobody had changed a byte
 withdrawn  seen by a reader, then taken back        torn     seen in part by a reader, or at the end
+undone     the same of an agent that was killed between its exchange and its last look
 slowest    the outsider's slowest update, pauses of its own included"""
 
 

@@ -22,7 +22,9 @@ books rest on three arrangements, each of which makes one question exact:
 A *false refusal* is a `STALE_FILE` after which the very same bytes are read again.
 
 Killed agents have attempts without an outcome. Such a version may be on disk or not, and both are right;
-but if it was seen, and then overwritten by a guard that had not seen it, it was withdrawn.
+but if it was seen, and then overwritten by a guard that had not seen it, it was *undone*. That has a column
+of its own. A process that dies between its exchange and its decisive look leaves its version in the open,
+and if it had displaced a save that it had not seen, only undoing brings that save back.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ class Account(NamedTuple):
     """The outsider's updates that are not in the file but in a file that was kept aside."""
     false_refusals: int
     withdrawn: int
+    undone: int
+    """Versions of killed agents that were seen, and that the recovery took back."""
     torn: int
     commits: int
     stale: int
@@ -128,6 +132,8 @@ class Books:
                 self.seen_in_parts.append(facts[0])
             elif what == "V":
                 self.tally["vanished"] += 1
+            elif what == "O":
+                self.tally["old again"] += 1
             elif what == "S":
                 self.made = int(facts[0])
             elif what == "N":
@@ -183,7 +189,7 @@ def settle(
     evidence: list[str] = []
     lost_tags, kept_tags = _outside_losses(books, end, {*kept, *books.kept_paths}, evidence)
     lost_commits, overwritten, undone = _lost_commits(books, end, evidence)
-    withdrawn = _withdrawn(books, evidence) + undone
+    withdrawn, put_back = _withdrawn(books, evidence)
     torn = _torn(books, end, evidence)
     if books.tally["vanished"]:
         books.faults.append(f"the outsider found its file gone {books.tally['vanished']} times")
@@ -195,6 +201,7 @@ def settle(
         kept=len(kept_tags),
         false_refusals=books.tally["F"],
         withdrawn=withdrawn,
+        undone=undone + put_back,
         torn=torn,
         commits=books.tally["C"],
         stale=books.tally["S"],
@@ -287,9 +294,12 @@ def _twins(books: Books, trunk: Mapping[str, object], known: set[str], evidence:
     return extra
 
 
-def _withdrawn(books: Books, evidence: list[str]) -> int:
-    """Arrangement 3: versions that were seen, then refused, or followed by an older one."""
-    count = 0
+def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int]:
+    """Arrangement 3: versions that were seen, then refused, or followed by an older one; and the killed."""
+    put_back = 0
+    count = books.tally["old again"]
+    if count:
+        evidence.append(f"the outsider found what it had replaced in its place again, {count} times")
     seen = {own_id for own_id, _ in books.sightings} | set(books.parents.values())
     for attempt in books.attempts.values():
         if attempt.outcome not in ("", "C") and attempt.id in seen:
@@ -301,12 +311,16 @@ def _withdrawn(books: Books, evidence: list[str]) -> int:
         if own_id == versions.NO_ID or own_id == last:
             continue
         if own_id in passed:
-            count += 1
+            between = books.attempts.get(last or "")
+            if between and between.outcome == "":
+                put_back += 1
+            else:
+                count += 1
             evidence.append(f"{own_id} was seen again after {last}")
         if last:
             passed.add(last)
         last = own_id
-    return count
+    return count, put_back
 
 
 def _torn(books: Books, end: versions.Version, evidence: list[str]) -> int:

@@ -7,6 +7,7 @@ The log, private and append-only, has one line for each fact:
     M 17 g1:6    update 17 was complete, and version g1:6, which is on disk now, lacks it
     T g1:6       the file as found was not whole, and this process had left it whole
     V            the file was gone, and this process had left it there
+    O folder     what this process had replaced before, a folder, was there again
     N text       anything else worth knowing
     D 12.5       the slowest update took that many milliseconds
 
@@ -25,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.demo.versions import Version
 
+PATIENCE_S = 5.0  # For an obstacle that guards put up for a moment, such as a file where a folder was.
 PADDINGS_BYTES = (0, 40, 40, 700, 700, 5_000, 20_000)
 
 
@@ -53,16 +55,25 @@ class Hand:
 
     def look(self, path: str | None = None) -> Version:
         """Read the file as it is, and note everything that should be there and is not."""
-        try:
-            with open(path or self.path, "rb") as file:
-                version = versions.parse(file.read())
-        except FileNotFoundError:
-            self.log("V")
-            version = versions.parse(b"")
+        version = versions.parse(self._content(path or self.path))
         if not version.is_whole:
             self.log(f"T {version.id}")
         self._note_missing(version)
         return version
+
+    def _content(self, path: str) -> bytes:
+        deadline_s = self.now_s() + PATIENCE_S
+        while True:
+            try:
+                with open(path, "rb") as file:
+                    return file.read()
+            except FileNotFoundError:
+                self.log("V")
+                return b""
+            except IsADirectoryError:
+                self.log("O folder")
+                if self.now_s() > deadline_s:
+                    raise
 
     def _note_missing(self, version: Version) -> None:
         for tag in version.missing(self.made):

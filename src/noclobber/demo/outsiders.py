@@ -22,14 +22,12 @@ import time
 from typing import NamedTuple, TypeVar
 
 from noclobber.demo import versions
-from noclobber.demo.hand import Hand
+from noclobber.demo.hand import PATIENCE_S, Hand
 from noclobber.demo.versions import Version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-PATIENCE_S = 5.0  # For an obstacle that guards put up for a moment, such as a file where a folder was.
 
 
 # --- whole-file savers -------------------------------------------------------------
@@ -130,7 +128,7 @@ def replace_by_directory(hand: Hand) -> None:
         # A guard that swapped its file for our folder, and is about to swap back, is in the way.
         _insist(hand, deadline_s, lambda: _write_new(inside, content))
         hand.done(base.id)
-        os.unlink(aside)
+        _clear(hand, aside)
         return
     base = _insist(hand, deadline_s, lambda: _look_inside(hand, inside))
     _write_new(hand.scratch, hand.next_version(base))
@@ -138,6 +136,10 @@ def replace_by_directory(hand: Hand) -> None:
     _insist(hand, deadline_s, lambda: os.rename(hand.path, aside))
     _insist(hand, deadline_s, lambda: os.replace(hand.scratch, hand.path))
     hand.done(base.id)
+    _clear(hand, aside)
+
+
+def _clear(hand: Hand, aside: str) -> None:
     if os.path.isdir(aside):
         shutil.rmtree(aside)
     else:
