@@ -5,7 +5,7 @@ Every mutex in sorted order, every file staged, verified and leased, the record 
 then exchange after exchange. The new versions stay hidden behind their leases until the last one is
 settled; a refusal anywhere takes back every exchange before anybody has seen it.
 
-The commit point is the moment the leader's note goes idle. A process killed before that is rolled
+The commit point is the moment the leader's note says `L`. A process killed before that is rolled
 back by the next call in any of the folders, unless every exchange had happened already and displaced
 just what was expected: then nothing is missing, and it counts as landed.
 """
@@ -196,7 +196,7 @@ def _replace_in(
         except (StaleFileError, FileBusyError, NotAFileError):
             _take_back(files, patience, leader)
             raise
-        notes.mark(leader, notes.IDLE)  # The commit point.
+        notes.mark(leader, notes.LANDED)  # The commit point.
         reached("many-committed")
         for file in files:
             file.finish()

@@ -9,6 +9,7 @@ far the commit is:
 | `-` | nothing is under way |
 | `P` | preparing: swap files are being written; nothing has been touched |
 | `S` | swapping: exchanges may have happened; the record says what was expected |
+| `L` | landed: every exchange is verified; only tidying up is left |
 | `R` | restoring: a conflict was found, and the displaced bytes are being put back |
 | `M` | one of several folders; the record is in the note of the folder named here |
 
@@ -22,7 +23,7 @@ import json
 import os
 from typing import NamedTuple
 
-IDLE, PREPARING, SWAPPING, RESTORING, MEMBER = b"-", b"P", b"S", b"R", b"M"
+IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
 
 
 class Planned(NamedTuple):
@@ -67,6 +68,16 @@ def mark(note_fd: int, state: bytes) -> None:
     os.pwrite(note_fd, state, 0)
 
 
+def read(note_fd: int) -> Note:
+    """Read a note back from its descriptor."""
+    return parse(os.pread(note_fd, os.fstat(note_fd).st_size, 0))
+
+
+def is_idle(note_fd: int) -> bool:
+    """True if nothing is under way. One byte, because every commit asks."""
+    return os.pread(note_fd, 1, 0) in (b"", IDLE, b"\0")
+
+
 def parse(raw: bytes) -> Note:
     """Read a note. One that was cut while being written announces nothing that has begun."""
     line, newline, _ = raw.partition(b"\n")
@@ -77,7 +88,7 @@ def parse(raw: bytes) -> Note:
         value = json.loads(body)
         if state == PREPARING:
             return Note(state, swaps=tuple(str(name) for name in value))
-        if state in (SWAPPING, RESTORING):
+        if state in (SWAPPING, LANDED, RESTORING):
             return Note(state, files=tuple(Planned(*row) for row in value))
         if state == MEMBER:
             return Note(state, leader=str(value))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from noclobber.disk.store import Store
 
 WAIT_FOR_WRITERS_S = 1.0
+GONE = "+"  # Appended to a swap file's name: the stand-in of a delete, after it was moved away.
 
 
 class Recovered(NamedTuple):
@@ -81,9 +82,11 @@ def recover(
     ]
     results = []
     if found:
-        landed = note.state == notes.SWAPPING and all(file.landed for file in found)
+        landed = note.state == notes.LANDED or (
+            note.state == notes.SWAPPING and all(file.landed for file in found)
+        )
         act = _conclude if landed else _undo
-        results += [act(file, patience) for file in found]
+        results += [act(file, note.state) for file in found]
     results += [
         _recover_inplace(planned, folders[planned.folder], store_of(planned.folder)) for planned in inplace
     ]
@@ -129,9 +132,12 @@ def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
         os.close(descriptor)
 
 
-def _conclude(file: Found, patience: Patience) -> Recovered:
-    if file.planned.kind == "delete" and file.stands:  # The empty stand-in is still at the name.
-        return _undo(file, patience)
+def _conclude(file: Found, state: bytes) -> Recovered:
+    if file.planned.kind == "delete":
+        if file.stands:  # The empty stand-in is still at the name.
+            return _undo(file, state)
+        if _inode(file.store.swap_fd, file.planned.swap + GONE) == file.planned.inode:
+            file.store.remove_swap(file.planned.swap + GONE)
     _set_aside(file)
     return Recovered(file.path, "landed")
 
@@ -147,7 +153,7 @@ def _set_aside(file: Found) -> None:
         os.close(displaced_fd)
 
 
-def _undo(file: Found, patience: Patience) -> Recovered:
+def _undo(file: Found, state: bytes) -> Recovered:
     planned, store = file.planned, file.store
     if not file.was_swapped:
         store.remove_swap(planned.swap)
@@ -157,9 +163,10 @@ def _undo(file: Found, patience: Patience) -> Recovered:
     if _hash_if(file.folder_fd, planned.name, None) == file.displaced_hash != "":
         _set_aside(file)  # Restored already; the process died while tidying up.
         return Recovered(file.path, "restored")
-    ours = _inode(file.folder_fd, planned.name) == planned.inode
-    # RESTORING: our file may be half poured, so its hash says nothing; that it is our inode must do.
-    # What comes back is kept if it is neither ours nor a copy.
+    # While restoring, our file may be half poured, so its hash says nothing and the inode must do; what
+    # comes back is then kept, unless it is ours or a copy. Otherwise only untouched bytes of ours give
+    # way: somebody may have saved on top of them, in place, since the crash.
+    ours = file.stands or (state == notes.RESTORING and _inode(file.folder_fd, planned.name) == planned.inode)
     if ours and put_back(store, planned.swap, file.folder_fd, planned.name, planned.inode):
         came_back = _hash_if(store.swap_fd, planned.swap, None)
         if came_back in (planned.new, file.displaced_hash):

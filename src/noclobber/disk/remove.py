@@ -16,6 +16,7 @@ import errno
 import os
 
 from noclobber.disk import notes, openers, renames
+from noclobber.disk.recover import GONE
 from noclobber.disk.replace import Commit, Committer, conclude, explained, look, planned
 from noclobber.disk.steps import reached
 from noclobber.disk.swap import Swap
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from noclobber.disk.section import Section
     from noclobber.model import Level
 
-GONE = "+"  # Appended to a swap file's name: the stand-in after it was moved away.
-
 
 def delete(committer: Committer, path: str | os.PathLike[str], expected: str | None) -> Commit:
     """Delete the file; `sha256` of the commit is `DELETED`."""
@@ -43,6 +42,7 @@ def delete(committer: Committer, path: str | os.PathLike[str], expected: str | N
     target = committer.pin(path)
     try:
         with committer.section([target]) as section:
+            reached("entered")
             level, previous = _delete_in(committer, section, target, expected)
             recovered = tuple(section.recovered)
     except OSError as error:

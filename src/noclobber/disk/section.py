@@ -108,10 +108,15 @@ class Section:
     def _recover(self) -> set[str] | None:
         """Finish what dead processes left in our folders; or return the folders that this takes."""
         for folder in self.folders:
-            if os.pread(self.note(folder), 1, 0) in (b"", notes.IDLE, b"\0"):
+            if notes.is_idle(self.note(folder)):
                 continue
-            note = notes.parse(os.pread(self.note(folder), os.fstat(self.note(folder)).st_size, 0))
-            concerned = {planned.folder for planned in note.files} | ({note.leader} if note.leader else set())
+            note = notes.read(self.note(folder))
+            concerned = {planned.folder for planned in note.files}
+            if note.leader:
+                concerned.add(note.leader)
+                if note.leader in self.folders:
+                    leader = notes.read(self.note(note.leader))
+                    concerned |= {planned.folder for planned in leader.files}
             missing = {path for path in concerned - set(self.folders) if os.path.isdir(path)}
             if missing:
                 return concerned | {folder}
@@ -123,8 +128,8 @@ class Section:
             # Its leader is ours too. An idle leader means the commit was over before its members
             # were told; otherwise the leader's own turn in the loop does the work.
             if note.leader in self.folders:
-                leader = notes.parse(os.pread(self.note(note.leader), 1 << 30, 0))
-                if leader.state in (notes.SWAPPING, notes.RESTORING):
+                leader = notes.read(self.note(note.leader))
+                if leader.state not in (notes.IDLE, notes.MEMBER):
                     self._finish(leader, note.leader)
             notes.mark(self.note(folder), notes.IDLE)
             return

@@ -1,0 +1,174 @@
+"""Several files in one commit: all of them, or none, whatever happens in the middle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import sha256
+
+from noclobber.disk.many import MOST_FILES, Change, replace_many
+from noclobber.disk.replace import Committer
+from noclobber.errors import BadRequestError, FileBusyError, StaleFileError
+
+FILES = {"a.md": b"a1", "sub/b.md": b"b1", "sub/c.md": b"c1"}
+
+
+@pytest.fixture
+def three(root: Path) -> Path:
+    (root / "sub").mkdir()
+    for name, data in FILES.items():
+        (root / name).write_bytes(data)
+    return root
+
+
+def changes() -> list[Change]:
+    rewritten = [Change(name, b"new " + data, sha256(data)) for name, data in FILES.items()]
+    return [*rewritten, Change("fresh/d.md", b"new d", "ABSENT")]
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    names = [*FILES, "fresh/d.md"]
+    return {name: (root / name).read_bytes() for name in names if (root / name).exists()}
+
+
+BEFORE = dict(FILES)
+AFTER = {**{name: b"new " + data for name, data in FILES.items()}, "fresh/d.md": b"new d"}
+
+
+def no_rubbish(root: Path, committer: Committer) -> bool:
+    committer.sweep()
+    return os.listdir(root / ".noclobber/swap") == [] and os.listdir(root / ".noclobber/kept") == []
+
+
+def test_all_of_them_land(three):
+    """009-US2, N-many: replacements and creations in one step, each with its own result."""
+    committer = Committer(str(three))
+    commits = replace_many(committer, changes())
+    assert contents(three) == AFTER
+    assert [commit.level for commit in commits] == ["lease+exchange"] * 3 + ["create"]
+    assert [commit.previous_sha256 for commit in commits][-1] == "ABSENT"
+    assert no_rubbish(three, committer)
+
+
+@pytest.mark.parametrize("changed", list(FILES))
+def test_one_stale_file_refuses_all(three, changed):
+    """011 edge case: rejection happens before any partial change is written."""
+    (three / changed).write_bytes(b"human")
+    committer = Committer(str(three))
+    with pytest.raises(StaleFileError) as refused:
+        replace_many(committer, changes())
+    assert refused.value.path == str(three / changed)
+    assert contents(three) == {**BEFORE, changed: b"human"}
+    assert no_rubbish(three, committer)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_save_between_two_exchanges_takes_all_of_them_back(three, at_step, count):
+    """011-FR-002: the last file changes while the first are already exchanged."""
+    calls = []
+
+    def intrude() -> None:
+        calls.append(1)
+        if len(calls) == count:
+            victim = three / "fresh/d.md" if count == 3 else three / "sub/c.md"
+            other = three / "editor"
+            other.write_bytes(b"human")
+            os.replace(other, victim)
+
+    at_step("many-exchanged", intrude, times=99)
+    committer = Committer(str(three))
+    with pytest.raises(StaleFileError):
+        replace_many(committer, changes())
+    expected = {**BEFORE, ("fresh/d.md" if count == 3 else "sub/c.md"): b"human"}
+    assert contents(three) == expected
+    assert no_rubbish(three, committer)
+
+
+def test_a_busy_file_takes_back_the_others(three):
+    """N-many: somebody keeps one file open for writing."""
+    committer = Committer(str(three), wait_s=0.02)
+    with open(three / "sub/c.md", "r+b"), pytest.raises(FileBusyError):
+        replace_many(committer, changes())
+    assert contents(three) == BEFORE
+    assert no_rubbish(three, committer)
+
+
+CHILD = """
+import os, signal, sys
+from noclobber.disk import steps
+from noclobber.disk.many import Change, replace_many
+from noclobber.disk.replace import Committer
+root, step, nth = sys.argv[1], sys.argv[2], int(sys.argv[3])
+rows = sys.argv[4:]
+count = 0
+def observe(reached):
+    global count
+    if reached == step:
+        count += 1
+        if count == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+steps.observer = observe
+changes = [Change(rows[i], rows[i + 1].encode(), rows[i + 2]) for i in range(0, len(rows), 3)]
+replace_many(Committer(root), changes)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "nth"),
+    [
+        ("staging", 2),
+        ("staged", 3),
+        ("verified", 1),
+        ("verified", 3),
+        ("many-noted", 1),
+        *[("exchanged", n) for n in (1, 2, 3)],
+        *[("many-exchanged", n) for n in (1, 2, 3, 4)],
+        ("many-committed", 1),
+        ("released", 2),
+    ],
+)
+@pytest.mark.parametrize("next_in", ["a.md", "sub/b.md"])
+def test_kill_9_anywhere_leaves_all_or_none_after_the_next_call(three, step, nth, next_in):
+    """N-many: the journal survives kill -9; any folder of the commit may be the one that notices."""
+    rows = [part for change in changes() for part in (change.path, change.data.decode(), change.expected)]
+    child = subprocess.run([sys.executable, "-c", CHILD, str(three), step, str(nth), *rows], check=False)
+    assert child.returncode == -9
+    committer = Committer(str(three))
+    with pytest.raises(StaleFileError):  # Any call in one of the folders recovers first.
+        committer.replace(next_in, sha256(b"no such version"), b"x")
+    assert contents(three) in (BEFORE, AFTER)
+    if step in ("many-committed", "released"):
+        assert contents(three) == AFTER
+    committer.replace("sub/b.md", None, b"y")
+    committer.replace("a.md", None, b"y")
+    assert no_rubbish(three, committer)
+
+
+def test_a_save_after_the_crash_is_never_rolled_back(three):
+    """N-many: somebody worked on with the half that had landed; their version stands, ours is kept."""
+    rows = [part for change in changes() for part in (change.path, change.data.decode(), change.expected)]
+    subprocess.run([sys.executable, "-c", CHILD, str(three), "many-exchanged", "2", *rows], check=False)
+    assert (three / "a.md").read_bytes() == b"new a1"
+    (three / "a.md").write_bytes(b"human on top of new a1")
+    committer = Committer(str(three))
+    with pytest.raises(StaleFileError):
+        committer.replace("sub/c.md", sha256(b"no such version"), b"x")
+    assert (three / "a.md").read_bytes() == b"human on top of new a1"
+    assert (three / "sub/b.md").read_bytes() == b"b1"
+
+
+def test_the_same_file_twice_is_refused(three):
+    """N-many: which of the two would win is nobody's guess."""
+    with pytest.raises(BadRequestError):
+        replace_many(Committer(str(three)), [Change("a.md", b"1", None), Change("./a.md", b"2", None)])
+    assert contents(three) == BEFORE
+
+
+def test_too_many_files_are_refused_by_number(root):
+    """N-many: a limit that is named beats running out of descriptors in the middle."""
+    with pytest.raises(BadRequestError, match=str(MOST_FILES)):
+        replace_many(Committer(str(root)), [Change(f"{n}", b"", None) for n in range(MOST_FILES + 1)])

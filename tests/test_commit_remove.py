@@ -1,0 +1,207 @@
+"""Deleting and moving, if the file is still what was seen; and files with several names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import sha256
+
+from noclobber.disk.remove import delete, move
+from noclobber.disk.replace import Committer
+from noclobber.errors import (
+    BadRequestError,
+    FileExistsAlreadyError,
+    MissingFileError,
+    StaleFileError,
+)
+
+STEPS = ["entered", "staged", "leased", "verified", "before-exchange", "exchanged", "settled"]
+
+
+def rubbish(root, committer):
+    committer.sweep()
+    return os.listdir(root / ".noclobber/swap")
+
+
+def test_a_file_that_is_still_what_was_seen_is_deleted(root):
+    """009-FR-003: a delete is a modification like any other."""
+    (root / "a.md").write_bytes(b"v1")
+    committer = Committer(str(root))
+    commit = delete(committer, "a.md", sha256(b"v1"))
+    assert commit.sha256 == "DELETED"
+    assert not (root / "a.md").exists()
+    assert rubbish(root, committer) == []
+
+
+def test_a_changed_file_is_not_deleted(root):
+    """009-FR-004."""
+    (root / "a.md").write_bytes(b"human")
+    with pytest.raises(StaleFileError):
+        delete(Committer(str(root)), "a.md", sha256(b"v1"))
+    assert (root / "a.md").read_bytes() == b"human"
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step != "entered"] + ["stand-in-away"])
+def test_a_save_during_a_delete_survives(root, at_step, step):
+    """009-SC-001: unlinking the name would take the editor's new file with it."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+
+    def save() -> None:
+        (root / "e").write_bytes(b"editor")
+        os.replace(root / "e", path)
+
+    seen = at_step(step, save)
+    committer = Committer(str(root))
+    try:
+        delete(committer, "a.md", sha256(b"v1"))
+    except StaleFileError as refused:
+        assert refused.actual == sha256(b"editor")
+    assert seen
+    assert path.read_bytes() == b"editor"
+    assert rubbish(root, committer) == []
+
+
+def test_a_reader_that_opens_during_a_delete_never_finds_an_empty_file(root, at_step):
+    """N-delete: the stand-in must not be seen; the reader gets the old bytes or no file."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    got: list[bytes] = []
+    threads: list[threading.Thread] = []
+
+    def read() -> None:
+        try:
+            got.append(path.read_bytes())
+        except FileNotFoundError:
+            got.append(b"no file")
+
+    def start() -> None:
+        threads.append(threading.Thread(target=read))
+        threads[0].start()
+        while "BREAKING" not in Path("/proc/locks").read_text():
+            os.sched_yield()
+
+    at_step("exchanged", start)
+    delete(Committer(str(root)), "a.md", sha256(b"v1"))
+    threads[0].join()
+    assert got == [b"v1"]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("step", [*STEPS, "stand-in-away"])
+def test_kill_9_during_a_delete_leaves_the_file_or_no_file(root, step):
+    """N-delete: never the empty stand-in."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    code = (
+        "import os, signal, sys\nfrom noclobber.disk import steps\nfrom noclobber.disk.remove import delete\n"
+        "from noclobber.disk.replace import Committer\n"
+        "def observe(s):\n    if s == sys.argv[2]: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "steps.observer = observe\ndelete(Committer(sys.argv[1]), 'a.md', sys.argv[3])\n"
+    )
+    child = subprocess.run([sys.executable, "-c", code, str(root), step, sha256(b"v1")], check=False)
+    assert child.returncode == -9
+    committer = Committer(str(root))
+    committer.replace("other.md", None, b"x")  # Recovers the folder.
+    assert not path.exists() or path.read_bytes() == b"v1"
+    assert rubbish(root, committer) == []
+
+
+def test_deleting_what_is_not_there_says_so(root):
+    """N-delete: a missing file's error is a FileNotFoundError as well."""
+    with pytest.raises(MissingFileError) as missing:
+        delete(Committer(str(root)), "nope.md", None)
+    assert isinstance(missing.value, FileNotFoundError)
+    assert missing.value.errno == 2
+
+
+def test_a_move_takes_the_inode_along(root):
+    """N-move: bytes, metadata and open descriptors go with it."""
+    (root / "a.md").write_bytes(b"v1")
+    inode = (root / "a.md").stat().st_ino
+    commit = move(Committer(str(root)), "a.md", "sub/b.md", sha256(b"v1"))
+    assert commit.path == str(root / "sub/b.md")
+    assert (root / "sub/b.md").stat().st_ino == inode
+    assert not (root / "a.md").exists()
+
+
+def test_a_move_does_not_replace(root):
+    """N-move: somebody else's file at the destination stands."""
+    (root / "a.md").write_bytes(b"v1")
+    (root / "b.md").write_bytes(b"theirs")
+    with pytest.raises(FileExistsAlreadyError):
+        move(Committer(str(root)), "a.md", "b.md", sha256(b"v1"))
+    assert (root / "a.md").read_bytes() == b"v1"
+    assert (root / "b.md").read_bytes() == b"theirs"
+
+
+def test_a_changed_file_is_not_moved(root, at_step):
+    """009-FR-004: also if it changes at the last moment."""
+    (root / "a.md").write_bytes(b"v1")
+
+    def save() -> None:
+        (root / "e").write_bytes(b"editor")
+        os.replace(root / "e", root / "a.md")
+
+    at_step("verified", save)
+    with pytest.raises(StaleFileError):
+        move(Committer(str(root)), "a.md", "b.md", sha256(b"v1"))
+    assert (root / "a.md").read_bytes() == b"editor"
+    assert not (root / "b.md").exists()
+
+
+def test_a_move_onto_itself_is_refused(root):
+    """N-move."""
+    (root / "a.md").write_bytes(b"v1")
+    with pytest.raises(BadRequestError):
+        move(Committer(str(root)), "a.md", "./a.md", sha256(b"v1"))
+    assert (root / "a.md").read_bytes() == b"v1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernel file leases exist on Linux only")
+def test_hard_links_stay_linked(root):
+    """N-links: both names show the new bytes, and the level says that it was done in place."""
+    (root / "a.md").write_bytes(b"a longer first version")
+    os.link(root / "a.md", root / "b.md")
+    commit = Committer(str(root)).replace("a.md", sha256(b"a longer first version"), b"v2")
+    assert commit.level == "lease+inplace"
+    assert (root / "b.md").read_bytes() == b"v2"
+    assert (root / "a.md").stat().st_nlink == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernel file leases exist on Linux only")
+@pytest.mark.parametrize("step", ["inplace-begin", "inplace-half", "inplace-written"])
+def test_kill_9_during_a_rewrite_in_place_is_undone_by_the_next_call(root, step):
+    """N-links: the mixture that a crash leaves is recognised and the old bytes come back."""
+    old = b"old " * 300_000
+    path = root / "a.md"
+    path.write_bytes(old)
+    os.link(path, root / "b.md")
+    code = (
+        "import os, signal, sys\nfrom noclobber.disk import inplace, steps\n"
+        "from noclobber.disk.replace import Committer\n"
+        "def observe(s):\n    if s == sys.argv[2]: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "steps.observer = observe\n"
+        "real, calls = os.pwrite, []\n"
+        "def half(fd, data, offset):\n"
+        "    if len(data) > 5000:\n"
+        "        calls.append(1)\n"
+        "        if sys.argv[2] == 'inplace-half' and len(calls) == 7: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(fd, data, offset)\n"
+        "os.pwrite = half\n"
+        "Committer(sys.argv[1]).replace('a.md', sys.argv[3], b'new! ' * 200_000)\n"
+    )
+    child = subprocess.run([sys.executable, "-c", code, str(root), step, sha256(old)], check=False)
+    assert child.returncode == -9
+    if step == "inplace-half":
+        assert path.read_bytes() not in (old, b"new! " * 200_000)
+    committer = Committer(str(root))
+    committer.replace("other.md", None, b"x")
+    assert path.read_bytes() == old
+    assert (root / "b.md").read_bytes() == old
+    assert rubbish(root, committer) == []
