@@ -23,7 +23,7 @@ def run(
 ) -> Account:
     if reason := outsiders.unavailable(kind):
         pytest.skip(reason)
-    return arena.run(str(tmp_path / "round"), Round(kind, guard, seconds=seconds, seed=SEED, **options))
+    return arena.run(str(tmp_path / "round"), Round((kind,), guard, seconds=seconds, seed=SEED, **options))[0]
 
 
 @pytest.mark.slow

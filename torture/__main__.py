@@ -67,17 +67,17 @@ def _files(args: argparse.Namespace) -> bool:
     print(f"\n{report.heading()}", flush=True)
     complaints: list[str] = []
     outside_updates = 0
-    for name, round_ in plan.rounds(args.seconds, args.seed, args.kind):
-        if reason := outsiders.unavailable(round_.kind):
+    for name, kind, round_ in plan.rounds(args.seconds, args.seed, args.kind):
+        if reason := outsiders.unavailable(kind):
             print(f"{name:<34}skipped: {reason}", flush=True)
             continue
         account, folder = _one_round(args, round_)
         print(report.line(name, account), flush=True)
-        if outsiders.KINDS[round_.kind].changes_bytes:
+        if outsiders.KINDS[kind].changes_bytes:
             outside_updates += account.updates
         missed = plan.missed_bars(account, forced_level=os.environ.get("NOCLOBBER_LEVEL"))
         if missed:
-            complaints.append(report.indictment(name, account, missed, args.seed, round_.kind))
+            complaints.append(report.indictment(name, account, missed, args.seed, kind))
         if missed and args.keep:
             complaints.append(f"    kept: {folder}")
         else:
@@ -93,7 +93,7 @@ def _files(args: argparse.Namespace) -> bool:
 
 def _one_round(args: argparse.Namespace, round_: arena.Round) -> tuple[Account, str]:
     folder = tempfile.mkdtemp(prefix="noclobber-torture-", dir=args.folder)
-    return arena.run(os.path.join(folder, "round"), round_), folder
+    return arena.run(os.path.join(folder, "round"), round_)[0], folder
 
 
 def _counter(args: argparse.Namespace) -> bool:

@@ -37,6 +37,7 @@ class Planned(NamedTuple):
     """One round, and its name in the report."""
 
     name: str
+    kind: str
     round: Round
 
 
@@ -52,12 +53,8 @@ def rounds(seconds: float, seed: int, kinds: list[str] | None) -> list[Planned]:
         own_seed = (seed * 1_000_003 + crc32(name.encode())) % 1_000_000_000
         # Six processes at a time: agents (with their killer), outsider, watcher, and this one.
         agents = 2 if under_fire else 3
-        out.append(
-            Planned(
-                name,
-                Round(kind, seconds=unit_s * weight, seed=own_seed, agents=agents, under_fire=under_fire),
-            )
-        )
+        round_ = Round((kind,), seconds=unit_s * weight, seed=own_seed, agents=agents, under_fire=under_fire)
+        out.append(Planned(name, kind, round_))
     return out
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 PADDINGS_BYTES = (0, 0, 40, 700, 5_000, 20_000)
 WAIT_S = 0.25
+THINKING_S = (0, 0, 0.0005, 0.002)
 
 
 class Notebook:
@@ -121,24 +122,27 @@ class Agent:
 def work(
     guard_name: str,
     root: str,
-    path: str,
+    paths: list[str],
     name: str,
-    log_path: str,
+    log_paths: list[str],
     *,
     seed: int,
     until_s: float,
     serial: int = 0,
 ) -> None:
-    """Attempt until the time is over."""
-    log = Notebook(log_path)
+    """Visit the files in turn, with one guard, until the time is over."""
     chance = random.Random(seed * 7919 + serial)  # noqa: S311 - a replayable fight, not a secret
+    logs = [Notebook(log_path) for log_path in log_paths]
     try:
-        agent = Agent(name, path, rivals.guard_named(guard_name, root, wait_s=WAIT_S), log, chance)
-        agent.serial = serial
+        guard = rivals.guard_named(guard_name, root, wait_s=WAIT_S)
+        agents = [Agent(name, path, guard, log, chance) for path, log in zip(paths, logs, strict=True)]
+        for agent in agents:
+            agent.serial = serial
         while time.monotonic() < until_s:
-            agent.attempt(chance.choice((0, 0, 0.0005, 0.002)))
+            for agent in agents:
+                agent.attempt(chance.choice(THINKING_S))
     except Exception:
-        log.line("X " + traceback.format_exc().strip().replace("\n", " | "))
+        logs[0].line("X " + traceback.format_exc().strip().replace("\n", " | "))
 
 
 def work_under_fire(
@@ -167,7 +171,7 @@ def work_under_fire(
         child = os.fork()
         if child == 0:
             name, log_path = names[slot], log_paths[slot]
-            work(guard_name, root, path, name, log_path, seed=seed + slot, until_s=until_s, serial=serial)
+            work(guard_name, root, [path], name, [log_path], seed=seed + slot, until_s=until_s, serial=serial)
             os._exit(0)
         dies_at_s[child] = (time.monotonic() + chance.choice((0.004, 0.02, 0.08)) * chance.random(), slot)
 
@@ -244,7 +248,8 @@ def main(argv: list[str]) -> None:
         pairs = names.split(","), log_paths.split(",")
         work_under_fire(guard_name, root, path, *pairs, seed=int(seed), until_s=float(until_s))
     else:
-        work(guard_name, root, path, names, log_paths, seed=int(seed), until_s=float(until_s))
+        pairs = path.split(","), names, log_paths.split(",")
+        work(guard_name, root, *pairs, seed=int(seed), until_s=float(until_s))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """
-One round: a folder, a file, one outsider, a few agents, one watcher, for some seconds; then the books.
+One round: a workspace, an outsider for each file, a few agents that visit all the files, perhaps a watcher,
+for some seconds; then the books.
 
 Every process gets a time at which to start and one at which to end, so that a round is bounded even if
 this process dies. Whoever has not ended a while after the end hangs: that is a fault of its own, and the
@@ -29,18 +30,30 @@ GRACE_S = 30.0
 
 
 class Round(NamedTuple):
-    """What to run."""
+    """What to run. Each kind of outsider gets a file of its own; the agents write to all of them."""
 
-    kind: str
+    kinds: tuple[str, ...]
     guard: str = rivals.REAL
     seconds: float = 2.0
     seed: int = 1
     agents: int = 2
     under_fire: bool = False
-    """Agents are killed with SIGKILL at random moments, and restarted."""
+    """Agents are killed with SIGKILL at random moments, and restarted. For one kind only."""
     watched: bool = True
+    """Somebody looks at the first file all the time."""
     eagerness: float = 0.7
     """Share of the outsider's updates that follow the last one at once."""
+
+
+class Place(NamedTuple):
+    """One outsider's file, and the logs of everybody who is after it."""
+
+    kind: str
+    path: str
+    logs: str
+
+    def log(self, name: str) -> str:
+        return os.path.join(self.logs, f"{name}.log")
 
 
 class Arena:
@@ -48,12 +61,15 @@ class Arena:
 
     def __init__(self, folder: str, round_: Round) -> None:
         self.round = round_
-        self.root = os.path.join(folder, "workspace")
-        self.logs = os.path.join(folder, "logs")
-        self.path = os.path.join(self.root, "shared.txt")
-        os.makedirs(self.root)
-        os.makedirs(self.logs)
-        outsiders.prepare(round_.kind, self.path)
+        self.folder, self.root = folder, os.path.join(folder, "workspace")
+        self.places = [
+            Place(kind, os.path.join(self.root, kind, "shared.txt"), os.path.join(folder, "logs", kind))
+            for kind in round_.kinds
+        ]
+        for place in self.places:
+            os.makedirs(os.path.dirname(place.path))
+            os.makedirs(place.logs)
+            outsiders.prepare(place.kind, place.path)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> float:
@@ -61,29 +77,31 @@ class Arena:
         begin_s = time.monotonic() + START_DELAY_S
         until_s = begin_s + self.round.seconds
         times = (f"{begin_s:.6f}", f"{until_s:.6f}")
-        round_, names = self.round, [f"g{number}" for number in range(self.round.agents)]
-        logs = [os.path.join(self.logs, f"{name}.log") for name in names]
-        if outsiders.KINDS[round_.kind].step:
-            log = os.path.join(self.logs, "outsider.log")
-            words = (round_.kind, self.path, log, str(round_.seed), *times, str(round_.eagerness))
-            self._spawn("outsider", "outsiders", *words)
+        round_, first = self.round, self.places[0]
+        for number, place in enumerate(self.places):
+            if outsiders.KINDS[place.kind].step:
+                how = (str(round_.seed + number), *times, str(round_.eagerness))
+                name = f"outsider-{place.kind}"
+                self._spawn(name, "outsiders", place.kind, place.path, place.log("outsider"), *how)
         if round_.watched:
-            log = os.path.join(self.logs, "watcher.log")
-            self._spawn("watcher", "agents", "watch", self.path, log, *times)
-        place = (round_.guard, self.root, self.path)
+            self._spawn("watcher", "agents", "watch", first.path, first.log("watcher"), *times)
+        names = [f"g{number}" for number in range(round_.agents)]
         if round_.under_fire:
-            who = (",".join(names), ",".join(logs), str(round_.seed))
-            self._spawn("agents", "agents", "under-fire", *place, *who, *times)
-        else:
-            for number, (name, log) in enumerate(zip(names, logs, strict=True)):
-                who = (name, log, str(round_.seed * 100 + number))
-                self._spawn(name, "agents", "agent", *place, *who, *times)
+            logs = ",".join(first.log(name) for name in names)
+            who = (first.path, ",".join(names), logs, str(round_.seed))
+            self._spawn("agents", "agents", "under-fire", round_.guard, self.root, *who, *times)
+            return until_s
+        paths = ",".join(place.path for place in self.places)
+        for number, name in enumerate(names):
+            logs = ",".join(place.log(name) for place in self.places)
+            who = (paths, name, logs, str(round_.seed * 100 + number))
+            self._spawn(name, "agents", "agent", round_.guard, self.root, *who, *times)
         return until_s
 
     def _spawn(self, name: str, module: str, *words: str) -> None:
         source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-        with open(os.path.join(self.logs, f"{name}.err"), "wb") as errors:
+        with open(os.path.join(self.folder, f"{name}.err"), "wb") as errors:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-m", f"noclobber.demo.{module}", *words],
                 stdin=subprocess.DEVNULL,
@@ -93,8 +111,16 @@ class Arena:
                 start_new_session=True,  # So that a supervisor can be killed together with its agents.
             )
 
-    def finish(self, until_s: float, tick: Callable[[], None] | None = None) -> Account:
-        """Wait for everybody, then close the books."""
+    def finish(self, until_s: float, tick: Callable[[], None] | None = None) -> list[Account]:
+        """Wait for everybody, then close the books: one account for each file."""
+        faults = self._wait(until_s, tick)
+        kept, left = self._recover()
+        return [
+            accounting.settle(place.kind, place.logs, _final(place.path), kept, [*faults, *left])
+            for place in self.places
+        ]
+
+    def _wait(self, until_s: float, tick: Callable[[], None] | None) -> list[str]:
         faults: list[str] = []
         try:
             while any(each.poll() is None for each in self._processes.values()):
@@ -110,20 +136,20 @@ class Arena:
                     _kill_session(process)
                 elif process.returncode:
                     faults.append(f"{name} ended with {process.returncode}: {self._last_words(name)}")
-        kept, more_faults = self._recover()
-        return accounting.settle(self.round.kind, self.logs, self._final(), kept, [*faults, *more_faults])
+        return faults
 
     def _last_words(self, name: str) -> str:
-        with open(os.path.join(self.logs, f"{name}.err"), errors="replace") as file:
+        with open(os.path.join(self.folder, f"{name}.err"), errors="replace") as file:
             return " | ".join(file.read().strip().splitlines()[-4:])
 
     def _recover(self) -> tuple[list[str], list[str]]:
-        """Let the real guard finish what killed agents left; return what it kept aside."""
+        """Let the real guard finish what killed agents left; return what it kept aside, and what is wrong."""
         if self.round.guard != rivals.REAL:
             return [], []
         from noclobber.guard import OptimisticGuard
 
-        folders = [self.root, *filter(os.path.isdir, [os.path.join(self.root, "elsewhere")])]
+        homes = [os.path.dirname(place.path) for place in self.places]
+        folders = [*homes, *filter(os.path.isdir, [os.path.join(home, "elsewhere") for home in homes])]
         faults: list[str] = []
         try:
             for _ in range(2):  # The first finishes what was left, the second sweeps what that displaced.
@@ -139,14 +165,12 @@ class Arena:
         kept = os.path.join(state, "kept")
         return [os.path.join(kept, name) for name in os.listdir(kept)], faults
 
-    def _final(self) -> bytes | None:
-        for path in (self.path, os.path.join(self.path, "index")):
-            try:
-                with open(path, "rb") as file:
-                    return file.read()
-            except (IsADirectoryError, FileNotFoundError, NotADirectoryError):
-                continue
-        return None
+
+def _final(path: str) -> bytes | None:
+    for place in (path, os.path.join(path, "index")):
+        with suppress(IsADirectoryError, FileNotFoundError, NotADirectoryError), open(place, "rb") as file:
+            return file.read()
+    return None
 
 
 class _AnHourLater:
@@ -166,7 +190,7 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def run(folder: str, round_: Round, tick: Callable[[], None] | None = None) -> Account:
-    """Run one round in an empty folder."""
+def run(folder: str, round_: Round, tick: Callable[[], None] | None = None) -> list[Account]:
+    """Run one round in an empty folder; return an account for each of its kinds."""
     arena = Arena(folder, round_)
     return arena.finish(arena.start(), tick)
