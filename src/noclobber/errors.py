@@ -152,6 +152,13 @@ class OutsideWorkspaceError(RefusalError):
     resolution = "CHANGE_REQUEST"
 
 
+class ReservedFileError(RefusalError):
+    """A lock file or its ledger: a record of the machinery, never an agent's input (REQ-LOCK-010)."""
+
+    code = "RESERVED_FILE"
+    resolution = "CHANGE_REQUEST"
+
+
 class OutsideScopeError(RefusalError):
     """The turn may write to certain folders only, and this is not in one of them (K-WRITE-1)."""
 
@@ -232,6 +239,13 @@ class UnknownToolError(RefusalError):
     resolution = "CHANGE_REQUEST"
 
 
+class GaveUpError(RefusalError):
+    """The controller retried as often as it may. `__cause__` is the last refusal."""
+
+    code = "GAVE_UP"
+    resolution = "RETRY_LATER"
+
+
 class TurnClosedError(RefusalError):
     """The turn has ended; its snapshot is gone, so nothing can be checked against it."""
 
@@ -257,3 +271,10 @@ class BrokenChainError(LedgerError):
     """A line of the ledger was altered, removed or inserted."""
 
     code = "LEDGER_BROKEN"
+
+
+class BadEventError(LedgerError, ValueError):
+    """An event that the ledger cannot hold: not JSON, too large, nested too deeply. Nothing was written."""
+
+    code = "LEDGER_BAD_EVENT"
+    resolution = "CHANGE_REQUEST"

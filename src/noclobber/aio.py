@@ -1,0 +1,257 @@
+"""
+The same names for asyncio: `aio.Workspace`, its turns, `aio.HookEngine`, `aio.AgentController`.
+
+    async with ws.turn(agent_id="builder-1") as turn:
+        seen = await turn.read_file("plan.md")
+
+Blocking work runs in threads. Cancelling a call leaves nothing half done: what a thread has begun is
+waited for, then the cancellation goes on. So a cancelled write either landed, is in the turn's
+snapshot and on record, or it did not happen; `turn.get_initial_hash` and the ledger agree about which.
+
+Turns are objects, not context: two tasks with two turns share nothing, whatever started them.
+
+Not promised: that cancelling is quick. A commit that waits for a busy file is waited for, `wait_s` at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+from noclobber import controller, workspace
+from noclobber import engine as engines
+from noclobber.controller import Attempt, CallStep, ReRead, Transition
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Any, ParamSpec, TypeVar
+
+    from noclobber import tools
+    from noclobber.ledger import AgentTraceLedger
+    from noclobber.model import Decision, Edit, ReadResult, ToolCall, WriteResult
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
+    Path = str | os.PathLike[str]
+
+__all__ = ["AgentController", "Attempt", "HookEngine", "Transition", "Turn", "Workspace", "in_thread"]
+
+
+async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """
+    Run blocking work in a thread, and never leave before it is over.
+
+    A thread cannot be stopped. Were the cancellation passed on at once, the write would land after its
+    caller had been told that it was cancelled, and after the turn had been closed.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            try:
+                await asyncio.wait([running])
+            except asyncio.CancelledError:
+                continue  # Asked again. The answer is the same, and it comes after the thread's.
+        running.exception()  # Looked at, so that nobody is told of an exception that was never retrieved.
+        raise
+
+
+class Workspace:
+    """`noclobber.Workspace` for asyncio; `.sync` is the one underneath."""
+
+    def __init__(self, root: str | os.PathLike[str], **options: Any) -> None:
+        self.sync = workspace.Workspace(root, **options)
+        self.root = self.sync.root
+        self.engine = HookEngine(self)
+
+    @property
+    def ledger(self) -> AgentTraceLedger:
+        """The ledger. Its methods block for as long as a disk takes; `in_thread` runs them elsewhere."""
+        return self.sync.ledger
+
+    def turn(self, **options: Any) -> Turn:
+        """Begin a turn; use it with `async with`."""
+        return Turn(self.sync.turn(**options))
+
+    async def close(self) -> None:
+        """End every open turn and let go of the ledger."""
+        await in_thread(self.sync.close)
+
+
+class Turn:
+    """`noclobber.Turn` for asyncio; `.sync` is the one underneath."""
+
+    def __init__(self, turn: tools.Turn) -> None:
+        self.sync = turn
+        self.context = turn.context
+        self.turn_id, self.agent_id, self.session_id = turn.turn_id, turn.agent_id, turn.session_id
+
+    async def __aenter__(self) -> Turn:
+        self.sync.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await in_thread(self.sync.__exit__, kind, error, trace)
+
+    @property
+    def kept(self) -> list[str]:
+        """After the end: files kept aside because somebody wrote to a version that had been replaced."""
+        return self.sync.kept
+
+    async def end(self) -> None:
+        """Forget what was seen and clear away what commits left."""
+        await in_thread(self.sync.end)
+
+    async def read_file(
+        self, path: Path, *, start_line: int | None = None, end_line: int | None = None
+    ) -> ReadResult:
+        """Read a file, or some lines of it."""
+        return await in_thread(self.sync.read_file, path, start_line=start_line, end_line=end_line)
+
+    async def write_file(
+        self,
+        path: Path,
+        content: str | bytes,
+        *,
+        expected_hash: str | None = None,
+        observation_id: str | None = None,
+    ) -> WriteResult:
+        """Replace a whole file, or create it."""
+        return await in_thread(
+            self.sync.write_file, path, content, expected_hash=expected_hash, observation_id=observation_id
+        )
+
+    async def edit_file(
+        self,
+        path: Path,
+        edits: Sequence[Edit],
+        *,
+        expected_hash: str | None = None,
+        observation_id: str | None = None,
+    ) -> WriteResult:
+        """Make all edits or none."""
+        return await in_thread(
+            self.sync.edit_file, path, edits, expected_hash=expected_hash, observation_id=observation_id
+        )
+
+    async def write_files(
+        self, files: Mapping[str, str | bytes], *, expected_hashes: Mapping[str, str] | None = None
+    ) -> dict[str, WriteResult]:
+        """Replace or create several files: all of them or none."""
+        return await in_thread(self.sync.write_files, files, expected_hashes=expected_hashes)
+
+    async def delete_file(
+        self, path: Path, *, expected_hash: str | None = None, observation_id: str | None = None
+    ) -> WriteResult:
+        """Delete a file."""
+        return await in_thread(
+            self.sync.delete_file, path, expected_hash=expected_hash, observation_id=observation_id
+        )
+
+    async def move_file(
+        self,
+        source: Path,
+        destination: Path,
+        *,
+        expected_hash: str | None = None,
+        observation_id: str | None = None,
+    ) -> WriteResult:
+        """Move a file to a free name."""
+        return await in_thread(
+            self.sync.move_file,
+            source,
+            destination,
+            expected_hash=expected_hash,
+            observation_id=observation_id,
+        )
+
+    async def call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> Any:
+        """Call any registered tool by name."""
+        return await in_thread(self.sync.call, tool, params, call_id=call_id)
+
+    def tool_call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> ToolCall:
+        """Return a call in this turn's name, for the engine."""
+        return self.sync.tool_call(tool, params, call_id=call_id)
+
+    def get_initial_hash(self, path: Path) -> str | None:
+        """Return the hash of the file at this turn's first read. No disk, so nothing to wait for."""
+        return self.sync.get_initial_hash(path)
+
+    async def changes_since_read(self, path: Path) -> str:
+        """Return a unified diff from what the turn last saw to what is on the disk."""
+        return await in_thread(self.sync.changes_since_read, path)
+
+
+class HookEngine:
+    """`noclobber.HookEngine` for asyncio. An executor may be a coroutine function or a plain one."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.sync: engines.HookEngine = workspace.sync.engine
+
+    async def pre_tool_use(self, call: ToolCall) -> Decision:
+        """Judge a call that somebody else will carry out."""
+        return await in_thread(self.sync.pre_tool_use, call)
+
+    async def post_tool_use(self, call: ToolCall, result: Any) -> None:
+        """Take note of what somebody else's executor read or wrote."""
+        await in_thread(self.sync.post_tool_use, call, result)
+
+    async def execute(self, call: ToolCall, executor: Callable[[ToolCall], Any] | None = None) -> Any:
+        """Carry out one call, or raise the refusal."""
+        if executor is None or not inspect.iscoroutinefunction(executor):
+            return await in_thread(self.sync.execute, call, executor)
+        decision = await self.pre_tool_use(call)
+        if not decision.allowed:
+            raise decision.error
+        try:
+            result = await executor(call)
+        except BaseException as error:
+            await self.post_tool_use(call, error)
+            raise
+        await self.post_tool_use(call, result)
+        return result
+
+
+class AgentController(controller.AgentController):
+    """`noclobber.AgentController` for asyncio: the same machine, and a step that is awaited."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        **options: Any,
+    ) -> None:
+        super().__init__(turn.sync, **options)
+        self._sleep = sleep
+
+    async def run(self, step: Callable[[Attempt], Awaitable[Any]]) -> Any:
+        """Call the step until it ends in something else than a conflict, and return or raise that."""
+        machine = self.machine()
+        answer: Any = None
+        try:
+            while True:
+                command = machine.send(answer)
+                if isinstance(command, CallStep):
+                    answer = await _outcome(step(command.attempt))
+                elif isinstance(command, ReRead):
+                    answer = await _outcome(in_thread(self.re_read, command.path))
+                else:
+                    await self._sleep(command.seconds)
+        except StopIteration as done:
+            return done.value
+        finally:
+            machine.close()
+
+
+async def _outcome(work: Awaitable[Any]) -> tuple[Any, Exception | None]:
+    try:
+        return await work, None
+    except Exception as error:
+        return None, error

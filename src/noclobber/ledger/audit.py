@@ -1,0 +1,213 @@
+"""
+Walk a whole ledger and name the first line that is not as it was written.
+
+The file is read in pieces, so a ledger of any size takes a few MiB. Each line costs one hash, two
+comparisons of bytes and one JSON parse; why a line is wrong is worked out only for the one that is.
+
+Calling sequence: `audit()` an open descriptor up to a size that was taken under the mutex.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from noclobber.errors import BadRequestError, BrokenChainError
+from noclobber.ledger.line import GENESIS, GENESIS_HEX, MAX_LINE_BYTES, SEAL_BYTES, is_sealed, link_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import NoReturn
+
+PIECE_BYTES = 1 << 18
+
+
+class Audited(NamedTuple):
+    """What a walk to the end found."""
+
+    event_count: int
+    head: bytes
+    torn_bytes: int
+    saved_head_line: int | None
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+_PARSE = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+
+
+def parse_head(head: str | None) -> bytes | None:
+    """Take a head as every report prints it, with or without `sha256:`."""
+    if head is None:
+        return None
+    digits = head.strip().removeprefix("sha256:").lower()
+    if len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
+        raise BadRequestError("", f"{head!r:.100} is no head; a head is sha256: and 64 hex digits")
+    return digits.encode()
+
+
+def audit(
+    descriptor: int | None,
+    size: int,
+    path: str,
+    saved_head: bytes | None,
+    progress: Callable[[int, int, int], None] | None,
+) -> Audited:
+    """Check every line up to `size`; raise `BrokenChainError` at the first that is wrong."""
+    count, head = 0, GENESIS_HEX
+    saved_head_line = 0 if saved_head == GENESIS_HEX else None
+    rest = b""
+    for done_bytes, lines in _pieces(descriptor, size):
+        rest = lines.pop()
+        for line in lines:
+            count += 1
+            digest = sha256(line[:-SEAL_BYTES]).hexdigest().encode()
+            if not (
+                line.startswith(b'{"seq":%d,"time":"' % count)
+                and line.endswith(b',"prev_hash":"sha256:%b","hash":"sha256:%b"}' % (head, digest))
+                and _parses(line, count)
+            ):
+                _break(path, line, count, head)
+            head = digest
+            if digest == saved_head:
+                saved_head_line = count
+        if len(rest) > MAX_LINE_BYTES:
+            _break(path, rest, count + 1, head)
+        if progress is not None:
+            progress(done_bytes, size, count)
+    torn_bytes = len(rest)
+    if rest and link_of(rest) is not None and is_sealed(rest):  # Whole but for its newline.
+        count, torn_bytes = count + 1, 0
+        digest = rest[-66:-2]
+        if not (
+            rest.startswith(b'{"seq":%d,"time":"' % count)
+            and rest.endswith(b',"prev_hash":"sha256:%b","hash":"sha256:%b"}' % (head, digest))
+            and _parses(rest, count)
+        ):
+            _break(path, rest, count, head)
+        head = digest
+        if digest == saved_head:
+            saved_head_line = count
+    if saved_head is not None and saved_head_line is None:
+        raise BrokenChainError(
+            path,
+            f"the saved head is not in this ledger, which holds {count} events: its tail was cut off, or "
+            "it was begun anew, or the head belongs to another ledger. Look for a backup",
+            line=count + 1,
+            reason="saved head not found",
+            event_count=count,
+            head=f"sha256:{head.decode()}",
+        )
+    return Audited(count, head, torn_bytes, saved_head_line)
+
+
+def read_events(descriptor: int, path: str) -> Iterator[dict[str, Any]]:
+    """Yield the events of the lines that are complete."""
+    number, rest = 0, b""
+    for _, lines in _pieces(descriptor, os.fstat(descriptor).st_size):
+        rest = lines.pop()
+        for line in lines:
+            number += 1
+            yield _event(path, line, number)
+        if len(rest) > MAX_LINE_BYTES:
+            raise _not_an_entry(path, rest, number + 1)
+    if link_of(rest) is not None and is_sealed(rest):
+        yield _event(path, rest, number + 1)
+
+
+def _pieces(descriptor: int | None, size: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield how far we are and the lines so far unseen; the last of each list is yet unfinished."""
+    rest, offset = b"", 0
+    while descriptor is not None and offset < size:
+        piece = os.pread(descriptor, min(PIECE_BYTES, size - offset), offset)
+        if not piece:
+            return  # Became shorter: a torn end was set aside meanwhile.
+        offset += len(piece)
+        lines = (rest + piece).split(b"\n")
+        rest = lines[-1]
+        yield offset, lines
+
+
+def _parses(line: bytes, seq: int) -> bool:
+    try:
+        text = line.decode()
+        event, end = _PARSE(text)
+    except (ValueError, RecursionError):
+        return False
+    # The number again, as JSON readers see it: of two members with one name they take the last.
+    return end == len(text) and event["seq"] == seq
+
+
+def _event(path: str, line: bytes, number: int) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
+        raise _not_an_entry(path, line, number)
+    return event
+
+
+def _not_an_entry(path: str, line: bytes, number: int) -> BrokenChainError:
+    reason = _why_no_entry(line) or "it is not a ledger entry"
+    return BrokenChainError(path, f"line {number} is broken: {reason}", line=number, reason=reason)
+
+
+def _break(path: str, line: bytes, number: int, head: bytes) -> NoReturn:
+    reason = _why_no_entry(line) or _why_not_next(line, number, head)
+    raise BrokenChainError(
+        path,
+        f"line {number} is broken: {reason}. The {number - 1} events before it are as they were written",
+        line=number,
+        reason=reason,
+        event_count=number - 1,
+        head=f"sha256:{head.decode()}",
+    )
+
+
+def _why_no_entry(line: bytes) -> str | None:
+    if len(line) > MAX_LINE_BYTES:
+        return f"it is longer than the {MAX_LINE_BYTES} bytes that an entry may have"
+    if not line:
+        return "it is empty"
+    if b"\0" in line:
+        return "it holds NUL bytes, as a power cut leaves them"
+    try:
+        text = line.decode()
+        event, end = _PARSE(text)
+    except UnicodeDecodeError as error:
+        return f"it is not UTF-8 (byte {error.start + 1})"
+    except RecursionError:
+        return "it is nested too deeply"
+    except ValueError:
+        return "it is not JSON"
+    if end != len(text):
+        return f"something follows its JSON (character {end + 1})"
+    if not isinstance(event, dict):
+        return "it is JSON, but not an object"
+    if link_of(line) is None:
+        return "it is JSON, but not spelled as this ledger writes an entry"
+    return None
+
+
+def _why_not_next(line: bytes, number: int, head: bytes) -> str:
+    link = link_of(line)
+    assert link is not None
+    if not is_sealed(line):
+        return "its bytes do not have the hash that it carries, so it was altered"
+    if link.seq > number:
+        return f"it is event {link.seq} where event {number} belongs, so lines before it were removed"
+    if link.seq < number:
+        return (
+            f"it is event {link.seq} where event {number} belongs, so lines were repeated, moved or inserted"
+        )
+    previous = line[-SEAL_BYTES - 65 : -SEAL_BYTES - 1]
+    if previous != head:
+        before = f"line {number - 1}" if number > 1 else f"the beginning of a chain ({GENESIS})"
+        return f"it does not follow {before}, so one of the two was replaced"
+    return "it has members that this ledger does not write"

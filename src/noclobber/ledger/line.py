@@ -1,0 +1,146 @@
+"""
+One line of the ledger: how an event is spelled, sealed and recognised.
+
+A line is one JSON object in UTF-8, without spaces between its members, ended by a newline:
+
+    {"seq":7,"time":"…Z", …the event's own members… ,"prev_hash":"sha256:<64 hex>","hash":"sha256:<64 hex>"}
+
+The order is fixed and carries weight. `hash` is the last member, so that the hashed bytes are a plain
+prefix of the line: everything before `,"hash":`. `prev_hash` stands right before it and `seq` at the
+very front, so that the chain can be followed by comparing bytes at known places. Parsing JSON is
+then a check of its own and not something that the chain depends on.
+
+The encoding is not a canonical form of JSON, and none is needed: what is hashed is what is written.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from noclobber.errors import BadEventError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A record holds hashes and paths. Whatever is larger than this is content, and does not belong here;
+# the bound is also what lets a reader look for the last line without reading the file.
+MAX_LINE_BYTES = 1 << 20
+# Far above any event, and far below where a JSON parser runs out of stack.
+MAX_DEPTH = 64
+
+GENESIS_HEX = b"0" * 64
+GENESIS = f"sha256:{GENESIS_HEX.decode()}"
+
+OWN_MEMBERS = ("seq", "time", "prev_hash", "hash")
+ENVELOPE_BYTES = 256  # At most: what the four members above add to an event.
+SEAL_BYTES = len(b',"hash":"sha256:') + 64 + len(b'"}')
+_LINKS_BYTES = len(b',"prev_hash":"sha256:') + 64 + len(b'"') + SEAL_BYTES
+_HEX = frozenset(b"0123456789abcdef")
+_SEQ_DIGITS = 19
+
+# check_circular is off because `_check` refuses depth, and a circle is infinite depth.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
+
+
+class Link(NamedTuple):
+    """Where a chain stands: the last event's number, and its hash as hex digits."""
+
+    seq: int
+    hex: bytes
+
+
+START = Link(0, GENESIS_HEX)
+
+
+def spell_hash(sha256_or_word: str) -> str:
+    """Spell a content hash as the ledger does: `sha256:<hex>`; words like `DELETED` stay as they are."""
+    return f"sha256:{sha256_or_word}" if len(sha256_or_word) == 64 else sha256_or_word
+
+
+def encode(path: str, event: Mapping[str, Any]) -> bytes:
+    """
+    Spell an event's own members, without braces; `path` is the ledger's, for the error.
+
+    Everything that could be wrong with an event is found here, before anything is locked or written.
+    """
+    try:
+        event = dict(event)
+    except (TypeError, ValueError):
+        raise BadEventError(path, f"an event is a mapping, not a {type(event).__name__}") from None
+    for name in OWN_MEMBERS:
+        if name in event:
+            raise BadEventError(path, f"the ledger sets {name!r} itself; leave it out of the event")
+    kind = event.get("action_type")
+    if not isinstance(kind, str) or not kind:
+        raise BadEventError(path, "an event needs an 'action_type', a non-empty string")
+    _check(path, event, "", 1)
+    try:
+        body = _ENCODER.encode(event)[1:-1].encode()
+    except UnicodeEncodeError as error:
+        raise BadEventError(
+            path, f"the event holds text that is not Unicode, near {error.object[: error.start][-40:]!r}"
+        ) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadEventError(path, f"the event cannot be written as JSON: {error}") from None
+    if len(body) > MAX_LINE_BYTES - ENVELOPE_BYTES:
+        raise BadEventError(
+            path,
+            f"the event has {len(body)} bytes and the ledger takes {MAX_LINE_BYTES - ENVELOPE_BYTES}: "
+            "record hashes and paths, not content",
+            event_bytes=len(body),
+        )
+    return body
+
+
+def _check(path: str, value: Any, where: str, depth: int) -> None:
+    """Refuse what JSON has no word for. The encoder would turn keys into strings without a word, and
+    what is read back would not be what was recorded."""
+    if depth > MAX_DEPTH:
+        raise BadEventError(path, f"the event is nested deeper than {MAX_DEPTH} levels, or contains itself")
+    if isinstance(value, dict):
+        for key, member in value.items():
+            if not isinstance(key, str):
+                raise BadEventError(
+                    path, f"in {where[1:] or 'the event'} the key {key!r:.60} is no string; JSON has no other"
+                )
+            if type(member) is not str:  # Most are, and a call each is what this walk would cost.
+                _check(path, member, f"{where}.{key}", depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for member in value:
+            if type(member) is not str:
+                _check(path, member, f"{where}[]", depth + 1)
+    elif not (value is None or isinstance(value, (str, int, float))):
+        raise BadEventError(path, f"{where[1:]} is a {type(value).__name__}, which JSON has no word for")
+
+
+def seal(body: bytes, after: Link, time: str) -> tuple[bytes, Link]:
+    """Make the line that follows `after`, with its newline, and where the chain then stands."""
+    seq = after.seq + 1
+    hashed = b'{"seq":%d,"time":"%b",%b,"prev_hash":"sha256:%b"' % (seq, time.encode(), body, after.hex)
+    digest = sha256(hashed).hexdigest().encode()
+    return b'%b,"hash":"sha256:%b"}\n' % (hashed, digest), Link(seq, digest)
+
+
+def link_of(line: bytes) -> Link | None:
+    """
+    Read where a line (without its newline) says that the chain stands; None if it is no entry.
+
+    What it says is not checked against what it holds: that is `is_sealed`, and the audit.
+    """
+    if not line.startswith(b'{"seq":') or not line.endswith(b'"}') or len(line) > MAX_LINE_BYTES:
+        return None
+    digits = line[7 : line.find(b",", 7, 7 + _SEQ_DIGITS + 1)]
+    if not digits.isdigit() or line[-SEAL_BYTES:-66] != b',"hash":"sha256:':
+        return None
+    if line[-_LINKS_BYTES : -_LINKS_BYTES + 21] != b',"prev_hash":"sha256:':
+        return None
+    digest = line[-66:-2]
+    return Link(int(digits), digest) if _HEX.issuperset(digest) else None
+
+
+def is_sealed(line: bytes) -> bool:
+    """True if a line's hash is that of its own bytes."""
+    return sha256(line[:-SEAL_BYTES]).hexdigest().encode() == line[-66:-2]

@@ -1,0 +1,136 @@
+"""
+Where a chain stands at the end of its file, and what to do with an end that a crash tore.
+
+A crash leaves an *unterminated* piece behind the last newline (the beginning of a line, from a kill or a
+full disk) or a piece with NULs in it (a power cut: the file had grown, its blocks had not arrived).
+Only those are torn. They are copied to a file beside the ledger and then cut off, so that the next
+line begins where a line should begin.
+
+A complete line that is no entry was not torn by anything; somebody wrote it. It stays where it is, as
+evidence: the next event is chained to the last entry before it, and the audit names it. Appending
+never removes a complete line.
+
+A last line that lacks only its newline is whole (editors strip it, and a write can be torn there). It
+gets its newline; nothing is lost.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from typing import NamedTuple
+
+from noclobber.errors import LedgerError
+from noclobber.ledger.line import MAX_LINE_BYTES, START, Link, is_sealed, link_of
+
+FIRST_LOOK_BYTES = 4096  # Holds several lines of the usual length.
+LOOK_BACK_BYTES = 4 * MAX_LINE_BYTES
+TORN_MARK = ".torn-"
+
+
+class Tail(NamedTuple):
+    """The end of a ledger."""
+
+    link: Link
+    """The last entry."""
+    end: int
+    """Where complete lines end, in bytes from the start. What lies beyond was torn."""
+    lacks_newline: bool = False
+
+
+def read_tail(descriptor: int, size: int, path: str) -> Tail:
+    """Find the last entry by looking back from the end, a few KiB as a rule."""
+    if size == 0:
+        return Tail(START, 0)
+    look_bytes = FIRST_LOOK_BYTES
+    while True:
+        start = max(0, size - look_bytes)
+        tail = _last_entry(_read(descriptor, start, size), start)
+        if tail is not None:
+            return tail
+        if start == 0 or look_bytes >= LOOK_BACK_BYTES:
+            raise LedgerError(
+                path,
+                "this file does not end in ledger entries, so nothing was written to it. "
+                "If it is not a ledger, choose another path; if it is a damaged one, move it away "
+                "and a new one begins",
+            )
+        look_bytes *= 8
+
+
+def _last_entry(data: bytes, start: int) -> Tail | None:
+    """Find the last entry in the last bytes of a file; None if they do not reach back far enough."""
+    end = data.rfind(b"\n") + 1
+    rest = data[end:]
+    if rest and (end or start == 0):
+        link = link_of(rest)
+        if link is not None and is_sealed(rest):
+            return Tail(link, start + len(data), lacks_newline=True)
+    last, line_end = True, end
+    while line_end:
+        line_start = data.rfind(b"\n", 0, line_end - 1) + 1
+        if line_start == 0 and start:
+            return None  # The line may begin before what we have.
+        line = data[line_start : line_end - 1]
+        if last and b"\0" in line:
+            end = line_start  # Torn by a power cut, newline and all.
+        else:
+            last = False
+            link = link_of(line)
+            if link is not None:
+                return Tail(link, start + end)
+        line_end = line_start
+    if start == 0 and end == 0 and _may_begin_a_ledger(data):
+        return Tail(START, 0)
+    return None
+
+
+def _may_begin_a_ledger(data: bytes) -> bool:
+    """True for what a crash during the very first append leaves; False for somebody's notes."""
+    opening = b'{"seq":1,'
+    return data[:1] == b"\0" or data.startswith(opening) or opening.startswith(data)
+
+
+def set_aside(descriptor: int, path: str, tail: Tail, size: int) -> str:
+    """
+    Copy the torn end of a ledger to a file beside it, cut it off, and return the copy's path.
+
+    Only under the ledger's mutex. The copy's name is made from its place and bytes, so that a crash in
+    here and another attempt leave one copy, not two.
+    """
+    digest = sha256()
+    for offset in range(tail.end, size, MAX_LINE_BYTES):
+        digest.update(_read(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
+    copy_path = f"{path}{TORN_MARK}{tail.link.seq + 1}-{digest.hexdigest()[:16]}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    copy = os.open(copy_path, flags, 0o600)
+    try:
+        for offset in range(tail.end, size, MAX_LINE_BYTES):
+            data = memoryview(_read(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
+            while data:
+                data = data[os.write(copy, data) :]
+        os.fsync(copy)  # Before the only other copy is cut off.
+    finally:
+        os.close(copy)
+    os.ftruncate(descriptor, tail.end)
+    return copy_path
+
+
+def list_set_aside(path: str) -> tuple[str, ...]:
+    """Name the torn ends that lie beside a ledger."""
+    folder, name = os.path.split(path)
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return ()
+    return tuple(os.path.join(folder, other) for other in sorted(names) if other.startswith(name + TORN_MARK))
+
+
+def _read(descriptor: int, start: int, end: int) -> bytes:
+    data = os.pread(descriptor, end - start, start)
+    while len(data) < end - start:
+        more = os.pread(descriptor, end - start - len(data), start + len(data))
+        if not more:
+            break  # It became shorter while we read.
+        data += more
+    return data

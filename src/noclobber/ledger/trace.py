@@ -1,0 +1,406 @@
+"""
+AgentTraceLedger: append an event, read events, verify the chain.
+
+One `write` appends one line, under a kernel mutex on the ledger file itself, so that appenders
+in any number of threads and processes never interleave and the chain always verifies. When `append`
+returns, the event stands in the file once; when it raises `LedgerError`, it does not stand there. (One
+exception, and it says so: with `durable=True` a line may be written whose flush to the disk failed.)
+
+Speed comes from what is not done: the descriptor stays open, and as long as the file is the one we know and
+ends where our last line ended, its last line need not be read.
+
+Notices are events that the ledger writes of its own accord, in the same write as the event that
+found the reason, and before it:
+
+- `LEDGER_TORN_TAIL`: a crash had torn the last line; the bytes lie in a file beside the ledger.
+- `LEDGER_CUT`: this process had seen a longer chain. Somebody deleted, replaced or shortened the file.
+
+Not promised: the chain has no key, so whoever can write the file can write a new chain; a head that is
+saved elsewhere shows it (`verify(head=…)`), and shows a cut tail, which nothing inside can. On network
+filesystems where `flock` excludes nobody, two appenders can claim the same place; the audit shows it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from _thread import allocate_lock  # `threading` is a millisecond of a hook's start, for the same lock.
+from typing import Any, NamedTuple
+
+from noclobber.clock import SYSTEM_CLOCK, iso8601
+from noclobber.disk import mutex
+from noclobber.errors import LedgerError
+from noclobber.ledger.line import START, Link, encode, seal
+from noclobber.ledger.tail import Tail, list_set_aside, read_tail, set_aside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from noclobber.clock import Clock
+
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_REOPENINGS = 100
+
+
+class LedgerEntry(NamedTuple):
+    """An event that is now on record."""
+
+    seq: int
+    time: str
+    hash: str
+    """The head of the chain at that moment, `sha256:<hex>`."""
+    prev_hash: str
+    set_aside: str | None = None
+    """Where the torn end of the ledger was put, if this append found one."""
+
+
+class VerifyReport(NamedTuple):
+    """A chain that holds. One that does not is a `BrokenChainError`."""
+
+    path: str
+    event_count: int
+    head: str
+    """Save it elsewhere: `verify(head=…)` then shows a tail that was cut off."""
+    size_bytes: int
+    torn_bytes: int = 0
+    """Unfinished bytes at the end: a crash tore the last line. The next append sets them aside."""
+    set_aside: tuple[str, ...] = ()
+    """Torn ends of earlier crashes, beside the ledger."""
+    saved_head_line: int | None = None
+    """The line of the head that was asked for."""
+
+
+class _Handle:
+    """What one process has open: a descriptor, and where the chain stood after its last append."""
+
+    __slots__ = ("descriptor", "link", "lock", "pid", "size")
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock = allocate_lock()  # flock is no barrier between threads that share a descriptor.
+        self.descriptor = -1
+        self.size = -1
+        self.link = START
+
+    def close(self) -> None:
+        descriptor, self.descriptor, self.size = self.descriptor, -1, -1
+        _OPEN_HANDLES.discard(self)  # Before close(): a fork in between must not close a reused number.
+        if descriptor >= 0:
+            try:
+                mutex.release(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+_OPEN_HANDLES: set[_Handle] = set()
+
+
+def _drop_inherited_handles() -> None:
+    """
+    Close the parent's descriptors in a forked child.
+
+    They are the same open file, and the kernel's mutex belongs to it. Kept here, they would keep the
+    mutex taken after the parent was killed while holding it. No LOCK_UN: that would free the parent's.
+    """
+    for handle in list(_OPEN_HANDLES):
+        os.close(handle.descriptor)
+        handle.descriptor = handle.size = -1
+        handle.lock = allocate_lock()  # Another thread of the parent may have held the old one.
+        handle.pid = os.getpid()
+    _OPEN_HANDLES.clear()
+
+
+os.register_at_fork(after_in_child=_drop_inherited_handles)
+
+
+class AgentTraceLedger:
+    """A chained record in one file. Any number of these, in any process, may share it."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        durable: bool = False,
+        patience_s: float = mutex.DEFAULT_PATIENCE_S,
+    ) -> None:
+        """Name a ledger. Nothing is opened or created before the first append; no folder ever is."""
+        self.path = os.path.abspath(os.fspath(path))
+        self._clock, self._durable, self._patience_s = clock, durable, patience_s
+        self._handle = _Handle()
+
+    def append(self, event: Mapping[str, Any]) -> LedgerEntry:
+        """Record one event: all of it, once, after everything recorded before."""
+        body = encode(self.path, event)
+        handle = self._handle
+        if handle.pid != os.getpid():  # Forked behind Python's back, so that our fork hook did not run.
+            handle = self._handle = _Handle()
+        if not handle.lock.acquire(timeout=self._patience_s):
+            raise self._busy()
+        try:
+            entry = self._append(handle, body)
+            if self._durable:
+                self._flush(handle, created=entry.seq == 1)
+            return entry
+        except OSError as error:
+            raise self._failed("write to", error) from error
+        finally:
+            handle.lock.release()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """
+        Yield every event in order. A line that is no entry raises `BrokenChainError`.
+
+        Hashes are not checked here; `verify` does that. A torn end is left out.
+        """
+        from noclobber.ledger.audit import read_events
+
+        descriptor = self._open_for_reading()
+        if descriptor is None:
+            return
+        try:
+            yield from read_events(descriptor, self.path)
+        finally:
+            os.close(descriptor)
+
+    def verify(
+        self, *, head: str | None = None, progress: Callable[[int, int, int], None] | None = None
+    ) -> VerifyReport:
+        """
+        Check every line's hash, its link to the line before, its number and its JSON.
+
+        Raises `BrokenChainError` that names the first broken line (`details["line"]`, `["reason"]`, and how
+        far the chain held: `["event_count"]`, `["head"]`). With `head`, the chain must also contain that entry:
+        a head saved earlier and elsewhere shows whether the tail was cut. Lines appended meanwhile
+        are not looked at. `progress(done_bytes, size_bytes, count)` is called now and then.
+        A ledger that nobody has written to yet is an empty chain.
+        """
+        from noclobber.ledger.audit import audit, parse_head
+
+        saved_head = parse_head(head)
+        descriptor = self._open_for_reading()
+        try:
+            # An append in flight looks like a torn end. Under the mutex there is none in flight; if we
+            # cannot have it (a stopped appender), what is in flight is reported as torn.
+            size = 0
+            if descriptor is not None:
+                mutex.hold(descriptor, patience_s=min(1.0, self._patience_s), clock=self._clock)
+                try:
+                    size = os.fstat(descriptor).st_size
+                finally:
+                    mutex.release(descriptor)
+            found = audit(descriptor, size, self.path, saved_head, progress)
+        except OSError as error:
+            raise self._failed("read", error) from error
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+        return VerifyReport(
+            path=self.path,
+            event_count=found.event_count,
+            head=f"sha256:{found.head.decode()}",
+            size_bytes=size,
+            torn_bytes=found.torn_bytes,
+            set_aside=list_set_aside(self.path),
+            saved_head_line=found.saved_head_line,
+        )
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, or `GENESIS` if there is none."""
+        descriptor = self._open_for_reading()
+        if descriptor is None:
+            return f"sha256:{START.hex.decode()}"
+        try:
+            tail = read_tail(descriptor, os.fstat(descriptor).st_size, self.path)
+        except OSError as error:
+            raise self._failed("read", error) from error
+        finally:
+            os.close(descriptor)
+        return f"sha256:{tail.link.hex.decode()}"
+
+    def close(self) -> None:
+        """Close the descriptor. The next append opens it again."""
+        if self._handle.pid == os.getpid():
+            with self._handle.lock:
+                self._handle.close()
+
+    def __enter__(self) -> AgentTraceLedger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)  # Absent if __init__ refused its arguments.
+        if handle is not None and handle.pid == os.getpid():
+            handle.close()
+
+    # Appending
+
+    def _append(self, handle: _Handle, body: bytes) -> LedgerEntry:
+        try:
+            size = self._hold(handle)
+            if size == handle.size:
+                tail = Tail(handle.link, size)
+            else:
+                tail = read_tail(handle.descriptor, size, self.path)
+            time = iso8601(self._clock.now_s())
+            line, entry = b"\n" if tail.lacks_newline else b"", tail.link
+            aside = None
+            if tail.end < size:
+                aside = set_aside(handle.descriptor, self.path, tail, size)
+                notice, entry = seal(_torn_notice(self.path, aside, size - tail.end), entry, time)
+                line += notice
+            if tail.link.seq < handle.link.seq:
+                notice, entry = seal(_cut_notice(self.path, handle.link, tail.link), entry, time)
+                line += notice
+            before = entry
+            sealed, entry = seal(body, before, time)
+            _write_all_or_nothing(handle.descriptor, line + sealed, tail.end)
+            handle.size, handle.link = tail.end + len(line) + len(sealed), entry
+            return LedgerEntry(
+                entry.seq, time, f"sha256:{entry.hex.decode()}", f"sha256:{before.hex.decode()}", aside
+            )
+        finally:
+            # Whatever happened, and whether or not we got it: release of what is not held is nothing.
+            if handle.descriptor >= 0:
+                mutex.release(handle.descriptor)
+
+    def _hold(self, handle: _Handle) -> int:
+        """Hold the mutex of the file that the path names now, and return the file's size."""
+        for _ in range(_REOPENINGS):
+            if handle.descriptor < 0:
+                handle.descriptor = self._open(_APPEND)
+                _OPEN_HANDLES.add(handle)
+            if not mutex.hold(handle.descriptor, patience_s=self._patience_s, clock=self._clock):
+                raise self._busy()
+            # The file may have been rotated or deleted since we opened it, or while we waited: a line
+            # written to the old one would be lost to every reader.
+            ours = os.fstat(handle.descriptor)
+            try:
+                named = os.stat(self.path, follow_symlinks=False)
+            except FileNotFoundError:
+                named = None
+            if named is not None and named.st_ino == ours.st_ino and named.st_dev == ours.st_dev:
+                return ours.st_size
+            handle.close()
+        raise LedgerError(self.path, "the ledger is replaced again and again; find out by whom")
+
+    def _flush(self, handle: _Handle, *, created: bool) -> None:
+        try:
+            os.fsync(handle.descriptor)
+            if created:
+                folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+        except OSError as error:
+            raise LedgerError(
+                self.path,
+                f"the event was written but may not survive a power cut: {error.strerror}. Check the disk",
+                recorded="yes",
+            ) from error
+
+    # Opening, and what goes wrong
+
+    def _open_for_reading(self) -> int | None:
+        try:
+            return self._open(_READ)
+        except LedgerError as error:
+            if isinstance(error.__cause__, FileNotFoundError) and os.path.isdir(os.path.dirname(self.path)):
+                return None
+            raise
+
+    def _open(self, flags: int) -> int:
+        """Open the ledger without following a link and without waiting for a FIFO's other end."""
+        verb = "write to" if flags == _APPEND else "read"
+        try:
+            descriptor = os.open(self.path, flags, 0o666)
+        except (OSError, ValueError) as error:
+            raise self._failed(verb, error) from error
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        raise LedgerError(self.path, "is not a regular file; move it away or give the ledger another path")
+
+    def _failed(self, verb: str, error: OSError | ValueError) -> LedgerError:
+        number = error.errno if isinstance(error, OSError) else None
+        remedy = _REMEDIES.get(number or 0, "check the disk and the path")
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return LedgerError(self.path, f"cannot {verb} the ledger ({reason}): {remedy}", errno=number)
+
+    def _busy(self) -> LedgerError:
+        return LedgerError(
+            self.path,
+            f"another process or thread has held the ledger for {self._patience_s:g} s, so the event was not "
+            "recorded; look for a stopped process that has this file open (lsof, fuser)",
+        )
+
+
+_REMEDIES = {
+    errno.ENOENT: "its folder does not exist; create it",
+    errno.ENOTDIR: "a part of its path is not a folder; give the ledger another path",
+    errno.EISDIR: "a folder stands there; give the ledger another path",
+    errno.ELOOP: "a symbolic link stands there, and the ledger follows none; give the real path",
+    errno.ENXIO: "not a regular file stands there; move it away or give the ledger another path",
+    errno.EACCES: "this user may not; change the owner or the mode of the file and its folder",
+    errno.EPERM: "this user may not; the file may be immutable or append-only (lsattr)",
+    errno.EROFS: "the filesystem is read-only; remount it or give the ledger another path",
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the quota is used up; free some space",
+    errno.EFBIG: "the file-size limit is reached (ulimit -f); raise it or move the ledger away",
+    errno.EMFILE: "this process has too many files open (ulimit -n)",
+    errno.ENAMETOOLONG: "the path is too long; give the ledger a shorter one",
+}
+
+
+def _write_all_or_nothing(descriptor: int, data: bytes, end: int) -> None:
+    """Append at `end`, or leave the file as long as it was."""
+    written = 0
+    try:
+        written = os.write(descriptor, data)
+        while written < len(data):  # A disk that fills up takes a part. Asking for the rest tells why.
+            count = os.write(descriptor, data[written:])
+            if count == 0:
+                raise OSError(errno.EIO, "the disk takes no more bytes")
+            written += count
+    except BaseException:
+        if written < len(data):
+            os.ftruncate(descriptor, end)  # If even this fails, the next append finds a torn tail.
+        raise
+
+
+def _torn_notice(path: str, copy_path: str, torn_bytes: int) -> bytes:
+    return encode(
+        path,
+        {
+            "action_type": "LEDGER_TORN_TAIL",
+            "payload": {"torn_bytes": torn_bytes, "set_aside": os.path.basename(copy_path)},
+            "result": {"status": "SET_ASIDE"},
+        },
+    )
+
+
+def _cut_notice(path: str, seen: Link, found: Link) -> bytes:
+    return encode(
+        path,
+        {
+            "action_type": "LEDGER_CUT",
+            "payload": {
+                "seen_head": f"sha256:{seen.hex.decode()}",
+                "seen_count": seen.seq,
+                "found_head": f"sha256:{found.hex.decode()}",
+                "found_count": found.seq,
+            },
+            "result": {"status": "REPORTED"},
+        },
+    )
