@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _tracked: set[int] = set()
-_locks: weakref.WeakKeyDictionary[object, tuple[str, Callable[[], object]]] = weakref.WeakKeyDictionary()
+_renewed: weakref.WeakKeyDictionary[object, dict[str, Callable[[], object]]] = weakref.WeakKeyDictionary()
 
 
 def track(descriptor: int) -> int:
@@ -32,8 +32,8 @@ def close(descriptor: int) -> None:
 
 
 def on_fork_in_child(owner: object, attribute: str, make: Callable[[], object]) -> None:
-    """Give the child a new lock in place of one that may be held by nobody."""
-    _locks[owner] = (attribute, make)
+    """Give the child a new lock, or list of descriptors, in place of one that means nothing there."""
+    _renewed.setdefault(owner, {})[attribute] = make
 
 
 def _in_child() -> None:
@@ -43,8 +43,9 @@ def _in_child() -> None:
         except OSError:
             pass  # The parent was between discard and close.
     _tracked.clear()
-    for owner, (attribute, make) in list(_locks.items()):
-        setattr(owner, attribute, make())
+    for owner, attributes in list(_renewed.items()):
+        for attribute, make in attributes.items():
+            setattr(owner, attribute, make())
 
 
 os.register_at_fork(after_in_child=_in_child)

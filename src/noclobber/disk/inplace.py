@@ -17,6 +17,7 @@ from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from noclobber.disk.notes import Note
     from noclobber.disk.openers import Patience
     from noclobber.disk.paths import Target
     from noclobber.disk.store import Store
@@ -30,7 +31,7 @@ def rewrite(
     data: bytes,
     *,
     store: Store,
-    note_fd: int,
+    note: Note,
     patience: Patience,
     durable: bool,
 ) -> str:
@@ -48,8 +49,10 @@ def rewrite(
         previous = digest.of_descriptor(file_fd)
         if expected is not None and previous != expected:
             raise StaleFileError(target.path, expected, previous)
-        staged = [store.create_swap(target.name, 0o600) for _ in range(2)]
-        notes.write_preparing(note_fd, [name for name, _ in staged])
+        prefix = store.new_prefix()
+        note.prepare(prefix)
+        for part in ("00", "01"):
+            staged.append(store.create_swap(prefix + part, target.name, previous, 0o600))
         (new_name, new_fd), (undo_name, undo_fd) = staged
         write_all(new_fd, data)
         copy_all(file_fd, undo_fd)
@@ -68,7 +71,7 @@ def rewrite(
             os.fstat(file_fd).st_ino,
             undo_name,
         )
-        notes.write_swapping(note_fd, [planned])
+        note.swap(planned)
         _overwrite(file_fd, new_fd, undo_fd, len(data), durable)
         return previous
     finally:
@@ -77,7 +80,7 @@ def rewrite(
         for name, descriptor in staged:
             os.close(descriptor)
             store.remove_swap(name)
-        notes.mark(note_fd, notes.IDLE)
+        note.clear()
 
 
 def _overwrite(file_fd: int, new_fd: int, undo_fd: int, size: int, durable: bool) -> None:

@@ -41,6 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from noclobber.disk.notes import Note
     from noclobber.disk.openers import Patience
     from noclobber.disk.paths import Target
     from noclobber.disk.section import Section
@@ -63,12 +64,12 @@ class Creation:
 
     is_settled = True  # A rename that refuses to replace leaves nothing to find out afterwards.
 
-    def __init__(self, target: Target, data: bytes, place: Store, durable: bool) -> None:
+    def __init__(self, target: Target, data: bytes, place: Store, prefix: str, durable: bool) -> None:
         self.target, self.data, self.store, self.durable = target, data, place, durable
         self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
         self.is_swapped = False
         self._hashing = Hashing(data)
-        self.swap_name, self.new_fd = place.create_swap(target.name, 0o666)
+        self.swap_name, self.new_fd = place.create_swap(prefix, target.name, None, 0o666)
         forks.track(self.new_fd)
         self.new_inode = os.fstat(self.new_fd).st_ino
 
@@ -175,17 +176,21 @@ def _replace_in(
     leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
     patience = committer.patience()
     try:
-        for target, change in zip(targets, changes, strict=True):
-            files.append(_begin(committer, section, target, change))
-        for member in members:
-            notes.write_member(member, folders[0])
-        notes.write_preparing(leader, [file.swap_name for file in files])
+        token = os.urandom(6).hex()
+        for folder in folders:
+            section.note(folder).prepare(f"{section.store(folder).prefix}swap-{token}")
+        for number, (target, change) in enumerate(zip(targets, changes, strict=True)):
+            files.append(_begin(committer, section, target, change, f"{token}{number:04x}"))
         for file in files:
             file.stage()
         for file in files:
             if isinstance(file, Swap):
                 file.verify(patience)
-        notes.write_swapping(leader, [_planned(file) for file in files])
+        # The leader first: a member that still says "preparing" removes its own staged files, and
+        # nothing has been exchanged yet.
+        leader.swap_many([_planned(file) for file in files])
+        for member in members:
+            member.join(folders[0])
         reached("many-noted")
         try:
             for file in files:
@@ -196,7 +201,7 @@ def _replace_in(
         except (StaleFileError, FileBusyError, NotAFileError):
             _take_back(files, patience, leader)
             raise
-        notes.mark(leader, notes.LANDED)  # The commit point.
+        leader.mark(notes.LANDED)  # The commit point.
         reached("many-committed")
         for file in files:
             file.finish()
@@ -209,13 +214,16 @@ def _replace_in(
         conclude(section, swaps, [leader, *members])
 
 
-def _begin(committer: Committer, section: Section, target: Target, change: Change) -> Swap | Creation:
+def _begin(
+    committer: Committer, section: Section, target: Target, change: Change, token: str
+) -> Swap | Creation:
     place = section.store(os.path.dirname(target.path))
+    prefix = f"{place.prefix}swap-{token}"
     expected = change.expected
     if expected is None and look(target) == DELETED:
         expected = ABSENT
     if expected == ABSENT:
-        return Creation(target, change.data, place, committer.durable)
+        return Creation(target, change.data, place, prefix, committer.durable)
     leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
     swap = Swap(target, expected, change.data, place, leases=leases, durable=committer.durable)
     try:
@@ -225,7 +233,7 @@ def _begin(committer: Committer, section: Section, target: Target, change: Chang
                 target.path,
                 "it has several hard links, so it cannot be replaced together with others; write it alone.",
             )
-        swap.begin_staging()
+        swap.begin_staging(prefix)
     except BaseException:
         swap.close()
         raise
@@ -241,7 +249,7 @@ def _planned(file: Swap | Creation) -> notes.Planned:
     )
 
 
-def _take_back(files: list[Swap | Creation], patience: Patience, leader: int) -> None:
+def _take_back(files: list[Swap | Creation], patience: Patience, leader: Note) -> None:
     for file in reversed(files):
         if not file.is_swapped:
             continue

@@ -59,9 +59,16 @@ def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
     return tuple(sorted(found))
 
 
-def give(descriptor: int, wanted: Metadata, *, path: str, source: int | None = None) -> None:
+def give(
+    descriptor: int,
+    wanted: Metadata,
+    *,
+    path: str,
+    source: int | None = None,
+    status: os.stat_result | None = None,
+) -> None:
     """Make an open file of ours look like `wanted`; MetadataNotKeptError if it cannot be done."""
-    status = os.fstat(descriptor)
+    status = status or os.fstat(descriptor)
     mode: int | None = stat.S_IMODE(status.st_mode)
     try:
         if (status.st_uid, status.st_gid) != (wanted.uid, wanted.gid):

@@ -13,17 +13,25 @@ far the commit is:
 | `R` | restoring: a conflict was found, and the displaced bytes are being put back |
 | `M` | one of several folders; the record is in the note of the folder named here |
 
-No fsync: after `kill -9` the page cache is still there. After a power cut every other writer is dead
-too, and the worst that an old note can cause is a second look.
+A note is a mapped file: writing it is a store to memory, with no system call and no journal entry of
+the filesystem, and `kill -9` cannot take back what is in the page cache. The body goes in before the
+state byte, so a note cut off in the middle still announces what it announced before. No fsync: after
+a power cut every other writer is dead too, and the worst that an old note causes is a second look.
+
+The record of a commit of many files does not fit; it goes to a file of its own, named in the note.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from typing import NamedTuple
 
 IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
+NOTE_BYTES = 4096
+RECORD_AT = 1024  # Apart from what PREPARING says, so that neither overwrites the other half way.
+BOOK_PREFIX = "book-"
 
 
 class Planned(NamedTuple):
@@ -39,59 +47,131 @@ class Planned(NamedTuple):
     undo: str = ""
 
 
-class Note(NamedTuple):
-    """A note, read back."""
+class Account(NamedTuple):
+    """What a note says, read back."""
 
     state: bytes
     files: tuple[Planned, ...] = ()
-    swaps: tuple[str, ...] = ()  # PREPARING: names of swap files to remove
+    prefix: str = ""  # PREPARING: how the names of the swap files to remove begin
     leader: str = ""  # MEMBER: the folder with the record
 
 
-def write_preparing(note_fd: int, swaps: list[str]) -> None:
-    """Announce swap files, before the first byte goes into them."""
-    os.pwrite(note_fd, b"P" + json.dumps(swaps).encode() + b"\n", 0)
+NOTHING = Account(IDLE)
 
 
-def write_swapping(note_fd: int, files: list[Planned]) -> None:
-    """Record what is about to happen, before the first exchange."""
-    os.pwrite(note_fd, b"S" + json.dumps(files, ensure_ascii=True).encode() + b"\n", 0)
+class Note:
+    """The note of one folder, mapped."""
 
+    def __init__(self, name: str, folder_fd: int) -> None:
+        self.name, self._folder_fd = name, folder_fd
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(name, flags, 0o666, dir_fd=folder_fd)
+        try:
+            if os.fstat(self._fd).st_size < NOTE_BYTES:
+                # Real blocks, not a hole: a full disk must say so here, as an error. Found out by a
+                # store to memory it would be a SIGBUS.
+                os.posix_fallocate(self._fd, 0, NOTE_BYTES)
+            self._memory = mmap.mmap(self._fd, NOTE_BYTES)
+        except BaseException:
+            os.close(self._fd)
+            raise
 
-def write_member(note_fd: int, leader: str) -> None:
-    """Point to the folder whose note has the record."""
-    os.pwrite(note_fd, b"M" + json.dumps(leader).encode() + b"\n", 0)
+    def is_sound(self) -> bool:
+        """False once somebody removed or cut the file: then nobody else would see what is written."""
+        status = os.fstat(self._fd)
+        return status.st_nlink > 0 and status.st_size >= NOTE_BYTES
 
+    def close(self) -> None:
+        """Unmap it."""
+        self._memory.close()
+        os.close(self._fd)
 
-def mark(note_fd: int, state: bytes) -> None:
-    """Change how far it is, and nothing else."""
-    os.pwrite(note_fd, state, 0)
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is under way."""
+        return self._memory[0] in b"-\0"
 
+    def mark(self, state: bytes) -> None:
+        """Change how far it is, and nothing else."""
+        self._memory[0:1] = state
 
-def read(note_fd: int) -> Note:
-    """Read a note back from its descriptor."""
-    return parse(os.pread(note_fd, os.fstat(note_fd).st_size, 0))
+    def prepare(self, swap_prefix: str) -> None:
+        """Announce swap files, before the first byte goes into them."""
+        self._say(1, swap_prefix)
+        self.mark(PREPARING)
 
+    def join(self, leader: str) -> None:
+        """Point to the folder whose note has the record."""
+        self._say(RECORD_AT, json.dumps(leader))
+        self.mark(MEMBER)
 
-def is_idle(note_fd: int) -> bool:
-    """True if nothing is under way. One byte, because every commit asks."""
-    return os.pread(note_fd, 1, 0) in (b"", IDLE, b"\0")
+    def swap(self, planned: Planned) -> None:
+        """Record what is about to happen to one file, before it happens."""
+        record = json.dumps([planned])
+        if len(record) >= NOTE_BYTES - RECORD_AT:
+            self.swap_many([planned])
+            return
+        self._say(RECORD_AT, record)
+        self.mark(SWAPPING)
 
+    def swap_many(self, files: list[Planned]) -> None:
+        """The same for many, in a file of its own."""
+        book = f"{self.name}.{BOOK_PREFIX}{os.urandom(6).hex()}"
+        book_fd = os.open(
+            book, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder_fd
+        )
+        try:
+            record = memoryview(json.dumps(files).encode())
+            while record:
+                record = record[os.write(book_fd, record) :]
+        finally:
+            os.close(book_fd)
+        self._say(RECORD_AT, json.dumps({"book": book}))
+        self.mark(SWAPPING)
 
-def parse(raw: bytes) -> Note:
-    """Read a note. One that was cut while being written announces nothing that has begun."""
-    line, newline, _ = raw.partition(b"\n")
-    state, body = line[:1], line[1:]
-    if state in (b"", IDLE, b"\0") or not newline:
-        return Note(IDLE)
-    try:
-        value = json.loads(body)
-        if state == PREPARING:
-            return Note(state, swaps=tuple(str(name) for name in value))
-        if state in (SWAPPING, LANDED, RESTORING):
-            return Note(state, files=tuple(Planned(*row) for row in value))
-        if state == MEMBER:
-            return Note(state, leader=str(value))
-    except (ValueError, TypeError):
-        pass
-    return Note(IDLE)
+    def clear(self) -> None:
+        """Nothing is under way any more."""
+        book = self._book() if self._memory[0:1] in (SWAPPING, LANDED, RESTORING) else None
+        self.mark(IDLE)
+        if book:
+            try:
+                os.unlink(book, dir_fd=self._folder_fd)
+            except FileNotFoundError:
+                pass
+
+    def _say(self, offset: int, text: str) -> None:
+        body = text.encode() + b"\n"
+        self._memory[offset : offset + len(body)] = body
+
+    def _heard(self, offset: int) -> bytes:
+        end = self._memory.find(b"\n", offset)
+        return self._memory[offset:end] if end >= 0 else b""
+
+    def _book(self) -> str | None:
+        body = self._heard(RECORD_AT)
+        return json.loads(body)["book"] if body.startswith(b'{"book"') else None
+
+    def read(self) -> Account:
+        """Return what it says. What cannot be understood says nothing."""
+        state = self._memory[0:1]
+        try:
+            if state == PREPARING:
+                return Account(state, prefix=self._heard(1).decode())
+            if state == MEMBER:
+                return Account(state, leader=str(json.loads(self._heard(RECORD_AT))))
+            if state in (SWAPPING, LANDED, RESTORING):
+                rows = json.loads(self._record())
+                return Account(state, files=tuple(Planned(*row) for row in rows))
+        except (ValueError, TypeError, KeyError, OSError):
+            pass
+        return NOTHING
+
+    def _record(self) -> bytes:
+        book = self._book()
+        if book is None:
+            return self._heard(RECORD_AT)
+        book_fd = os.open(book, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder_fd)
+        try:
+            return os.read(book_fd, os.fstat(book_fd).st_size)
+        finally:
+            os.close(book_fd)

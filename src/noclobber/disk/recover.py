@@ -16,7 +16,7 @@ import os
 import stat
 from typing import NamedTuple
 
-from noclobber.disk import digest, notes, openers, renames
+from noclobber.disk import digest, forks, notes, openers, renames
 from noclobber.disk.openers import Patience
 from noclobber.disk.store import LOOK
 from noclobber.disk.swap import copy_all, put_back
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from noclobber.clock import Clock
-    from noclobber.disk.notes import Note, Planned
+    from noclobber.disk.notes import Account, Planned
     from noclobber.disk.store import Store
 
 WAIT_FOR_WRITERS_S = 1.0
@@ -65,28 +65,27 @@ class Found(NamedTuple):
 
 
 def recover(
-    note: Note, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
+    account: Account, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
 ) -> list[Recovered]:
     """Finish or undo. The mutex of every folder in `folders` (path to descriptor) is held."""
-    if note.state == notes.PREPARING:
-        for store in {id(s): s for s in map(store_of, folders)}.values():
-            for name in note.swaps:
-                store.remove_swap(name)
+    if account.state == notes.PREPARING:
+        for folder in folders:
+            store_of(folder).remove_swaps(account.prefix)
         return []
     patience = Patience(WAIT_FOR_WRITERS_S, clock)
-    inplace = [planned for planned in note.files if planned.kind == "inplace"]
+    inplace = [planned for planned in account.files if planned.kind == "inplace"]
     found = [
         _look(planned, folders[planned.folder], store_of(planned.folder), patience)
-        for planned in note.files
+        for planned in account.files
         if planned.kind != "inplace"
     ]
     results = []
     if found:
-        landed = note.state == notes.LANDED or (
-            note.state == notes.SWAPPING and all(file.landed for file in found)
+        landed = account.state == notes.LANDED or (
+            account.state == notes.SWAPPING and all(file.landed for file in found)
         )
         act = _conclude if landed else _undo
-        results += [act(file, note.state) for file in found]
+        results += [act(file, account.state) for file in found]
     results += [
         _recover_inplace(planned, folders[planned.folder], store_of(planned.folder)) for planned in inplace
     ]
@@ -147,10 +146,7 @@ def _set_aside(file: Found) -> None:
         displaced_fd = os.open(file.planned.swap, LOOK, dir_fd=file.store.swap_fd)
     except FileNotFoundError:
         return
-    try:
-        file.store.set_aside(file.planned.swap, file.path, displaced_fd)
-    finally:
-        os.close(displaced_fd)
+    file.store.set_aside(file.planned.swap, file.path, forks.track(displaced_fd), as_named=False)
 
 
 def _undo(file: Found, state: bytes) -> Recovered:

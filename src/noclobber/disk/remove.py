@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 
-from noclobber.disk import notes, openers, renames
+from noclobber.disk import openers, renames
 from noclobber.disk.recover import GONE
 from noclobber.disk.replace import Commit, Committer, conclude, explained, look, planned
 from noclobber.disk.steps import reached
@@ -60,7 +60,7 @@ def _delete_in(
     patience = committer.patience()
     while True:
         folder = os.path.dirname(target.path)
-        place, note_fd = section.store(folder), section.note(folder)
+        place, note = section.store(folder), section.note(folder)
         leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
         swap = Swap(target, expected, b"", place, leases=leases, durable=committer.durable)
         try:
@@ -74,23 +74,24 @@ def _delete_in(
                 swap.verify(patience)
                 os.unlink(target.name, dir_fd=target.folder_fd)
                 return "plain", swap.previous
-            swap.begin_staging()
-            notes.write_preparing(note_fd, [swap.swap_name])
+            prefix = place.new_prefix()
+            note.prepare(prefix)
+            swap.begin_staging(prefix)
             swap.stage()
             swap.verify(patience)
-            notes.write_swapping(note_fd, [planned(swap, folder, "delete")])
+            note.swap(planned(swap, folder, "delete"))
             swap.exchange(patience)
-            swap.settle(patience, note_fd)
+            swap.settle(patience, note)
             if _take_stand_in_away(swap):
                 swap.finish()
                 return swap.level, swap.previous
             # Somebody waits inside open() for the stand-in. Let them have the file instead.
-            swap.undo(patience, note_fd)
+            swap.undo(patience, note)
             swap.finish()
             if not patience.nap():
                 raise swap.busy("it is being opened all the time")
         finally:
-            conclude(section, [swap], [note_fd])
+            conclude(section, [swap], [note])
 
 
 def _take_stand_in_away(swap: Swap) -> bool:

@@ -46,6 +46,7 @@ from noclobber.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.clock import Clock
+    from noclobber.disk.notes import Note
     from noclobber.disk.paths import Target
     from noclobber.disk.recover import Recovered
     from noclobber.disk.store import Store
@@ -100,15 +101,25 @@ class Committer:
         """Let go of a pinned target."""
         forks.close(target.folder_fd)
 
-    def store_of(self, folder_fd: int, folder: str) -> Store:
+    def store_of(self, folder_fd: int, folder: str, device: int) -> Store:
         """Return the store for a folder: the workspace's own if that is on the same mount."""
-        if self.root is not None:
-            if self._store is None or not self._store.is_alive():
-                self._store = store.for_workspace(self.root)
-                self._store.adopt_orphans(self.clock.now_s())
-            if self._store.device == os.fstat(folder_fd).st_dev:
-                return self._store
+        own = self._store
+        if own is None or not os.fstat(own.swap_fd).st_nlink:  # Removed: `git clean -fdx` takes it along.
+            own = self.open_store()
+        if own is not None and own.device == device:
+            return own
         return store.beside(folder_fd, folder, self.clock.now_s())
+
+    def open_store(self) -> Store | None:
+        """Open the workspace's own store, anew if its folders were removed; None without one."""
+        if self.root is None:
+            return None
+        try:
+            self._store = store.for_workspace(self.root)
+        except PermissionError:
+            return None  # Another user's. Our files go beside the target then.
+        self._store.adopt_orphans(self.clock.now_s())
+        return self._store
 
     @property
     def store_if_open(self) -> Store | None:
@@ -174,7 +185,7 @@ class Committer:
         self, section: Section, target: Target, expected: str | None, data: bytes
     ) -> tuple[Level, str, str]:
         folder = os.path.dirname(target.path)
-        place, note_fd, patience = section.store(folder), section.note(folder), self.patience()
+        place, note, patience = section.store(folder), section.note(folder), self.patience()
         leases = self.ceiling == "lease+exchange" and openers.SUPPORTED
         swap = Swap(target, expected, data, place, leases=leases, durable=self.durable)
         try:
@@ -185,24 +196,25 @@ class Committer:
                 swap.close()  # Our own look would keep the write lease away.
                 if leases or must_keep_inode:
                     try:
-                        return self._in_place(target, expected, data, place, note_fd, patience)
+                        return self._in_place(target, expected, data, place, note, patience)
                     except openers.LeasesUnavailableError:
                         pass  # A second name is lost then: the rename gives this one a new file.
                 swap.open_old()
-            swap.begin_staging()
-            notes.write_preparing(note_fd, [swap.swap_name])
+            prefix = place.new_prefix()
+            note.prepare(prefix)
+            swap.begin_staging(prefix)
             swap.stage()
             swap.verify(patience)
             if not can_exchange:
                 return self._plain(swap)
-            notes.write_swapping(note_fd, [planned(swap, folder)])
+            note.swap(planned(swap, folder))
             reached("noted")
             swap.exchange(patience)
-            swap.settle(patience, note_fd)
+            swap.settle(patience, note)
             swap.finish()
             return swap.level, swap.previous, swap.new_hash
         finally:
-            conclude(section, [swap], [note_fd])
+            conclude(section, [swap], [note])
 
     def _in_place(
         self,
@@ -210,7 +222,7 @@ class Committer:
         expected: str | None,
         data: bytes,
         place: Store,
-        note_fd: int,
+        note: Note,
         patience: Patience,
     ) -> tuple[Level, str, str]:
         previous = inplace.rewrite(
@@ -218,7 +230,7 @@ class Committer:
             expected,
             data,
             store=place,
-            note_fd=note_fd,
+            note=note,
             patience=patience,
             durable=self.durable,
         )
@@ -250,16 +262,16 @@ class Committer:
     def _create(self, section: Section, target: Target, data: bytes) -> str:
         """Create a file that must not exist: complete, or not at all."""
         folder = os.path.dirname(target.path)
-        place, note_fd = section.store(folder), section.note(folder)
+        place, note = section.store(folder), section.note(folder)
         if not place.is_beside and inherits_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
             place = store.beside(target.folder_fd, folder, self.clock.now_s())
         hashing = Hashing(data)
-        name, new_fd = place.create_swap(target.name, 0o666)
+        prefix = place.new_prefix()
+        note.prepare(prefix)
+        name, new_fd = place.create_swap(prefix, target.name, None, 0o666)
         forks.track(new_fd)
         try:
-            if not place.is_beside or place is section.store(folder):
-                notes.write_preparing(note_fd, [name])
             reached("creating")
             write_all(new_fd, data)
             inherit_group(new_fd, target.folder_fd)
@@ -276,7 +288,7 @@ class Committer:
         finally:
             forks.close(new_fd)
             place.remove_swap(name)
-            notes.mark(note_fd, notes.IDLE)
+            note.clear()
             if place is not section.store(folder):
                 store.leave(place)
 
@@ -297,7 +309,7 @@ def planned(swap: Swap, folder: str, kind: str = "exchange") -> notes.Planned:
     )
 
 
-def conclude(section: Section, swaps: list[Swap], note_fds: list[int]) -> None:
+def conclude(section: Section, swaps: list[Swap], in_use: list[Note]) -> None:
     """
     Close every file of a commit and clear its notes, leader first; after anything unforeseen, recover.
 
@@ -310,8 +322,8 @@ def conclude(section: Section, swaps: list[Swap], note_fds: list[int]) -> None:
         swap.close()
     if cut_off:
         section.rescue()
-    for note_fd in note_fds:
-        notes.mark(note_fd, notes.IDLE)
+    for note in in_use:
+        note.clear()
 
 
 def _exists(target: Target) -> bool:
@@ -345,7 +357,7 @@ def can_exchange_in(place: Store) -> bool:
     names = []
     try:
         for _ in range(2):
-            name, descriptor = place.create_swap("probe", 0o600)
+            name, descriptor = place.create_swap(place.new_prefix(), "probe", None, 0o600)
             os.close(descriptor)
             names.append(name)
         renames.exchange(place.swap_fd, names[0], place.swap_fd, names[1])

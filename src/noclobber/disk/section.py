@@ -39,7 +39,7 @@ class Section:
     def __init__(
         self,
         folders: dict[str, int],
-        store_of: Callable[[int, str], Store],
+        store_of: Callable[[int, str, int], Store],
         *,
         patience_s: float,
         clock: Clock,
@@ -50,22 +50,32 @@ class Section:
         self.recovered: list[Recovered] = []
         self._held: list[int] = []
         self._stores: dict[str, Store] = {}
-        self._notes: dict[str, int] = {}
+        self._status: dict[str, os.stat_result] = {}
+        self._notes: dict[str, notes.Note] = {}
         self._mask: set[signal.Signals] | None = None
 
     def store(self, folder: str) -> Store:
         """Return where commits to a folder keep their files."""
         store = self._stores.get(folder)
         if store is None:
-            store = self._stores[folder] = self._store_of(self.folders[folder], folder)
+            store = self._stores[folder] = self._store_of(
+                self.folders[folder], folder, self.status(folder).st_dev
+            )
         return store
 
-    def note(self, folder: str) -> int:
-        """Return the descriptor of a folder's note."""
-        note_fd = self._notes.get(folder)
-        if note_fd is None:
-            note_fd = self._notes[folder] = self.store(folder).note(os.fstat(self.folders[folder]))
-        return note_fd
+    def note(self, folder: str) -> notes.Note:
+        """Return a folder's note."""
+        note = self._notes.get(folder)
+        if note is None:
+            note = self._notes[folder] = self.store(folder).note(self.status(folder))
+        return note
+
+    def status(self, folder: str) -> os.stat_result:
+        """Return what the kernel says of a folder, asked once."""
+        status = self._status.get(folder)
+        if status is None:
+            status = self._status[folder] = os.fstat(self.folders[folder])
+        return status
 
     def __enter__(self) -> Section:
         for _ in range(MOST_RECOVERIES):
@@ -108,40 +118,40 @@ class Section:
     def _recover(self) -> set[str] | None:
         """Finish what dead processes left in our folders; or return the folders that this takes."""
         for folder in self.folders:
-            if notes.is_idle(self.note(folder)):
+            if self.note(folder).is_idle:
                 continue
-            note = notes.read(self.note(folder))
-            concerned = {planned.folder for planned in note.files}
-            if note.leader:
-                concerned.add(note.leader)
-                if note.leader in self.folders:
-                    leader = notes.read(self.note(note.leader))
+            account = self.note(folder).read()
+            concerned = {planned.folder for planned in account.files}
+            if account.leader:
+                concerned.add(account.leader)
+                if account.leader in self.folders:
+                    leader = self.note(account.leader).read()
                     concerned |= {planned.folder for planned in leader.files}
             missing = {path for path in concerned - set(self.folders) if os.path.isdir(path)}
             if missing:
                 return concerned | {folder}
-            self._finish(note, folder)
+            self._finish(account, folder)
         return None
 
-    def _finish(self, note: notes.Note, folder: str) -> None:
-        if note.state == notes.MEMBER:
+    def _finish(self, account: notes.Account, folder: str) -> None:
+        if account.state == notes.MEMBER:
             # Its leader is ours too. An idle leader means the commit was over before its members
             # were told; otherwise the leader's own turn in the loop does the work.
-            if note.leader in self.folders:
-                leader = notes.read(self.note(note.leader))
+            if account.leader in self.folders:
+                leader = self.note(account.leader).read()
                 if leader.state not in (notes.IDLE, notes.MEMBER):
-                    self._finish(leader, note.leader)
-            notes.mark(self.note(folder), notes.IDLE)
+                    self._finish(leader, account.leader)
+            self.note(folder).clear()
             return
-        here = [planned for planned in note.files if planned.folder in self.folders]
+        here = [planned for planned in account.files if planned.folder in self.folders]
         self.recovered += recover.recover(
-            note._replace(files=tuple(here)),
+            account._replace(files=tuple(here)),
             {planned.folder: self.folders[planned.folder] for planned in here}
             or {folder: self.folders[folder]},
             self.store,
             self._clock,
         )
-        notes.mark(self.note(folder), notes.IDLE)
+        self.note(folder).clear()
 
     def _recover_wider(self, folders: Iterable[str]) -> None:
         opened: dict[str, int] = {}

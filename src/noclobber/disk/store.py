@@ -9,12 +9,13 @@ Three kinds of file:
 
 - *swap files*: the new bytes before an exchange, the displaced old ones after it;
 - *the note of a folder*: what the holder of that folder's mutex is doing. Whoever takes the mutex
-  and finds a note knows that its writer died in the middle, because the kernel freed the mutex but
-  nobody cleared the note. That is the whole crash detection: no pids, no clocks, no scan;
+  and finds a note in use knows that its writer died in the middle, because the kernel freed the
+  mutex but nobody cleared the note. That is the whole crash detection: no pids, no clocks, no scan;
 - *kept files*: versions that somebody wrote to after they had been replaced. Never deleted by us.
 
-A displaced file that was verified gets the modification time `VERIFIED_NS`. Any later write changes
-that, so the sweep can tell, exactly and without hashing again, whether it is still what was verified.
+How a sweep knows that a displaced file is still what was verified: its name carries the hash that was
+expected. For large files, where hashing again would cost too much, it gets the modification time
+`VERIFIED_NS` instead, which any later write changes.
 """
 
 from __future__ import annotations
@@ -22,26 +23,34 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+import re
 import stat
 import threading
 from collections import deque
 from typing import NamedTuple
 
-from noclobber.disk import forks, openers
+from noclobber.disk import digest, forks, openers
+from noclobber.disk.notes import BOOK_PREFIX, Note
 from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
 
 VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
+MARK_FROM_BYTES = 1 << 16
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_OPEN_NOTES = 64
-YOUNG_S = 60.0  # An empty swap file younger than this may belong to a commit that has just begun.
+MOST_WAITING = 256
+YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
+BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
+
+_HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
 
 
 class Displaced(NamedTuple):
-    """A swap file that waits for the sweep: the version that a commit replaced."""
+    """A swap file that waits for the sweep: the version that a commit replaced, still open."""
 
     name: str
     path: str
+    descriptor: int
 
 
 class Store:
@@ -52,9 +61,10 @@ class Store:
         self.swap_fd, self.notes_fd, self.kept_fd = swap_fd, notes_fd, kept_fd
         self.device = os.fstat(swap_fd).st_dev
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
-        self._notes: dict[str, int] = {}
+        self._notes: dict[str, Note] = {}
         self._lock = threading.Lock()
         forks.on_fork_in_child(self, "_lock", threading.Lock)
+        forks.on_fork_in_child(self, "waiting", deque)  # The parent sweeps its own.
 
     @property
     def is_beside(self) -> bool:
@@ -63,28 +73,29 @@ class Store:
 
     def close(self) -> None:
         """Close every descriptor."""
-        for descriptor in {self.swap_fd, self.notes_fd, self.kept_fd, *self._notes.values()}:
-            os.close(descriptor)
+        for note in self._notes.values():
+            note.close()
         self._notes.clear()
-
-    def is_alive(self) -> bool:
-        """False once somebody removed the folders (`git clean -fdx`): then a new store is needed."""
-        return os.fstat(self.swap_fd).st_nlink > 0 and os.fstat(self.notes_fd).st_nlink > 0
+        for descriptor in {self.swap_fd, self.notes_fd, self.kept_fd}:
+            os.close(descriptor)
 
     # Swap files.
 
-    def create_swap(self, target_name: str, mode: int) -> tuple[str, int]:
-        """Create an empty swap file; return its name and a descriptor for reading and writing."""
-        # The target's name is in it for the person who finds it after a crash. 180 bytes of it,
+    def new_prefix(self) -> str:
+        """Return how the names of one commit's swap files begin."""
+        return f"{self.prefix}swap-{os.urandom(6).hex()}"
+
+    def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
+        """
+        Create an empty swap file; return its name and a descriptor for reading and writing.
+
+        FileNotFoundError: somebody removed our folder (`git clean -fdx`).
+        """
+        # The target's name is in it for the person who finds it after a crash. 140 bytes of it,
         # because a name may have 255 and the rest needs room.
-        # No line breaks: a note lists these names one a line.
-        tail = target_name.encode()[:180].decode("utf-8", "ignore").replace("\n", "_")
-        while True:
-            name = f"{self.prefix}swap-{os.urandom(6).hex()}~{tail}"
-            try:
-                return name, os.open(name, CREATE, mode, dir_fd=self.swap_fd)
-            except FileExistsError:
-                continue
+        tail = target_name if len(target_name) < 35 else target_name.encode()[:140].decode("utf-8", "ignore")
+        name = f"{prefix}-{expected}~{tail}"
+        return name, os.open(name, CREATE, mode, dir_fd=self.swap_fd)
 
     def remove_swap(self, name: str) -> None:
         """Remove a swap file that nobody needs; harmless if it is gone."""
@@ -93,64 +104,72 @@ class Store:
         except FileNotFoundError:
             pass
 
+    def remove_swaps(self, prefix: str) -> None:
+        """Remove every swap file of a commit that never began."""
+        if not prefix.startswith(f"{self.prefix}swap-"):
+            return
+        for name in os.listdir(self.swap_fd):
+            if name.startswith(prefix):
+                self.remove_swap(name)
+
     def keep(self, name: str) -> str:
         """Move a swap file to the kept ones, for a person to look at; return where it is now."""
         kept = name.replace("swap-", "kept-", 1)
         os.rename(name, kept, src_dir_fd=self.swap_fd, dst_dir_fd=self.kept_fd)
-        return f"{self.path}/kept/{kept}" if not self.is_beside else f"{self.path}/{kept}"
+        return f"{self.path}/{kept}" if self.is_beside else f"{self.path}/kept/{kept}"
 
     # The note of a folder.
 
-    def note(self, folder: os.stat_result) -> int:
-        """Return a descriptor of a folder's note, creating it if need be. Only under the folder's mutex."""
+    def note(self, folder: os.stat_result) -> Note:
+        """Return a folder's note, creating it if need be. Only under the folder's mutex."""
         name = f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
         with self._lock:
-            note_fd = self._notes.get(name)
-            if note_fd is not None:
-                if os.fstat(note_fd).st_nlink:
-                    return note_fd
-                os.close(self._notes.pop(name))
+            note = self._notes.get(name)
+            if note is not None:
+                if note.is_sound():
+                    return note
+                self._notes.pop(name).close()
             elif len(self._notes) >= MOST_OPEN_NOTES:
-                os.close(self._notes.pop(next(iter(self._notes))))
-            note_fd = os.open(
-                name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666, dir_fd=self.notes_fd
-            )
-            self._notes[name] = note_fd
-            return note_fd
+                self._notes.pop(next(iter(self._notes))).close()
+            note = self._notes[name] = Note(name, self.notes_fd)
+            return note
 
-    def read_note(self, folder: os.stat_result) -> bytes:
-        """Return a folder's note, empty if nothing is under way. Creates nothing."""
-        name = f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
-        try:
-            note_fd = os.open(name, LOOK, dir_fd=self.notes_fd)
-        except FileNotFoundError:
-            return b""
-        try:
-            return os.pread(note_fd, os.fstat(note_fd).st_size, 0)
-        finally:
-            os.close(note_fd)
-
-    def drop_note(self) -> None:
-        """Beside a target, leave no note behind: an empty one there would puzzle its owner."""
+    def drop_notes(self) -> None:
+        """Beside a target, leave no note behind: an idle one there would puzzle its owner."""
         with self._lock:
-            for name, note_fd in self._notes.items():
-                os.close(note_fd)
-                try:
+            for name, note in self._notes.items():
+                if note.is_idle:
                     os.unlink(name, dir_fd=self.notes_fd)
-                except FileNotFoundError:
-                    pass
+                note.close()
             self._notes.clear()
+
+    def notes_in_use(self) -> list[Note]:
+        """Return every note that says something: commits under way, or cut off. The caller closes them."""
+        found = []
+        for name in os.listdir(self.notes_fd):
+            if self.is_beside:
+                if name != f"{self.prefix}note":
+                    continue
+            elif BOOK_PREFIX in name:
+                continue
+            note = Note(name, self.notes_fd)
+            if note.is_idle:
+                note.close()
+            else:
+                found.append(note)
+        return found
 
     # Displaced files.
 
-    def set_aside(self, name: str, path: str, displaced_fd: int) -> None:
-        """Mark a verified displaced file and leave it for a later sweep."""
-        os.utime(displaced_fd, ns=(VERIFIED_NS, VERIFIED_NS))
-        self.waiting.append(Displaced(name, path))
+    def set_aside(self, name: str, path: str, descriptor: int, *, as_named: bool) -> None:
+        """
+        Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
-    def is_waiting(self, name: str) -> bool:
-        """True if a swap file is left for the sweep."""
-        return any(displaced.name == name for displaced in tuple(self.waiting))
+        `as_named`: it was verified to have the hash that stands in its name.
+        """
+        if not as_named or os.fstat(descriptor).st_size >= MARK_FROM_BYTES:
+            os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
+        self.waiting.append(Displaced(name, path, descriptor))
 
     def sweep(self) -> list[tuple[str, str]]:
         """
@@ -166,109 +185,96 @@ class Store:
                 displaced = self.waiting.popleft()
             except IndexError:
                 break  # Another thread sweeps too.
-            where = self._sweep_one(displaced.name, displaced.path)
-            if where is BUSY:
+            where = self._sweep_one(displaced.name, displaced.descriptor)
+            if where is BUSY and len(self.waiting) < MOST_WAITING:
                 self.waiting.append(displaced)
-            elif where:
+                continue
+            forks.close(displaced.descriptor)
+            if where and where is not BUSY:
                 kept.append((displaced.path, where))
         return kept
 
-    def _sweep_one(self, name: str, path: str) -> str:
-        """Return "" if it is gone, BUSY if somebody has it open for writing, else where it is kept."""
+    def _sweep_one(self, name: str, descriptor: int) -> str:
+        """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
         try:
-            swap_fd = os.open(name, LOOK, dir_fd=self.swap_fd)
-        except OSError as error:
-            if error.errno == errno.ENOENT:
-                return ""
-            return BUSY
+            if not openers.try_lease(descriptor, openers.READ):
+                return BUSY
+        except openers.LeasesUnavailableError:
+            pass  # Then its content has to tell alone.
         try:
-            try:
-                if not openers.try_lease(swap_fd, openers.READ):
-                    return BUSY
-            except openers.LeasesUnavailableError:
-                pass  # Then the modification time has to tell alone.
-            if os.fstat(swap_fd).st_mtime_ns == VERIFIED_NS:
+            if is_unchanged(name, descriptor):
                 self.remove_swap(name)
                 return ""
             return self.keep(name)
         except FileNotFoundError:
             return ""  # Another process swept it between our look and our rename.
         finally:
-            openers.release(swap_fd)
-            os.close(swap_fd)
+            openers.release(descriptor)
 
     def orphans(self, now_s: float) -> list[str]:
         """
         Return swap files of commits that are over, whoever made them.
 
-        Everything but what is waiting here, what a folder's note speaks of, and empty ones so young
-        that their note may not be written yet.
+        Everything but what is waiting here, what a note in use speaks of, and what is so young that
+        its note may not be written yet.
         """
         names = [name for name in os.listdir(self.swap_fd) if name.startswith(f"{self.prefix}swap-")]
-        spoken_of = b"\n".join(self._every_note()) if names else b""
+        if not names:
+            return []
         waiting = {displaced.name for displaced in tuple(self.waiting)}
+        spoken_of = self._prefixes_in_use()
         found = []
         for name in names:
-            if name in waiting or name.encode() in spoken_of:
+            if name in waiting or name.startswith(spoken_of):
                 continue
             try:
                 status = os.stat(name, dir_fd=self.swap_fd, follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            if status.st_mtime_ns != VERIFIED_NS and now_s - status.st_ctime < YOUNG_S:
-                continue
-            found.append(name)
+            if now_s - status.st_ctime >= YOUNG_S or status.st_mtime_ns == VERIFIED_NS:
+                found.append(name)
         return found
+
+    def _prefixes_in_use(self) -> tuple[str, ...]:
+        prefixes = []
+        for note in self.notes_in_use():
+            account = note.read()
+            note.close()
+            prefixes += [account.prefix] if account.prefix else []
+            prefixes += [name for planned in account.files for name in (planned.swap, planned.undo) if name]
+        return tuple(prefixes)
 
     def adopt_orphans(self, now_s: float) -> list[tuple[str, str]]:
         """Sweep what dead processes left; return (name, where) of what had to be kept."""
         kept = []
         for name in self.orphans(now_s):
-            status = os.stat(name, dir_fd=self.swap_fd, follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and status.st_size == 0 and status.st_mtime_ns != VERIFIED_NS:
-                self.remove_swap(name)  # Created, and its process died before it wrote a byte.
+            try:
+                descriptor = os.open(name, LOOK, dir_fd=self.swap_fd)
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    kept.append((name, self.keep(name)))  # A link or a folder that somebody had put there.
                 continue
-            where = self._sweep_one(name, name)
-            if where and where is not BUSY:
-                kept.append((name, where))
+            try:
+                if os.fstat(descriptor).st_size == 0 and _HASH_IN_NAME.search(name):
+                    self.remove_swap(name)  # Created, and its process died before it wrote a byte.
+                    continue
+                where = self._sweep_one(name, descriptor)
+                if where and where is not BUSY:
+                    kept.append((name, where))
+            finally:
+                os.close(descriptor)
         return kept
 
-    def notes_in_use(self) -> list[str]:
-        """Return the names of notes that say something: commits under way, or cut off."""
-        return [
-            name
-            for name, note in zip(self._note_names(), self._every_note(), strict=True)
-            if note.strip(b"\0")
-        ]
 
-    def _note_names(self) -> list[str]:
-        if self.is_beside:
-            return [f"{self.prefix}note"] if self._exists(f"{self.prefix}note") else []
-        return sorted(os.listdir(self.notes_fd))
-
-    def _exists(self, name: str) -> bool:
-        try:
-            os.stat(name, dir_fd=self.notes_fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
+def is_unchanged(name: str, descriptor: int) -> bool:
+    """True if a displaced file is still the version that was verified."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    if status.st_mtime_ns == VERIFIED_NS:
         return True
-
-    def _every_note(self) -> list[bytes]:
-        notes = []
-        for name in self._note_names():
-            try:
-                note_fd = os.open(name, LOOK, dir_fd=self.notes_fd)
-            except FileNotFoundError:
-                notes.append(b"")
-                continue
-            try:
-                notes.append(os.pread(note_fd, os.fstat(note_fd).st_size, 0))
-            finally:
-                os.close(note_fd)
-        return notes
-
-
-BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
+    expected = _HASH_IN_NAME.search(name)
+    return expected is not None and digest.of_descriptor(descriptor, size_hint=status.st_size) == expected[1]
 
 
 def for_workspace(root: str) -> Store:
@@ -283,9 +289,10 @@ def for_workspace(root: str) -> Store:
         # No-follow all the way: a link here would send our records, and every staged byte, elsewhere.
         opened.append(os.open(state, OPEN_FOLDER | os.O_NOFOLLOW))
         _ignore_in_git(opened[0])
-        for part in ("swap", "notes", "kept"):
+        # Swap files have the target's mode from the start; the folder is what keeps others out.
+        for part, mode in (("swap", 0o700), ("notes", 0o777), ("kept", 0o700)):
             try:
-                os.mkdir(part, dir_fd=opened[0])
+                os.mkdir(part, mode, dir_fd=opened[0])
             except FileExistsError:
                 pass
             opened.append(os.open(part, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=opened[0]))
@@ -325,7 +332,7 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
 
 def leave(store: Store) -> None:
     """Done with a store beside a target: close it now, or when its displaced files are swept."""
-    store.drop_note()
+    store.drop_notes()
     if store.waiting:
         _lingering.append(store)
     else:

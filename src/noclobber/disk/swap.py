@@ -45,6 +45,7 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from noclobber.disk.notes import Note
     from noclobber.disk.openers import Patience
     from noclobber.disk.paths import Target
     from noclobber.disk.store import Store
@@ -92,6 +93,7 @@ class Swap:
         self.is_swapped, self.is_settled = False, False
         self.kept: list[str] = []
         self._old_status: os.stat_result
+        self._new_status: os.stat_result
         self._old_metadata: metadata.Metadata
         self._hashing: Hashing | None = None
 
@@ -136,8 +138,16 @@ class Swap:
         if not stat.S_ISREG(self._old_status.st_mode):
             raise self._not_a_file()
         # Replacing needs only the folder's permission, but whoever made a file read-only meant it.
-        if not os.access(self.target.name, os.W_OK, dir_fd=self.target.folder_fd, effective_ids=True):
+        if not self._is_writable():
             raise AccessDeniedError(path, "it is read-only for this user; change its mode first (chmod u+w).")
+
+    def _is_writable(self) -> bool:
+        user = os.geteuid()
+        if user == 0:
+            return True
+        if self._old_status.st_uid == user:
+            return bool(self._old_status.st_mode & stat.S_IWUSR)
+        return os.access(self.target.name, os.W_OK, dir_fd=self.target.folder_fd, effective_ids=True)
 
     def _not_a_file(self) -> StaleFileError | NotAFileError:
         if self.expected is not None:
@@ -154,19 +164,28 @@ class Swap:
 
     # 2
 
-    def begin_staging(self) -> None:
-        """Create the swap file and start hashing; the caller announces it before `stage()`."""
+    def begin_staging(self, prefix: str) -> None:
+        """Create the swap file and start hashing; the caller has announced the prefix of its name."""
         self._hashing = Hashing(self.data)
-        self.swap_name, self.new_fd = self.store.create_swap(self.target.name, 0o600)
+        # Beside the target others can see it: then nobody may read it before it is complete.
+        mode = 0o600 if self.store.is_beside else stat.S_IMODE(self._old_status.st_mode)
+        self.swap_name, self.new_fd = self.store.create_swap(prefix, self.target.name, self.expected, mode)
         forks.track(self.new_fd)
-        self.new_inode = os.fstat(self.new_fd).st_ino
+        self._new_status = os.fstat(self.new_fd)
+        self.new_inode = self._new_status.st_ino
 
     def stage(self) -> None:
         """Write the new bytes and give them the old file's metadata."""
         reached("staging")
         write_all(self.new_fd, self.data)
         self._old_metadata = metadata.of(self.old_fd, self._old_status)
-        metadata.give(self.new_fd, self._old_metadata, path=self.target.path, source=self.old_fd)
+        metadata.give(
+            self.new_fd,
+            self._old_metadata,
+            path=self.target.path,
+            source=self.old_fd,
+            status=self._new_status,
+        )
         if self.durable:
             os.fsync(self.new_fd)
         reached("staged")
@@ -215,7 +234,7 @@ class Swap:
 
     # 5
 
-    def settle(self, patience: Patience, note_fd: int) -> None:
+    def settle(self, patience: Patience, note: Note) -> None:
         """Look at what was displaced; put it back and refuse if it is not what was expected."""
         displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
         try:
@@ -234,15 +253,14 @@ class Swap:
                 metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
         except NoclobberError:
             reached("conflict")
-            self._restore(patience, note_fd)
+            self._restore(patience, note)
             raise
         self.is_settled = True
         reached("settled")
 
     def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
         """Somebody put another file in place between our look and the exchange. Judge that one."""
-        openers.release(self.old_fd)
-        forks.close(self.old_fd)
+        self._close(self.old_fd)
         self.old_fd = NO_FD
         if not stat.S_ISREG(displaced.st_mode):
             raise self._not_a_file()
@@ -263,21 +281,23 @@ class Swap:
         if self._old_status.st_nlink > 1:  # Its other names would keep the old bytes.
             raise self.busy("it has just been given a second name")
 
-    def undo(self, patience: Patience, note_fd: int) -> None:
+    def undo(self, patience: Patience, note: Note) -> None:
         """Take back a settled exchange, because another file of the same commit was refused."""
-        self._restore(patience, note_fd)
+        self._restore(patience, note)
 
-    def _restore(self, patience: Patience, note_fd: int) -> None:
-        notes.mark(note_fd, notes.RESTORING)
+    def _restore(self, patience: Patience, note: Note) -> None:
+        note.mark(notes.RESTORING)
         reached("restoring")
         if self.leases and self.old_fd != NO_FD and self._old_status.st_nlink <= 1:
             while openers.try_lease(self.old_fd, openers.READ) or openers.lease(
                 self.old_fd, openers.READ, patience
             ):
-                self._pour()
+                try:
+                    self._pour()
+                except OSError:
+                    break  # The disk is full, say. Renaming back needs no room.
                 if openers.is_quiet(self.old_fd, openers.READ):
-                    self.is_swapped = False
-                    self.store.set_aside(self.swap_name, self.target.path, self.old_fd)
+                    self._leave_aside(self.old_fd)
                     return
                 openers.release(self.old_fd)
         self._put_back()
@@ -299,39 +319,60 @@ class Swap:
         """
         Exchange the displaced file back, until what comes back is what was put.
 
-        Whoever opened our file meanwhile holds its inode, so it first becomes as much of a copy as
-        can be had, and then waits for the sweep instead of being deleted: what they write is kept.
+        Whoever opened our file meanwhile holds its inode, so it waits for the sweep instead of being
+        deleted: what they write to it is kept.
         """
-        if self.old_fd != NO_FD and self.leases:
-            self._pour()
         if put_back(self.store, self.swap_name, self.target.folder_fd, self.target.name, self.new_inode):
-            self.store.set_aside(self.swap_name, self.target.path, self.new_fd)
+            self._close(self.new_fd)
+            self.new_fd = NO_FD
+            try:
+                came_back = os.open(self.swap_name, LOOK, dir_fd=self.store.swap_fd)
+            except OSError:  # A link or a folder, put there and replaced again by others.
+                self.kept.append(self.store.keep(self.swap_name))
+                self.is_swapped, self.swap_name = False, ""
+            else:
+                self._leave_aside(forks.track(came_back))
         else:  # Deleted by somebody while we held it: their delete stands, the bytes are kept.
             self.kept.append(self.store.keep(self.swap_name))
-        self.is_swapped = False
+            self.is_swapped, self.swap_name = False, ""
+
+    def _leave_aside(self, descriptor: int) -> None:
+        """Hand the swap file and its descriptor over to the sweep."""
+        if self.leases:
+            openers.release(descriptor)
+        as_named = self.is_settled and self.previous == self.expected
+        self.store.set_aside(self.swap_name, self.target.path, descriptor, as_named=as_named)
+        self.is_swapped, self.swap_name = False, ""
+        if descriptor == self.old_fd:
+            self.old_fd = NO_FD
 
     # 6
 
     def finish(self) -> None:
         """Let everybody in, and leave the displaced file to the sweep."""
         if self.leases:
-            openers.release(self.new_fd)
+            self._close(self.new_fd)
+            self.new_fd = NO_FD
         reached("released")
         if self.durable:
             os.fsync(self.target.folder_fd)
         if self.is_settled and self.is_swapped:
-            self.store.set_aside(self.swap_name, self.target.path, self.old_fd)
+            self._leave_aside(self.old_fd)
+
+    def _close(self, descriptor: int) -> None:
+        if self.leases:
+            openers.release(descriptor)
+        forks.close(descriptor)
 
     def close(self) -> None:
         """Close what is open; remove what was staged and never exchanged."""
         for descriptor in (self.new_fd, self.old_fd):
             if descriptor != NO_FD:
-                if self.leases:
-                    openers.release(descriptor)
-                forks.close(descriptor)
+                self._close(descriptor)
         self.new_fd = self.old_fd = NO_FD
-        if self.swap_name and not self.is_swapped and not self.store.is_waiting(self.swap_name):
+        if self.swap_name and not self.is_swapped:
             self.store.remove_swap(self.swap_name)
+            self.swap_name = ""
 
 
 def put_back(store: Store, swap_name: str, folder_fd: int, name: str, ours: int) -> bool:
