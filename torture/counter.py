@@ -19,6 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
+    from noclobber.controller import Attempt
+    from noclobber.tools import Turn
+
 AGENTS = 64
 INCREMENTS = 100
 LIMIT_S = 300.0
@@ -28,7 +31,7 @@ PATIENT = 1_000_000  # Attempts. The limit is time; an agent that gives up would
 
 def run(args: argparse.Namespace, *, agents: int = AGENTS, increments: int = INCREMENTS) -> bool:
     """Run it and print one line; True if the counter and the ledger are exactly right."""
-    from noclobber import Workspace
+    from noclobber.workspace import Workspace
 
     with tempfile.TemporaryDirectory(prefix="noclobber-counter-", dir=args.folder) as root:
         with open(os.path.join(root, NAME), "w") as file:
@@ -48,8 +51,8 @@ def run(args: argparse.Namespace, *, agents: int = AGENTS, increments: int = INC
     if landed != wanted:
         complaints.append(f"the ledger has {landed} writes")
     print(
-        f"\ncounter: {agents} agents × {increments} = {counted} (wanted {wanted}) in {took_s:.0f} s; refused and"
-        f" retried {refused} times; ledger of {verified.event_count} events verifies"
+        f"\ncounter: {agents} agents × {increments} = {counted} (wanted {wanted}) in {took_s:.0f} s;"
+        f" {refused} refused and retried; ledger of {verified.event_count} events verifies"
     )
     for complaint in complaints:
         print(f"MISSED: counter: {complaint}")
@@ -85,7 +88,8 @@ def _agents(root: str, seed: int, agents: int, increments: int) -> list[str]:
 
 def count(root: str, increments: int, deadline_s: float, seed: int) -> None:
     """One agent: add one, so many times."""
-    from noclobber import AgentController, Workspace
+    from noclobber.controller import AgentController
+    from noclobber.workspace import Workspace
 
     chance = random.Random(seed)
     with Workspace(root) as workspace:
@@ -94,9 +98,9 @@ def count(root: str, increments: int, deadline_s: float, seed: int) -> None:
                 sys.exit("out of time")
             with workspace.turn(agent_id=f"counter-{seed}") as turn:
 
-                def step(attempt: object, turn: object = turn) -> object:
-                    seen = attempt.fresh or turn.read_file(NAME)  # type: ignore[attr-defined]
-                    return turn.write_file(NAME, str(int(seen.text) + 1))  # type: ignore[attr-defined]
+                def step(attempt: Attempt, turn: Turn = turn) -> object:
+                    seen = attempt.fresh or turn.read_file(NAME)
+                    return turn.write_file(NAME, str(int(seen.text) + 1))
 
                 AgentController(turn, max_attempts=PATIENT, max_busy=PATIENT, rng=chance).run(step)
 

@@ -46,7 +46,9 @@ def line(name: str, account: Account) -> str:
     )
     figures = "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS[1:-1], strict=True))
     levels = ", ".join(f"{level} {count}" for level, count in sorted(account.levels.items()))
-    others = ", ".join(f"{code} {count}" for code, count in sorted(account.refused_otherwise.items()))
+    notes = [f"{code} {count}" for code, count in sorted(account.refused_otherwise.items())]
+    notes += [f"modes lost {account.lost_modes}"] if account.lost_modes else []
+    others = ", ".join(notes)
     return f"{name:<{COLUMNS[0][1]}}{figures}  {levels}{'; ' + others if others else ''}"
 
 

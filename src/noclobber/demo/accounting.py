@@ -76,6 +76,8 @@ class Account(NamedTuple):
     refused_otherwise: Mapping[str, int]
     overwritten_by_outsider: int
     """Commits that the outsider overwrote, between its look and its save. Not the guard's doing."""
+    lost_modes: int
+    """Changes of permission bits that vanished. Bits are not bytes: reported, and not among the lost."""
     levels: Mapping[str, int]
     kills: int
     watched: int
@@ -132,6 +134,8 @@ class Books:
                 self.seen_in_parts.append(facts[0])
             elif what == "V":
                 self.tally["vanished"] += 1
+            elif what == "P":
+                self.tally["modes lost"] += 1
             elif what == "O":
                 self.tally["old again"] += 1
             elif what == "S":
@@ -208,6 +212,7 @@ def settle(
         busy=books.tally["B"],
         refused_otherwise=dict(books.other_codes),
         overwritten_by_outsider=overwritten,
+        lost_modes=books.tally["modes lost"],
         levels=dict(books.levels),
         kills=books.tally["kills"],
         watched=books.tally["watched"],

@@ -245,11 +245,11 @@ def main(argv: list[str]) -> None:
     guard_name, root, path, names, log_paths, seed, start_s, until_s = words
     time.sleep(max(0.0, float(start_s) - time.monotonic()))
     if role == "under-fire":
-        pairs = names.split(","), log_paths.split(",")
-        work_under_fire(guard_name, root, path, *pairs, seed=int(seed), until_s=float(until_s))
+        who, logs = names.split(","), log_paths.split(",")
+        work_under_fire(guard_name, root, path, who, logs, seed=int(seed), until_s=float(until_s))
     else:
-        pairs = path.split(","), names, log_paths.split(",")
-        work(guard_name, root, *pairs, seed=int(seed), until_s=float(until_s))
+        paths, logs = path.split(","), log_paths.split(",")
+        work(guard_name, root, paths, names, logs, seed=int(seed), until_s=float(until_s))
 
 
 if __name__ == "__main__":

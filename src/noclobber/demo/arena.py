@@ -69,7 +69,7 @@ class Arena:
         for place in self.places:
             os.makedirs(os.path.dirname(place.path))
             os.makedirs(place.logs)
-            outsiders.prepare(place.kind, place.path)
+            outsiders.prepare(place.kind, place.path, round_.seconds)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> float:

@@ -8,6 +8,7 @@ The log, private and append-only, has one line for each fact:
     T g1:6       the file as found was not whole, and this process had left it whole
     V            the file was gone, and this process had left it there
     O folder     what this process had replaced before, a folder, was there again
+    P 640        the permission bits were set to 640, and are not so a moment later
     N text       anything else worth knowing
     D 12.5       the slowest update took that many milliseconds
 

@@ -16,6 +16,7 @@ import errno
 import mmap
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -230,7 +231,7 @@ def _one_slot_update(hand: Hand, descriptor: int) -> None:
 
 # --- programs -------------------------------------------------------------
 
-GIT_VERSIONS = 3_000
+GIT_VERSIONS_PER_S = 200  # More than git can check out.
 
 
 def check_out_with_git(hand: Hand) -> None:
@@ -268,11 +269,11 @@ def _git(folder: str, *words: str, feed: bytes | None = None) -> subprocess.Comp
     )
 
 
-def prepare_git(path: str) -> None:
-    """Make a repository with thousands of versions of the file, in one go."""
+def prepare_git(path: str, seconds: float) -> None:
+    """Make a repository with as many versions of the file as can be needed, in one go."""
     folder, name = os.path.split(path)
     stream: list[bytes] = []
-    for number in range(1, GIT_VERSIONS + 1):
+    for number in range(1, int(GIT_VERSIONS_PER_S * (seconds + 1))):
         content = versions.render(
             f"o:{number}",
             f"o:{number - 1}" if number > 1 else "start:0",
@@ -298,9 +299,13 @@ def touch(hand: Hand) -> None:
 
 
 def change_mode(hand: Hand) -> None:
-    """Permission bits change; bytes do not."""
-    os.chmod(hand.path, hand.chance.choice((0o600, 0o640, 0o644)))
+    """Permission bits change; bytes do not. Notes where the bits it set are not the ones it finds."""
+    mode = hand.chance.choice((0o600, 0o640, 0o644))
+    os.chmod(hand.path, mode)
     hand.made += 1
+    hand.pause(0, 0.0005)
+    if stat.S_IMODE(os.stat(hand.path).st_mode) != mode:
+        hand.log(f"P {mode:o}")
 
 
 def open_and_close(hand: Hand) -> None:
@@ -346,11 +351,11 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def prepare(kind: str, path: str) -> None:
+def prepare(kind: str, path: str, seconds: float) -> None:
     """Put the file there in its first version, with what this kind needs around it."""
     _write_new(path, versions.render("start:0", versions.NO_ID, ()))
     if kind == "git":
-        prepare_git(path)
+        prepare_git(path, seconds)
     if kind == "hardlink":
         os.link(path, path + ".twin")
 
