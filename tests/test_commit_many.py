@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import sha256
 
+from conftest import sha256
 from noclobber.disk.many import MOST_FILES, Change, replace_many
 from noclobber.disk.replace import Committer
 from noclobber.errors import BadRequestError, FileBusyError, StaleFileError

@@ -366,6 +366,8 @@ class Swap:
 
     def close(self) -> None:
         """Close what is open; remove what was staged and never exchanged."""
+        if self.is_swapped and self.is_settled and self.old_fd != NO_FD:
+            self._leave_aside(self.old_fd)  # Interrupted between the last look and finish().
         for descriptor in (self.new_fd, self.old_fd):
             if descriptor != NO_FD:
                 self._close(descriptor)

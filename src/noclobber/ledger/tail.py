@@ -126,6 +126,20 @@ def list_set_aside(path: str) -> tuple[str, ...]:
     return tuple(os.path.join(folder, other) for other in sorted(names) if other.startswith(name + TORN_MARK))
 
 
+def read_last_lines(descriptor: int, size: int, count: int) -> list[bytes]:
+    """Return up to `count` complete lines from the end, without their newlines."""
+    look_bytes = FIRST_LOOK_BYTES
+    while True:
+        start = max(0, size - look_bytes)
+        lines = _read(descriptor, start, size).split(b"\n")
+        rest = lines.pop()
+        if link_of(rest) is not None and is_sealed(rest):
+            lines.append(rest)
+        if start == 0 or len(lines) > count:  # More than asked for: the first may have lost its beginning.
+            return lines[-count:] if count else []
+        look_bytes *= 4
+
+
 def _read(descriptor: int, start: int, end: int) -> bytes:
     data = os.pread(descriptor, end - start, start)
     while len(data) < end - start:
