@@ -26,6 +26,7 @@ _HOMES = {
     "BadRequestError": "errors",
     "BaselineNotRetainedError": "errors",
     "BrokenChainError": "errors",
+    "ConfigError": "errors",
     "EditMismatchError": "errors",
     "FileBusyError": "errors",
     "FileExistsAlreadyError": "errors",

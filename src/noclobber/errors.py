@@ -232,6 +232,13 @@ class BadRequestError(RefusalError, ValueError):
     resolution = "CHANGE_REQUEST"
 
 
+class ConfigError(RefusalError, ValueError):
+    """The workspace's file of options is wrong, so nobody knows which rules hold."""
+
+    code = "BAD_CONFIG"
+    resolution = "ASK_A_PERSON"
+
+
 class UnknownToolError(RefusalError):
     """The tool catalogue has no such tool, so nobody knows what it writes."""
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import os
 import weakref
 
-from noclobber import recording
+from noclobber import presence, recording
 from noclobber.catalogue import Catalogue
 from noclobber.clock import SYSTEM_CLOCK
-from noclobber.config import options
+from noclobber.config import DEFAULTS, options
+from noclobber.configfile import options_from_file
 from noclobber.disk import store
 from noclobber.disk.paths import STATE_FOLDER
 from noclobber.engine import HookEngine
@@ -40,12 +41,22 @@ LEDGER_NAME = "agent_trace.jsonl"
 
 
 class Workspace:
-    """A folder in which agents and people write. `config` lists the options."""
+    """
+    A folder in which agents and people write. `config` lists the options, and `configfile` says how a file
+    in the root sets them; with `read_config=False` that file is not looked at.
+    """
 
-    def __init__(self, root: str | os.PathLike[str], *, clock: Clock = SYSTEM_CLOCK, **given: Any) -> None:
-        self.options = options(given)
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        read_config: bool = True,
+        **given: Any,
+    ) -> None:
         self.clock = clock
         self.root = os.path.realpath(root)
+        self.options = options(given, options_from_file(self.root) if read_config else DEFAULTS)
         self._guards: dict[tuple[bool, float], OptimisticGuard] = {}
         self.guard = self._guard(self.options.durable, self.options.wait_s)
         self.state_folder = f"{self.root}/{STATE_FOLDER}"
@@ -57,6 +68,11 @@ class Workspace:
         self._sessions = SessionMemory()
         # Weak: a turn that is dropped without an end must not be kept alive by us.
         self._turns: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
+        self._board = presence.Board(self.state_folder)
+        self._shown: weakref.WeakKeyDictionary[Turn, weakref.finalize[..., Turn]] = (
+            weakref.WeakKeyDictionary()
+        )
+        weakref.finalize(self, self._board.close)
 
     def turn(
         self,
@@ -91,6 +107,7 @@ class Workspace:
             self._sessions.begin(context)
         turn = Turn(self.engine, context, guard, chosen, folders, self._end, host, intent_id)
         self._turns[context.turn_id] = turn
+        self._show(turn)
         return turn
 
     def open_turn(self, call: ToolCall) -> Turn:
@@ -123,6 +140,8 @@ class Workspace:
             store.for_workspace(self.root).close()
         except OSError:
             pass  # The second look says what is wrong.
+        for turn in list(self._turns.values()):
+            self._show(turn)  # There was no place for it before.
         return recording.trouble(self.ledger)
 
     def close(self) -> None:
@@ -130,6 +149,7 @@ class Workspace:
         for turn in list(self._turns.values()):
             turn.end()
         self.ledger.close()
+        self._board.close()
 
     def __enter__(self) -> Workspace:
         return self
@@ -148,8 +168,16 @@ class Workspace:
         lexical = self.guard.lexical(folder)
         return self.root if lexical == self.root else self.guard.locate(lexical)
 
+    def _show(self, turn: Turn) -> None:
+        slot = self._board.show(turn.context, turn.host, turn.intent_id, self.clock.now_s())
+        if slot >= 0:
+            # Hidden also if the turn is dropped without an end.
+            self._shown[turn] = weakref.finalize(turn, self._board.hide, slot, os.getpid())
+
     def _end(self, turn: Turn) -> list[str]:
         self._turns.pop(turn.turn_id, None)
+        if (hide := self._shown.pop(turn, None)) is not None:
+            hide()
         if turn.options.scope == "session":
             self._sessions.finish(turn.context)
         return turn.guard.sweep()

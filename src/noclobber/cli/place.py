@@ -1,0 +1,59 @@
+"""
+Which workspace a command is about: `--root`, or the nearest one upwards from here, as git does it.
+
+A folder is a workspace if it has `.noclobber/` (somebody wrote through the guard here) or a configuration
+of ours. If none is found, the current folder is meant: nothing has happened in it yet, and commands say so.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.configfile import configured_in
+from noclobber.disk.paths import STATE_FOLDER
+from noclobber.errors import MissingFileError, NotAFileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+LEDGER_NAME = "agent_trace.jsonl"
+
+
+def add_root(parser: ArgumentParser) -> None:
+    """Declare `--root`."""
+    parser.add_argument(
+        "--root", metavar="DIR", help="the workspace (default: the nearest one upwards from here)"
+    )
+
+
+def root_of(args: Namespace) -> str:
+    """Return the canonical root of the workspace that is meant."""
+    return folder_given(args.root) if args.root is not None else find_root(os.getcwd())
+
+
+def folder_given(folder: str) -> str:
+    """Return a folder that was named, canonical; refuse what is none."""
+    if "\0" in folder or not os.path.lexists(folder):
+        raise MissingFileError(folder.replace("\0", "\\0"), "there is no such folder.")
+    if not os.path.isdir(folder):
+        raise NotAFileError(folder, "this is not a folder.")
+    return os.path.realpath(folder)
+
+
+def find_root(start: str) -> str:
+    """Return the nearest workspace at or above a folder, or the folder itself."""
+    start = os.path.realpath(start)
+    here = start
+    while True:
+        if os.path.isdir(f"{here}/{STATE_FOLDER}") or configured_in(here):
+            return here
+        above = os.path.dirname(here)
+        if above == here:
+            return start
+        here = above
+
+
+def ledger_path(root: str) -> str:
+    """Return where a workspace's ledger stands."""
+    return f"{root}/{STATE_FOLDER}/{LEDGER_NAME}"
