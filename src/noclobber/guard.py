@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noclobber.clock import Clock
+    from noclobber.disk.recover import Recovered
     from noclobber.model import Level
 
 __all__ = ["Change", "Commit", "OptimisticGuard", "Snapshot"]
@@ -34,6 +35,8 @@ class Snapshot(NamedTuple):
     path: str
     content: bytes
     sha256: str
+    recovered: tuple[Recovered, ...] = ()
+    """What a dead process had left in the file's folder, and what became of it."""
 
 
 class OptimisticGuard:
@@ -80,6 +83,7 @@ class OptimisticGuard:
         """Read a whole file once. Never blocks: a FIFO, a socket or a device is refused."""
         target = paths.pin(self.root, self.lexical(path))
         try:
+            recovered = tuple(self.committer.heal(target))
             descriptor = self._open(target)
             try:
                 status = os.fstat(descriptor)
@@ -90,7 +94,7 @@ class OptimisticGuard:
                 os.close(descriptor)
         finally:
             target.close()
-        return Snapshot(target.path, content, digest.of_bytes(content))
+        return Snapshot(target.path, content, digest.of_bytes(content), recovered)
 
     def _open(self, target: paths.Target) -> int:
         try:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple
 
 IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
@@ -57,6 +58,11 @@ class Account(NamedTuple):
 
 
 NOTHING = Account(IDLE)
+
+
+def _json(value: str | int | None) -> str:
+    """One value. json.dumps of the whole row takes six microseconds, this takes one."""
+    return quoted(value) if isinstance(value, str) else "null" if value is None else str(value)
 
 
 class Note:
@@ -107,7 +113,7 @@ class Note:
 
     def swap(self, planned: Planned) -> None:
         """Record what is about to happen to one file, before it happens."""
-        record = json.dumps([planned])
+        record = f"[[{','.join(map(_json, planned))}]]"
         if len(record) >= NOTE_BYTES - RECORD_AT:
             self.swap_many([planned])
             return

@@ -37,6 +37,7 @@ from noclobber.errors import (
     NOT_A_FILE,
     UNREADABLE,
     AccessDeniedError,
+    FileBusyError,
     MissingFileError,
     NoclobberError,
     StaleFileError,
@@ -141,6 +142,26 @@ class Committer:
         """Clear displaced files; return (path, where) of those kept because somebody wrote to them."""
         kept = store.sweep_lingering()
         return kept + self._store.sweep() if self._store is not None else kept
+
+    def heal(self, target: Target) -> list[Recovered]:
+        """
+        Finish a commit that was cut off in a target's folder, before anybody reads there.
+
+        What a dead process left may be a version that nobody verified. A commit that is merely under
+        way holds the mutex; then there is nothing to heal, and no reason to wait.
+        """
+        own = self._store
+        if own is None and self.root is not None and os.path.isdir(f"{self.root}/{paths.STATE_FOLDER}/notes"):
+            own = self.open_store()
+        if own is None or not own.is_under_way(os.fstat(target.folder_fd)):
+            return []
+        folder = os.path.dirname(target.path)
+        section = Section({folder: target.folder_fd}, self.store_of, patience_s=0.0, clock=self.clock)
+        try:
+            with section:
+                return section.recovered
+        except FileBusyError:
+            return []
 
     # The commit of one file.
 

@@ -341,7 +341,9 @@ class Swap:
         if self.leases:
             openers.release(descriptor)
         as_named = self.is_settled and self.previous == self.expected
-        self.store.set_aside(self.swap_name, self.target.path, descriptor, as_named=as_named)
+        self.store.set_aside(
+            self.swap_name, self.target.path, descriptor, as_named=as_named, size=self._old_status.st_size
+        )
         self.is_swapped, self.swap_name = False, ""
         if descriptor == self.old_fd:
             self.old_fd = NO_FD
