@@ -14,9 +14,9 @@ from typing import NamedTuple
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import digest, many, paths, remove, replace
 from noclobber.disk.many import Change
+from noclobber.disk.openers import Patience
 from noclobber.disk.replace import Commit, Committer
-from noclobber.disk.store import LOOK
-from noclobber.errors import AccessDeniedError, MissingFileError, NotAFileError
+from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,16 +98,13 @@ class OptimisticGuard:
 
     def _open(self, target: paths.Target) -> int:
         try:
-            return os.open(target.name, LOOK, dir_fd=target.folder_fd)
+            return replace.open_patiently(target, Patience(self.committer.mutex_wait_s, self.committer.clock))
         except FileNotFoundError:
             raise MissingFileError(target.path, "there is no such file.") from None
         except BlockingIOError:
-            # A commit holds its new version back for a moment; wait for that like any reader would.
-            blocking = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            status = os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode):
-                raise NotAFileError(target.path, f"this is {_kind(status.st_mode)}, not a file.") from None
-            return os.open(target.name, blocking, dir_fd=target.folder_fd)
+            raise FileBusyError(
+                target.path, "a commit has been under way for too long; its process may be stopped."
+            ) from None
         except PermissionError:
             raise AccessDeniedError(
                 target.path, "it cannot be read by this user; check its permissions."

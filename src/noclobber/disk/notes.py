@@ -76,7 +76,7 @@ class Note:
             if os.fstat(self._fd).st_size < NOTE_BYTES:
                 # Real blocks, not a hole: a full disk must say so here, as an error. Found out by a
                 # store to memory it would be a SIGBUS.
-                os.posix_fallocate(self._fd, 0, NOTE_BYTES)
+                os.pwrite(self._fd, b"-".ljust(NOTE_BYTES, b"\0"), 0)
             self._memory = mmap.mmap(self._fd, NOTE_BYTES)
         except BaseException:
             os.close(self._fd)
