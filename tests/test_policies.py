@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import sha256
 
+from conftest import sha256
 from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNREADABLE
 from noclobber.policies import Facts, decide
 

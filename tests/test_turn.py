@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import sha256
 
+from conftest import sha256
 from noclobber.errors import ABSENT, BadRequestError, TurnClosedError
 from noclobber.model import WHOLE, Coverage
 from noclobber.turn import TurnContext

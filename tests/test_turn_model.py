@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from conftest import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import sha256
 from noclobber.errors import ABSENT
 from noclobber.model import WHOLE, Coverage
 from noclobber.turn import TurnContext

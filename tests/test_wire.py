@@ -8,10 +8,10 @@ import pickle
 
 import jsonschema
 import pytest
-from conftest import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import sha256
 from noclobber import errors
 from noclobber.errors import RefusalError, StaleFileError
 from noclobber.wire import SCHEMAS, parse_refusal, parse_stale, schema, to_json
@@ -66,7 +66,9 @@ def test_the_agents_object_is_exact():
         "error_type": "STALE_FILE",
         "message": "File modified by another actor. Re-read required.",
         "details": {"path": "/ws/a.md", "baseline_hash": H1, "current_disk_hash": H2},
-        "recovery_hint": "Perform a new 'read_file' to see the latest changes before attempting to write again.",
+        "recovery_hint": (
+            "Perform a new 'read_file' to see the latest changes before attempting to write again."
+        ),
     }
     assert valid(STALE.to_agent(), "stale-file-agent")
 
