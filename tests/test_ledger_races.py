@@ -252,6 +252,20 @@ def test_a_stopped_process_that_holds_the_ledger_gives_an_error_not_a_hang(tmp_p
     assert ledger.append({"action_type": "X"}).seq == 2
 
 
+def test_asking_whether_the_ledger_is_writable_writes_nothing_and_holds_nothing(tmp_path):
+    """Ruling 13: the engine asks before it lets a write through."""
+    ledger = AgentTraceLedger(tmp_path / "trace.jsonl")
+    ledger.append({"action_type": "X"})
+    size = os.path.getsize(ledger.path)
+
+    ledger.assert_writable()
+
+    other = os.open(ledger.path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+    assert os.path.getsize(ledger.path) == size
+
+
 def test_real_interrupts_leave_no_mutex_behind(tmp_path):
     """R-ledger: SIGALRM at hundreds of random moments; nobody else is kept out after any of them."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", patience_s=1)
