@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import json
 import os
 import random
 import signal
@@ -335,8 +334,7 @@ def test_a_ledger_replaced_under_busy_appenders_loses_no_event_to_the_void(tmp_p
     processes = [start(path, name, 400) for name in range(3)]
     let_go(processes)
     rotated = []
-    deadline_s = time.monotonic() + 30
-    while len(rotated) < 15 and time.monotonic() < deadline_s:
+    while len(rotated) < 15 and any(process.poll() is None for process in processes):
         if os.path.exists(path) and os.path.getsize(path):
             rotated.append(f"{path}.{len(rotated)}")
             os.rename(path, rotated[-1])
@@ -350,4 +348,3 @@ def test_a_ledger_replaced_under_busy_appenders_loses_no_event_to_the_void(tmp_p
         there += [event for event in AgentTraceLedger(file).events() if event["action_type"] == "X"]
     assert {event["hash"] for event in there} == told
     assert len(there) == 1200
-    assert json.dumps(there[0])
