@@ -48,6 +48,12 @@ _is_deferred = False
 def holding(lock: Held) -> None:
     """Remember a lock that is to be released at the end."""
     _held[id(lock)] = weakref.ref(lock)
+    if not _is_settled:
+        prepare()
+
+
+def prepare() -> None:
+    """Set the handler if this is the main thread; otherwise leave it to whoever comes from there."""
     if not _is_settled and threading.current_thread() is threading.main_thread():
         release_on_sigterm()
 

@@ -79,7 +79,7 @@ class DeliverableLock:
         lease_duration_s: int = DEFAULT_LEASE_S,
         pid: int | None = None,
         lease_only: bool = False,
-        heartbeat: bool = True,
+        heartbeat: bool | None = None,
         on_lost: Callable[[LockLost], None] | None = None,
         ledger: Ledger | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -88,8 +88,8 @@ class DeliverableLock:
         Describe a lock; nothing is touched yet.
 
         `pid` names another process whose life the lock is bound to; `lease_only` binds it to none, for
-        holders that are not one process. Either way nobody renews it but who asks. `on_lost` is
-        called from the heartbeat's thread when the lock turns out to be lost.
+        holders that are not one process. Either way there is no heartbeat unless it is asked for. `on_lost`
+        is called from the heartbeat's thread when the lock turns out to be lost.
         """
         self._path = os.path.realpath(os.fspath(folder))
         self.deliverable_id = _check_text(
@@ -98,7 +98,7 @@ class DeliverableLock:
         self.holder = _check_text("holder", holder, "")
         self.lease_duration_s = check_lease_s(lease_duration_s)
         self._pid, self._lease_only = pid, lease_only
-        self._beats = heartbeat and pid is None and not lease_only
+        self._beats = (pid is None and not lease_only) if heartbeat is None else heartbeat
         self._on_lost, self._clock = on_lost, clock
         self._audit = Audit(clock, ledger)
         self._is_attached = False
@@ -183,18 +183,21 @@ class DeliverableLock:
         deadline_s = self._clock.monotonic_s() + timeout_s
         pause_s = FIRST_PAUSE_S
         while True:
-            refusal = self._attempt()
+            refusal = self.attempt()
             if refusal is None:
                 return self
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
-                self._report(refusal)
+                self.report(refusal)
                 raise refusal
             # Jitter: contenders that were refused together must not come back together for ever.
             self._clock.sleep(min(pause_s * (0.5 + random.random()), left_s))  # noqa: S311
             pause_s = min(pause_s * 1.6, LONGEST_PAUSE_S)
 
-    def _attempt(self) -> LockContention | None:
+    def attempt(self) -> LockContention | None:
+        """
+        Try once. Return None if the lock is now held, otherwise the refusal, not raised and not recorded.
+        """
         with self.changing():
             if self._record is not None:
                 raise RuntimeError(f"{self._path}: this DeliverableLock is already held; release() it first")
@@ -358,6 +361,11 @@ class DeliverableLock:
         if self._clock.now_s() >= record.expires_s:
             self._renew_within(store, record, self.lease_duration_s)
 
+    def lose_folder(self) -> LockLost:
+        """Inside `changing()`: the folder is not where the fence looked for it. Return the loss."""
+        _, store = self._mine()
+        return self._lose(store, None)
+
     def beat(self) -> None:
         """What the heartbeat calls: renew if a third of the lease has passed, and notice a loss."""
         with suppress(NoclobberError, OSError), self.changing():
@@ -432,7 +440,9 @@ class DeliverableLock:
 
     def __del__(self) -> None:
         if getattr(self, "_record", None) is not None and not self._is_attached:
-            warnings.warn(f"{self._path}: lock forgotten without release()", ResourceWarning, stacklevel=2, source=self)
+            warnings.warn(
+                f"{self._path}: lock forgotten without release()", ResourceWarning, stacklevel=2, source=self
+            )
         store = getattr(self, "_store", None)
         if store is not None:
             store.close()
@@ -475,7 +485,7 @@ class DeliverableLock:
                     return None
                 return self._clear_within(store, found, record_event)
         except LockContention as refusal:
-            self._report(refusal)
+            self.report(refusal)
             raise
         finally:
             store.close()
@@ -570,7 +580,7 @@ class DeliverableLock:
             self._path, found, verdict, self._clock.now_s(), deliverable_id=self.deliverable_id, busy=busy
         )
 
-    def _report(self, refusal: LockContention) -> None:
+    def report(self, refusal: LockContention) -> None:
         """Put a refusal on record. If that fails the refusal stands, and says so."""
         try:
             self._audit.refused(self._path, self.holder or _person(), refusal)
