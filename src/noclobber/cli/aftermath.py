@@ -67,6 +67,7 @@ def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
     for folder in seen.beside:
         kept += leftovers.kept_in(folder)
     findings += [_kept_finding(file, _origin(root, file)) for file in kept]
+    findings += _orphan_locks(root, clock)
     if not seen.is_whole:
         detail = f"looked at the first {seen.folder_count:,} folders only"
         findings.append(Finding("leftovers", True, detail, "name a smaller folder to see the rest"))
@@ -244,7 +245,26 @@ def _adopt(root: str, clock: Clock) -> list[Finding]:
     return findings
 
 
-# Kept files
+# What a person decides about
+
+
+def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
+    """Locks whose holder is gone. Not a fault: whoever comes next takes them over."""
+    from noclobber.lock.survey import list_locks
+
+    try:
+        orphans = [status for status in list_locks(root, clock) if not status.is_locked]
+    except (OSError, NoclobberError) as error:
+        return [Finding("locks", False, f"could not be looked at: {error}", "look at the permissions")]
+    return [
+        Finding(
+            "orphan lock",
+            True,
+            f"{status.folder} ({status.state}: {status.detail})",
+            f"the next to acquire takes it over; `noclobber lock recover {status.folder}` clears it now",
+        )
+        for status in orphans
+    ]
 
 
 def _origin(root: str, kept: Kept) -> str | None:
