@@ -28,7 +28,7 @@ import os
 import stat
 from typing import Any, NamedTuple
 
-from noclobber.config import DEFAULTS, Options, options
+from noclobber.config import options
 from noclobber.errors import BadRequestError, ConfigError
 
 OWN_NAME, SHARED_NAME = "noclobber.toml", "pyproject.toml"
@@ -58,12 +58,6 @@ def load(root: str) -> Loaded:
             f"there are options here and in [tool.noclobber] of {SHARED_NAME}; keep them in one place.",
         )
     return own if own is not NOTHING else shared
-
-
-def options_from_file(root: str, base: Options = DEFAULTS) -> Options:
-    """Return `base` with what the workspace's file changes. Hosts with other defaults pass their own base."""
-    loaded = load(root)
-    return options(loaded.given, base) if loaded.given else base
 
 
 def configured_in(folder: str) -> bool:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from noclobber.turn import TurnContext
 
 FOLDER = "turns"
-SLOT_BYTES = 1024
+SLOT_BYTES = 2048
 MOST_SLOTS = 1024  # A program with more turns open than this shows that many.
-_LONGEST_NAME = 120  # Letters of an agent's name, and so on: five of them fit into a slot.
+_LONGEST_NAME = 96  # Letters of an agent's name, and so on: five of them fit into a slot, in any script.
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -71,14 +71,14 @@ class Board:
 
     def show(self, context: TurnContext, host: str | None, intent_id: str | None, now_s: float) -> int:
         """Show a turn; return the slot to `hide()`, or -1 if it could not be shown."""
-        names = (context.turn_id, context.agent_id, context.session_id, host, intent_id)
-        body = json.dumps([*(name and str(name)[:_LONGEST_NAME] for name in names), iso8601(now_s)]).encode()
         try:
+            names = (context.turn_id, context.agent_id, context.session_id, host, intent_id)
+            told = [*(name and str(name)[:_LONGEST_NAME] for name in names), iso8601(now_s)]
+            body = json.dumps(told, ensure_ascii=False).encode("utf-8", "backslashreplace")
             with self._lock:
                 if self._pid != os.getpid():  # A forked child: what it inherited is its parent's to change.
                     self._forget()
-                if self._descriptor < 0 or not os.fstat(self._descriptor).st_nlink:
-                    self._open()
+                self._open_if_gone()
                 slot = next(number for number in range(1, MOST_SLOTS) if number not in self._shown)
                 os.pwrite(self._descriptor, _slot(body), slot * SLOT_BYTES)
                 self._shown[slot] = body
@@ -96,21 +96,32 @@ class Board:
             except OSError:
                 pass
 
+    def renew(self) -> None:
+        """Show again what is shown, if somebody removed the file (`git clean -fdx`)."""
+        with self._lock:
+            if self._pid == os.getpid() and self._shown:
+                try:
+                    self._open_if_gone()
+                except OSError:
+                    pass
+
     def close(self) -> None:
         """Take the board away."""
         with self._lock:
             if self._pid == os.getpid() and self._descriptor >= 0:
                 try:
-                    os.close(self._descriptor)
+                    forks.close(self._descriptor)
                     os.unlink(self._file)
                 except OSError:
                     pass
                 self._forget()
 
-    def _open(self) -> None:
-        """Make the file, and write again what is shown: the old one may have gone with `git clean -fdx`."""
+    def _open_if_gone(self) -> None:
+        """Make the file if there is none, and write to it what is shown."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            if os.fstat(self._descriptor).st_nlink:
+                return
+            forks.close(self._descriptor)
             self._descriptor = -1
         # No-follow, a step at a time: a link in our folder's place would lead this file elsewhere.
         state_fd = os.open(self._state_folder, OPEN_FOLDER | os.O_NOFOLLOW)
@@ -124,7 +135,7 @@ class Board:
             os.close(state_fd)
         try:
             name = os.urandom(8).hex()
-            self._descriptor = os.open(name, _CREATE, 0o666, dir_fd=turns_fd)
+            self._descriptor = forks.track(os.open(name, _CREATE, 0o666, dir_fd=turns_fd))
         finally:
             os.close(turns_fd)
         self._file = f"{self._state_folder}/{FOLDER}/{name}"
@@ -135,7 +146,7 @@ class Board:
 
 def _slot(body: bytes) -> bytes:
     if len(body) > SLOT_BYTES:
-        raise ValueError("names of that length, in letters that JSON escapes, do not fit")
+        raise ValueError("names full of control characters, which JSON spells in six letters each, do not fit")
     return body.ljust(SLOT_BYTES, b"\0")
 
 

@@ -17,8 +17,7 @@ import weakref
 from noclobber import presence, recording
 from noclobber.catalogue import Catalogue
 from noclobber.clock import SYSTEM_CLOCK
-from noclobber.config import DEFAULTS, options
-from noclobber.configfile import options_from_file
+from noclobber.config import DEFAULTS, load_options, options
 from noclobber.disk import store
 from noclobber.disk.paths import STATE_FOLDER
 from noclobber.engine import HookEngine
@@ -56,7 +55,7 @@ class Workspace:
     ) -> None:
         self.clock = clock
         self.root = os.path.realpath(root)
-        self.options = options(given, options_from_file(self.root) if read_config else DEFAULTS)
+        self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
         self._guards: dict[tuple[bool, float], OptimisticGuard] = {}
         self.guard = self._guard(self.options.durable, self.options.wait_s)
         self.state_folder = f"{self.root}/{STATE_FOLDER}"
@@ -68,11 +67,10 @@ class Workspace:
         self._sessions = SessionMemory()
         # Weak: a turn that is dropped without an end must not be kept alive by us.
         self._turns: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
-        self._board = presence.Board(self.state_folder)
+        self._board: presence.Board | None = None
         self._shown: weakref.WeakKeyDictionary[Turn, weakref.finalize[..., Turn]] = (
             weakref.WeakKeyDictionary()
         )
-        weakref.finalize(self, self._board.close)
 
     def turn(
         self,
@@ -141,7 +139,10 @@ class Workspace:
         except OSError:
             pass  # The second look says what is wrong.
         for turn in list(self._turns.values()):
-            self._show(turn)  # There was no place for it before.
+            if turn not in self._shown:
+                self._show(turn)  # There was no place for it before.
+        if self._board is not None:
+            self._board.renew()  # Or there was, and somebody took it away.
         return recording.trouble(self.ledger)
 
     def close(self) -> None:
@@ -149,7 +150,8 @@ class Workspace:
         for turn in list(self._turns.values()):
             turn.end()
         self.ledger.close()
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
     def __enter__(self) -> Workspace:
         return self
@@ -169,6 +171,9 @@ class Workspace:
         return self.root if lexical == self.root else self.guard.locate(lexical)
 
     def _show(self, turn: Turn) -> None:
+        if self._board is None:
+            self._board = presence.Board(self.state_folder)
+            weakref.finalize(self, self._board.close)
         slot = self._board.show(turn.context, turn.host, turn.intent_id, self.clock.now_s())
         if slot >= 0:
             # Hidden also if the turn is dropped without an end.

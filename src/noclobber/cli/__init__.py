@@ -57,8 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _print_whatever_comes()
         code = _run(words)
-        if sys.stdout is not None:
-            sys.stdout.flush()  # Here, where a full disk still is an error with a sentence to it.
+        sys.stdout.flush()  # Here, where a full disk still is an error with a sentence to it.
         return code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -140,8 +139,11 @@ def parser_of(name: str) -> ArgumentParser:
 
 def _print_whatever_comes() -> None:
     """Paths need not be text in anybody's encoding; printing one must not fail for that."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):  # Tests put other things here.
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # Closed (`>&-`). And a file of the workspace must not get that number.
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as we run
+        elif hasattr(stream, "reconfigure"):  # Tests put other things here.
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -2,7 +2,9 @@
 Which workspace a command is about: `--root`, or the nearest one upwards from here, as git does it.
 
 A folder is a workspace if it has `.noclobber/` (somebody wrote through the guard here) or a configuration
-of ours. If none is found, the current folder is meant: nothing has happened in it yet, and commands say so.
+of ours. If there is none, the repository around here is meant, because that is where a coding agent's
+hook would work, and if there is none either, the current folder: nothing has happened in it yet, and
+commands say so.
 """
 
 from __future__ import annotations
@@ -42,16 +44,15 @@ def folder_given(folder: str) -> str:
 
 
 def find_root(start: str) -> str:
-    """Return the nearest workspace at or above a folder, or the folder itself."""
+    """Return the nearest workspace at or above a folder; else the nearest repository; else the folder."""
     start = os.path.realpath(start)
-    here = start
-    while True:
-        if os.path.isdir(f"{here}/{STATE_FOLDER}") or configured_in(here):
-            return here
-        above = os.path.dirname(here)
-        if above == here:
-            return start
-        here = above
+    above = [start]
+    while above[-1] != os.path.dirname(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    for folder in above:
+        if os.path.isdir(f"{folder}/{STATE_FOLDER}") or configured_in(folder):
+            return folder
+    return next((folder for folder in above if os.path.lexists(f"{folder}/.git")), start)
 
 
 def ledger_path(root: str) -> str:

@@ -76,8 +76,8 @@ def styled(text: str, style: str, stream: TextIO | None = None) -> str:
 
 def speak_utf8() -> None:
     """Have stdout speak UTF-8: JSON between programs is always that."""
-    if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # Which JSON reads as well.
 
 
 def print_json(value: Any) -> None:
