@@ -68,12 +68,18 @@ class Terminal:
     """A command on a pseudo-terminal: what a person would see."""
 
     def __init__(
-        self, *words: str, cwd: object = None, rows: int = 40, columns: int = 100, **changes: str | None
-    ):
+        self,
+        *words: str,
+        command: list[str] | None = None,
+        cwd: object = None,
+        rows: int = 40,
+        columns: int = 100,
+        **changes: str | None,
+    ) -> None:
         self._leader, follower = pty.openpty()
         termios.tcsetwinsize(follower, (rows, columns))
         self.process = subprocess.Popen(
-            noclobber_command(*words),
+            command or noclobber_command(*words),
             cwd=cwd,
             stdin=follower,
             stdout=follower,
@@ -83,6 +89,10 @@ class Terminal:
         )
         os.close(follower)
         self.seen = ""
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._leader, keys.encode())
 
     def read_until(self, text: str) -> str:
         """Read until a text has been seen; fail if the command ends or nothing comes."""

@@ -146,7 +146,7 @@ class Board:
 
 def _slot(body: bytes) -> bytes:
     if len(body) > SLOT_BYTES:
-        raise ValueError("names full of control characters, which JSON spells in six letters each, do not fit")
+        raise ValueError("names full of control characters, which JSON spells in six letters, do not fit")
     return body.ljust(SLOT_BYTES, b"\0")
 
 

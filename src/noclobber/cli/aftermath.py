@@ -269,7 +269,7 @@ def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
 
 def _origin(root: str, kept: Kept) -> str | None:
     """Return the file that a kept version was, from the record of the write that replaced it."""
-    from noclobber.cli.records import lines_of, open_existing
+    from noclobber.cli.records import Lines
 
     if kept.replaced_sha256 is None or not os.path.lexists(ledger_path(root)):
         return None
@@ -278,7 +278,7 @@ def _origin(root: str, kept: Kept) -> str | None:
 
     found = None
     try:
-        for line in lines_of(open_existing(ledger_path(root))):
+        for line in Lines(ledger_path(root)):
             if needle in line:
                 path = json.loads(line)["payload"]["target_file"]
                 if os.path.basename(path).startswith(kept.name):

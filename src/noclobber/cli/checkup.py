@@ -36,6 +36,13 @@ PROMISES = {
 def check_level(root: str) -> list[Finding]:
     """Make a guarded write in a scratch folder, and say what its level is worth."""
     try:
+        root.encode()
+    except UnicodeEncodeError:
+        # The ledger is JSON, so what is in here could not be put on record; the guard refuses it for that.
+        return [
+            Finding("level", False, "the folder's path is not UTF-8, so every write is refused", "rename it")
+        ]
+    try:
         scratch = tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=root)
     except OSError as error:
         remedy = "run as a user who may write here; until then no guarded write can succeed"

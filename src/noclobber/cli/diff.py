@@ -23,7 +23,7 @@ from typing import NamedTuple
 from noclobber.changes import unified
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.place import add_root, find_root, folder_given, ledger_path
-from noclobber.cli.records import facts_of, lines_of, open_existing
+from noclobber.cli.records import Lines, facts_of
 from noclobber.cli.terminal import add_json, is_terminal, print_json, styled, visible
 from noclobber.disk import digest
 from noclobber.disk.paths import STATE_FOLDER
@@ -74,10 +74,9 @@ def run(args: Namespace) -> int:
     guard, path = _place(args)
     known = _given(args.against) if args.against is not None else _last_known(guard.root, path, args.agent)
     now = guard.digest(path)
-    changed = not (known.sha256 == now or (known.sha256 in (ABSENT, DELETED) and now == DELETED))
+    is_same = known.sha256 in (ABSENT, DELETED) if now == DELETED else now.startswith(known.sha256)
+    changed = not is_same
     before, source = _bytes_of(guard.root, path, known.sha256) if changed else (None, None)
-    if before is not None and len(known.sha256) < 64 and digest.of_bytes(before) == now:
-        changed = False  # The short form of a hash, and it is this one.
     after = _content(guard, path) if changed and before is not None else b""
     text = unified(before, after, path) if changed and before is not None else None
     answer = {
@@ -138,7 +137,7 @@ def _from_ledger(root: str, path: str) -> Iterator[Known]:
     if not os.path.lexists(ledger_path(root)):
         return
     needle = json.dumps(path, ensure_ascii=False).encode()
-    for line in lines_of(open_existing(ledger_path(root))):
+    for line in Lines(ledger_path(root)):
         if needle not in line:
             continue
         try:

@@ -16,14 +16,15 @@ import sys
 
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_USAGE
 from noclobber.cli.place import add_root, ledger_path, root_of
-from noclobber.cli.records import Reader, add_filters, facts_of, filter_of, lines_of, open_existing
+from noclobber.cli.records import Lines, Reader, add_filters, facts_of, filter_of, open_existing
 from noclobber.cli.terminal import Cell, Progress, add_json, print_json, speak_utf8, styled, table, visible
+from noclobber.cli.waiting import wait
 from noclobber.errors import BadRequestError, BrokenChainError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from noclobber.ledger import AgentTraceLedger
@@ -83,7 +84,7 @@ def _open(args: Namespace) -> AgentTraceLedger:
 
 def _show(args: Namespace) -> int:
     ledger, reader = _open(args), Reader(filter_of(args))
-    entries = reader.events(lines_of(ledger))
+    entries = reader.events(Lines(ledger.path))
     if args.json:
         for line, _ in entries:
             print(line.decode())
@@ -118,19 +119,26 @@ def _declare_tail(parser: ArgumentParser) -> None:
 
 
 def _tail(args: Namespace) -> int:
+    from collections import deque
+
     if args.n < 0:
         raise BadRequestError("", f"-n takes a number that is not negative, not {args.n}.")
     ledger, reader = _open(args), Reader(filter_of(args))
     is_filtered = any((args.file, args.agent, args.kind, args.since, args.until))
-    from collections import deque
-
-    lines = lines_of(ledger) if is_filtered else ledger.last_lines(args.n)
+    if is_filtered or args.follow:
+        # From the beginning: only so is it known where exactly to go on, with nothing twice or left out.
+        source = Lines(ledger.path)
+        lines: Iterable[bytes] = source if is_filtered else deque(source, args.n)
+    else:
+        lines = ledger.last_lines(args.n)
     for line, event in deque(reader.events(lines), args.n):
         _print_event(args, line, event)
     if args.follow:
         try:
-            for line, event in reader.events(_appended(ledger)):
-                _print_event(args, line, event)
+            while True:
+                wait(_FOLLOW_S)
+                for line, event in reader.events(source.appended()):
+                    _print_event(args, line, event)
         except KeyboardInterrupt:
             pass  # The only way to end it, so not an interruption.
     return EXIT_NO if reader.bad_lines else EXIT_OK
@@ -147,39 +155,6 @@ def _phrase(event: Event) -> str:
     words = [facts.outcome, facts.agent, facts.path]
     rest = "  ".join(visible(word) for word in words if word)
     return f"{visible(str(event.get('seq', '?'))):>6}  {visible(_short_time(event))}  {kind}  {rest}".rstrip()
-
-
-def _appended(ledger: AgentTraceLedger) -> Iterator[bytes]:
-    """Yield lines as they are appended, in whatever file the path names by then."""
-    import os
-
-    from noclobber.cli.waiting import wait
-
-    def standing() -> tuple[int, int, int]:
-        try:
-            status = os.stat(ledger.path)
-        except FileNotFoundError:
-            return 0, 0, 0
-        return status.st_dev, status.st_ino, status.st_size
-
-    device, inode, offset = standing()
-    while True:
-        wait(_FOLLOW_S)
-        now_device, now_inode, size = standing()
-        if (now_device, now_inode) != (device, inode) or size < offset:
-            device, inode, offset = (
-                now_device,
-                now_inode,
-                0,
-            )  # Begun anew; `verify` says whether that is right.
-        if size > offset:
-            with open(ledger.path, "rb") as file:
-                file.seek(offset)
-                data = file.read(size - offset)
-            whole, newline, _ = data.rpartition(b"\n")
-            if newline:
-                offset += len(whole) + 1
-                yield from whole.split(b"\n")
 
 
 # verify
@@ -235,7 +210,7 @@ def _export(args: Namespace) -> int:
     if args.json and args.format == "csv":
         raise BadRequestError("", "--json and --format csv contradict each other; choose one.")
     ledger, reader = _open(args), Reader(filter_of(args))
-    export(args.format, reader.events(lines_of(ledger)))
+    export(args.format, reader.events(Lines(ledger.path)))
     return EXIT_NO if reader.bad_lines else EXIT_OK
 
 

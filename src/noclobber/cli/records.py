@@ -167,26 +167,48 @@ class Reader:
                 yield line, event
 
 
-def lines_of(ledger: AgentTraceLedger) -> Iterator[bytes]:
-    """Yield every complete line of a ledger. A line too long to be an entry comes in pieces."""
-    from noclobber.ledger.handle import FOR_READING, open_ledger
-    from noclobber.ledger.line import MAX_LINE_BYTES
+class Lines:
+    """The complete lines of a ledger, once; afterwards it knows up to where it has read which file."""
 
-    descriptor = open_ledger(ledger.path, FOR_READING)[0]
-    with open(descriptor, "rb") as file:
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            if line.endswith(b"\n"):
-                yield line[:-1]
-            elif len(line) > MAX_LINE_BYTES:
-                yield line
-            elif _is_whole(line):
-                yield line  # Whole but for its newline; anything else at the end is torn, or being written.
+    def __init__(self, path: str) -> None:
+        from noclobber.ledger.handle import FOR_READING, open_ledger
+
+        self.path = path
+        self._file = open(open_ledger(path, FOR_READING)[0], "rb")  # noqa: SIM115 - closed below
+        status = os.fstat(self._file.fileno())
+        self.identity = status.st_dev, status.st_ino
+        self.offset = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield them without their newlines. One too long to be an entry comes in pieces."""
+        from noclobber.ledger.line import MAX_LINE_BYTES
+
+        with self._file:
+            while line := self._file.readline(MAX_LINE_BYTES + 1):
+                is_torn = not line.endswith(b"\n") and len(line) <= MAX_LINE_BYTES
+                if is_torn and not _is_whole(line):
+                    return  # A crash tore it, or it is being written.
+                self.offset += len(line) + is_torn  # Its newline comes with the next line.
+                yield line.removesuffix(b"\n")
+
+    def appended(self) -> Iterator[bytes]:
+        """Yield what has been appended since, in whatever file the path names by now."""
+        try:
+            again = Lines(self.path)
+        except LedgerError:
+            return  # Moved away, and nothing was written since.
+        # Another file, or a shorter one, is a new beginning; `verify` says whether that is right.
+        if again.identity == self.identity and os.fstat(again._file.fileno()).st_size >= self.offset - 1:
+            again._file.seek(self.offset)
+            again.offset = self.offset
+        yield from again
+        self.identity, self.offset = again.identity, again.offset
 
 
 def _is_whole(line: bytes) -> bool:
     from noclobber.ledger.line import is_sealed, link_of
 
-    return link_of(line) is not None and is_sealed(line)
+    return link_of(line) is not None and is_sealed(line)  # It lacks nothing but its newline.
 
 
 def open_existing(path: str) -> AgentTraceLedger:
