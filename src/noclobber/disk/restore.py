@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from noclobber.disk import digest, forks, metadata, notes, openers, renames
 from noclobber.disk.looking import LOOK
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_PUT_BACKS = 1000
 SHORT_WAIT_S = 0.2
+LET_FINISH_NAPS, LET_FINISH_NAP_S = 8, 0.00025
 NO_FD = -1
 
 
@@ -68,10 +70,7 @@ def _pour(swap: Swap) -> None:
 
 def _rename_back(swap: Swap) -> None:
     store, target = swap.store, swap.target
-    is_back = swap.is_back
-    if is_back is None:
-        flip = renames.Flip(store.swap_fd, swap.swap_name, target.folder_fd, target.name)
-        is_back = put_back(flip, swap)
+    is_back = put_back(store, swap.swap_name, target, swap.new_inode)
     if swap.leases:
         # Whoever waits for our file gets it now, wherever it is: as good a copy as can be had.
         _pour_what_can_be_had(swap)
@@ -94,27 +93,26 @@ def _rename_back(swap: Swap) -> None:
     swap.is_swapped, swap.swap_name = False, ""
 
 
-def put_back(flip: Flip, swap: Swap) -> bool:
-    """Exchange a displaced file with ours at the target; False if ours is there no more."""
-    return put_back_over(flip, swap.store, swap.swap_name, swap.target, swap.new_inode)
-
-
-def put_back_over(flip: Flip, store: Store, swap_name: str, target: Target, ours: int) -> bool:
+def put_back(store: Store, swap_name: str, target: Target, ours: int) -> bool:
     """
-    The same for a swap file of somebody else's.
+    Exchange a displaced file with ours at the target; False if ours is there no more.
 
-    If ours is there no more, somebody has saved or deleted since, and that stands: putting back would
-    cover it, if only for a moment.
+    Then somebody has saved or deleted since, and that stands. Putting back would cover theirs with
+    something older until the next exchange. So whoever was in the middle of saving gets a moment to
+    finish first; whoever has yet to read waits for us, and cannot save.
     """
-    try:
-        if os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False).st_ino != ours:
+    flip = renames.Flip(store.swap_fd, swap_name, target.folder_fd, target.name)
+    for _ in range(LET_FINISH_NAPS):
+        time.sleep(LET_FINISH_NAP_S)
+        try:
+            if os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False).st_ino != ours:
+                return False
+        except FileNotFoundError:
             return False
-    except FileNotFoundError:
-        return False
-    return flip_back(flip, store, swap_name, ours)
+    return _flip_back(flip, store, swap_name, ours)
 
 
-def flip_back(flip: Flip, store: Store, swap_name: str, ours: int) -> bool:
+def _flip_back(flip: Flip, store: Store, swap_name: str, ours: int) -> bool:
     """
     Exchange until what comes back is what was put; False if the target is gone.
 

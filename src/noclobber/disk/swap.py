@@ -25,7 +25,7 @@ import threading
 
 from noclobber.disk import digest, forks, metadata, openers, paths, renames
 from noclobber.disk.looking import LOOK, look
-from noclobber.disk.restore import put_back, restore
+from noclobber.disk.restore import restore
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     DELETED,
@@ -95,10 +95,8 @@ class Swap:
         self.first_fd = NO_FD  # What stood there before somebody put another file in its place.
         self.swap_name, self.new_inode = "", 0
         self.is_swapped, self.is_settled = False, False
-        self.is_back: bool | None = None  # Is a link or folder back in place?
         self.kept: list[str] = []
         self.old_status: os.stat_result
-        self._displaced: os.stat_result
         self._new_status: os.stat_result
         self._old_metadata: metadata.Metadata
         self._hashing: Hashing | None = None
@@ -234,11 +232,6 @@ class Swap:
             self.is_swapped = False
             os.stat(self.swap_name, dir_fd=store.swap_fd)  # Ours is gone? Then it was not the target.
             raise self.stale(DELETED)
-        self._displaced = os.stat(self.swap_name, dir_fd=store.swap_fd, follow_symlinks=False)
-        if not stat.S_ISREG(self._displaced.st_mode):
-            # A link, a folder. Nothing can be poured for them, so they go back at once, before anybody
-            # has found our file in their place. The rest follows in settle().
-            self.is_back = put_back(flip, self)
         reached("exchanged")
 
     def _inode_at_target(self) -> int:
@@ -269,12 +262,13 @@ class Swap:
 
     def settle(self, patience: Patience, note: Note) -> None:
         """Look at what was displaced; put it back and refuse if it is not what was expected."""
+        displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
         # What it leads to now is looked up after restoring: another commit may hide that until it has
         # seen what we hide, and then each would wait for the other.
         astray = self.busy("a link on the way to it is being changed")
         try:
-            if not os.path.samestat(self._displaced, self.old_status):
-                self._take_the_other(self._displaced, patience)
+            if not os.path.samestat(displaced, self.old_status):
+                self._take_the_other(displaced, patience)
             if self.leases:
                 while not openers.is_quiet(self.old_fd, openers.READ):
                     self._let_writers_finish(patience)
