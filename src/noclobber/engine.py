@@ -294,7 +294,7 @@ class HookEngine:
     def _record(self, call: ToolCall, error: NoclobberError) -> None:
         # A ledger that failed is not asked again: its own failure is the answer.
         if not isinstance(error, LedgerError):
-            self._workspace.ledger_trouble()  # The first thing on record may be a refusal: have a place for it.
+            self._workspace.ledger_trouble()  # Makes the place: a refusal may be the first thing on record.
             recording.record_refusal(self._workspace.ledger, call, error)
 
 
