@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import sha256
 
+from conftest import sha256
 from noclobber.disk.remove import delete, move
 from noclobber.disk.replace import Committer
 from noclobber.errors import (

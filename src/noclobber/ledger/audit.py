@@ -66,32 +66,18 @@ def audit(
         rest = lines.pop()
         for line in lines:
             count += 1
-            digest = sha256(line[:-SEAL_BYTES]).hexdigest().encode()
-            if not (
-                line.startswith(b'{"seq":%d,"time":"' % count)
-                and line.endswith(b',"prev_hash":"sha256:%b","hash":"sha256:%b"}' % (head, digest))
-                and _parses(line, count)
-            ):
-                _break(path, line, count, head)
-            head = digest
-            if digest == saved_head:
+            head = _next_head(path, line, count, head)
+            if head == saved_head:
                 saved_head_line = count
         if len(rest) > MAX_LINE_BYTES:
             _break(path, rest, count + 1, head)
         if progress is not None:
             progress(done_bytes, size, count)
     torn_bytes = len(rest)
-    if rest and link_of(rest) is not None and is_sealed(rest):  # Whole but for its newline.
+    if link_of(rest) is not None and is_sealed(rest):  # Whole but for its newline.
         count, torn_bytes = count + 1, 0
-        digest = rest[-66:-2]
-        if not (
-            rest.startswith(b'{"seq":%d,"time":"' % count)
-            and rest.endswith(b',"prev_hash":"sha256:%b","hash":"sha256:%b"}' % (head, digest))
-            and _parses(rest, count)
-        ):
-            _break(path, rest, count, head)
-        head = digest
-        if digest == saved_head:
+        head = _next_head(path, rest, count, head)
+        if head == saved_head:
             saved_head_line = count
     if saved_head is not None and saved_head_line is None:
         raise BrokenChainError(
@@ -104,6 +90,18 @@ def audit(
             head=f"sha256:{head.decode()}",
         )
     return Audited(count, head, torn_bytes, saved_head_line)
+
+
+def _next_head(path: str, line: bytes, number: int, head: bytes) -> bytes:
+    """Return a line's hash if it is the one that follows `head`; this is the whole of the checking."""
+    digest = sha256(line[:-SEAL_BYTES]).hexdigest().encode()
+    if not (
+        line.startswith(b'{"seq":%d,"time":"' % number)
+        and line.endswith(b',"prev_hash":"sha256:%b","hash":"sha256:%b"}' % (head, digest))
+        and _parses(line, number)
+    ):
+        _break(path, line, number, head)
+    return digest
 
 
 def read_events(descriptor: int, path: str) -> Iterator[dict[str, Any]]:

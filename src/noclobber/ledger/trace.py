@@ -24,15 +24,16 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
-from _thread import allocate_lock  # `threading` is a millisecond of a hook's start, for the same lock.
+from _thread import get_ident
+from fcntl import LOCK_UN, flock
 from typing import Any, NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk import mutex
 from noclobber.errors import LedgerError
+from noclobber.ledger.handle import FOR_READING, Handle, failure, open_ledger
 from noclobber.ledger.line import START, Link, encode, seal
-from noclobber.ledger.tail import Tail, list_set_aside, read_tail, set_aside
+from noclobber.ledger.tail import list_set_aside, read_last_lines, read_tail, set_aside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
     from noclobber.clock import Clock
 
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _REOPENINGS = 100
 
 
@@ -73,49 +72,6 @@ class VerifyReport(NamedTuple):
     """The line of the head that was asked for."""
 
 
-class _Handle:
-    """What one process has open: a descriptor, and where the chain stood after its last append."""
-
-    __slots__ = ("descriptor", "link", "lock", "pid", "size")
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.lock = allocate_lock()  # flock is no barrier between threads that share a descriptor.
-        self.descriptor = -1
-        self.size = -1
-        self.link = START
-
-    def close(self) -> None:
-        descriptor, self.descriptor, self.size = self.descriptor, -1, -1
-        _OPEN_HANDLES.discard(self)  # Before close(): a fork in between must not close a reused number.
-        if descriptor >= 0:
-            try:
-                mutex.release(descriptor)
-            finally:
-                os.close(descriptor)
-
-
-_OPEN_HANDLES: set[_Handle] = set()
-
-
-def _drop_inherited_handles() -> None:
-    """
-    Close the parent's descriptors in a forked child.
-
-    They are the same open file, and the kernel's mutex belongs to it. Kept here, they would keep the
-    mutex taken after the parent was killed while holding it. No LOCK_UN: that would free the parent's.
-    """
-    for handle in list(_OPEN_HANDLES):
-        os.close(handle.descriptor)
-        handle.descriptor = handle.size = -1
-        handle.lock = allocate_lock()  # Another thread of the parent may have held the old one.
-        handle.pid = os.getpid()
-    _OPEN_HANDLES.clear()
-
-
-os.register_at_fork(after_in_child=_drop_inherited_handles)
-
-
 class AgentTraceLedger:
     """A chained record in one file. Any number of these, in any process, may share it."""
 
@@ -130,25 +86,40 @@ class AgentTraceLedger:
         """Name a ledger. Nothing is opened or created before the first append; no folder ever is."""
         self.path = os.path.abspath(os.fspath(path))
         self._clock, self._durable, self._patience_s = clock, durable, patience_s
-        self._handle = _Handle()
+        self._second = (-1.0, "")
+        self._handle = Handle()
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
         """Record one event: all of it, once, after everything recorded before."""
         body = encode(self.path, event)
-        handle = self._handle
-        if handle.pid != os.getpid():  # Forked behind Python's back, so that our fork hook did not run.
-            handle = self._handle = _Handle()
-        if not handle.lock.acquire(timeout=self._patience_s):
-            raise self._busy()
-        try:
-            entry = self._append(handle, body)
-            if self._durable:
-                self._flush(handle, created=entry.seq == 1)
-            return entry
-        except OSError as error:
-            raise self._failed("write to", error) from error
-        finally:
-            handle.lock.release()
+        handle = self._own_handle()
+        # `with`, and no acquire() with a deadline: an interrupt right behind that call would leave the
+        # lock taken for ever. Whoever has it waits for other processes only, and that has a deadline.
+        with handle.lock:
+            handle.thread = get_ident()
+            try:
+                entry = self._append(handle, body)
+                if self._durable:
+                    self._flush(handle)
+                return entry
+            except OSError as error:
+                raise failure(self.path, "write to", error) from error
+            finally:
+                handle.thread = -1
+
+    def assert_writable(self) -> None:
+        """Raise the `LedgerError` that an append would meet now, as far as can be told without one."""
+        handle = self._own_handle()
+        with handle.lock:
+            try:
+                size = self._hold(handle)
+                if size != handle.size:
+                    read_tail(handle.descriptor, size, self.path)
+            except OSError as error:
+                raise failure(self.path, "write to", error) from error
+            finally:
+                if handle.descriptor >= 0:
+                    flock(handle.descriptor, LOCK_UN)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """
@@ -166,6 +137,18 @@ class AgentTraceLedger:
         finally:
             os.close(descriptor)
 
+    def last_lines(self, count: int) -> list[bytes]:
+        """Return up to `count` lines from the end, as they stand in the file, without reading the rest."""
+        descriptor = self._open_for_reading()
+        if descriptor is None:
+            return []
+        try:
+            return read_last_lines(descriptor, os.fstat(descriptor).st_size, count)
+        except OSError as error:
+            raise failure(self.path, "read", error) from error
+        finally:
+            os.close(descriptor)
+
     def verify(
         self, *, head: str | None = None, progress: Callable[[int, int, int], None] | None = None
     ) -> VerifyReport:
@@ -173,10 +156,10 @@ class AgentTraceLedger:
         Check every line's hash, its link to the line before, its number and its JSON.
 
         Raises `BrokenChainError` that names the first broken line (`details["line"]`, `["reason"]`, and how
-        far the chain held: `["event_count"]`, `["head"]`). With `head`, the chain must also contain that entry:
-        a head saved earlier and elsewhere shows whether the tail was cut. Lines appended meanwhile
-        are not looked at. `progress(done_bytes, size_bytes, count)` is called now and then.
-        A ledger that nobody has written to yet is an empty chain.
+        far the chain held: `["event_count"]`, `["head"]`). With `head`, the chain must also contain that
+        entry: a head saved earlier and elsewhere shows whether the tail was cut. Lines appended
+        meanwhile are not looked at. `progress(done_bytes, size_bytes, event_count)` is called now and
+        then. A ledger that nobody has written to yet is an empty chain.
         """
         from noclobber.ledger.audit import audit, parse_head
 
@@ -194,7 +177,7 @@ class AgentTraceLedger:
                     mutex.release(descriptor)
             found = audit(descriptor, size, self.path, saved_head, progress)
         except OSError as error:
-            raise self._failed("read", error) from error
+            raise failure(self.path, "read", error) from error
         finally:
             if descriptor is not None:
                 os.close(descriptor)
@@ -217,16 +200,16 @@ class AgentTraceLedger:
         try:
             tail = read_tail(descriptor, os.fstat(descriptor).st_size, self.path)
         except OSError as error:
-            raise self._failed("read", error) from error
+            raise failure(self.path, "read", error) from error
         finally:
             os.close(descriptor)
         return f"sha256:{tail.link.hex.decode()}"
 
     def close(self) -> None:
         """Close the descriptor. The next append opens it again."""
-        if self._handle.pid == os.getpid():
-            with self._handle.lock:
-                self._handle.close()
+        handle = self._own_handle()
+        with handle.lock:
+            handle.close()
 
     def __enter__(self) -> AgentTraceLedger:
         return self
@@ -241,64 +224,90 @@ class AgentTraceLedger:
 
     # Appending
 
-    def _append(self, handle: _Handle, body: bytes) -> LedgerEntry:
+    def _own_handle(self) -> Handle:
+        """Return what this process, and not its parent, has open."""
+        handle = self._handle
+        if handle.pid != os.getpid():  # Forked behind Python's back, so that our fork hook did not run.
+            handle = self._handle = Handle()
+        if handle.thread == get_ident() and handle.lock.locked():
+            raise LedgerError(
+                self.path, "a signal handler appended in the middle of an append; record it after the handler"
+            )
+        return handle
+
+    def _append(self, handle: Handle, body: bytes) -> LedgerEntry:
         try:
             size = self._hold(handle)
-            if size == handle.size:
-                tail = Tail(handle.link, size)
-            else:
-                tail = read_tail(handle.descriptor, size, self.path)
-            time = iso8601(self._clock.now_s())
-            line, entry = b"\n" if tail.lacks_newline else b"", tail.link
-            aside = None
-            if tail.end < size:
-                aside = set_aside(handle.descriptor, self.path, tail, size)
-                notice, entry = seal(_torn_notice(self.path, aside, size - tail.end), entry, time)
-                line += notice
-            if tail.link.seq < handle.link.seq:
-                notice, entry = seal(_cut_notice(self.path, handle.link, tail.link), entry, time)
-                line += notice
-            before = entry
-            sealed, entry = seal(body, before, time)
-            _write_all_or_nothing(handle.descriptor, line + sealed, tail.end)
-            handle.size, handle.link = tail.end + len(line) + len(sealed), entry
+            time = self._stamp()
+            before, end, opening, aside = handle.link, size, b"", None
+            if size != handle.size:  # Somebody else was here, or we are new.
+                before, end, opening, aside = self._join(handle, size, time)
+            line, after = seal(body, before, time)
+            if opening:
+                line = opening + line
+            _write_all_or_nothing(handle.descriptor, line, end)
+            handle.size, handle.link = end + len(line), after
             return LedgerEntry(
-                entry.seq, time, f"sha256:{entry.hex.decode()}", f"sha256:{before.hex.decode()}", aside
+                after.seq, time, f"sha256:{after.hex.decode()}", f"sha256:{before.hex.decode()}", aside
             )
         finally:
             # Whatever happened, and whether or not we got it: release of what is not held is nothing.
+            # Not through mutex.release(): on the way into a Python function an interrupt can strike, and
+            # the mutex would stay ours until the next append.
             if handle.descriptor >= 0:
-                mutex.release(handle.descriptor)
+                flock(handle.descriptor, LOCK_UN)
 
-    def _hold(self, handle: _Handle) -> int:
+    def _join(self, handle: Handle, size: int, time: str) -> tuple[Link, int, bytes, str | None]:
+        """Find where the chain stands. Return that, where the file ends, what must be written before the
+        next line, and where a torn end was put."""
+        tail = read_tail(handle.descriptor, size, self.path)
+        link, opening, aside = tail.link, b"\n" if tail.lacks_newline else b"", None
+        if tail.end < size:
+            aside = set_aside(handle.descriptor, self.path, tail, size)
+            notice, link = seal(_torn_notice(self.path, aside, size - tail.end), link, time)
+            opening += notice
+        if tail.link.seq < handle.link.seq:
+            notice, link = seal(_cut_notice(self.path, handle.link, tail.link), link, time)
+            opening += notice
+        return link, tail.end, opening, aside
+
+    def _stamp(self) -> str:
+        """Spell the time; the part down to the second is kept, since it is most of the work."""
+        now_s = self._clock.now_s()
+        second, text = self._second
+        if now_s // 1 != second:
+            second, text = now_s // 1, iso8601(now_s)[:-7]
+            self._second = second, text
+        return f"{text}{int((now_s - second) * 1_000_000):06d}Z"
+
+    def _hold(self, handle: Handle) -> int:
         """Hold the mutex of the file that the path names now, and return the file's size."""
         for _ in range(_REOPENINGS):
             if handle.descriptor < 0:
-                handle.descriptor = self._open(_APPEND)
-                _OPEN_HANDLES.add(handle)
+                handle.open(self.path)
             if not mutex.hold(handle.descriptor, patience_s=self._patience_s, clock=self._clock):
                 raise self._busy()
             # The file may have been rotated or deleted since we opened it, or while we waited: a line
             # written to the old one would be lost to every reader.
-            ours = os.fstat(handle.descriptor)
             try:
-                named = os.stat(self.path, follow_symlinks=False)
+                named = os.lstat(self.path)
             except FileNotFoundError:
                 named = None
-            if named is not None and named.st_ino == ours.st_ino and named.st_dev == ours.st_dev:
-                return ours.st_size
+            if named is not None and (named.st_dev, named.st_ino) == handle.identity:
+                return named.st_size
             handle.close()
         raise LedgerError(self.path, "the ledger is replaced again and again; find out by whom")
 
-    def _flush(self, handle: _Handle, *, created: bool) -> None:
+    def _flush(self, handle: Handle) -> None:
         try:
             os.fsync(handle.descriptor)
-            if created:
+            if handle.is_new:  # The name must survive as well, and we may be the one who made it.
                 folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
                 try:
                     os.fsync(folder)
                 finally:
                     os.close(folder)
+                handle.is_new = False
         except OSError as error:
             raise LedgerError(
                 self.path,
@@ -310,33 +319,11 @@ class AgentTraceLedger:
 
     def _open_for_reading(self) -> int | None:
         try:
-            return self._open(_READ)
+            return open_ledger(self.path, FOR_READING)[0]
         except LedgerError as error:
             if isinstance(error.__cause__, FileNotFoundError) and os.path.isdir(os.path.dirname(self.path)):
                 return None
             raise
-
-    def _open(self, flags: int) -> int:
-        """Open the ledger without following a link and without waiting for a FIFO's other end."""
-        verb = "write to" if flags == _APPEND else "read"
-        try:
-            descriptor = os.open(self.path, flags, 0o666)
-        except (OSError, ValueError) as error:
-            raise self._failed(verb, error) from error
-        try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        raise LedgerError(self.path, "is not a regular file; move it away or give the ledger another path")
-
-    def _failed(self, verb: str, error: OSError | ValueError) -> LedgerError:
-        number = error.errno if isinstance(error, OSError) else None
-        remedy = _REMEDIES.get(number or 0, "check the disk and the path")
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return LedgerError(self.path, f"cannot {verb} the ledger ({reason}): {remedy}", errno=number)
 
     def _busy(self) -> LedgerError:
         return LedgerError(
@@ -344,23 +331,6 @@ class AgentTraceLedger:
             f"another process or thread has held the ledger for {self._patience_s:g} s, so the event was not "
             "recorded; look for a stopped process that has this file open (lsof, fuser)",
         )
-
-
-_REMEDIES = {
-    errno.ENOENT: "its folder does not exist; create it",
-    errno.ENOTDIR: "a part of its path is not a folder; give the ledger another path",
-    errno.EISDIR: "a folder stands there; give the ledger another path",
-    errno.ELOOP: "a symbolic link stands there, and the ledger follows none; give the real path",
-    errno.ENXIO: "not a regular file stands there; move it away or give the ledger another path",
-    errno.EACCES: "this user may not; change the owner or the mode of the file and its folder",
-    errno.EPERM: "this user may not; the file may be immutable or append-only (lsattr)",
-    errno.EROFS: "the filesystem is read-only; remount it or give the ledger another path",
-    errno.ENOSPC: "the disk is full; free some space",
-    errno.EDQUOT: "the quota is used up; free some space",
-    errno.EFBIG: "the file-size limit is reached (ulimit -f); raise it or move the ledger away",
-    errno.EMFILE: "this process has too many files open (ulimit -n)",
-    errno.ENAMETOOLONG: "the path is too long; give the ledger a shorter one",
-}
 
 
 def _write_all_or_nothing(descriptor: int, data: bytes, end: int) -> None:
