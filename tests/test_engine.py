@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -167,6 +169,58 @@ def test_the_record_holds_no_content(root, ws, turn):
         text = ledger.read()
     assert "secret" not in text
     assert "hidden" not in text
+
+
+KILLED = """
+import os, signal, sys
+from noclobber.disk import steps
+from noclobber.workspace import Workspace
+turn = Workspace(sys.argv[1]).turn()
+turn.read_file("a.md")
+steps.observer = lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == "exchanged" else None
+turn.write_file("a.md", b"never recorded")
+"""
+
+
+@pytest.mark.parametrize("first_use", ["read", "write"])
+def test_what_a_killed_process_had_begun_is_on_record_when_it_is_found(root, ws, turn, first_use):
+    """Issue 2.6: its own event was never written."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(root)], check=False)
+    assert killed.returncode == -9
+    if first_use == "read":
+        turn.read_file("a.md")
+    else:
+        turn.write_file("a.md", b"x")
+    found = [event for event in events(ws) if event["action_type"] == "COMMIT_RECOVERED"]
+    assert [event["payload"]["target_file"] for event in found] == [str(root / "a.md")]
+    assert found[0]["payload"]["outcome"] in ("landed", "restored")
+
+
+def test_versions_kept_aside_are_on_record_at_the_end_of_the_turn(ws, monkeypatch):
+    """DESIGN: reported and kept, not lost."""
+    with ws.turn() as turn:
+        turn.write_file("a.md", b"x")
+        monkeypatch.setattr(turn.guard, "sweep", lambda: ["/ws/.noclobber/kept/kept-1~a.md"])
+    assert turn.kept == ["/ws/.noclobber/kept/kept-1~a.md"]
+    last = events(ws)[-1]
+    assert (last["action_type"], last["payload"]) == ("VERSION_KEPT", {"kept": turn.kept})
+
+
+def test_a_link_changed_between_the_judgement_and_the_read_is_judged_again(root, ws, turn, monkeypatch):
+    """REQ-LOCK-010: no lock file through a link that was swapped in."""
+    (root / ".lock").write_bytes(b"{}")
+    (root / "link").symlink_to("a.md")
+    read = turn.guard.read
+
+    def swap_then_read(path):
+        (root / "link").unlink()
+        (root / "link").symlink_to(".lock")
+        return read(path)
+
+    monkeypatch.setattr(turn.guard, "read", swap_then_read)
+    with pytest.raises(NoclobberError) as refused:
+        turn.read_file("link")
+    assert refused.value.code == "RESERVED_FILE"
 
 
 # -- a broken ledger -----------------------------------------------------------------------------------
