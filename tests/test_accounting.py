@@ -224,6 +224,15 @@ def test_what_is_rendered_is_parsed(tags: set[int], slot: int, appended: list[in
     assert version.missing(94) == [tag for tag in range(1, 95) if tag not in held]
 
 
+@given(cut=st.integers(0, 11))
+def test_an_append_that_is_seen_in_part_is_not_there_yet_and_tears_nothing(cut: int) -> None:
+    """Proof: the kernel shows an append that crosses a page in two steps; that is no torn version."""
+    version = parse(render("g0:5", "o:1", ((1, 1),)) + b"+0000000002\n" + b"+0000000003\n"[:cut])
+
+    assert version.is_whole
+    assert version.missing(3) == [3]
+
+
 @given(cut=st.integers(0, 10_000), flip=st.integers(0, 10_000))
 def test_a_version_that_was_cut_or_mixed_is_not_whole(cut: int, flip: int) -> None:
     """Proof: a torn file is recognised wherever it is torn."""
