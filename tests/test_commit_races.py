@@ -13,6 +13,7 @@ import pytest
 from conftest import sha256
 from noclobber.disk.replace import Committer
 from noclobber.errors import FileBusyError, StaleFileError
+from noclobber.guard import OptimisticGuard
 
 BEFORE_EXCHANGE = ["entered", "staging", "staged", "leased", "verified", "noted", "before-exchange"]
 
@@ -266,3 +267,14 @@ def test_kill_9_in_the_middle_of_a_conflict_brings_the_editors_version_back(root
     assert path.read_bytes() == b"editor"
     committer.sweep()
     assert swap_files(root) == []
+
+
+@pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "poured"])
+def test_a_read_after_a_crash_sees_the_recovered_file(root, step):
+    """009-SC-001: whoever reads first must not be shown a version that was never verified."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    subprocess.run([sys.executable, "-c", CHILD_CONFLICT, str(root), step, sha256(b"v1")], check=False)
+    seen = OptimisticGuard(root).read("a.md")
+    assert seen.content == b"editor"
+    assert [(found.path, found.outcome) for found in seen.recovered] == [(str(path), "restored")]

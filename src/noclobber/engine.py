@@ -229,7 +229,7 @@ class HookEngine:
                     raise
         coverage = turn.context.coverage_for(facts.name, facts.path)
         knows_all = coverage is not None and coverage.is_whole
-        seen = WHOLE if knows_all else Coverage((), data.count(b"\n") + 1)
+        seen = WHOLE if knows_all else _coverage(data, 0, 0)  # Who had not seen it all still has not.
         return self._landed(turn, call, facts, commit, data, seen)
 
     def _write_many(
@@ -308,6 +308,5 @@ def _coverage(content: bytes, start: int, end: int) -> Coverage:
     """Return which lines the bytes from `start` to `end` are."""
     total = content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
     first = content.count(b"\n", 0, start)
-    part = end - start
     last = total if end == len(content) else first + content.count(b"\n", start, end)
-    return Coverage(((first, last),) if part else (), total)
+    return Coverage(((first, last),) if start < end else (), total)

@@ -14,15 +14,16 @@ from typing import NamedTuple
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import digest, many, paths, remove, replace
 from noclobber.disk.many import Change
+from noclobber.disk.openers import Patience
 from noclobber.disk.replace import Commit, Committer
-from noclobber.disk.store import LOOK
-from noclobber.errors import AccessDeniedError, MissingFileError, NotAFileError
+from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noclobber.clock import Clock
+    from noclobber.disk.recover import Recovered
     from noclobber.model import Level
 
 __all__ = ["Change", "Commit", "OptimisticGuard", "Snapshot"]
@@ -34,6 +35,8 @@ class Snapshot(NamedTuple):
     path: str
     content: bytes
     sha256: str
+    recovered: tuple[Recovered, ...] = ()
+    """What a dead process had left in the file's folder, and what became of it."""
 
 
 class OptimisticGuard:
@@ -80,6 +83,7 @@ class OptimisticGuard:
         """Read a whole file once. Never blocks: a FIFO, a socket or a device is refused."""
         target = paths.pin(self.root, self.lexical(path))
         try:
+            recovered = tuple(self.committer.heal(target))
             descriptor = self._open(target)
             try:
                 status = os.fstat(descriptor)
@@ -90,20 +94,17 @@ class OptimisticGuard:
                 os.close(descriptor)
         finally:
             target.close()
-        return Snapshot(target.path, content, digest.of_bytes(content))
+        return Snapshot(target.path, content, digest.of_bytes(content), recovered)
 
     def _open(self, target: paths.Target) -> int:
         try:
-            return os.open(target.name, LOOK, dir_fd=target.folder_fd)
+            return replace.open_patiently(target, Patience(self.committer.mutex_wait_s, self.committer.clock))
         except FileNotFoundError:
             raise MissingFileError(target.path, "there is no such file.") from None
         except BlockingIOError:
-            # A commit holds its new version back for a moment; wait for that like any reader would.
-            blocking = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            status = os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode):
-                raise NotAFileError(target.path, f"this is {_kind(status.st_mode)}, not a file.") from None
-            return os.open(target.name, blocking, dir_fd=target.folder_fd)
+            raise FileBusyError(
+                target.path, "a commit has been under way for too long; its process may be stopped."
+            ) from None
         except PermissionError:
             raise AccessDeniedError(
                 target.path, "it cannot be read by this user; check its permissions."

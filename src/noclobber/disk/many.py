@@ -62,8 +62,6 @@ class Change(NamedTuple):
 class Creation:
     """A file that must not exist yet, with the same steps as a `Swap`."""
 
-    is_settled = True  # A rename that refuses to replace leaves nothing to find out afterwards.
-
     def __init__(self, target: Target, data: bytes, place: Store, prefix: str, durable: bool) -> None:
         self.target, self.data, self.store, self.durable = target, data, place, durable
         self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
@@ -118,7 +116,8 @@ class Creation:
         if self.durable:
             os.fsync(self.target.folder_fd)
 
-    def close(self) -> None:
+    def close(self, *, landed: bool) -> None:
+        """Close it; remove it if it never got its name."""
         openers.release(self.new_fd)
         forks.close(self.new_fd)
         if not self.is_swapped:
@@ -175,6 +174,7 @@ def _replace_in(
     folders = sorted(section.folders)
     leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
     patience = committer.patience()
+    landed = False
     try:
         token = os.urandom(6).hex()
         for folder in folders:
@@ -202,16 +202,13 @@ def _replace_in(
             _take_back(files, patience, leader)
             raise
         leader.mark(notes.LANDED)  # The commit point.
+        landed = True
         reached("many-committed")
         for file in files:
             file.finish()
         return [Commit(file.target.path, file.new_hash, _level(file), file.previous) for file in files]
     finally:
-        swaps = [file for file in files if isinstance(file, Swap)]
-        for file in files:
-            if isinstance(file, Creation):
-                file.close()
-        conclude(section, swaps, [leader, *members])
+        conclude(section, files, [leader, *members], landed=landed)
 
 
 def _begin(

@@ -63,6 +63,7 @@ def _delete_in(
         place, note = section.store(folder), section.note(folder)
         leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
         swap = Swap(target, expected, b"", place, leases=leases, durable=committer.durable)
+        landed = False
         try:
             try:
                 swap.open_old()
@@ -83,6 +84,7 @@ def _delete_in(
             swap.exchange(patience)
             swap.settle(patience, note)
             if _take_stand_in_away(swap):
+                landed = True
                 swap.finish()
                 return swap.level, swap.previous
             # Somebody waits inside open() for the stand-in. Let them have the file instead.
@@ -91,7 +93,7 @@ def _delete_in(
             if not patience.nap():
                 raise swap.busy("it is being opened all the time")
         finally:
-            conclude(section, [swap], [note])
+            conclude(section, [swap], [note], landed=landed)
 
 
 def _take_stand_in_away(swap: Swap) -> bool:

@@ -37,6 +37,8 @@ from noclobber.errors import (
     NOT_A_FILE,
     UNREADABLE,
     AccessDeniedError,
+    BadRequestError,
+    FileBusyError,
     MissingFileError,
     NoclobberError,
     StaleFileError,
@@ -45,6 +47,9 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
     from noclobber.clock import Clock
     from noclobber.disk.notes import Note
     from noclobber.disk.paths import Target
@@ -52,7 +57,17 @@ if TYPE_CHECKING:
     from noclobber.disk.store import Store
     from noclobber.model import Level
 
+    class Closable(Protocol):
+        """A file of a commit, at its end."""
+
+        is_swapped: bool
+
+        def close(self, *, landed: bool) -> None:
+            """Close what is open."""
+
+
 DEFAULT_WAIT_S = 1.0
+DEFAULT_MUTEX_WAIT_S = 10.0
 LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
 MOST_TRIES = 50
 
@@ -77,12 +92,12 @@ class Committer:
         *,
         durable: bool = False,
         wait_s: float = DEFAULT_WAIT_S,
-        mutex_wait_s: float = 10.0,
+        mutex_wait_s: float = DEFAULT_MUTEX_WAIT_S,
         ceiling: Level = "lease+exchange",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if ceiling not in LADDER:
-            raise ValueError(f"ceiling must be one of {', '.join(LADDER)}, not {ceiling!r}")
+            raise BadRequestError("", f"the level must be one of {', '.join(LADDER)}, not {ceiling!r}.")
         self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
         self.mutex_wait_s, self.ceiling = mutex_wait_s, ceiling
         self._store: Store | None = None
@@ -141,6 +156,26 @@ class Committer:
         """Clear displaced files; return (path, where) of those kept because somebody wrote to them."""
         kept = store.sweep_lingering()
         return kept + self._store.sweep() if self._store is not None else kept
+
+    def heal(self, target: Target) -> list[Recovered]:
+        """
+        Finish a commit that was cut off in a target's folder, before anybody reads there.
+
+        What a dead process left may be a version that nobody verified. A commit that is merely under
+        way holds the mutex; then there is nothing to heal, and no reason to wait.
+        """
+        own = self._store
+        if own is None and self.root is not None and os.path.isdir(f"{self.root}/{paths.STATE_FOLDER}/notes"):
+            own = self.open_store()
+        if own is None or not own.is_under_way(os.fstat(target.folder_fd)):
+            return []
+        folder = os.path.dirname(target.path)
+        section = Section({folder: target.folder_fd}, self.store_of, patience_s=0.0, clock=self.clock)
+        try:
+            with section:
+                return section.recovered
+        except FileBusyError:
+            return []
 
     # The commit of one file.
 
@@ -214,7 +249,7 @@ class Committer:
             swap.finish()
             return swap.level, swap.previous, swap.new_hash
         finally:
-            conclude(section, [swap], [note])
+            conclude(section, [swap], [note], landed=swap.is_settled)
 
     def _in_place(
         self,
@@ -309,17 +344,17 @@ def planned(swap: Swap, folder: str, kind: str = "exchange") -> notes.Planned:
     )
 
 
-def conclude(section: Section, swaps: list[Swap], in_use: list[Note]) -> None:
+def conclude(section: Section, files: Sequence[Closable], in_use: list[Note], *, landed: bool) -> None:
     """
     Close every file of a commit and clear its notes, leader first; after anything unforeseen, recover.
 
-    A file that is exchanged but neither settled nor restored was cut off by an error that is not a
-    refusal (an interrupt, an I/O error). It looks exactly like a crash, and gets the same treatment
-    while the mutex is still ours.
+    Exchanged, and neither landed nor restored: then an error that is not a refusal (an interrupt, an
+    I/O error) cut it off. It looks exactly like a crash, and gets the same treatment while the mutex is
+    still ours.
     """
-    cut_off = any(swap.is_swapped and not swap.is_settled for swap in swaps)
-    for swap in swaps:
-        swap.close()
+    cut_off = not landed and any(file.is_swapped for file in files)
+    for file in files:
+        file.close(landed=landed)
     if cut_off:
         section.rescue()
     for note in in_use:
@@ -334,10 +369,25 @@ def _exists(target: Target) -> bool:
     return True
 
 
+def open_patiently(target: Target, patience: Patience) -> int:
+    """
+    Open a file to read it, without following a link and without blocking on a FIFO.
+
+    A commit hides its new version for a moment, and a non-blocking open() is then told to come again.
+    BlockingIOError: it did, until its patience was at an end.
+    """
+    while True:
+        try:
+            return os.open(target.name, store.LOOK, dir_fd=target.folder_fd)
+        except BlockingIOError:
+            if not patience.nap():
+                raise
+
+
 def look(target: Target) -> str:
     """Return the hash of what stands there now, or the word for why there is none. Never blocks."""
     try:
-        descriptor = os.open(target.name, store.LOOK, dir_fd=target.folder_fd)
+        descriptor = open_patiently(target, Patience(DEFAULT_MUTEX_WAIT_S))
     except FileNotFoundError:
         return DELETED
     except OSError as error:

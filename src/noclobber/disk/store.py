@@ -134,6 +134,18 @@ class Store:
             note = self._notes[name] = Note(name, self.notes_fd)
             return note
 
+    def is_under_way(self, folder: os.stat_result) -> bool:
+        """True if a folder's note is in use: a commit is under way there, or was cut off."""
+        name = f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
+        try:
+            note_fd = os.open(name, LOOK, dir_fd=self.notes_fd)
+        except OSError:
+            return False
+        try:
+            return os.pread(note_fd, 1, 0) not in (b"", b"-", b"\0")
+        finally:
+            os.close(note_fd)
+
     def drop_notes(self) -> None:
         """Beside a target, leave no note behind: an idle one there would puzzle its owner."""
         with self._lock:
@@ -161,13 +173,15 @@ class Store:
 
     # Displaced files.
 
-    def set_aside(self, name: str, path: str, descriptor: int, *, as_named: bool) -> None:
+    def set_aside(
+        self, name: str, path: str, descriptor: int, *, as_named: bool, size: int = MARK_FROM_BYTES
+    ) -> None:
         """
         Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
         `as_named`: it was verified to have the hash that stands in its name.
         """
-        if not as_named or os.fstat(descriptor).st_size >= MARK_FROM_BYTES:
+        if not as_named or size >= MARK_FROM_BYTES:
             os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
         self.waiting.append(Displaced(name, path, descriptor))
 

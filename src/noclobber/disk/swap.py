@@ -147,7 +147,8 @@ class Swap:
             return True
         if self._old_status.st_uid == user:
             return bool(self._old_status.st_mode & stat.S_IWUSR)
-        return os.access(self.target.name, os.W_OK, dir_fd=self.target.folder_fd, effective_ids=True)
+        effective = os.access in os.supports_effective_ids
+        return os.access(self.target.name, os.W_OK, dir_fd=self.target.folder_fd, effective_ids=effective)
 
     def _not_a_file(self) -> StaleFileError | NotAFileError:
         if self.expected is not None:
@@ -219,6 +220,7 @@ class Swap:
         try:
             renames.exchange(self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name)
         except FileNotFoundError:
+            os.stat(self.swap_name, dir_fd=self.store.swap_fd)  # Ours is gone? Then it was not the target.
             raise self.stale(DELETED) from None
         self.is_swapped = True
         reached("exchanged")
@@ -322,6 +324,11 @@ class Swap:
         Whoever opened our file meanwhile holds its inode, so it waits for the sweep instead of being
         deleted: what they write to it is kept.
         """
+        if self.leases and self.old_fd != NO_FD:
+            try:
+                self._pour()  # As much of a copy as can be had: a reader may be waiting for it.
+            except OSError:
+                pass
         if put_back(self.store, self.swap_name, self.target.folder_fd, self.target.name, self.new_inode):
             self._close(self.new_fd)
             self.new_fd = NO_FD
@@ -341,7 +348,9 @@ class Swap:
         if self.leases:
             openers.release(descriptor)
         as_named = self.is_settled and self.previous == self.expected
-        self.store.set_aside(self.swap_name, self.target.path, descriptor, as_named=as_named)
+        self.store.set_aside(
+            self.swap_name, self.target.path, descriptor, as_named=as_named, size=self._old_status.st_size
+        )
         self.is_swapped, self.swap_name = False, ""
         if descriptor == self.old_fd:
             self.old_fd = NO_FD
@@ -364,9 +373,9 @@ class Swap:
             openers.release(descriptor)
         forks.close(descriptor)
 
-    def close(self) -> None:
+    def close(self, *, landed: bool = False) -> None:
         """Close what is open; remove what was staged and never exchanged."""
-        if self.is_swapped and self.is_settled and self.old_fd != NO_FD:
+        if landed and self.is_swapped and self.old_fd != NO_FD:
             self._leave_aside(self.old_fd)  # Interrupted between the last look and finish().
         for descriptor in (self.new_fd, self.old_fd):
             if descriptor != NO_FD:
