@@ -263,7 +263,10 @@ def _lost_commits(books: Books, end: versions.Version, evidence: list[str]) -> t
             fork = books.parents[fork]
         if fork in trunk:
             successor = trunk[fork]
-            is_outsiders_doing = successor is not None and successor.startswith("o:")
+            # A successor that was refused or killed overwrote nothing itself: the outsider did, which had
+            # seen it and built on it. That it could be seen is counted as withdrawn or undone.
+            rival = books.attempts.get(successor or "")
+            is_outsiders_doing = successor is not None and (rival is None or rival.outcome != "C")
         else:
             # Its line starts at nothing, or at half a file. Only outsiders that leave gaps make that right.
             successor, is_outsiders_doing = end.id, KINDS[books.kind].leaves_gaps
