@@ -319,8 +319,7 @@ def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int]:
         if own_id == versions.NO_ID or own_id == last:
             continue
         if own_id in passed:
-            between = books.attempts.get(last or "")
-            if between and between.outcome == "":
+            if books.tally["kills"]:  # A recovery put it there, for a version that was left in the open.
                 put_back += 1
             else:
                 count += 1
@@ -339,13 +338,21 @@ def _torn(books: Books, end: versions.Version, evidence: list[str]) -> int:
         own_id
         for own_id in partial
         if (attempt := books.attempts.get(own_id))
-        and (rewritten == "nothing" or (rewritten == "created" and attempt.parent != versions.ABSENT_ID))
+        and (rewritten == "nothing" or (rewritten == "created" and not _is_from_a_gap(books, attempt)))
     ]
     torn += books.seen_in_parts  # The outsider's own looks: it had left the file whole.
     if not end.is_whole:
         torn.append(f"{end.id} (the end)")
     evidence.extend(f"{own_id} was seen torn" for own_id in torn[:EVIDENCE_LINES])
     return len(torn)
+
+
+def _is_from_a_gap(books: Books, attempt: Attempt) -> bool:
+    """True if a guard created the file while the outsider had moved it away, or built on such a file."""
+    here: Attempt | None = attempt
+    while here and here.parent != versions.ABSENT_ID:
+        here = books.attempts.get(here.parent)
+    return here is not None
 
 
 def _lines(path: str) -> Iterator[list[str]]:

@@ -102,17 +102,18 @@ def replace_by_symlink(hand: Hand) -> None:
     """A file becomes a link to a file in another folder, and next time a file again."""
     base = hand.look()
     content = hand.next_version(base)
-    if os.path.islink(hand.path):
+    folder = os.path.join(os.path.dirname(hand.path), "elsewhere")
+    if hand.made % 2:
         _write_new(hand.scratch, content)
         os.replace(hand.scratch, hand.path)
-    else:
-        folder = os.path.join(os.path.dirname(hand.path), "elsewhere")
-        os.makedirs(folder, exist_ok=True)
-        target = os.path.join(folder, f"real-{hand.made % 2}")
-        _write_new(hand.scratch, content)
-        os.replace(hand.scratch, target)
-        os.symlink(target, hand.scratch)
-        os.replace(hand.scratch, hand.path)
+        hand.done(base.id)
+        return
+    # A new target each time, and none is deleted: one that is used again shows its new version before the
+    # link leads to it, to a guard that resolved the link before.
+    target = os.path.join(folder, f"real-{hand.made + 1}")
+    _write_new(target, content)
+    os.symlink(target, hand.scratch)
+    os.replace(hand.scratch, hand.path)
     hand.done(base.id)
 
 
@@ -356,6 +357,8 @@ def prepare(kind: str, path: str, seconds: float) -> None:
     _write_new(path, versions.render("start:0", versions.NO_ID, ()))
     if kind == "git":
         prepare_git(path, seconds)
+    if kind == "symlink":
+        os.mkdir(os.path.join(os.path.dirname(path), "elsewhere"))
     if kind == "hardlink":
         os.link(path, path + ".twin")
 
