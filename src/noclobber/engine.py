@@ -211,7 +211,7 @@ class HookEngine:
         [target] = targets
         assert target.data is not None
         facts = self._admit(turn, target.facts)
-        commit = turn.guard.write(facts.path, target.data, expected=facts.expected)
+        commit = turn.guard.write(facts.name, target.data, expected=facts.expected, at=facts.path)
         return self._landed(turn, call, facts, commit, target.data, WHOLE)
 
     def _edit(self, turn: OpenTurn, call: ToolCall, request: Request, targets: list[Target]) -> WriteResult:
@@ -221,7 +221,7 @@ class HookEngine:
             _refuse_if_stale(turn, facts, actual=snapshot.sha256)
             data = FORMS[request.tool.form](snapshot.content, call.params, facts.path)
             try:
-                commit = turn.guard.write(facts.path, data, expected=snapshot.sha256)
+                commit = turn.guard.write(facts.name, data, expected=snapshot.sha256, at=facts.path)
                 break
             except StaleFileError:
                 # It is not what we read a moment ago. An agent that had read nothing knows no better.
@@ -238,7 +238,9 @@ class HookEngine:
         if len({target.facts.path for target in targets}) < len(targets):
             raise BadRequestError("", "Two of the paths lead to one file; what it shall hold is a guess.")
         admitted = [(target, self._admit(turn, target.facts)) for target in targets]
-        changes = [Change(facts.path, target.data or b"", facts.expected) for target, facts in admitted]
+        changes = [
+            Change(facts.name, target.data or b"", facts.expected, facts.path) for target, facts in admitted
+        ]
         landed = list(zip(admitted, turn.guard.write_many(changes), strict=True))
         for (target, facts), commit in landed:  # All of them before the ledger can fail.
             turn.context.wrote(facts.name, facts.path, commit.sha256, target.data)
@@ -246,7 +248,7 @@ class HookEngine:
 
     def _delete(self, turn: OpenTurn, call: ToolCall, _: Request, targets: list[Target]) -> WriteResult:
         facts = self._admit(turn, targets[0].facts)
-        commit = turn.guard.delete(facts.path, expected=facts.expected)
+        commit = turn.guard.delete(facts.name, expected=facts.expected, at=facts.path)
         turn.context.removed(facts.name, facts.path)
         return self._recorded(call, facts.path, commit)
 
@@ -255,7 +257,9 @@ class HookEngine:
         source, destination = [self._admit(turn, target.facts) for target in targets]
         coverage = context.coverage_for(source.name, source.path)
         kept = context.baseline_bytes(source.name, source.path)
-        commit = turn.guard.move(source.path, destination.path, expected=source.expected)
+        commit = turn.guard.move(
+            source.name, destination.name, expected=source.expected, at=(source.path, destination.path)
+        )
         context.removed(source.name, source.path)
         if coverage is not None:  # Seen there, so known here. A file that was moved unread stays unread.
             context.wrote(destination.name, destination.path, commit.sha256, kept, coverage)

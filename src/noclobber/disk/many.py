@@ -16,13 +16,13 @@ import os
 from typing import NamedTuple
 
 from noclobber.disk import forks, notes, openers, renames
+from noclobber.disk.looking import look
 from noclobber.disk.replace import (
     Commit,
     Committer,
     conclude,
     explained,
     inherit_group,
-    look,
     planned,
 )
 from noclobber.disk.steps import reached
@@ -57,6 +57,8 @@ class Change(NamedTuple):
     path: str
     data: bytes
     expected: str | None
+    at: str | None = None
+    """The canonical path that was judged, if somebody did."""
 
 
 class Creation:
@@ -130,7 +132,7 @@ def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit
         return []
     if len(changes) == 1:
         only = changes[0]
-        return [committer.replace(only.path, only.expected, only.data)]
+        return [committer.replace(only.path, only.expected, only.data, at=only.at)]
     if len(changes) > MOST_FILES:
         raise BadRequestError(
             "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
@@ -154,7 +156,12 @@ def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit
 
 def _pin(committer: Committer, change: Change) -> Target:
     try:
-        return committer.pin(change.path, make_folders=change.expected in (None, ABSENT))
+        return committer.pin(
+            change.path,
+            expected=change.expected,
+            at=change.at,
+            make_folders=change.expected in (None, ABSENT),
+        )
     except MissingFileError as error:
         raise StaleFileError(error.path, change.expected or "", DELETED) from None
 
@@ -222,7 +229,9 @@ def _begin(
     if expected == ABSENT:
         return Creation(target, change.data, place, prefix, committer.durable)
     leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
-    swap = Swap(target, expected, change.data, place, leases=leases, durable=committer.durable)
+    swap = Swap(
+        target, expected, change.data, place, leases=leases, durable=committer.durable, root=committer.root
+    )
     try:
         swap.open_old()
         if swap.links > 1:

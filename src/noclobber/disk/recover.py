@@ -17,9 +17,9 @@ import stat
 from typing import NamedTuple
 
 from noclobber.disk import digest, forks, notes, openers, renames
+from noclobber.disk.looking import LOOK
 from noclobber.disk.openers import Patience
-from noclobber.disk.store import LOOK
-from noclobber.disk.swap import copy_all, put_back
+from noclobber.disk.restore import copy_all, put_back
 from noclobber.errors import ABSENT
 
 TYPE_CHECKING = False

@@ -16,8 +16,9 @@ import errno
 import os
 
 from noclobber.disk import openers, renames
+from noclobber.disk.looking import look
 from noclobber.disk.recover import GONE
-from noclobber.disk.replace import Commit, Committer, conclude, explained, look, planned
+from noclobber.disk.replace import Commit, Committer, conclude, explained, planned
 from noclobber.disk.steps import reached
 from noclobber.disk.swap import Swap
 from noclobber.errors import (
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
     from noclobber.model import Level
 
 
-def delete(committer: Committer, path: str | os.PathLike[str], expected: str | None) -> Commit:
+def delete(
+    committer: Committer, path: str | os.PathLike[str], expected: str | None, *, at: str | None = None
+) -> Commit:
     """Delete the file; `sha256` of the commit is `DELETED`."""
     kept = tuple(where for _, where in committer.sweep())
-    target = committer.pin(path)
+    target = committer.pin(path, expected=expected, at=at)
     try:
         with committer.section([target]) as section:
             reached("entered")
@@ -62,7 +65,9 @@ def _delete_in(
         folder = os.path.dirname(target.path)
         place, note = section.store(folder), section.note(folder)
         leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
-        swap = Swap(target, expected, b"", place, leases=leases, durable=committer.durable)
+        swap = Swap(
+            target, expected, b"", place, leases=leases, durable=committer.durable, root=committer.root
+        )
         landed = False
         try:
             try:
@@ -125,12 +130,14 @@ def move(
     source: str | os.PathLike[str],
     destination: str | os.PathLike[str],
     expected: str | None,
+    *,
+    at: tuple[str, str] | None = None,
 ) -> Commit:
     """Move the file to a name that must be free. `path` of the commit is the destination."""
     kept = tuple(where for _, where in committer.sweep())
-    origin = committer.pin(source)
+    origin = committer.pin(source, expected=expected, at=at and at[0])
     try:
-        goal = committer.pin(destination, make_folders=True)
+        goal = committer.pin(destination, at=at and at[1], make_folders=True)
     except BaseException:
         committer.unpin(origin)
         raise
@@ -158,6 +165,7 @@ def _move_in(
         section.store(os.path.dirname(origin.path)),
         leases=committer.ceiling == "lease+exchange" and openers.SUPPORTED,
         durable=committer.durable,
+        root=committer.root,
     )
     try:
         if expected is None and look(origin) == DELETED:

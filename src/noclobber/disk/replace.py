@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import digest, forks, inplace, notes, openers, paths, renames, store
+from noclobber.disk.looking import DEFAULT_PATIENCE_S, look
 from noclobber.disk.openers import Patience
 from noclobber.disk.section import Section
 from noclobber.disk.steps import reached
@@ -34,8 +35,6 @@ from noclobber.disk.swap import Hashing, Swap, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
-    NOT_A_FILE,
-    UNREADABLE,
     AccessDeniedError,
     BadRequestError,
     FileBusyError,
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_WAIT_S = 1.0
-DEFAULT_MUTEX_WAIT_S = 10.0
 LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
 MOST_TRIES = 50
 
@@ -92,7 +90,7 @@ class Committer:
         *,
         durable: bool = False,
         wait_s: float = DEFAULT_WAIT_S,
-        mutex_wait_s: float = DEFAULT_MUTEX_WAIT_S,
+        mutex_wait_s: float = DEFAULT_PATIENCE_S,
         ceiling: Level = "lease+exchange",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -105,12 +103,31 @@ class Committer:
 
     # The places.
 
-    def pin(self, path: str | os.PathLike[str], *, make_folders: bool = False) -> Target:
-        """Resolve a path and hold its folder open; the caller closes the target."""
+    def pin(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expected: str | None = None,
+        at: str | None = None,
+        make_folders: bool = False,
+    ) -> Target:
+        """
+        Resolve a path and hold its folder open; the caller unpins the target.
+
+        `at` is the canonical path that somebody has judged. A link swapped in since then would lead
+        to a file that nobody has judged: that is refused.
+        """
         text = paths.lexical(self.root or os.getcwd(), path)
         target = paths.pin(self.root, text, make_folders=make_folders)
         forks.track(target.folder_fd)
-        return target
+        if at is None or target.path == at:
+            return target
+        try:
+            if expected is not None:
+                raise StaleFileError(target.path, expected, look(target))
+            raise FileBusyError(target.path, f"{path} has just led to {at}, and leads here now; try again.")
+        finally:
+            self.unpin(target)
 
     def unpin(self, target: Target) -> None:
         """Let go of a pinned target."""
@@ -179,11 +196,13 @@ class Committer:
 
     # The commit of one file.
 
-    def replace(self, path: str | os.PathLike[str], expected: str | None, data: bytes) -> Commit:
+    def replace(
+        self, path: str | os.PathLike[str], expected: str | None, data: bytes, *, at: str | None = None
+    ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
         kept = self.sweep()
         try:
-            target = self.pin(path, make_folders=expected in (None, ABSENT))
+            target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:
@@ -222,7 +241,7 @@ class Committer:
         folder = os.path.dirname(target.path)
         place, note, patience = section.store(folder), section.note(folder), self.patience()
         leases = self.ceiling == "lease+exchange" and openers.SUPPORTED
-        swap = Swap(target, expected, data, place, leases=leases, durable=self.durable)
+        swap = Swap(target, expected, data, place, leases=leases, durable=self.durable, root=self.root)
         try:
             swap.open_old()
             must_keep_inode = swap.links > 1
@@ -367,39 +386,6 @@ def _exists(target: Target) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def open_patiently(target: Target, patience: Patience) -> int:
-    """
-    Open a file to read it, without following a link and without blocking on a FIFO.
-
-    A commit hides its new version for a moment, and a non-blocking open() is then told to come again.
-    BlockingIOError: it did, until its patience was at an end.
-    """
-    while True:
-        try:
-            return os.open(target.name, store.LOOK, dir_fd=target.folder_fd)
-        except BlockingIOError:
-            if not patience.nap():
-                raise
-
-
-def look(target: Target) -> str:
-    """Return the hash of what stands there now, or the word for why there is none. Never blocks."""
-    try:
-        descriptor = open_patiently(target, Patience(DEFAULT_MUTEX_WAIT_S))
-    except FileNotFoundError:
-        return DELETED
-    except OSError as error:
-        return NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return NOT_A_FILE
-        return digest.of_descriptor(descriptor)
-    except OSError:
-        return UNREADABLE
-    finally:
-        os.close(descriptor)
 
 
 def can_exchange_in(place: Store) -> bool:

@@ -30,13 +30,13 @@ from collections import deque
 from typing import NamedTuple
 
 from noclobber.disk import digest, forks, openers
+from noclobber.disk.looking import LOOK
 from noclobber.disk.notes import BOOK_PREFIX, Note
 from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
 
 VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
 MARK_FROM_BYTES = 1 << 16
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_OPEN_NOTES = 64
 MOST_WAITING = 256
 YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.

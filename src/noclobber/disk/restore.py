@@ -1,0 +1,169 @@
+"""
+Undo an exchange: what was displaced stands at the name again, and nobody has seen our version.
+
+The usual way is to *pour* the displaced bytes into our own file, which still hides behind its lease at
+the target's name. Renaming the displaced file back would be wrong twice: whoever waits inside `open()`
+already holds *our* inode and would read, or append to, a version that never was; and a save that came
+in meanwhile would be covered by an older version for a moment, long enough for an editor to load it.
+
+Only what cannot be poured goes back by rename: links, folders, files whose writer stays, and anything
+at all on a full disk. There the first look is whether our file is still at the name. If it is not,
+somebody has saved since, and theirs is newer than what we hold: nothing to put back.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from noclobber.disk import digest, forks, metadata, notes, openers, renames
+from noclobber.disk.looking import LOOK
+from noclobber.disk.openers import Patience
+from noclobber.disk.steps import reached
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.disk.notes import Note
+    from noclobber.disk.store import Store
+    from noclobber.disk.swap import Swap
+
+MOST_PUT_BACKS = 1000
+SHORT_WAIT_S = 0.2
+NO_FD = -1
+
+
+def restore(swap: Swap, patience: Patience, note: Note) -> None:
+    """Bring the displaced file back to its name, and leave the rest to the sweep."""
+    note.mark(notes.RESTORING)
+    reached("restoring")
+    if swap.leases and swap.old_fd != NO_FD and swap.old_status.st_nlink <= 1:
+        while openers.lease(swap.old_fd, openers.READ, patience):
+            try:
+                _pour(swap)
+            except OSError:
+                break  # The disk is full, say. Renaming back needs no room.
+            if openers.is_quiet(swap.old_fd, openers.READ):
+                swap.leave_aside(swap.old_fd)
+                return
+            openers.release(swap.old_fd)  # Somebody got in while we copied: once more.
+    _rename_back(swap)
+
+
+def _pour(swap: Swap) -> None:
+    """Make our hidden file a copy of the displaced one: bytes, metadata, times."""
+    os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
+    status = os.fstat(swap.old_fd)
+    wanted = metadata.of(swap.old_fd, status)
+    metadata.give(swap.new_fd, wanted, path=swap.target.path, source=swap.old_fd)
+    os.utime(swap.new_fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+    if swap.durable:
+        os.fsync(swap.new_fd)
+    reached("poured")
+
+
+def _rename_back(swap: Swap) -> None:
+    store, target = swap.store, swap.target
+    is_back = put_back(store, swap.swap_name, target.folder_fd, target.name, swap.new_inode)
+    if swap.leases:
+        # Whoever waits for our file gets it now, wherever it is: as good a copy as can be had.
+        _pour_what_can_be_had(swap)
+    swap.close_one(swap.new_fd)
+    swap.new_fd = NO_FD
+    try:
+        left_fd = os.open(swap.swap_name, LOOK, dir_fd=store.swap_fd)
+    except OSError:
+        left_fd = NO_FD
+    if is_back and left_fd != NO_FD:
+        # Ours. Not deleted at once: somebody may have opened it, and what they write is kept.
+        swap.leave_aside(forks.track(left_fd))
+        return
+    if left_fd != NO_FD:
+        os.close(left_fd)
+    if _is_link(store, swap.swap_name):
+        store.remove_swap(swap.swap_name)  # Replaced by somebody's later save, and no bytes in it.
+    else:
+        swap.kept.append(store.keep(swap.swap_name))
+    swap.is_swapped, swap.swap_name = False, ""
+
+
+def put_back(store: Store, swap_name: str, folder_fd: int, name: str, ours: int) -> bool:
+    """
+    Exchange a swap file with the target until what comes back is what was put.
+
+    `ours` is the inode that we left at the target. False if it is there no more: somebody saved or
+    deleted since, and that stands. If something else comes back from the exchange, somebody saved
+    after that look, and it is newer than what we have just put: so it goes back in turn.
+    """
+    try:
+        if os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_ino != ours:
+            return False
+    except FileNotFoundError:
+        return False
+    wanted_back = ours
+    for _ in range(MOST_PUT_BACKS):
+        putting = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
+        try:
+            renames.exchange(store.swap_fd, swap_name, folder_fd, name)
+        except FileNotFoundError:
+            return False
+        reached("put-back")
+        came_back = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
+        if came_back == wanted_back:
+            return True
+        wanted_back = putting
+    return False
+
+
+def _pour_what_can_be_had(swap: Swap) -> None:
+    source_fd = swap.old_fd if swap.old_fd != NO_FD else _open_behind_link(swap)
+    if source_fd == NO_FD:
+        source_fd = swap.first_fd  # A folder, say: then the version before it.
+    if source_fd == NO_FD:
+        return
+    try:
+        os.ftruncate(swap.new_fd, copy_all(source_fd, swap.new_fd))
+    except OSError:
+        pass
+    finally:
+        if source_fd not in (swap.old_fd, swap.first_fd):
+            os.close(source_fd)
+
+
+def _open_behind_link(swap: Swap) -> int:
+    """Open what the name leads to by a link, if whoever may read our file may read that, too."""
+    patience = Patience(SHORT_WAIT_S)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    while True:
+        try:
+            behind_fd = os.open(swap.target.name, flags, dir_fd=swap.target.folder_fd)
+            break
+        except BlockingIOError:  # Another commit hides it, for a moment.
+            if not patience.nap():
+                return NO_FD
+        except OSError:
+            return NO_FD
+    behind, ours = os.fstat(behind_fd), os.fstat(swap.new_fd)
+    # They passed the permission check of our file. A link to a secret must not become a way around.
+    if stat.S_ISREG(behind.st_mode) and (behind.st_uid, behind.st_gid, behind.st_mode) == (
+        ours.st_uid,
+        ours.st_gid,
+        ours.st_mode,
+    ):
+        return behind_fd
+    os.close(behind_fd)
+    return NO_FD
+
+
+def _is_link(store: Store, name: str) -> bool:
+    return stat.S_ISLNK(os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False).st_mode)
+
+
+def copy_all(source: int, destination: int) -> int:
+    """Copy from first byte to last, at the same offsets; return how many."""
+    offset = 0
+    while chunk := os.pread(source, digest.CHUNK_BYTES, offset):
+        done = 0
+        while done < len(chunk):
+            done += os.pwrite(destination, chunk[done:], offset + done)
+        offset += len(chunk)
+    return offset
