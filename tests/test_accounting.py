@@ -140,6 +140,16 @@ def test_an_old_version_that_comes_back_is_a_withdrawal(history: History) -> Non
     assert history.settle("guards", render("g0:1", "start:0", ())).withdrawn == 2
 
 
+def test_an_older_file_in_a_folders_place_is_reported_apart(history: History) -> None:
+    """Proof: a reader that waits for what turns out to be a folder cannot be given one."""
+    history.outsider("U 1 start:0", "U 2 o:1")
+    history.watcher("W start:0 1 0.1", "W o:2 1 0.2", "W start:0 1 0.3")
+
+    account = history.settle("directory", render("o:2", "o:1", ((1, 2),)))
+
+    assert (account.stood_in, account.withdrawn) == (1, 0)
+
+
 def test_a_killed_agents_version_may_be_there_or_not(history: History) -> None:
     """Proof: a kill has no outcome to hold the guard to."""
     history.agent("g0", "A 1 start:0 1 aa", "A 2 start:0 1 aa", "C 2 lease+exchange", "A 3 g0:2 1 bb")

@@ -69,6 +69,8 @@ class Account(NamedTuple):
     withdrawn: int
     undone: int
     """Versions of killed agents that were seen, and that the recovery took back."""
+    stood_in: int
+    """How often a reader saw an older file where a folder stood. Reported, and no withdrawal."""
     torn: int
     commits: int
     stale: int
@@ -193,7 +195,7 @@ def settle(
     evidence: list[str] = []
     lost_tags, kept_tags = _outside_losses(books, end, {*kept, *books.kept_paths}, evidence)
     lost_commits, overwritten, undone = _lost_commits(books, end, evidence)
-    withdrawn, put_back = _withdrawn(books, evidence)
+    withdrawn, put_back, stood_in = _withdrawn(books, evidence)
     torn = _torn(books, end, evidence)
     if books.tally["vanished"]:
         books.faults.append(f"the outsider found its file gone {books.tally['vanished']} times")
@@ -206,6 +208,7 @@ def settle(
         false_refusals=books.tally["F"],
         withdrawn=withdrawn,
         undone=undone + put_back,
+        stood_in=stood_in,
         torn=torn,
         commits=books.tally["C"],
         stale=books.tally["S"],
@@ -302,9 +305,10 @@ def _twins(books: Books, trunk: Mapping[str, object], known: set[str], evidence:
     return extra
 
 
-def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int]:
-    """Arrangement 3: versions that were seen, then refused, or followed by an older one; and the killed."""
-    put_back = 0
+def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int, int]:
+    """Arrangement 3: versions that were seen, then refused, or followed by an older one; by a recovery;
+    in a folder's place."""
+    put_back = stood_in = 0
     count = books.tally["old again"]
     if count:
         evidence.append(f"the outsider found what it had replaced in its place again, {count} times")
@@ -321,13 +325,15 @@ def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int]:
         if own_id in passed:
             if books.tally["kills"]:  # A recovery put it there, for a version that was left in the open.
                 put_back += 1
+            elif KINDS[books.kind].makes_folders:
+                stood_in += 1
             else:
                 count += 1
             evidence.append(f"{own_id} was seen again after {last}")
         if last:
             passed.add(last)
         last = own_id
-    return count, put_back
+    return count, put_back, stood_in
 
 
 def _torn(books: Books, end: versions.Version, evidence: list[str]) -> int:

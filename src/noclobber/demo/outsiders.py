@@ -327,6 +327,9 @@ class Kind(NamedTuple):
     rewrites: str = "nothing"
     """Whose bytes it empties and fills while a reader may be copying them, so that a reader's mixture is
     nobody's fault: `nothing`, those of any version (`all`), of files that a guard `created` in its gap."""
+    makes_folders: bool = False
+    """True: at times a folder stands at the path. A reader that waits in open() while a guard has it displaced
+    cannot be given a folder; it gets the last file that the guard saw there."""
     leaves_gaps: bool = False
     """True: while it saves, there is nothing or half a file at the path, and a guard may find that."""
 
@@ -344,7 +347,7 @@ KINDS: dict[str, Kind] = {
     "git": Kind(check_out_with_git, "git checkout", leaves_gaps=True),
     "delete": Kind(delete_and_create, "delete and create", leaves_gaps=True),
     "symlink": Kind(replace_by_symlink, "replace by symlink"),
-    "directory": Kind(replace_by_directory, "replace by directory", leaves_gaps=True),
+    "directory": Kind(replace_by_directory, "replace by directory", makes_folders=True, leaves_gaps=True),
     "hardlink": Kind(append_under_another_name, "append, hard link"),
     "touch": Kind(touch, "touch storm", changes_bytes=False),
     "chmod": Kind(change_mode, "chmod storm", changes_bytes=False),
