@@ -328,8 +328,8 @@ class Kind(NamedTuple):
     """Whose bytes it empties and fills while a reader may be copying them, so that a reader's mixture is
     nobody's fault: `nothing`, those of any version (`all`), of files that a guard `created` in its gap."""
     makes_folders: bool = False
-    """True: at times a folder stands at the path. A reader that waits in open() while a guard has it displaced
-    cannot be given a folder; it gets the last file that the guard saw there."""
+    """True: at times a folder stands at the path. A reader that waits in open() while a guard has it
+    displaced cannot be given a folder; it gets the last file that the guard saw there."""
     leaves_gaps: bool = False
     """True: while it saves, there is nothing or half a file at the path, and a guard may find that."""
 
