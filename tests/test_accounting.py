@@ -109,6 +109,17 @@ def test_two_commits_on_the_same_bytes_are_one_lost(history: History) -> None:
     assert account.lost_commits == 1
 
 
+def test_two_commits_on_the_same_bytes_are_one_lost_even_if_an_outsider_covers_both(history: History) -> None:
+    """Proof: what came later on the trunk cannot hide it; the bytes they were based on tell."""
+    history.outsider("U 1 start:0")
+    history.agent("g0", "A 1 start:0 1 aa", "C 1 plain")
+    history.agent("g1", "A 1 start:0 1 aa", "C 1 plain")
+
+    account = history.settle("rename", render("o:1", "start:0", ((1, 1),)))
+
+    assert (account.lost, account.lost_commits) == (0, 1)
+
+
 def test_a_commit_that_never_reached_the_disk_is_lost(history: History) -> None:
     """Proof: a success that was reported and did not happen counts as a loss."""
     history.agent("g0", "A 1 start:0 1 aa", "C 1 plain")
