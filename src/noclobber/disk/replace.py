@@ -123,8 +123,8 @@ class Committer:
         if at is None or target.path == at:
             return target
         try:
-            if expected is not None:
-                raise StaleFileError(target.path, expected, look(target))
+            if expected is not None and (actual := look(target)) != expected:
+                raise StaleFileError(target.path, expected, actual)
             raise FileBusyError(target.path, f"{path} has just led to {at}, and leads here now; try again.")
         finally:
             self.unpin(target)

@@ -293,16 +293,17 @@ class Swap:
 
     def _led_astray(self) -> NoclobberError:
         """The link that led here was changed meanwhile. What was asked for is another file now."""
-        if self.expected is None:
-            return self.busy("a link on the way to it is being changed")
-        try:
-            other = paths.pin(self.root, self.target.via)
-        except NoclobberError:
-            return self.stale(DELETED)
-        try:
-            return StaleFileError(other.path, self.expected, look(other))
-        finally:
-            other.close()
+        if self.expected is not None:
+            try:
+                other = paths.pin(self.root, self.target.via)
+            except NoclobberError:
+                return self.stale(DELETED)
+            try:
+                if (actual := look(other)) != self.expected:
+                    return StaleFileError(other.path, self.expected, actual)
+            finally:
+                other.close()
+        return self.busy("a link on the way to it is being changed")
 
     def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
         """Somebody put another file in place between our look and the exchange. Judge that one."""
