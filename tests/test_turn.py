@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -434,3 +436,26 @@ def test_a_forked_child_never_finds_the_snapshot_locked():
         stop.set()
         thread.join()
     assert turn.expected_for(B, B) is None, "a child's turn is its own"
+
+
+def test_a_stored_hash_is_found_without_the_disk_and_much_faster(tmp_path, monkeypatch):
+    """010-SC-004, 010-FR-006: and `make bench` says how much."""
+    file = tmp_path / "large"
+    file.write_bytes(b"x" * 100_000)
+    turn = TurnContext(str(tmp_path), turn_id="t1")
+    whole(turn, str(file), file.read_bytes())
+
+    begun = time.perf_counter()
+    for _ in range(20):
+        hashlib.sha256(file.read_bytes()).hexdigest()
+    from_disk_s = (time.perf_counter() - begun) / 20
+    file.unlink()
+    for name in ("open", "stat", "lstat", "readlink", "getcwd"):
+        monkeypatch.setattr(os, name, lambda *_, **__: pytest.fail("it looked at the disk"))
+    begun = time.perf_counter()
+    for _ in range(1_000):
+        assert turn.get_initial_hash("large") is not None
+    looked_up_s = (time.perf_counter() - begun) / 1_000
+
+    assert looked_up_s < 0.001
+    assert looked_up_s < from_disk_s

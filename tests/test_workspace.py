@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -854,3 +855,16 @@ def test_paths_may_be_path_objects(root, turn):
     turn.write_file(Path("a.md"), b"v1")
     turn.read_file(root / "a.md")
     assert turn.get_initial_hash(Path("a.md")) == turn.get_initial_hash(root / "a.md") == sha256(b"v1")
+
+
+def test_the_check_costs_far_less_than_fifty_milliseconds(root, turn):
+    """009-SC-003: a guarded write of 1 MB, all in all; `make bench` says what it costs against a plain one."""
+    (root / "a.bin").write_bytes(b"0" * 1_000_000)
+    turn.read_file("a.bin")
+    best_s = 9.9
+    for number in range(5):
+        data = b"%d" % number * 1_000_000
+        begun = time.perf_counter()
+        turn.write_file("a.bin", data)
+        best_s = min(best_s, time.perf_counter() - begun)
+    assert best_s < 0.05

@@ -91,7 +91,7 @@ class HookEngine:
             raise UnknownToolError("", f"{call.tool!r} touches no file; run it yourself.", tool=call.tool)
         if kind == "read":
             [target] = gather(turn, request)
-            return self._read(turn, request, target)
+            return self._read(turn, call, request, target)
         carry_out: Callable[..., Any] = getattr(self, f"_{kind}")
         targets: list[Target] = []
         try:
@@ -189,10 +189,10 @@ class HookEngine:
 
     # -- carrying out: one function a kind of tool -------------------------------------------------------
 
-    def _read(self, turn: OpenTurn, request: Request, target: Target) -> ReadResult:
+    def _read(self, turn: OpenTurn, call: ToolCall, request: Request, target: Target) -> ReadResult:
         context, facts = turn.context, self._admit(turn, target.facts)
         try:
-            snapshot = turn.guard.read(facts.path)
+            snapshot = turn.guard.read(facts.name)
         except MissingFileError:
             context.observe_absent(facts.name, facts.path)
             raise
@@ -201,6 +201,11 @@ class HookEngine:
         except RefusalError as error:
             context.observe_error(facts.name, facts.path, error.code)
             raise
+        if snapshot.path != facts.path:  # A link was changed since we judged; judge what it led to.
+            facts = self._admit(turn, facts._replace(path=snapshot.path))
+        if snapshot.recovered and not self._workspace.ledger_trouble():
+            # A read does not fail for want of a record. The next write will, and says why.
+            recording.record_recovered(self._workspace.ledger, call, snapshot.recovered)
         start, end = line_span(snapshot.content, request.first_line, request.last_line, facts.path)
         seen = _coverage(snapshot.content, start, end)
         observation = context.observe(facts.name, snapshot.path, snapshot.sha256, snapshot.content, seen)
@@ -274,8 +279,9 @@ class HookEngine:
         return self._recorded(call, facts.path, commit)
 
     def _recorded(self, call: ToolCall, path: str, commit: Commit, **more: str) -> WriteResult:
+        ledger = self._workspace.ledger
         recording.record_landed(
-            self._workspace.ledger,
+            ledger,
             call,
             path,
             commit.previous_sha256,
@@ -284,6 +290,7 @@ class HookEngine:
             kept=list(commit.kept),
             **more,
         )
+        recording.record_recovered(ledger, call, commit.recovered)
         return WriteResult(commit.path, commit.sha256, commit.level, commit.previous_sha256, commit.kept)
 
     def _refused(self, turn: OpenTurn, call: ToolCall, targets: list[Target], error: NoclobberError) -> None:
@@ -298,6 +305,7 @@ class HookEngine:
     def _record(self, call: ToolCall, error: NoclobberError) -> None:
         # A ledger that failed is not asked again: its own failure is the answer.
         if not isinstance(error, LedgerError):
+            self._workspace.ledger_trouble()  # Makes the place: a refusal may be the first thing on record.
             recording.record_refusal(self._workspace.ledger, call, error)
 
 

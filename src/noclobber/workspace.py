@@ -179,10 +179,12 @@ class Workspace:
             # Hidden also if the turn is dropped without an end.
             self._shown[turn] = weakref.finalize(turn, self._board.hide, slot, os.getpid())
 
-    def _end(self, turn: Turn) -> list[str]:
+    def _end(self, turn: Turn) -> None:
         self._turns.pop(turn.turn_id, None)
         if (hide := self._shown.pop(turn, None)) is not None:
             hide()
         if turn.options.scope == "session":
             self._sessions.finish(turn.context)
-        return turn.guard.sweep()
+        turn.kept = turn.guard.sweep()
+        if turn.kept:
+            recording.record_kept(self.ledger, turn.tool_call("end_turn", {}), turn.kept)

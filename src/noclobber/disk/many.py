@@ -24,6 +24,7 @@ from noclobber.disk.replace import (
     explained,
     inherit_group,
     planned,
+    starting_over,
 )
 from noclobber.disk.steps import reached
 from noclobber.disk.swap import Hashing, Swap, write_all
@@ -31,9 +32,8 @@ from noclobber.errors import (
     ABSENT,
     DELETED,
     BadRequestError,
-    FileBusyError,
     MissingFileError,
-    NotAFileError,
+    NoclobberError,
     StaleFileError,
 )
 
@@ -138,6 +138,11 @@ def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit
             "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
         )
     kept = tuple(where for _, where in committer.sweep())
+    commits = starting_over(lambda: _replace_many(committer, changes), changes[0].path)
+    return [commit._replace(kept=kept) for commit in commits] if kept else commits
+
+
+def _replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit]:
     targets: list[Target] = []
     try:
         for change in changes:
@@ -151,7 +156,7 @@ def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit
     finally:
         for target in targets:
             committer.unpin(target)
-    return [commit._replace(kept=kept, recovered=recovered) for commit in commits]
+    return [commit._replace(recovered=recovered) for commit in commits] if recovered else commits
 
 
 def _pin(committer: Committer, change: Change) -> Target:
@@ -205,7 +210,7 @@ def _replace_in(
                 if isinstance(file, Swap):
                     file.settle(patience, leader)
                 reached("many-exchanged")
-        except (StaleFileError, FileBusyError, NotAFileError):
+        except NoclobberError:
             _take_back(files, patience, leader)
             raise
         leader.mark(notes.LANDED)  # The commit point.

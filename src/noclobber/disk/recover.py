@@ -19,6 +19,7 @@ from typing import NamedTuple
 from noclobber.disk import digest, forks, notes, openers, renames
 from noclobber.disk.looking import LOOK
 from noclobber.disk.openers import Patience
+from noclobber.disk.paths import Target
 from noclobber.disk.restore import copy_all, put_back
 from noclobber.errors import ABSENT
 
@@ -163,7 +164,8 @@ def _undo(file: Found, state: bytes) -> Recovered:
     # comes back is then kept, unless it is ours or a copy. Otherwise only untouched bytes of ours give
     # way: somebody may have saved on top of them, in place, since the crash.
     ours = file.stands or (state == notes.RESTORING and _inode(file.folder_fd, planned.name) == planned.inode)
-    if ours and put_back(store, planned.swap, file.folder_fd, planned.name, planned.inode):
+    target = Target(file.folder_fd, planned.name, file.path)
+    if ours and put_back(store, planned.swap, target, planned.inode):
         came_back = _hash_if(store.swap_fd, planned.swap, None)
         if came_back in (planned.new, file.displaced_hash):
             store.remove_swap(planned.swap)

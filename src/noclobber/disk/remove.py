@@ -15,15 +15,16 @@ from __future__ import annotations
 import errno
 import os
 
-from noclobber.disk import openers, renames
+from noclobber.disk import openers, paths, renames
 from noclobber.disk.looking import look
 from noclobber.disk.recover import GONE
-from noclobber.disk.replace import Commit, Committer, conclude, explained, planned
+from noclobber.disk.replace import Commit, Committer, conclude, explained, planned, starting_over
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Swap
+from noclobber.disk.swap import LinkAppearedError, Swap
 from noclobber.errors import (
     ABSENT,
     DELETED,
+    NOT_A_FILE,
     BadRequestError,
     FileExistsAlreadyError,
     MissingFileError,
@@ -42,8 +43,28 @@ def delete(
 ) -> Commit:
     """Delete the file; `sha256` of the commit is `DELETED`."""
     kept = tuple(where for _, where in committer.sweep())
+    commit = starting_over(lambda: _delete(committer, path, expected, at), str(path))
+    return commit._replace(kept=kept)
+
+
+def _refuse_link(
+    committer: Committer, path: str | os.PathLike[str], target: Target, expected: str | None
+) -> None:
+    """Deleting or moving what a link leads to would leave the link behind, leading nowhere."""
+    name = paths.lexical(committer.root or os.getcwd(), path)
+    if not target.via or not os.path.islink(name):
+        return
+    if expected is not None and (actual := look(target)) != expected:
+        raise StaleFileError(target.path, expected, actual)  # It was no link when it was read.
+    raise BadRequestError(name, f"this is a link; name the file itself ({target.path}).")
+
+
+def _delete(
+    committer: Committer, path: str | os.PathLike[str], expected: str | None, at: str | None
+) -> Commit:
     target = committer.pin(path, expected=expected, at=at)
     try:
+        _refuse_link(committer, path, target, expected)
         with committer.section([target]) as section:
             reached("entered")
             level, previous = _delete_in(committer, section, target, expected)
@@ -52,7 +73,7 @@ def delete(
         raise explained(error, target.path) from error
     finally:
         committer.unpin(target)
-    return Commit(target.path, DELETED, level, previous, kept, recovered)
+    return Commit(target.path, DELETED, level, previous, (), recovered)
 
 
 def _delete_in(
@@ -137,6 +158,7 @@ def move(
     kept = tuple(where for _, where in committer.sweep())
     origin = committer.pin(source, expected=expected, at=at and at[0])
     try:
+        _refuse_link(committer, source, origin, expected)
         goal = committer.pin(destination, at=at and at[1], make_folders=True)
     except BaseException:
         committer.unpin(origin)
@@ -170,7 +192,10 @@ def _move_in(
     try:
         if expected is None and look(origin) == DELETED:
             raise MissingFileError(origin.path, "there is no such file.")
-        swap.open_old()
+        try:
+            swap.open_old()
+        except LinkAppearedError:
+            raise swap.stale(NOT_A_FILE) from None
         swap.verify(committer.patience())
         status = os.fstat(swap.old_fd)
         try:

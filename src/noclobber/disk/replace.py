@@ -31,7 +31,7 @@ from noclobber.disk.looking import DEFAULT_PATIENCE_S, look
 from noclobber.disk.openers import Patience
 from noclobber.disk.section import Section
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Hashing, Swap, write_all
+from noclobber.disk.swap import Hashing, LinkAppearedError, Swap, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -46,8 +46,10 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Protocol
+    from collections.abc import Callable, Sequence
+    from typing import Protocol, TypeVar
+
+    Result = TypeVar("Result")
 
     from noclobber.clock import Clock
     from noclobber.disk.notes import Note
@@ -123,8 +125,8 @@ class Committer:
         if at is None or target.path == at:
             return target
         try:
-            if expected is not None:
-                raise StaleFileError(target.path, expected, look(target))
+            if expected is not None and (actual := look(target)) != expected:
+                raise StaleFileError(target.path, expected, actual)
             raise FileBusyError(target.path, f"{path} has just led to {at}, and leads here now; try again.")
         finally:
             self.unpin(target)
@@ -200,7 +202,13 @@ class Committer:
         self, path: str | os.PathLike[str], expected: str | None, data: bytes, *, at: str | None = None
     ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        kept = self.sweep()
+        kept = tuple(where for _, where in self.sweep())
+        commit = starting_over(lambda: self._replace(path, expected, data, at), str(path))
+        return commit._replace(kept=kept) if kept else commit
+
+    def _replace(
+        self, path: str | os.PathLike[str], expected: str | None, data: bytes, at: str | None
+    ) -> Commit:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
@@ -214,8 +222,7 @@ class Committer:
             raise explained(error, target.path) from error
         finally:
             self.unpin(target)
-        kept_paths = tuple(where for _, where in kept)
-        return Commit(target.path, new_hash, level, previous, kept_paths, recovered)
+        return Commit(target.path, new_hash, level, previous, (), recovered)
 
     def _replace_in(
         self, section: Section, target: Target, expected: str | None, data: bytes
@@ -348,6 +355,16 @@ class Committer:
 
 
 _tried_devices: set[int] = set()
+
+
+def starting_over(commit: Callable[[], Result], path: str) -> Result:
+    """Run a commit again for as long as links appear under its feet."""
+    for _ in range(MOST_TRIES):
+        try:
+            return commit()
+        except LinkAppearedError:
+            continue
+    raise FileBusyError(path, "it is being replaced by links all the time; try again later.")
 
 
 def planned(swap: Swap, folder: str, kind: str = "exchange") -> notes.Planned:

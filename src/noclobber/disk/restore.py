@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 
 from noclobber.disk import digest, forks, metadata, notes, openers, renames
 from noclobber.disk.looking import LOOK
@@ -24,11 +25,14 @@ from noclobber.disk.steps import reached
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.notes import Note
+    from noclobber.disk.paths import Target
+    from noclobber.disk.renames import Flip
     from noclobber.disk.store import Store
     from noclobber.disk.swap import Swap
 
 MOST_PUT_BACKS = 1000
 SHORT_WAIT_S = 0.2
+LET_FINISH_NAPS, LET_FINISH_NAP_S = 8, 0.00025
 NO_FD = -1
 
 
@@ -44,6 +48,9 @@ def restore(swap: Swap, patience: Patience, note: Note) -> None:
                 break  # The disk is full, say. Renaming back needs no room.
             if openers.is_quiet(swap.old_fd, openers.READ):
                 swap.leave_aside(swap.old_fd)
+                # Let everybody in now: another commit may be waiting for this before it lets us in.
+                swap.close_one(swap.new_fd)
+                swap.new_fd = NO_FD
                 return
             openers.release(swap.old_fd)  # Somebody got in while we copied: once more.
     _rename_back(swap)
@@ -63,7 +70,7 @@ def _pour(swap: Swap) -> None:
 
 def _rename_back(swap: Swap) -> None:
     store, target = swap.store, swap.target
-    is_back = put_back(store, swap.swap_name, target.folder_fd, target.name, swap.new_inode)
+    is_back = put_back(store, swap.swap_name, target, swap.new_inode)
     if swap.leases:
         # Whoever waits for our file gets it now, wherever it is: as good a copy as can be had.
         _pour_what_can_be_had(swap)
@@ -86,38 +93,49 @@ def _rename_back(swap: Swap) -> None:
     swap.is_swapped, swap.swap_name = False, ""
 
 
-def put_back(store: Store, swap_name: str, folder_fd: int, name: str, ours: int) -> bool:
+def put_back(store: Store, swap_name: str, target: Target, ours: int) -> bool:
     """
-    Exchange a swap file with the target until what comes back is what was put.
+    Exchange a displaced file with ours at the target; False if ours is there no more.
 
-    `ours` is the inode that we left at the target. False if it is there no more: somebody saved or
-    deleted since, and that stands. If something else comes back from the exchange, somebody saved
-    after that look, and it is newer than what we have just put: so it goes back in turn.
+    Then somebody has saved or deleted since, and that stands. Putting back would cover theirs with
+    something older until the next exchange. So whoever was in the middle of saving gets a moment to
+    finish first; whoever has yet to read waits for us, and cannot save.
     """
-    try:
-        if os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_ino != ours:
-            return False
-    except FileNotFoundError:
-        return False
-    wanted_back = ours
-    for _ in range(MOST_PUT_BACKS):
-        putting = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
+    flip = renames.Flip(store.swap_fd, swap_name, target.folder_fd, target.name)
+    for _ in range(LET_FINISH_NAPS):
+        time.sleep(LET_FINISH_NAP_S)
         try:
-            renames.exchange(store.swap_fd, swap_name, folder_fd, name)
+            if os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False).st_ino != ours:
+                return False
         except FileNotFoundError:
             return False
-        reached("put-back")
+    return _flip_back(flip, store, swap_name, ours)
+
+
+def _flip_back(flip: Flip, store: Store, swap_name: str, ours: int) -> bool:
+    """
+    Exchange until what comes back is what was put; False if the target is gone.
+
+    `ours` is the inode that we left at the target. If something else comes back, somebody saved in
+    between, and it is newer than what we have just put: so it goes back in turn.
+    """
+    putting = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
+    wanted = ours
+    for _ in range(MOST_PUT_BACKS):
+        if not flip():
+            return False
         came_back = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
-        if came_back == wanted_back:
+        if came_back == wanted:
+            reached("put-back")
             return True
-        wanted_back = putting
+        wanted, putting = putting, came_back
     return False
 
 
 def _pour_what_can_be_had(swap: Swap) -> None:
-    source_fd = swap.old_fd if swap.old_fd != NO_FD else _open_behind_link(swap)
+    source_fd = swap.old_fd if swap.old_fd != NO_FD else _open_what_is_there(swap)
     if source_fd == NO_FD:
-        source_fd = swap.first_fd  # A folder, say: then the version before it.
+        source_fd = swap.first_fd  # A folder, say, that stays: then the version before it.
     if source_fd == NO_FD:
         return
     try:
@@ -129,29 +147,30 @@ def _pour_what_can_be_had(swap: Swap) -> None:
             os.close(source_fd)
 
 
-def _open_behind_link(swap: Swap) -> int:
-    """Open what the name leads to by a link, if whoever may read our file may read that, too."""
+def _open_what_is_there(swap: Swap) -> int:
+    """
+    Open the file that the name leads to, by a link too, once there is one.
+
+    Whoever waits for ours asked for a file at that name. If it is a folder for the moment, or another
+    commit hides it, they wait a little longer with us.
+    """
     patience = Patience(SHORT_WAIT_S)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    ours = os.fstat(swap.new_fd)
     while True:
         try:
-            behind_fd = os.open(swap.target.name, flags, dir_fd=swap.target.folder_fd)
-            break
-        except BlockingIOError:  # Another commit hides it, for a moment.
-            if not patience.nap():
-                return NO_FD
+            there_fd = os.open(swap.target.name, flags, dir_fd=swap.target.folder_fd)
         except OSError:
-            return NO_FD
-    behind, ours = os.fstat(behind_fd), os.fstat(swap.new_fd)
-    # They passed the permission check of our file. A link to a secret must not become a way around.
-    if stat.S_ISREG(behind.st_mode) and (behind.st_uid, behind.st_gid, behind.st_mode) == (
-        ours.st_uid,
-        ours.st_gid,
-        ours.st_mode,
-    ):
-        return behind_fd
-    os.close(behind_fd)
-    return NO_FD
+            pass
+        else:
+            there = os.fstat(there_fd)
+            # They passed the permission check of our file. A link to a secret must not be a way around.
+            is_alike = (there.st_uid, there.st_gid, there.st_mode) == (ours.st_uid, ours.st_gid, ours.st_mode)
+            if is_alike and stat.S_ISREG(there.st_mode):
+                return there_fd
+            os.close(there_fd)
+        if openers.is_quiet(swap.new_fd, openers.WRITE) or not patience.nap():
+            return NO_FD  # Nobody waits for it, or for too long.
 
 
 def _is_link(store: Store, name: str) -> bool:

@@ -50,6 +50,15 @@ HASH_ASIDE_BYTES = 1 << 19  # From here a second thread for the hash costs less 
 NO_FD = -1
 
 
+class LinkAppearedError(NoclobberError):
+    """
+    A link stands where a file was resolved to. Not an answer to anybody: the commit starts over.
+
+    It may have been put there by somebody, or be back where another commit had displaced it for a
+    moment. Either way it is to be written through, if what it leads to is what was expected.
+    """
+
+
 class Hashing:
     """The hash of the new bytes, on a second core while the first writes them."""
 
@@ -127,7 +136,9 @@ class Swap:
         except FileNotFoundError:
             raise self.stale(DELETED) from None
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):  # A link since pin(); a socket.
+            if error.errno == errno.ELOOP:
+                raise LinkAppearedError(path) from None
+            if error.errno == errno.ENXIO:  # A socket.
                 raise self._not_a_file() from None
             if error.errno == errno.EWOULDBLOCK:
                 raise self.busy("another program holds a lease on it") from None
@@ -220,36 +231,34 @@ class Swap:
                 raise self.busy("another program keeps opening noclobber's own files")
             while not openers.is_quiet(self.old_fd, openers.READ):
                 self._let_writers_finish(patience)
-        self._look_again_if_replaced(patience)
+        store, target = self.store, self.target
+        flip = renames.Flip(store.swap_fd, self.swap_name, target.folder_fd, target.name)
+        # This look is not decisive, since the file can be replaced right after it. But every microsecond
+        # less between the two makes the moments rarer in which somebody else's file is displaced.
+        while self._inode_at_target() != self.old_status.st_ino:
+            self._start_over(patience)
         reached("before-exchange")
-        try:
-            renames.exchange(self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name)
-        except FileNotFoundError:
-            os.stat(self.swap_name, dir_fd=self.store.swap_fd)  # Ours is gone? Then it was not the target.
-            raise self.stale(DELETED) from None
-        self.is_swapped = True
+        self.is_swapped = True  # Before it is true: an interrupt in between must find it so.
+        if not flip():
+            self.is_swapped = False
+            os.stat(self.swap_name, dir_fd=store.swap_fd)  # Ours is gone? Then it was not the target.
+            raise self.stale(DELETED)
         reached("exchanged")
 
-    def _look_again_if_replaced(self, patience: Patience) -> None:
-        """
-        Start over with what stands there now, if it is not the file that was judged.
+    def _inode_at_target(self) -> int:
+        try:
+            return os.stat(self.target.name, dir_fd=self.target.folder_fd, follow_symlinks=False).st_ino
+        except FileNotFoundError:
+            raise self.stale(DELETED) from None
 
-        Not decisive (it can be replaced right after this look), but it keeps the moments rare in which
-        somebody else's file is displaced and has to be put back, or recovered after a crash.
-        """
-        while True:
-            try:
-                now = os.stat(self.target.name, dir_fd=self.target.folder_fd, follow_symlinks=False)
-            except FileNotFoundError:
-                raise self.stale(DELETED) from None
-            if os.path.samestat(now, self.old_status):
-                return
-            self.close_one(self.old_fd)
-            self.old_fd = NO_FD
-            self.open_old()
-            if self.links > 1:
-                raise self.busy("it has just been given a second name")
-            self.verify(patience)
+    def _start_over(self, patience: Patience) -> None:
+        """Judge what stands there now: it is not the file that was judged before."""
+        self.close_one(self.old_fd)
+        self.old_fd = NO_FD
+        self.open_old()
+        if self.links > 1:
+            raise self.busy("it has just been given a second name")
+        self.verify(patience)
 
     def _let_writers_finish(self, patience: Patience) -> None:
         """Somebody opens the old file for writing: give way, and look again when they are done."""
@@ -295,22 +304,25 @@ class Swap:
 
     def _led_astray(self) -> NoclobberError:
         """The link that led here was changed meanwhile. What was asked for is another file now."""
-        if self.expected is None:
-            return self.busy("a link on the way to it is being changed")
-        try:
-            other = paths.pin(self.root, self.target.via)
-        except NoclobberError:
-            return self.stale(DELETED)
-        try:
-            return StaleFileError(other.path, self.expected, look(other))
-        finally:
-            other.close()
+        if self.expected is not None:
+            try:
+                other = paths.pin(self.root, self.target.via)
+            except NoclobberError:
+                return self.stale(DELETED)
+            try:
+                if (actual := look(other)) != self.expected:
+                    return StaleFileError(other.path, self.expected, actual)
+            finally:
+                other.close()
+        return self.busy("a link on the way to it is being changed")
 
     def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
         """Somebody put another file in place between our look and the exchange. Judge that one."""
         if self.leases:
             openers.release(self.old_fd)
         self.first_fd, self.old_fd = self.old_fd, NO_FD
+        if stat.S_ISLNK(displaced.st_mode):
+            raise LinkAppearedError(self.target.path)
         if not stat.S_ISREG(displaced.st_mode):
             raise self._not_a_file()
         try:
@@ -350,7 +362,7 @@ class Swap:
 
     def finish(self) -> None:
         """Let everybody in, and leave the displaced file to the sweep."""
-        if self.leases:
+        if self.leases and self.new_fd != NO_FD:
             self.close_one(self.new_fd)
             self.new_fd = NO_FD
         reached("released")
