@@ -30,6 +30,7 @@ _HOMES = {
     "FileBusyError": "errors",
     "FileExistsAlreadyError": "errors",
     "GaveUpError": "errors",
+    "HookFailedError": "errors",
     "LedgerError": "errors",
     "MetadataNotKeptError": "errors",
     "MissingFileError": "errors",
