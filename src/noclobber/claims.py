@@ -1,17 +1,19 @@
 """
 Claims: a short notice that a file is about to be written by a program that is not us.
 
-A hook checks a write and the host carries it out, a moment later and without our mutex. In between the file is
-*claimed*: guarded writers (other sessions' hooks, the library, the MCP server) wait for the claim to end, or
-refuse. A claim ends when the host has written (or failed to), and after 30 seconds in any case, so that a host
-that was killed holds nobody up for longer than that.
+A hook checks a write and the host carries it out, a moment later and without our mutex. In between the file
+is *claimed*: guarded writers (other sessions' hooks, the library, the MCP server) wait for the claim to
+end, or refuse. A claim ends when the host has written (or failed to), and after 30 seconds in any case, so
+that a host that was killed holds nobody up for longer than that.
 
-A claim is a small file in `.noclobber/claims/` of the folder nearest above the file that has a state folder. Who
-looks for one asks every folder above the file, so workspaces inside workspaces see each other's claims.
+A claim is a small file in `.noclobber/claims/` of the folder nearest above the file that has a state
+folder. Who looks for one asks every folder above the file, so workspaces inside workspaces see each other's
+claims.
 
-Calling sequence of a hook: `acquire()` before the check, `release()` after the call or a refusal. A committer, inside
-its critical section: `check()`. Both sides under the mutex of the file's folder, and that is the point: either
-the commit is over when the claim is made, and the hook's look sees its outcome, or the commit sees the claim.
+Calling sequence of a hook: `acquire()` before the check, `release()` after the call or a refusal. A
+committer, inside its critical section: `check()`. Both sides under the mutex of the file's folder, and that
+is the point: either the commit is over when the claim is made, and the hook's look sees its outcome, or the
+commit sees the claim.
 
 Not promised: an outsider has never heard of claims; what it does in between shows afterwards, when the hook
 compares what is on the disk with what the call must have written.

@@ -281,7 +281,7 @@ class BadEventError(LedgerError, ValueError):
 
 
 class HookFailedError(RefusalError):
-    """A hook could not judge a write: its input, its memory or its own code failed it. Nothing was written."""
+    """A hook could not judge a write: its input, its memory or its own code failed. Nothing was written."""
 
     code = "HOOK_FAILED"
     resolution = "ASK_A_PERSON"

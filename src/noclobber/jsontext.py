@@ -35,9 +35,9 @@ class _Reading:
 
 
 def _reader() -> Callable[[str, int], tuple[Any, int]]:
-    from _json import make_scanner  # type: ignore[import-not-found]
+    from _json import make_scanner
 
-    scan: Callable[[str, int], tuple[Any, int]] = make_scanner(_Reading)
+    scan: Callable[[str, int], tuple[Any, int]] = make_scanner(_Reading)  # type: ignore[arg-type]
     if scan('{"a":[1,"\\u00e9",null]}', 0) != ({"a": [1, "é", None]}, 23):
         raise ImportError("the scanner does not scan as it used to")
     return scan
@@ -79,10 +79,8 @@ except (ImportError, TypeError, ValueError, AttributeError):
 
 def parse(data: bytes | str) -> Any:
     """Return the value that a JSON text spells; `ValueError` for everything that is not one."""
-    if isinstance(data, bytes):
-        text = data.removeprefix(b"\xef\xbb\xbf").decode()  # UnicodeDecodeError is a ValueError.
-    else:
-        text = data
+    # A UnicodeDecodeError is a ValueError.
+    text = data.removeprefix(b"\xef\xbb\xbf").decode() if isinstance(data, bytes) else data
     at = _skip(text, 0)
     try:
         value, end = _scan(text, at)

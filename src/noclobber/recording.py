@@ -114,7 +114,7 @@ def record_failed(ledger: Ledger, call: ToolCall, path: str, error: BaseExceptio
 
 
 def record_race(ledger: Ledger, call: ToolCall, path: str, before: str, expected: str, found: str) -> None:
-    """Record that after somebody else's executor wrote, something else stood there than it must have written."""
+    """Record that after somebody else's executor wrote, something else stood there than what it wrote."""
     from noclobber.ledger.line import spell_hash
 
     payload = {

@@ -10,7 +10,7 @@ A hook is a process per tool call, and `typing` alone takes as long to import as
         from noclobber.tuples import NamedTuple
 
 so that type checkers see the real thing. What is here behaves the same as far as this library goes:
-fields in order, defaults, keywords, `_fields`, `_replace`, `_asdict`, `repr`, pickling, methods and properties.
+fields in order, defaults, keywords, `_fields`, `_replace`, `_asdict`, `repr`, pickling, methods, properties.
 """
 
 from __future__ import annotations

@@ -9,6 +9,6 @@
 - `foresight` says what a call must leave on the disk; `sight` what part of a file the model was shown.
 - `memory` is what the agent saw, kept between processes in the user's runtime folder.
 
-Standard library only, and little of that: the process starts, answers and is gone in milliseconds, so `json`, `re`,
-`typing` and `hashlib` stay outside. A test counts the modules.
+Standard library only, and little of that: the process starts, answers and is gone in milliseconds, so
+`json`, `re`, `typing` and `hashlib` stay outside. A test counts the modules.
 """

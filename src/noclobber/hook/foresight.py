@@ -1,10 +1,10 @@
 """
 What a call must leave on the disk, foreseen before it runs.
 
-Two hashes: of the very bytes, and of the same text in its plainest dress (no byte-order mark, `\\n` endings, one
-newline at the end). Hosts differ in what they do about line endings and marks when they write; that is no race. A
-host that finds an edit's old text in a way of its own (straightened quotes, other blanks) leaves an outcome that
-is not foreseen, and None says so.
+Two hashes: of the very bytes, and of the same text in its plainest dress (no byte-order mark, `\\n`
+endings, one newline at the end). Hosts differ in what they do about line endings and marks when they write;
+that is no race. A host that finds an edit's old text in a way of its own (straightened quotes, other
+blanks) leaves an outcome that is not foreseen, and None says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNFORESEEN = Outcome(None, None)
 
 
 def foresee(action: Action, before: bytes | None) -> Outcome:
-    """Return what a call must make of a file that holds `before` (None: there is none, or it is too large)."""
+    """Return what a call must make of a file that holds `before` (None: nothing, or too much)."""
     if action.kind == "delete":
         return Outcome(ABSENT, None)
     if action.content is not None:

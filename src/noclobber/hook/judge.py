@@ -3,14 +3,14 @@ The way of one event: what the agent saw, what it may write, and what became of 
 
 | event | what is done |
 |---|---|
-| before a write | claim every file, look at it, ask the policies; refuse, or note what the call must leave behind |
-| after a write | compare: as foreseen, it is the new baseline; if not, somebody else wrote: told, on record, baseline unknown |
+| before a write | claim every file, look, ask the policies; refuse, or note what must come out of it |
+| after a write | as foreseen: the new baseline; if not, a race: told, on record, baseline unknown |
 | after a failure | end the claim; if the file changed all the same, that goes on record |
 | after a read | compare what was shown with what is there, and move the baseline as a turn moves it |
 | end of a turn | end all claims of the agent |
 
-The rules are the library's own: `policies` decides, `TurnContext` moves baselines, `recording` records. Here is
-only who asks whom, in which order. Every event may come twice; the second time changes nothing.
+The rules are the library's own: `policies` decides, `TurnContext` moves baselines, `recording` records.
+Here is only who asks whom, in which order. Every event may come twice; the second time changes nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Judge:
             host=event.host,
         )
 
-    # -- the entrances ----------------------------------------------------------------------------------
+    # -- the entrances ---------------------------------------------------------------------------------
 
     def before(self) -> NoclobberError | None:
         """Judge a call that the host is about to carry out; return the refusal, None to let it through."""
@@ -144,7 +144,7 @@ class Judge:
         """End every claim of the agent: no call of its is under way."""
         claims.release_all(self.root, self.owner)
 
-    # -- before a call --------------------------------------------------------------------------------------
+    # -- before a call ---------------------------------------------------------------------------------
 
     def _admit(self, memory: Memory, target: _Target) -> None:
         action, name = target.action, target.name
@@ -213,7 +213,7 @@ class Judge:
         if not isinstance(error, LedgerError):
             recording.record_refusal(self.ledger, self.call, error)
 
-    # -- after a call -----------------------------------------------------------------------------------------
+    # -- after a call ----------------------------------------------------------------------------------
 
     def _was_read(self, memory: Memory, name: str, action: Action) -> None:
         from noclobber.hook.sight import seen_part
@@ -262,8 +262,7 @@ class Judge:
         if outcome.sha256 is None and outcome.plain is None and after is not None:
             outcome = Outcome(digest.of_bytes(to_bytes(after)), plain_hash(to_bytes(after)))
         is_gone = outcome.sha256 == ABSENT and found == DELETED
-        dressed = outcome.plain is not None and looked.content is not None
-        if found == outcome.sha256 or is_gone or (dressed and plain_hash(looked.content) == outcome.plain):
+        if found == outcome.sha256 or is_gone or _is_dressed(looked, outcome.plain):
             seen = _seen_after(context, name, looked) if is_edit else WHOLE
             self._landed(context, name, path, before, ABSENT if is_gone else found, seen)
             return None
@@ -292,7 +291,7 @@ class Judge:
         before = ABSENT if before == DELETED else before
         recording.record_landed(self.ledger, self.call, path, before, after, "hook")
 
-    # -- what is known ------------------------------------------------------------------------------------------
+    # -- what is known ---------------------------------------------------------------------------------
 
     def _memory(self) -> Memory:
         event = self.event
@@ -305,22 +304,21 @@ class Judge:
         """
         Return what the agent knows under a name.
 
-        `settle`: a call that was let through and never reported back (a patch through the shell, a host that was
-        killed) has either happened by now or it has not, and the disk tells which.
+        `settle`: a call that was let through and never reported back (a patch through the shell, a host
+        that was killed) has either happened by now or it has not, and the disk tells which.
         """
         context = new_context(self.root, self.event.agent_id, self.settings.rebaseline)
         noted = memory.load(context, name, looked.path)
         pending = noted.get("pending")
         if pending is not None and (not isinstance(pending, list) or len(pending) != 4):
-            pending = noted.pop("pending", None) and None
+            noted.pop("pending")
+            pending = None
         if settle and pending is not None and pending[0] != self.call_key:
             _, before, after, plain = noted.pop("pending")
-            dressed = plain is not None and looked.content is not None
             if after == ABSENT and looked.sha256 == DELETED:
                 self._landed(context, name, looked.path, before, ABSENT)
-            elif looked.sha256 == after or (dressed and plain_hash(looked.content) == plain):
-                if context.expected_for(name, looked.path) != looked.sha256:
-                    self._landed(context, name, looked.path, before, looked.sha256)
+            elif looked.sha256 != before and (looked.sha256 == after or _is_dressed(looked, plain)):
+                self._landed(context, name, looked.path, before, looked.sha256)
         return context, noted
 
     def _lexical(self, path: str) -> str:
@@ -338,6 +336,11 @@ class _Target:
         self.context: Any = None
         self.noted: dict[str, Any] = {}
         self.outcome: Outcome = UNFORESEEN
+
+
+def _is_dressed(looked: Glance, plain: str | None) -> bool:
+    """True if a file holds the text that was foreseen, with other line endings or a byte-order mark."""
+    return plain is not None and looked.content is not None and plain_hash(looked.content) == plain
 
 
 class _FailedCallError(Exception):

@@ -1,12 +1,13 @@
 """
 A hook call: stdin in, stdout and an exit code out, and an answer whatever happens in between.
 
-What fails never lets a write through: if this call is asked about a write, or may be, the answer to every failure
-is a refusal that says what to do. A read, and everything that is only being told, goes ahead. The failure
-is logged in `hook.log` in the runtime folder either way.
+What fails never lets a write through: if this call is asked about a write, or may be, the answer to every
+failure is a refusal that says what to do. A read, and everything that is only being told, goes ahead. The
+failure is logged in `hook.log` in the runtime folder either way.
 
-The command line may say what the call is for, because a payload that cannot be read does not: `check` for a call
-that is asked before a write, `note` for one that is only told. `install` writes it into the host's configuration.
+The command line may say what the call is for, because a payload that cannot be read does not: `check` for a
+call that is asked before a write, `note` for one that is only told. `install` writes it into the host's
+configuration.
 """
 
 from __future__ import annotations
@@ -118,8 +119,9 @@ def _stand_in(
         why = "its event cannot be read" if isinstance(error, ValueError) and event is None else "it failed"
         refusal = HookFailedError(
             "",
-            f"noclobber could not check this write ({why}: {type(error).__name__}), so it was not let through and "
-            "nothing was written. Try again; if it happens again, tell the user to run `noclobber doctor`.",
+            f"noclobber could not check this write ({why}: {type(error).__name__}), so it was not let "
+            "through and nothing was written. Try again; if it happens again, tell the user to run "
+            "`noclobber doctor`.",
         )
     try:
         _record(known, refusal)

@@ -1,17 +1,19 @@
 """
 What an agent saw, kept between the processes of its hooks.
 
-One folder an agent (host, session, subagent) in the user's runtime folder, one small file for each file that it
-saw, named by the hash of the path. So a call costs the same whether ten files were seen or ten thousand. Each
-record is replaced as a whole, under the folder's mutex: hooks of parallel tool calls lose nothing of each other's.
+One folder an agent (host, session, subagent) in the user's runtime folder, one small file for each file
+that it saw, named by the hash of the path. So a call costs the same whether ten files were seen or ten
+thousand. Each record is replaced as a whole, under the folder's mutex: hooks of parallel tool calls lose
+nothing of each other's.
 
 The runtime folder is `$XDG_RUNTIME_DIR/noclobber`, else `noclobber-<uid>` in the temporary folder. It must be
 a real folder, ours, and closed to everybody else; if not, it is not used, and writes are refused: whoever can
 change what an agent is said to have seen can let any write through.
 
-Life: a session's end puts its folders aside (`ended.…`), a resumed session takes them up again, and what nobody
-touched for two weeks is removed when another session starts. A session that is resumed after its memory was
-lost, or whose memory could not be written, has *amnesia*: it must read a file before it writes it.
+Life: a session's end puts its folders aside (`ended.…`), a resumed session takes them up again, and what
+nobody touched for two weeks is removed when another session starts. A session that is resumed after its
+memory was lost, or whose memory could not be written, has *amnesia*: it must read a file before it writes
+it.
 """
 
 from __future__ import annotations
@@ -80,8 +82,9 @@ def open_runtime() -> int:
 def _unusable(path: str, why: str) -> HookFailedError:
     return HookFailedError(
         path,
-        f"noclobber keeps here what this session has seen, and cannot: {why}. Until that is mended no write can be "
-        "checked, so none is let through. A person should remove the folder, or set its owner and mode 0700.",
+        f"noclobber keeps here what this session has seen, and cannot: {why}. Until that is mended no write "
+        "can be checked, so none is let through. A person should remove the folder, or set its owner and "
+        "mode 0700.",
     )
 
 
@@ -165,8 +168,8 @@ class Memory:
             self.lose()
             raise HookFailedError(
                 f"{runtime_folder()}/{self._name}",
-                f"What this session has seen could not be kept ({error.strerror}). Free some space, and read the "
-                "file again.",
+                f"What this session has seen could not be kept ({error.strerror}). Free some space, and "
+                "read the file again.",
             ) from error
 
     def _read(self, kind: str, key: str) -> dict[str, Any] | None:

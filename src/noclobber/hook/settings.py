@@ -1,9 +1,10 @@
 """
 Which project an event belongs to, and how strict that project wants its hooks to be.
 
-The project is the nearest folder above the host's working directory that has a `.noclobber` or `.git` in it;
-if none has, the working directory itself. Options are read from its configuration file, if there is one;
-without one nothing is loaded. Hooks keep baselines for the session, because the model remembers earlier turns.
+The project is the nearest folder above the host's working directory that has a `.noclobber` or `.git` in
+it; if none has, the working directory itself. Options are read from its configuration file, if there is
+one; without one nothing is loaded. Hooks keep baselines for the session, because the model remembers
+earlier turns.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 What part of a file the model was shown, judged by comparing what it was given with what is on the disk.
 
-The host read the file, and we look at it a moment later. If what the model was given is what stands there, the
-hash of what stands there is what the agent saw. If not, somebody wrote in between, or the host shows files in a
-way that we do not know; then the age of the file decides: one that has not changed since before the call is
-what was read, however it was shown, and of any other the agent's picture is not to be trusted.
+The host read the file, and we look at it a moment later. If what the model was given is what stands there,
+the hash of what stands there is what the agent saw. If not, somebody wrote in between, or the host shows
+files in a way that we do not know; then the age of the file decides: one that has not changed since before
+the call is what was read, however it was shown, and of any other the agent's picture is not to be trusted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-# The script that hosts run: `python -I -S start.py HOST [DUTY]`. As small as can be, because a script is compiled
-# anew each time it runs; everything else is imported, and imports are cached.
+# The script that hosts run: `python -I -S start.py HOST [DUTY]`. As small as can be, because a script is
+# compiled anew each time it runs; everything else is imported, and imports are cached.
 import sys
 
 code = 2  # Every host takes 2 for a refusal. It stands until somebody has judged.
@@ -15,6 +15,6 @@ except BaseException as error:
         "Run `noclobber doctor`.\n"
     )
     sys.stderr.flush()
-import os  # Is loaded by now, unless importing is what failed.
+import os  # noqa: E402 - is loaded by now, unless importing is what failed
 
 os._exit(code)  # Without taking the interpreter apart: a millisecond or two.

@@ -227,8 +227,8 @@ def unknown_tool(tool: str, values: Any) -> tuple[Action, ...]:
     if is_writer:
         raise UnknownToolError(
             "",
-            f"{tool!r} is not a tool that noclobber knows, and its parameters name no file, so what it writes "
-            "cannot be checked. Use the host's own file tools.",
+            f"{tool!r} is not a tool that noclobber knows, and its parameters name no file, so what it "
+            "writes cannot be checked. Use the host's own file tools.",
             tool=tool,
         )
     return ()

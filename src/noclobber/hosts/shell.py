@@ -2,8 +2,8 @@
 What can be told of a shell command: plain reads, and patches that are handed to `apply_patch`.
 
 Not a shell. A command is split into words; what expands, substitutes or redirects is left alone, because a
-wrong guess about what was read would be worse than none. What a shell *writes* is not seen at all: the agent's
-next guarded write finds the file changed, and is refused until it has read what is there.
+wrong guess about what was read would be worse than none. What a shell *writes* is not seen at all: the
+agent's next guarded write finds the file changed, and is refused until it has read what is there.
 """
 
 from __future__ import annotations

@@ -141,4 +141,5 @@ def link_of(line: bytes) -> Link | None:
 
 def is_sealed(line: bytes) -> bool:
     """True if a line's hash is that of its own bytes."""
-    return sha256(line[:-SEAL_BYTES]).hexdigest().encode() == line[-66:-2]
+    digest: bytes = sha256(line[:-SEAL_BYTES]).hexdigest().encode()
+    return digest == line[-66:-2]
