@@ -30,6 +30,8 @@ COMMANDS = {
     # name: (module below this package, one line for --help)
     "demo": ("demo", "see it work on a scratch folder, with real processes, in half a minute"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
+    "hook": ("hook", "answer one event of a coding agent; `install` sets that up"),
+    "install": ("install", "protect this project: put the hooks of coding agents in place"),
     "ledger": ("ledger", "check the record of writes and refusals, and look at its end"),
 }
 

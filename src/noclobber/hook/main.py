@@ -31,19 +31,25 @@ if TYPE_CHECKING:
 MOST_BYTES = 256 << 20
 LOG_NAME = "hook.log"
 LOG_BYTES = 1 << 20
-CHECK, NOTE = "check", "note"
+CHECK, NOTE, SHELL, AUTO = "check", "note", "shell", "auto"
+DUTIES = (CHECK, NOTE, SHELL, AUTO)
 
 
 def main(words: Sequence[str]) -> int:
     """Answer one event; return the exit code."""
     digest.start_light()
-    if not words or words[0] not in HOSTS or words[1:2] not in ([], [CHECK], [NOTE]):
-        _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [check|note] < event.json\n")
+    if not words or words[0] not in HOSTS or any(word not in DUTIES for word in words[1:2]):
+        _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [{'|'.join(DUTIES)}] < event.json\n")
         return 2
-    answer = respond(words[0], words[1] if len(words) > 1 else "", 0)
+    answer = respond(_real_host(words[0]), words[1] if len(words) > 1 else AUTO, 0)
     _write(2, answer.stderr)
     _write(1, answer.stdout)
     return answer.code
+
+
+def _real_host(name: str) -> str:
+    """Copilot runs Claude's hooks too. Both are then Copilot's, or one event would be two agents' events."""
+    return "copilot" if name == "claude-code" and os.environ.get("COPILOT_CLI") else name
 
 
 def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
@@ -138,6 +144,8 @@ def _may_write(host: Host, duty: str, data: bytes, event: Event | None) -> bool:
         return False
     if duty == CHECK:
         return True
+    if duty == SHELL:  # A command that can be read, and has no patch in it, is none of our business.
+        return b"apply_patch" in data or b'"command"' not in data
     # Not understood, and nobody said what for: the words of events that come after, or of reads, may tell.
     return not any(word in data[:4096] for word in _HARMLESS_MARKS)
 
