@@ -53,7 +53,7 @@ class ScriptedModel:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            do_GET = do_HEAD
+            do_GET = do_HEAD  # noqa: N815 - the name is the server's
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -174,9 +174,58 @@ def _send(handler: BaseHTTPRequestHandler, content: list[dict[str, Any]], stream
         },
         {"type": "message_stop"},
     ]
+    _send_events(handler, events)
+
+
+def _send_events(handler: BaseHTTPRequestHandler, events: list[dict[str, Any]]) -> None:
     data = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events).encode()
     handler.send_response(200)
     handler.send_header("content-type", "text/event-stream")
     handler.send_header("content-length", str(len(data)))
     handler.end_headers()
     handler.wfile.write(data)
+
+
+class ScriptedResponses(ScriptedModel):
+    """The same behind the Responses API, for Codex. A tool called `apply_patch` is given its text as such."""
+
+    def answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        """Answer one request of a host."""
+        self.requests += 1
+        request = json.loads(body or b"{}")
+        items = request.get("input", [])
+        said = json.dumps([item for item in items if item.get("role") == "user"])
+        word = next((word for word in self.scripts if f"script:{word}" in said), None)
+        outputs = [item for item in items if str(item.get("type", "")).endswith("_call_output")]
+        item: dict[str, Any] = {
+            "type": "message",
+            "role": "assistant",
+            "id": "msg_0",
+            "content": [{"type": "output_text", "text": "done"}],
+        }
+        if word is not None:
+            self.told[word] = [_output(output) for output in outputs]
+            number = len(outputs)
+            use = self._done.get((word, number)) or self._step(self.scripts[word], number, self.told[word])
+            if use is not None:
+                self._done[word, number] = use
+                item = _call(word, number, use)
+        usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+        events = [
+            {"type": "response.created", "response": {"id": "r"}},
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.completed", "response": {"id": "r", "usage": usage}},
+        ]
+        _send_events(handler, events)
+
+
+def _call(word: str, number: int, use: Use) -> dict[str, Any]:
+    call = {"id": f"fc_{word}_{number}", "call_id": f"call_{word}_{number}", "name": use.tool}
+    if use.tool == "apply_patch":
+        return {**call, "type": "custom_tool_call", "input": use.input["patch"]}
+    return {**call, "type": "function_call", "arguments": json.dumps(use.input)}
+
+
+def _output(item: dict[str, Any]) -> str:
+    output = item.get("output")
+    return output if isinstance(output, str) else json.dumps(output)

@@ -7,7 +7,6 @@ import os
 import re
 
 import pytest
-
 from tests.conftest import sha256
 from tests.e2e.model import ScriptedModel, Use
 
