@@ -31,9 +31,12 @@ from noclobber.jsontext import parse, spell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
+    from collections.abc import Callable
+    from typing import NamedTuple, TypeVar
 
     from noclobber.clock import Clock
+
+    T = TypeVar("T")
 else:
     from noclobber.tuples import NamedTuple
 
@@ -73,6 +76,31 @@ def check(root: str, path: str, own_owner: str | None = None, clock: Clock = SYS
     return None
 
 
+class ClaimedError(FileBusyError):
+    """Somebody else's claim is in the way of a commit. Leave the critical section, wait, and try again."""
+
+
+def refuse_if_claimed(
+    root: str, path: str, own_owner: str | None = None, clock: Clock = SYSTEM_CLOCK
+) -> None:
+    """Raise `ClaimedError` if somebody else has claimed a canonical path. For a commit, in its section."""
+    claim = check(root, path, own_owner, clock)
+    if claim is not None:
+        raise busy(claim, clock)
+
+
+def retrying(attempt: Callable[[], T], wait_s: float, clock: Clock = SYSTEM_CLOCK) -> T:
+    """Run a commit, again and again while a claim is in its way and patience lasts."""
+    deadline_s = clock.monotonic_s() + wait_s
+    while True:
+        try:
+            return attempt()
+        except ClaimedError:
+            if clock.monotonic_s() >= deadline_s:
+                raise
+        clock.sleep(NAP_S)
+
+
 def acquire(
     root: str,
     path: str,
@@ -93,10 +121,10 @@ def acquire(
         clock.sleep(NAP_S)
 
 
-def busy(claim: Claim, clock: Clock = SYSTEM_CLOCK) -> FileBusyError:
+def busy(claim: Claim, clock: Clock = SYSTEM_CLOCK) -> ClaimedError:
     """Return the refusal for a file that somebody else has claimed."""
     left_s = max(1, round(claim.expires_s - clock.now_s()))
-    return FileBusyError(
+    return ClaimedError(
         claim.path,
         f"Another agent is writing this file right now. Wait a moment, read it again, and retry; "
         f"the claim ends in {left_s} s at the latest.",

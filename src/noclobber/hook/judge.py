@@ -97,6 +97,7 @@ class Judge:
                     claimed.append(path)
                 for target in targets:  # All of them before the host touches any.
                     self._admit(memory, target)
+                _forget_repeated(targets)
                 self._note_pending(memory, targets)
             except NoclobberError as error:
                 for path in claimed:
@@ -204,9 +205,10 @@ class Judge:
         for target in targets:
             if target.context is None or target.looked.path != getattr(error, "path", None):
                 continue
-            if target.noted.get("refused") == self.event_key:
+            told = f"{self.event_key}:{getattr(error, 'actual', error.code)}"
+            if target.noted.get("refused") == told:
                 return  # The same event, delivered again.
-            target.noted["refused"] = self.event_key
+            target.noted["refused"] = told
             if isinstance(error, StaleFileError):
                 target.context.refused(target.name, target.looked.path, None, error.expected)
             memory.save(target.context, target.name, target.looked.path, target.noted)
@@ -236,7 +238,7 @@ class Judge:
 
     def _was_written(self, memory: Memory, name: str, action: Action) -> NoclobberError | None:
         looked = glance(name, keep=True, clock=self.clock)
-        path, found = looked.path, looked.sha256
+        path = looked.path
         context, noted = self._recall(memory, name, looked, settle=False)
         pending = noted.pop("pending", None)
         try:
@@ -250,8 +252,6 @@ class Judge:
             noted["done"] = self.event_key
             return self._compare(context, name, looked, before, outcome, is_edit=action.kind == "edit")
         finally:
-            if found == DELETED and not context.expected_for(name, path):
-                noted.pop("done", None)
             memory.save(context, name, path, noted)
             claims.release(self.root, path, self.owner)
 
@@ -341,6 +341,14 @@ class _Target:
 def _is_dressed(looked: Glance, plain: str | None) -> bool:
     """True if a file holds the text that was foreseen, with other line endings or a byte-order mark."""
     return plain is not None and looked.content is not None and plain_hash(looked.content) == plain
+
+
+def _forget_repeated(targets: list[_Target]) -> None:
+    """Foresee nothing for a file that a call changes twice: each change was foreseen from the same bytes."""
+    paths_of = [target.looked.path for target in targets]
+    for target in targets:
+        if paths_of.count(target.looked.path) > 1:
+            target.outcome = UNFORESEEN
 
 
 class _FailedCallError(Exception):

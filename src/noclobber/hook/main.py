@@ -63,6 +63,8 @@ def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
         if not isinstance(payload, dict):
             raise ValueError("the event is not an object")
         event = host.read(payload)
+        if duty == CHECK and event.kind == "other":  # A name that we do not know, and a write that waits.
+            event = host.read({**payload, **host.ASKED})
         return _handle(host, event)
     except Exception as error:  # Whatever it is: what cannot be judged is not let through.
         return _stand_in(host, host_name, duty, data, event, error)
@@ -152,7 +154,14 @@ def _may_write(host: Host, duty: str, data: bytes, event: Event | None) -> bool:
 
 _HARMLESS_MARKS = (
     *(b'"PostToolUse', b'"SessionStart"', b'"SessionEnd"', b'"Stop"', b'"SubagentSt', b'"UserPromptSubmit"'),
-    *(b'"AfterTool"', b'"BeforeAgent"', b'"AfterAgent"', b'"postToolUse', b'"beforeReadFile"', b'"after"'),
+    *(
+        b'"AfterTool"',
+        b'"BeforeAgent"',
+        b'"AfterAgent"',
+        b'"postToolUse',
+        b'"beforeReadFile"',
+        b'"ev":"after"',
+    ),
     *(b'"tool_name":"Read"', b'"tool_name": "Read"', b'"tool_name":"read_file"', b'"toolName":"view"'),
     *(b'"toolName": "view"', b'"tool_name": "read_file"'),
 )

@@ -36,6 +36,7 @@ class Settings(NamedTuple):
 
 def find_root(cwd: str) -> str:
     """Return the project's folder for a working directory; `HookFailedError` if that is no folder."""
+    cwd = cwd or os.getcwd()  # Hosts start their hooks in it.
     if not cwd.startswith("/") or "\0" in cwd or not os.path.isdir(cwd):
         raise HookFailedError(
             cwd.replace("\0", "\\0"),

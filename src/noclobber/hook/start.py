@@ -4,7 +4,8 @@ import sys
 
 code = 2  # Every host takes 2 for a refusal. It stands until somebody has judged.
 try:
-    sys.path.insert(0, __file__.rpartition("/noclobber/hook/")[0])
+    # Last, so that nothing that is installed beside us stands in for a part of the standard library.
+    sys.path.append(__file__.rpartition("/noclobber/hook/")[0])
     from noclobber.hook.main import main
 
     code = main(sys.argv[1:])

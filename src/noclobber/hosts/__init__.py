@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     class Host(Protocol):
         """What a host module has."""
 
+        ASKED: dict[str, str]
+        """What a payload says that asks before a tool call."""
+
         def read(self, payload: dict[str, Any]) -> Event:
             """Say in our words what happened."""
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from noclobber.errors import NoclobberError
 
+ASKED = {"hook_event_name": "PreToolUse"}
 KINDS = {
     "SessionStart": "session-start",
     "SessionEnd": "session-end",

@@ -8,14 +8,14 @@ run through the shell (`apply_patch <<EOF`) arrives as `Bash`, and no event foll
 from __future__ import annotations
 
 from noclobber.hosts import claude_code, patches, shell
-from noclobber.hosts.claude_code import phrase, warn
+from noclobber.hosts.claude_code import ASKED, phrase, warn
 from noclobber.hosts.event import Action, Event, Shown, acting, maybe_text, table, text, unknown_tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["phrase", "read", "warn"]
+__all__ = ["ASKED", "phrase", "read", "warn"]
 
 HARMLESS = (
     "update_plan",

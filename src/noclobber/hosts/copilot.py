@@ -8,7 +8,7 @@ to be one. Its own payloads name no event: what is in them tells. There is no ca
 from __future__ import annotations
 
 from noclobber.hosts import claude_code, shell
-from noclobber.hosts.claude_code import phrase, warn
+from noclobber.hosts.claude_code import ASKED, phrase, warn
 from noclobber.hosts.event import (
     Action,
     Event,
@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["phrase", "read", "warn"]
+__all__ = ["ASKED", "phrase", "read", "warn"]
 
 KINDS = {**claude_code.KINDS, "ErrorOccurred": "other"}
 HARMLESS = (

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from noclobber.errors import NoclobberError
 
+ASKED = {"hook_event_name": "preToolUse"}
 KINDS = {
     "sessionStart": "session-start",
     "sessionEnd": "session-end",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from noclobber.errors import NoclobberError
 
+ASKED = {"hook_event_name": "BeforeTool"}
 KINDS = {
     "SessionStart": "session-start",
     "SessionEnd": "session-end",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from noclobber.errors import NoclobberError
 
+ASKED = {"ev": "before"}
 KINDS = {
     "before": "pre",
     "after": "post",

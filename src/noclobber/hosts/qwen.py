@@ -7,7 +7,7 @@ Qwen Code: Claude's events and answers, Gemini's tool names, and `edit`.
 from __future__ import annotations
 
 from noclobber.hosts import claude_code, shell
-from noclobber.hosts.claude_code import phrase, warn
+from noclobber.hosts.claude_code import ASKED, phrase, warn
 from noclobber.hosts.event import (
     Action,
     Event,
@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["phrase", "read", "warn"]
+__all__ = ["ASKED", "phrase", "read", "warn"]
 
 HARMLESS = (
     *(
