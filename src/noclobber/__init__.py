@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import FileBusyError as FileBusyError
     from noclobber.errors import FileExistsAlreadyError as FileExistsAlreadyError
     from noclobber.errors import GaveUpError as GaveUpError
+    from noclobber.errors import HookFailedError as HookFailedError
     from noclobber.errors import LedgerError as LedgerError
     from noclobber.errors import LockContention as LockContention
     from noclobber.errors import LockLost as LockLost
@@ -103,6 +104,7 @@ _HOMES = {
     "FileExistsAlreadyError": "errors",
     "GaveUpError": "errors",
     "HookEngine": "engine",
+    "HookFailedError": "errors",
     "LedgerEntry": "ledger",
     "LedgerError": "errors",
     "LockContention": "errors",

@@ -309,3 +309,10 @@ class BadEventError(LedgerError, ValueError):
 
     code = "LEDGER_BAD_EVENT"
     resolution = "CHANGE_REQUEST"
+
+
+class HookFailedError(RefusalError):
+    """A hook could not judge a write: its input, its memory or its own code failed. Nothing was written."""
+
+    code = "HOOK_FAILED"
+    resolution = "ASK_A_PERSON"
