@@ -31,6 +31,7 @@ def environment(**changes: str | None) -> dict[str, str]:
     unwanted = ("NO_COLOR", "NOCLOBBER_DEBUG", "NOCLOBBER_LEVEL", "COLUMNS", "LINES")
     base = {key: value for key, value in os.environ.items() if key not in unwanted}
     base |= {"PYTHONPATH": HOME, "TERM": "xterm-256color"}
+    base.setdefault("XDG_RUNTIME_DIR", "/nonexistent")  # Not the sessions of whoever runs the tests.
     return {key: value for key, value in (base | changes).items() if value is not None}
 
 

@@ -62,14 +62,14 @@ def test_every_commands_help_ends_with_examples_that_parse(name):
     """N-cli: an example that does not parse teaches the wrong thing."""
     done = run(name, "--help")
     assert done.code == 0
-    examples = done.out.partition("examples:\n")[2]
+    examples = re.split(r"examples?:\n", done.out)[-1]
     called = re.findall(rf"(?:^|\(|\s)noclobber {name}((?: [^\s|>#)]+)*)", examples)
     assert called, f"`noclobber {name} --help` has no example of {name}"
     parser = parser_of(name)
     for words in called:
         # Two blanks end the command; what follows says what it does.
         line = next(line for line in examples.splitlines() if f"noclobber {name}{words}" in line)
-        command = re.split(r" {2,}|\||>|\)", line.partition(f"noclobber {name}")[2])[0]
+        command = re.split(r" {2,}|[|<>)]", line.partition(f"noclobber {name}")[2])[0]
         parser.parse_args([word.strip("'\"") for word in command.split()])
     assert run("help", name).out == done.out
 

@@ -136,6 +136,21 @@ def test_deleted_and_created_files_are_differences_too(turn, root):
     assert answer(root, "b.md")[0] == answer(root, "c.md")[0] == 0
 
 
+def test_what_a_coding_agents_session_has_read_counts(rig, root):
+    """R-hook: the latest of what is on record and what hooks remember; by agent or by session."""
+    (root / "a.md").write_text("one\n")
+    rig.read(root / "a.md")
+    assert answer(root, "a.md")[0] == 0
+    (root / "a.md").write_text("two\n")
+    code, told = answer(root, "a.md", "--agent", "s1")
+    assert (code, told["known"]["how"], told["known"]["session_id"]) == (1, "read", "s1")
+    assert told["known"]["sha256"] == sha256(b"one\n")
+    assert answer(root, "a.md", "--agent", "main")[0] == 1
+    assert run("diff", "a.md", "--agent", "s2", cwd=root).code == 3
+    rig.read(root / "a.md")
+    assert answer(root, "a.md")[0] == 0
+
+
 def test_nobody_knew_it_is_an_answer_of_its_own(root):
     """N-cli: exit code 3, and what else could be done."""
     (root / "a.md").write_text("x")

@@ -238,6 +238,41 @@ def test_a_sub_folder_finds_its_workspace_as_git_does(root):
     assert json.loads(run("status", "--json", "--root", ".", cwd=deep).out)["root"] == str(deep)
 
 
+# Coding agents
+
+
+def test_sessions_and_claims_of_coding_agents_are_shown(rig, root):
+    """R-hook: who knows which files, and who is about to write one."""
+    for name in ("a.md", "b.md"):
+        (root / name).write_text("x\n")
+        rig.read(root / name)
+    (root / "a.md").write_text("y\n")
+    rig.edit(root / "a.md", "x", "z")  # Refused, so the session's name is on record.
+    assert rig.ask("Write", {"file_path": str(root / "b.md"), "content": "z"}, tool_use_id="toolu_9") == {}
+
+    seen = status(root)
+    [session] = seen["sessions"]
+    assert (session["host"], session["session_id"], session["agent_id"]) == ("claude-code", "s1", "main")
+    assert session["file_count"] == 2
+    [claim] = seen["claims"]
+    assert (claim["path"], claim["holder"]) == (str(root / "b.md"), "claude-code/s1/main")
+    assert 0 < claim["remaining_s"] <= 30
+    text = run("status", cwd=root).out
+    assert "claude-code" in text
+    assert "b.md" in text
+    (root / "elsewhere").mkdir()
+    assert status(root / "elsewhere")["sessions"] == []
+
+
+def test_a_memory_that_others_may_write_is_not_believed(rig, root):
+    """R-hook: as the hooks themselves have it."""
+    (root / "a.md").write_text("x\n")
+    rig.read(root / "a.md")
+    assert len(status(root)["sessions"]) == 1
+    (rig.runtime / "noclobber").chmod(0o777)
+    assert status(root)["sessions"] == []
+
+
 # Watching
 
 

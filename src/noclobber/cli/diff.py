@@ -53,6 +53,7 @@ class Known(NamedTuple):
     sha256: str
     """A hash, `ABSENT` or `DELETED`."""
     agent_id: str | None
+    session_id: str | None
     time: str | None
     how: str
     """`read`, `wrote`, `refused` (what had been read before), or `given`."""
@@ -61,7 +62,9 @@ class Known(NamedTuple):
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("file", metavar="FILE", help="the file")
-    parser.add_argument("--agent", metavar="NAME", help="since this agent knew it (default: any agent)")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="since this agent, or session, knew it (default: any)"
+    )
     parser.add_argument(
         "--against", metavar="HASH", help="since it had this SHA-256, or its first 8 digits or more"
     )
@@ -112,14 +115,17 @@ def _given(text: str) -> Known:
     wanted = text.strip().lower().removeprefix("sha256:").rstrip("….")
     if not 8 <= len(wanted) <= 64 or set(wanted) - set("0123456789abcdef"):
         raise BadRequestError("", f"--against takes a SHA-256, at least its first 8 digits, not {text!r}.")
-    return Known(wanted, None, None, "given")
+    return Known(wanted, None, None, None, "given")
 
 
 def _last_known(root: str, path: str, agent: str | None) -> Known:
     found: Known | None = None
-    for known in (*_from_ledger(root, path), *_from_sessions(root, path)):
+    on_record = list(_from_ledger(root, path))
+    names = {name for known in on_record for name in (known.agent_id, known.session_id) if name}
+    names |= {agent} if agent else set()
+    for known in (*on_record, *_from_sessions(path, names)):
         later = found is None or (known.time or "") >= (found.time or "")
-        if later and agent in (None, known.agent_id):
+        if later and agent in (None, known.agent_id, known.session_id):
             found = known
     if found is None:
         who = f"the agent {agent!r}" if agent else "an agent"
@@ -161,11 +167,24 @@ def _known(event: dict[str, Any], path: str) -> Known | None:
         return None
     if facts.path == path and payload.get("destination"):
         sha256 = DELETED  # Moved away from here.
-    return Known(sha256.removeprefix("sha256:"), facts.agent or None, str(event.get("time", "")), how)
+    identity = event.get("identity")
+    session_id = identity.get("session_id") if isinstance(identity, dict) else None
+    time = str(event.get("time", ""))
+    return Known(
+        sha256.removeprefix("sha256:"), facts.agent or None, session_id and str(session_id), time, how
+    )
 
 
-def _from_sessions(root: str, path: str) -> Iterator[Known]:
-    return iter(())
+def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
+    from noclobber.cli import sessions
+    from noclobber.hook.memory import UNKNOWN
+
+    known = {sessions.key_of(name): name for name in (*names, "main")}
+    for agent in sessions.agents():
+        seen = sessions.seen_by(agent, path)
+        if seen is not None and seen.sha256 != UNKNOWN:
+            who, session = (known.get(key, f"#{key[:8]}") for key in (agent.agent_key, agent.session_key))
+            yield Known(seen.sha256, who, session, seen.time, "read")
 
 
 # Where its bytes are
@@ -242,7 +261,8 @@ def _git(folder: str, *words: str) -> bytes | None:
 def _print(answer: dict[str, Any], known: Known) -> None:
     import sys
 
-    who = f" by {known.agent_id}" if known.agent_id else ""
+    who = f" by {visible(known.agent_id)}" if known.agent_id else ""
+    who += f" (session {visible(known.session_id)})" if who and known.session_id else ""
     when = f" at {known.time[:19]}Z" if known.time else ""
     since = {
         "read": f"since it was read{who}{when}",

@@ -119,7 +119,7 @@ _OTEL_NAMES = {
     "error_type": "error.type",
 }
 _INFO, _WARN = (9, "INFO"), (13, "WARN")
-_WARNING_KINDS = ("LEDGER_TORN_TAIL", "LEDGER_CUT", "LOCK_RECOVERED", "MUTATION_FAILED")
+_WARNING_KINDS = ("LEDGER_TORN_TAIL", "LEDGER_CUT", "LOCK_RECOVERED", "MUTATION_RACE", "VERSION_KEPT")
 
 
 def _otlp(entries: Entries, out: TextIO) -> None:

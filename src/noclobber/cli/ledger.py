@@ -46,9 +46,12 @@ _STYLES = {
     "MUTATION_CONFLICT": "bad",
     "MUTATION_REFUSED": "bad",
     "MUTATION_FAILED": "bad",
+    "MUTATION_RACE": "bad",
     "LEDGER_CUT": "bad",
     "LEDGER_TORN_TAIL": "warn",
+    "COMMIT_RECOVERED": "warn",
     "LOCK_RECOVERED": "warn",
+    "VERSION_KEPT": "warn",
 }
 
 

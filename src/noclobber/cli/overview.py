@@ -14,6 +14,7 @@ import os
 from typing import Any, NamedTuple
 
 from noclobber import presence
+from noclobber.cli import sessions
 from noclobber.cli.place import ledger_path
 from noclobber.cli.records import facts_of
 from noclobber.clock import iso8601
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from noclobber.clock import Clock
 
 EVENTS_LOOKED_AT = 2000  # From the ledger's end. Refusals before those are history: `ledger show`.
-REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED", "LOCK_CONTENTION")
+REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION_RACE", "LOCK_CONTENTION")
 
 
 class Overview(NamedTuple):
@@ -53,7 +54,8 @@ class Overview(NamedTuple):
             {key: value for key, value in lock.items() if key not in ("age_s", "lease_remaining_s", "detail")}
             for lock in self.locks
         ]
-        return self._replace(time="", locks=locks)
+        claims = [{**claim, "remaining_s": 0} for claim in self.claims]
+        return self._replace(time="", locks=locks, claims=claims)
 
 
 def gather(root: str, clock: Clock, *, refusals: int = 5) -> Overview:
@@ -76,7 +78,7 @@ def gather(root: str, clock: Clock, *, refusals: int = 5) -> Overview:
         root,
         iso8601(clock.now_s()),
         [turn for turn in turns if turn["state"] != GONE],
-        attempt(lambda: _sessions(root, clock), []),
+        attempt(lambda: sessions.overview(root, _names(events)), []),
         attempt(lambda: _claims(root, clock), []),
         attempt(lambda: _locks(root, clock), []),
         [_refusal(event) for event in events if event.get("action_type") in REFUSALS][-refusals:]
@@ -124,9 +126,6 @@ def _last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
         return []
     events, bad = [], 0
     for line in AgentTraceLedger(path).last_lines(EVENTS_LOOKED_AT):
-        # Most lines are no refusals, and finding that out costs less than parsing them.
-        if b'"action_type":"MUTATION",' in line:
-            continue
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
@@ -160,9 +159,22 @@ def _locks(root: str, clock: Clock) -> list[dict[str, Any]]:
     )
 
 
-def _sessions(root: str, clock: Clock) -> list[dict[str, Any]]:
-    return []
+def _names(events: list[dict[str, Any]]) -> set[str]:
+    """Return every id of a session or an agent that is on record lately."""
+    identities = [event["identity"] for event in events if isinstance(event.get("identity"), dict)]
+    found = {identity.get(name) for identity in identities for name in ("session_id", "agent_id")}
+    return {name for name in found if isinstance(name, str)}
 
 
 def _claims(root: str, clock: Clock) -> list[dict[str, Any]]:
-    return []
+    from noclobber import claims
+
+    return [
+        {
+            "path": claim.path,
+            "holder": claim.owner,
+            "call_id": claim.call_id,
+            "remaining_s": max(0, round(claim.expires_s - clock.now_s())),
+        }
+        for claim in claims.live(root, clock=clock)
+    ]
