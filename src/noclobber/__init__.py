@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import FileExistsAlreadyError as FileExistsAlreadyError
     from noclobber.errors import GaveUpError as GaveUpError
     from noclobber.errors import LedgerError as LedgerError
+    from noclobber.errors import LockContention as LockContention
+    from noclobber.errors import LockLost as LockLost
     from noclobber.errors import MetadataNotKeptError as MetadataNotKeptError
     from noclobber.errors import MissingFileError as MissingFileError
     from noclobber.errors import NoclobberError as NoclobberError
@@ -59,6 +61,8 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.ledger import AgentTraceLedger as AgentTraceLedger
     from noclobber.ledger import LedgerEntry as LedgerEntry
     from noclobber.ledger import VerifyReport as VerifyReport
+    from noclobber.lock.lock import DeliverableLock as DeliverableLock
+    from noclobber.lock.survey import LockStatus as LockStatus
     from noclobber.model import Coverage as Coverage
     from noclobber.model import Decision as Decision
     from noclobber.model import Edit as Edit
@@ -90,6 +94,7 @@ _HOMES = {
     "Commit": "disk.replace",
     "Coverage": "model",
     "Decision": "model",
+    "DeliverableLock": "lock.lock",
     "Edit": "model",
     "EditMismatchError": "errors",
     "FileBusyError": "errors",
@@ -98,6 +103,9 @@ _HOMES = {
     "HookEngine": "engine",
     "LedgerEntry": "ledger",
     "LedgerError": "errors",
+    "LockContention": "errors",
+    "LockLost": "errors",
+    "LockStatus": "lock.survey",
     "MetadataNotKeptError": "errors",
     "MissingFileError": "errors",
     "NoclobberError": "errors",
