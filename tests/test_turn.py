@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -429,6 +430,7 @@ def test_a_forked_child_never_finds_the_snapshot_locked():
         for _ in range(30):
             child = os.fork()
             if child == 0:
+                signal.alarm(20)  # A child that waits for ever would outlive the test that it fails.
                 turn.wrote(B, B, H2, None)
                 os._exit(0 if turn.expected_for(B, B) == H2 else 1)
             assert os.waitpid(child, 0)[1] == 0

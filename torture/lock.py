@@ -218,6 +218,50 @@ def _killed_at(folder: Path, operation: str, step: int) -> int:
     return os.waitpid(arena.fork(work), 0)[1]
 
 
+def interrupts(base: Path, rounds: int, seed: int) -> Iterator[Proof]:
+    """Ctrl-C at moments all over an operation, in a process that lives on: nobody stays locked out by it."""
+    chance = random.Random(seed)
+    for operation in ("acquire and release", "take over and release", "late release"):
+        bad = hit = 0
+        for _ in range(rounds):
+            folder = _fresh(base, "interrupt")
+            pid = _interrupted_after(folder, operation, chance.uniform(1e-6, 500e-6))
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            hit += code == 0
+            bad += code not in (0, 9)
+        yield Proof(
+            f"Ctrl-C in the middle of {operation}",
+            f"{rounds} rounds, {hit} interrupted, {bad} left a lock",
+            not bad and hit > rounds // 20,
+        )
+
+
+def _interrupted_after(folder: Path, operation: str, delay_s: float) -> int:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        if operation.startswith("take over"):
+            arena.put_orphan(folder, "killed")
+        lease_s = 1 if operation == "late release" else 1800
+        lock = DeliverableLock(folder, holder="interrupted", heartbeat=False, lease_duration_s=lease_s)
+        signal.signal(signal.SIGALRM, interrupt)
+        code = 9
+        try:
+            signal.setitimer(signal.ITIMER_REAL, delay_s)
+            with lock:
+                pass
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            code = 0
+        # As at the end of a process: a lock whose release was interrupted is let go there.
+        lock.let_go()
+        DeliverableLock(folder, holder="other", heartbeat=False).acquire(timeout_s=0.5)
+        os._exit(code)
+
+    return arena.fork(work)
+
+
 def sleepers(base: Path, rounds: int, seed: int) -> Iterator[Proof]:
     """A holder stopped past its lease, continued, and made to write: refused, every time."""
     chance = random.Random(seed)
@@ -345,6 +389,7 @@ PROOFS = {
     "recoveries-without-mutex": (recoveries_without_mutex, 1000),
     "kills": (kills, 600),
     "steps": (kill_at_every_step, 1),
+    "interrupts": (interrupts, 500),
     "sleepers": (sleepers, 20),
     "peers": (peers, 60),
 }

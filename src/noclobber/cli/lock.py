@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import ArgumentParser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
     from collections.abc import Callable
     from typing import Any
 
@@ -44,7 +45,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Describe the subcommands."""
     from noclobber.lock.judge import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
+    actions = parser.add_subparsers(
+        title="actions", metavar="ACTION", required=True, dest="action", parser_class=_UpToDashes
+    )
 
     def add(
         name: str, act: Callable[[Namespace], int], summary: str, *, folder: bool = True
@@ -89,7 +92,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     run.add_argument(
         "--lease", type=int, default=DEFAULT_LEASE_S, metavar="S", help=f"{lease}; it is renewed"
     )
-    run.add_argument("command", nargs="...", help="after --; it finds NOCLOBBER_LOCK_ID and …_FOLDER set")
+    run.usage = "noclobber lock run [options] FOLDER -- command …"
+    run.epilog = "The command finds NOCLOBBER_LOCK_ID and NOCLOBBER_LOCK_FOLDER in its environment."
+
+
+class _UpToDashes(ArgumentParser):
+    """Reads its own words up to `--`, wherever options stand, and leaves the rest alone: it is a command."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(args or ())
+        cut = words.index("--") if "--" in words else len(words)
+        parsed, unknown = super().parse_known_args(words[:cut], namespace)
+        parsed.command = words[cut + 1 :]
+        return parsed, unknown
 
 
 def run(args: Namespace) -> int:

@@ -35,7 +35,7 @@ def run_locked(args: Namespace) -> int:
     from noclobber.errors import LockLost, NoclobberError
     from noclobber.lock.lock import ENVIRONMENT_FOLDER, ENVIRONMENT_ID, DeliverableLock
 
-    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    command = args.command
     if not command:
         print("noclobber: lock run: give a command after --", file=sys.stderr)
         return 2

@@ -291,7 +291,8 @@ class Swap:
                 raise astray
             # A chmod or chown between our copy and the exchange went to the displaced file.
             latest = metadata.of(self.old_fd)
-            if latest != self._old_metadata:
+            if latest != self._old_metadata and metadata.of(self.new_fd) == self._old_metadata:
+                # (If ours is not as we made it, somebody has changed that since, which is later.)
                 metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
         except NoclobberError as refusal:
             reached("conflict")

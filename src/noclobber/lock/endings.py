@@ -39,6 +39,9 @@ if TYPE_CHECKING:
         def let_go(self) -> None:
             """Release, if held by this process. Raises nothing."""
 
+        def begin_in_child(self) -> None:
+            """Forget what another thread of the parent was doing."""
+
 
 _held: dict[int, weakref.ref[Held]] = {}
 _is_settled = False  # The handler was set, or need not or must not be.
@@ -106,6 +109,10 @@ def _release_all() -> None:
 
 def _forget_in_child() -> None:
     # The locks are the parent's. Its handler would release nothing here, and dies of the signal as it should.
+    for reference in _held.values():
+        lock = reference()
+        if lock is not None:
+            lock.begin_in_child()
     _held.clear()
 
 

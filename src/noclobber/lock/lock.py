@@ -104,10 +104,10 @@ class DeliverableLock:
         self._is_attached = False
         self._store: FolderStore | None = None
         self._record: LockRecord | None = None
-        self._lost: tuple[str, str] | None = None
+        self._lost: LockLost | None = None
         self._renewed_s = 0.0
         self._owner_pid = os.getpid()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self.changing_thread: int | None = None
 
     @classmethod
@@ -163,7 +163,8 @@ class DeliverableLock:
     @property
     def lost(self) -> LockLost | None:
         """The loss that was noticed, if one was."""
-        return None if self._lost is None else LockLost(*self._lost)
+        error = self._lost  # A new one each time: an exception that is raised twice gathers tracebacks.
+        return None if error is None else LockLost(error.path, error.message, **error.details)
 
     def status(self) -> LockStatus:
         """Return what the folder's lock is like now, whoever holds it."""
@@ -368,18 +369,32 @@ class DeliverableLock:
 
     def beat(self) -> None:
         """What the heartbeat calls: renew if a third of the lease has passed, and notice a loss."""
-        with suppress(NoclobberError, OSError), self.changing():
-            if self._record is None or self._store is None or os.getpid() != self._owner_pid:
-                return
-            since_s = self._clock.now_s() - self._renewed_s
-            if 0 <= since_s < self.lease_duration_s / 3:  # Negative: the clock was set back.
-                self._check_standing(self._store, self._record)
-            else:
-                # Not long: a guarded write of ours may hold the folder and wait for this thread.
-                self._renew(self.lease_duration_s, patience_s=BEAT_PATIENCE_S)
-        lost, tell = self.lost, self._on_lost
-        if lost is not None and tell is not None:
-            tell(lost)
+        # Not long: the thread that has it may be waiting for a slow disk, and other locks want their beat.
+        if self._record is None or not self._mutex.acquire(timeout=BEAT_PATIENCE_S):
+            return
+        try:
+            with suppress(NoclobberError, OSError):
+                self._beat()
+            lost = None if self.held else self.lost
+        finally:
+            self._mutex.release()
+        if lost is not None and self._on_lost is not None:
+            self._on_lost(lost)
+
+    def _beat(self) -> None:
+        if self._record is None or self._store is None or os.getpid() != self._owner_pid:
+            return
+        since_s = self._clock.now_s() - self._renewed_s
+        if 0 <= since_s < self.lease_duration_s / 3:  # Negative: the clock was set back.
+            self._check_standing(self._store, self._record)
+        else:
+            # Not long: a guarded write of ours may hold the folder and wait for this thread.
+            self._renew(self.lease_duration_s, patience_s=BEAT_PATIENCE_S)
+
+    def begin_in_child(self) -> None:
+        """After a fork, in the child: a thread that does not exist here may have had the mutex."""
+        self._mutex = threading.RLock()
+        self.changing_thread = None
 
     # Release
 
@@ -522,15 +537,20 @@ class DeliverableLock:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """One operation on this object at a time: the heartbeat's thread and the owner's share it."""
-        if not self._mutex.acquire(timeout=PATIENCE_S * 3):
-            raise FileBusyError(self._path, "another thread has been changing this lock for too long")
-        self.changing_thread = threading.get_ident()
+        """
+        One operation on this object at a time: the heartbeat's thread and the owner's share it.
+
+        Re-entrant: an interrupt may leave an operation's frames alive in its traceback, and with them this
+        mutex, while the same thread's `except` block already releases the lock.
+        """
         try:
-            yield
+            with self._mutex:
+                outer, self.changing_thread = self.changing_thread, threading.get_ident()
+                try:
+                    yield
+                finally:
+                    self.changing_thread = outer
         finally:
-            self.changing_thread = None
-            self._mutex.release()
             endings.after_change()
 
     def _mine(self) -> tuple[LockRecord, FolderStore]:
@@ -547,7 +567,7 @@ class DeliverableLock:
         """Remember that the lock is lost, stop renewing, and return the error that says so."""
         assert self._record is not None
         error = refusals.lost(store.location(), found, self._record.lock_id, exists=store.exists())
-        self._lost = error.path, error.message
+        self._lost = error
         self._record = None
         self._end()
         return error
