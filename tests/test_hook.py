@@ -14,8 +14,12 @@ from tests.conftest import sha256
 from tests.hookrig import HookRig, is_denied, refusal
 
 from noclobber import claims, wire
+from noclobber.disk.glance import Glance
 from noclobber.hook import memory
+from noclobber.hook.sight import seen_part
 from noclobber.hosts.configuration import START
+from noclobber.hosts.event import Action, Shown
+from noclobber.model import WHOLE
 
 UNKNOWN = "0" * 64
 
@@ -181,18 +185,16 @@ def test_what_changed_between_the_hosts_read_and_our_look_is_not_taken_for_seen(
     assert rig.write(file, "mine\n") == {}
 
 
-def test_a_presentation_that_we_do_not_know_counts_if_the_file_is_old(rig, file):
+def test_a_presentation_that_we_do_not_know_counts_if_the_file_is_old():
     """A picture or a notebook is shown as something else; its age tells that it is what was read."""
-    os.utime(file, (1, 1))
-    shown = {"type": "image", "file": {"base64": "…"}}
-    payload = rig.tool("PostToolUse", "Read", {"file_path": str(file)}, tool_response=shown, duration_ms=1)
-    rig.call("claude-code", payload)
-    status = os.stat(file)
-    age_s = __import__("time").time() - max(status.st_mtime, status.st_ctime)
+    looked = Glance("/f", sha256(b"x"), b"x", changed_at_s=1000.0)
+    action = Action("read", "/f")
 
-    # Its inode changed just now (utime does that), so it is not to be trusted yet …
-    assert age_s < 2
-    assert is_denied(rig.write(file, "mine\n"))
+    assert seen_part(looked, action, Shown(), now_s=1003.0, duration_s=0.01) == WHOLE
+    assert seen_part(looked, action, Shown(), now_s=1001.0, duration_s=0.01) is None
+    assert seen_part(looked, action, Shown(), now_s=1003.0, duration_s=4.0) is None
+    assert seen_part(looked, action, Shown("else"), now_s=1003.0, duration_s=None) is None
+    assert seen_part(looked, action, Shown("else"), now_s=1006.0, duration_s=None) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -325,9 +327,6 @@ def test_a_call_that_never_reported_back_is_settled_by_the_next(rig, file):
 def test_another_session_has_to_wait_for_the_claim(rig, root, file, monkeypatch):
     """Item 4: busy while the host of the first writes, stale when it has."""
     monkeypatch.setattr(claims, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(
-        claims.acquire, "__kwdefaults__", {**claims.acquire.__kwdefaults__, "patience_s": 0.05}
-    )
     other = HookRig(root, rig.runtime, session="s2")
     rig.read(file)
     other.read(file)

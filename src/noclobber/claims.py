@@ -107,11 +107,11 @@ def acquire(
     owner: str,
     call_id: str,
     *,
-    patience_s: float = PATIENCE_S,
+    patience_s: float | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Claim:
     """Claim a canonical path; `FileBusyError` if somebody else's claim outlasts our patience."""
-    deadline_s = clock.monotonic_s() + patience_s
+    deadline_s = clock.monotonic_s() + (PATIENCE_S if patience_s is None else patience_s)
     while True:
         other = _take(root, path, owner, call_id, clock)
         if other.owner == owner:

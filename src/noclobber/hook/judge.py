@@ -24,8 +24,10 @@ from noclobber.disk.glance import Glance, glance, locate
 from noclobber.errors import (
     ABSENT,
     DELETED,
+    AccessDeniedError,
     LedgerError,
     NoclobberError,
+    NotAFileError,
     OutsideWorkspaceError,
     StaleFileError,
 )
@@ -92,7 +94,7 @@ class Judge:
             try:
                 targets += [_Target(self._lexical(action.path), action) for action in writes]
                 self._prepare_ledger()
-                for path in sorted({locate(target.name) for target in targets}):
+                for path in sorted({_where(target.name) for target in targets}):
                     claims.acquire(self.root, path, self.owner, self.call_key, clock=self.clock)
                     claimed.append(path)
                 for target in targets:  # All of them before the host touches any.
@@ -222,6 +224,10 @@ class Judge:
 
         looked = glance(name, keep=True, clock=self.clock)
         context, noted = self._recall(memory, name, looked)
+        if self.event.call_id or self.event.moment:
+            if noted.get("read") == self.event_key:
+                return  # The same event, delivered again; the file may be another one by now.
+            noted["read"] = self.event_key
         if looked.sha256 == DELETED:
             return  # Read, and gone by now. What was known of it stands.
         if len(looked.sha256) != 64:
@@ -341,6 +347,14 @@ class _Target:
 def _is_dressed(looked: Glance, plain: str | None) -> bool:
     """True if a file holds the text that was foreseen, with other line endings or a byte-order mark."""
     return plain is not None and looked.content is not None and plain_hash(looked.content) == plain
+
+
+def _where(name: str) -> str:
+    """Return the canonical path of a name; the name itself if a folder on its way is none any more."""
+    try:
+        return locate(name)
+    except (NotAFileError, AccessDeniedError):
+        return name  # If the agent knows a file under that name, then that is what changed.
 
 
 def _forget_repeated(targets: list[_Target]) -> None:

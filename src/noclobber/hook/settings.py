@@ -77,7 +77,7 @@ def _configured(root: str) -> Settings:
     load: Any = getattr(config, "load_options", None)
     if load is None:
         return Settings(root)
-    options = load(root)
+    options = load(root, config.DEFAULTS._replace(scope="session"))
     scope = options.write_scope
     folders = None if scope is None else tuple(os.path.realpath(os.path.join(root, part)) for part in scope)
     return Settings(
@@ -85,5 +85,6 @@ def _configured(root: str) -> Settings:
         rebaseline=options.rebaseline,
         deny_unread=options.unread == "deny",
         deny_partial=options.partial == "deny",
+        is_per_turn=options.scope == "turn",
         write_scope=folders,
     )
