@@ -31,7 +31,9 @@ def environment(**changes: str | None) -> dict[str, str]:
     unwanted = ("NO_COLOR", "NOCLOBBER_DEBUG", "NOCLOBBER_LEVEL", "COLUMNS", "LINES")
     base = {key: value for key, value in os.environ.items() if key not in unwanted}
     base |= {"PYTHONPATH": HOME, "TERM": "xterm-256color"}
-    base.setdefault("XDG_RUNTIME_DIR", "/nonexistent")  # Not the sessions of whoever runs the tests.
+    # Neither the sessions nor the coding agents of whoever runs the tests.
+    base |= {"HOME": "/nonexistent"}
+    base.setdefault("XDG_RUNTIME_DIR", "/nonexistent")
     return {key: value for key, value in (base | changes).items() if value is not None}
 
 

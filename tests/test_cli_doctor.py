@@ -255,3 +255,14 @@ def test_a_folder_that_cannot_be_written_is_unhealthy(root, is_root):
     done = run("doctor", folder)
     assert done.code == 1
     assert "nothing can be written here" in done.out
+
+
+def test_missing_hooks_are_found_and_named(root):
+    """R-hook: a project that a coding agent works in, without our hooks."""
+    (root / ".claude").mkdir()
+    answer = doctor(root)
+    [finding] = named(answer, "hooks of claude-code")
+    assert not finding["ok"]
+    assert "noclobber install claude-code" in finding["remedy"]
+    assert run("install", "claude-code", "--root", str(root)).code == 0
+    assert all(finding["ok"] for finding in named(doctor(root), "hooks of claude-code"))
