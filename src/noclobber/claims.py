@@ -46,7 +46,7 @@ PATIENCE_S = 2.0
 MUTEX_PATIENCE_S = 5.0
 NAP_S = 0.01
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_BYTES = 1 << 16
 
 
@@ -158,7 +158,7 @@ def live(root: str, *, everything: bool = False, clock: Clock = SYSTEM_CLOCK) ->
         names = os.listdir(folder)
     except OSError:
         return []
-    found = [_read(f"{folder}/{name}", "") for name in names if "." not in name]
+    found = [_read(f"{folder}/{name}", "") for name in names]
     now_s = clock.now_s()
     return [claim for claim in found if claim is not None and (everything or _is_live(claim, now_s))]
 
@@ -261,13 +261,14 @@ def _read(file: str, path: str) -> Claim | None:
 
 
 def _write(claim: Claim) -> None:
-    staged = f"{claim.file}.{os.getpid()}"
-    descriptor = os.open(staged, _WRITE, 0o644)
+    # In place, under the mutex; a rename over an old one would be flushed to the disk at once.
+    data = spell(list(claim[:4])).encode("utf-8", "backslashreplace")
+    descriptor = os.open(claim.file, _WRITE, 0o644)
     try:
-        os.write(descriptor, spell(list(claim[:4])).encode("utf-8", "backslashreplace"))
+        os.write(descriptor, data)
+        os.ftruncate(descriptor, len(data))
     finally:
         os.close(descriptor)
-    os.rename(staged, claim.file)
 
 
 def _remove(file: str) -> None:
