@@ -104,7 +104,6 @@ class Workspace:
                 for turn in list(self._turns.values())
                 if turn.agent_id == call.agent_id and turn.session_id == call.session_id
             ]
-        found = [turn for turn in found if turn.context.is_open]
         if len(found) == 1:
             return found[0]
         reason = "has several turns open; say which" if found else "has no such turn open; start one"
