@@ -245,6 +245,22 @@ def test_what_is_rendered_is_parsed(tags: set[int], slot: int, appended: list[in
     assert version.missing(94) == [tag for tag in range(1, 95) if tag not in held]
 
 
+@given(
+    pieces=st.lists(
+        st.tuples(st.sampled_from([((1, 9),), ((1, 3), (5, 5)), ()]), st.integers(0, 90), st.integers(0, 90)),
+        max_size=4,
+    )
+)
+def test_parsing_never_fails_whatever_two_writers_left_there(
+    pieces: list[tuple[versions.Ranges, int, int]],
+) -> None:
+    """Proof: a mixture of versions is reported as not whole, not as an error."""
+    mixed = b"".join(render("g0:5", "o:17", tags, slot=7)[start:end] for tags, start, end in pieces)
+
+    parse(mixed)
+    parse(b"slot 0000000000\nid=g0:5 from=o:1 o=1-,3 len=5 sum=00000000\n" + mixed)
+
+
 @given(cut=st.integers(0, 11))
 def test_an_append_that_is_seen_in_part_is_not_there_yet_and_tears_nothing(cut: int) -> None:
     """Proof: the kernel shows an append that crosses a page in two steps; that is no torn version."""

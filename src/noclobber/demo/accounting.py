@@ -231,7 +231,7 @@ def _outside_losses(
     """Arrangement 1: the outsider's numbers that are gone, and those of them that were kept aside."""
     if not KINDS[books.kind].changes_bytes:
         return [], []
-    gone = sorted({*end.missing(books.made)})
+    gone = sorted({*end.missing(books.made), *books.missed})
     asides = [versions.parse(_bytes(path)) for path in sorted(kept_paths)] if gone else []
     kept = [tag for tag in gone if any(aside.has(tag) for aside in asides)]
     lost = sorted({*gone} - {*kept})

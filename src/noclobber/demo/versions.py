@@ -39,7 +39,9 @@ NO_ID = "-"
 ABSENT_ID = "ABSENT"  # The parent of a version that created the file.
 HALF_ID = "HALF"  # The parent of a version made from something that was not whole.
 
-_HEAD = re.compile(rb"slot (\d{10})\nid=([a-z]+\d*:\d+) from=(\S+) o=([\d,-]*) len=(\d+) sum=([0-9a-f]{8})\n")
+_HEAD = re.compile(
+    rb"slot (\d{10})\nid=([a-z]+\d*:\d+) from=(\S+) o=((?:\d+-\d+,?)*) len=(\d+) sum=([0-9a-f]{8})\n"
+)
 _APPENDED = re.compile(rb"\+\d{10}")
 _BEGUN = re.compile(rb"|\+\d{0,10}")
 _COUNTER = re.compile(rb"([a-z]+\d*)=(\d+)")
@@ -133,4 +135,4 @@ def parse(content: bytes) -> Version:
         is_whole = bool(_BEGUN.fullmatch(unfinished)) and all(_APPENDED.fullmatch(line) for line in lines)
         tags = with_tags(tags, [int(line[1:]) for line in lines]) if is_whole else tags
     counters = {name.decode(): int(count) for name, count in _COUNTER.findall(body.partition(b"\n")[0])}
-    return Version(own_id.decode(), parent.decode(), tags, int(slot), counters, is_whole)
+    return Version(own_id.decode(), parent.decode(errors="replace"), tags, int(slot), counters, is_whole)

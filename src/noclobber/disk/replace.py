@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
@@ -31,7 +32,7 @@ from noclobber.disk.looking import DEFAULT_PATIENCE_S, look
 from noclobber.disk.openers import Patience
 from noclobber.disk.section import Section
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Hashing, Swap, write_all
+from noclobber.disk.swap import Hashing, LinkAppearedError, Swap, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -46,13 +47,16 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Protocol
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Protocol, TypeVar
+
+    Result = TypeVar("Result")
 
     from noclobber.clock import Clock
     from noclobber.disk.notes import Note
     from noclobber.disk.paths import Target
     from noclobber.disk.recover import Recovered
+    from noclobber.disk.section import Fence
     from noclobber.disk.store import Store
     from noclobber.model import Level
 
@@ -158,12 +162,35 @@ class Committer:
         """The workspace's store, if a commit has needed it yet."""
         return self._store
 
-    def section(self, targets: list[Target]) -> Section:
+    @contextmanager
+    def section(self, targets: list[Target], fence: Fence | None = None) -> Iterator[Section]:
         """The critical section for some targets."""
         folders: dict[str, int] = {}
         for target in targets:
             folders.setdefault(os.path.dirname(target.path), target.folder_fd)
-        return Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
+        if fence is None:
+            with Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock) as section:
+                yield section
+            return
+        more: list[int] = []
+        try:
+            for target in targets:
+                also = fence.folder(target.path)
+                if also is not None and also not in folders:
+                    folders[also] = forks.track(os.open(also, paths.OPEN_FOLDER))
+                    more.append(folders[also])
+            with Section(
+                folders,
+                self.store_of,
+                patience_s=self.mutex_wait_s,
+                clock=self.clock,
+                targets=[target.path for target in targets],
+                fence=fence,
+            ) as section:
+                yield section
+        finally:
+            for descriptor in more:
+                forks.close(descriptor)
 
     def patience(self) -> Patience:
         """How long one commit waits for others to close a file."""
@@ -197,16 +224,33 @@ class Committer:
     # The commit of one file.
 
     def replace(
-        self, path: str | os.PathLike[str], expected: str | None, data: bytes, *, at: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        expected: str | None,
+        data: bytes,
+        *,
+        at: str | None = None,
+        fence: Fence | None = None,
     ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        kept = self.sweep()
+        kept = tuple(where for _, where in self.sweep())
+        commit = starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
+        return commit._replace(kept=kept) if kept else commit
+
+    def _replace(
+        self,
+        path: str | os.PathLike[str],
+        expected: str | None,
+        data: bytes,
+        at: str | None,
+        fence: Fence | None,
+    ) -> Commit:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:
-            with self.section([target]) as section:
+            with self.section([target], fence) as section:
                 reached("entered")
                 level, previous, new_hash = self._replace_in(section, target, expected, data)
                 recovered = tuple(section.recovered)
@@ -214,8 +258,7 @@ class Committer:
             raise explained(error, target.path) from error
         finally:
             self.unpin(target)
-        kept_paths = tuple(where for _, where in kept)
-        return Commit(target.path, new_hash, level, previous, kept_paths, recovered)
+        return Commit(target.path, new_hash, level, previous, (), recovered)
 
     def _replace_in(
         self, section: Section, target: Target, expected: str | None, data: bytes
@@ -260,9 +303,11 @@ class Committer:
             swap.stage()
             swap.verify(patience)
             if not can_exchange:
+                section.look_again()
                 return self._plain(swap)
             note.swap(planned(swap, folder))
             reached("noted")
+            section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
             swap.finish()
@@ -331,6 +376,7 @@ class Committer:
             inherit_group(new_fd, target.folder_fd)
             if self.durable:
                 os.fsync(new_fd)
+            section.look_again()
             try:
                 renames.move_without_replacing(place.swap_fd, name, target.folder_fd, target.name)
             except FileExistsError:
@@ -348,6 +394,16 @@ class Committer:
 
 
 _tried_devices: set[int] = set()
+
+
+def starting_over(commit: Callable[[], Result], path: str) -> Result:
+    """Run a commit again for as long as links appear under its feet."""
+    for _ in range(MOST_TRIES):
+        try:
+            return commit()
+        except LinkAppearedError:
+            continue
+    raise FileBusyError(path, "it is being replaced by links all the time; try again later.")
 
 
 def planned(swap: Swap, folder: str, kind: str = "exchange") -> notes.Planned:

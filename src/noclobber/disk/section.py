@@ -25,11 +25,29 @@ from noclobber.errors import FileBusyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Protocol
 
     from noclobber.clock import Clock
     from noclobber.disk.recover import Recovered
     from noclobber.disk.store import Store
+
+    class Admission(Protocol):
+        """A fence's word that a write may go on, for as long as its block lasts."""
+
+        def look_again(self) -> None:
+            """Raise if that has changed in a way that the block could not keep from happening."""
+
+    class Fence(Protocol):
+        """Who else has a say in whether a write may happen: asked inside the critical section."""
+
+        def folder(self, path: str) -> str | None:
+            """Return a folder whose mutex is needed as well, besides that of the file's own."""
+
+        def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
+            """Let a write to `path` pass, or raise; `held` are the folders whose mutexes are held."""
+
 
 HELD_BACK = frozenset(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -46,8 +64,13 @@ class Section:
         *,
         patience_s: float,
         clock: Clock,
+        targets: Sequence[str] = (),
+        fence: Fence | None = None,
     ) -> None:
         self.folders = folders
+        self._targets, self._fence = targets, fence
+        self._admissions: list[Admission] = []
+        self._fenced: list[AbstractContextManager[Admission]] = []
         self._store_of, self._patience_s, self._clock = store_of, patience_s, clock
         self.is_exclusive = True  # False on filesystems without flock: then only `plain` can be promised.
         self.recovered: list[Recovered] = []
@@ -89,12 +112,31 @@ class Section:
                 self._leave()
                 raise
             if wider is None:
+                self._pass_fence()
                 return self
             # The note speaks of folders that we do not hold. Taking them now, out of order, could
             # deadlock with another commit; so let go, take all of them in order, and come back.
             self._leave()
             self._recover_wider(wider)
         raise FileBusyError(next(iter(self.folders)), "its folder keeps being left in the middle of commits.")
+
+    def _pass_fence(self) -> None:
+        """Ask the fence for every target; what it lets through stays true until the section ends."""
+        if self._fence is None:
+            return
+        try:
+            for path in self._targets:
+                guarding = self._fence.guarding(path, self._held)
+                self._admissions.append(guarding.__enter__())
+                self._fenced.append(guarding)
+        except BaseException:
+            self._leave()
+            raise
+
+    def look_again(self) -> None:
+        """Right before something is replaced: does the fence still say yes?"""
+        for admission in self._admissions:
+            admission.look_again()
 
     def _take_mutexes(self) -> None:
         for folder in sorted(self.folders):
@@ -179,6 +221,9 @@ class Section:
         self._leave()
 
     def _leave(self) -> None:
+        self._admissions.clear()
+        while self._fenced:
+            self._fenced.pop().__exit__(None, None, None)
         for store in self._stores.values():
             if store.is_beside:
                 stores.leave(store)

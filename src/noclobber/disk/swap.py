@@ -50,6 +50,15 @@ HASH_ASIDE_BYTES = 1 << 19  # From here a second thread for the hash costs less 
 NO_FD = -1
 
 
+class LinkAppearedError(NoclobberError):
+    """
+    A link stands where a file was resolved to. Not an answer to anybody: the commit starts over.
+
+    It may have been put there by somebody, or be back where another commit had displaced it for a
+    moment. Either way it is to be written through, if what it leads to is what was expected.
+    """
+
+
 class Hashing:
     """The hash of the new bytes, on a second core while the first writes them."""
 
@@ -127,7 +136,9 @@ class Swap:
         except FileNotFoundError:
             raise self.stale(DELETED) from None
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):  # A link since pin(); a socket.
+            if error.errno == errno.ELOOP:
+                raise LinkAppearedError(path) from None
+            if error.errno == errno.ENXIO:  # A socket.
                 raise self._not_a_file() from None
             if error.errno == errno.EWOULDBLOCK:
                 raise self.busy("another program holds a lease on it") from None
@@ -280,7 +291,8 @@ class Swap:
                 raise astray
             # A chmod or chown between our copy and the exchange went to the displaced file.
             latest = metadata.of(self.old_fd)
-            if latest != self._old_metadata:
+            if latest != self._old_metadata and metadata.of(self.new_fd) == self._old_metadata:
+                # (If ours is not as we made it, somebody has changed that since, which is later.)
                 metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
         except NoclobberError as refusal:
             reached("conflict")
@@ -310,6 +322,8 @@ class Swap:
         if self.leases:
             openers.release(self.old_fd)
         self.first_fd, self.old_fd = self.old_fd, NO_FD
+        if stat.S_ISLNK(displaced.st_mode):
+            raise LinkAppearedError(self.target.path)
         if not stat.S_ISREG(displaced.st_mode):
             raise self._not_a_file()
         try:
