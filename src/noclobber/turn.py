@@ -155,7 +155,7 @@ class TurnContext:
 
     def name_of(self, path: str | os.PathLike[str]) -> str:
         """Return the absolute, normalised name for what the agent wrote, without a look at the disk."""
-        text = os.fsdecode(path)
+        text = path if isinstance(path, str) else os.fsdecode(path)
         text = os.path.normpath(text if text.startswith("/") else f"{self.root}/{text}")
         return text[1:] if text.startswith("//") else text  # POSIX lets two slashes mean something else.
 
