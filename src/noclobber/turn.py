@@ -307,13 +307,16 @@ class TurnContext:
         files = self._files
         if files is None:
             raise self._closed()
-        # As given first: most callers pass what a read returned, and a lookup is all it takes.
-        if path.__class__ is not str or path not in files or path in self._names:
-            path = self.name_of(path)
-            known = self._names.get(path)
-            if known is not None:
-                return known.initial
-        file = files.get(path)
+        if isinstance(path, str) and not self._names:
+            # Most callers spell a path plainly. Keys are normalised, so whatever hits one is right.
+            file = files.get(path if path.startswith("/") else f"{self.root}/{path}")
+            if file is not None:
+                return file.initial
+        name = self.name_of(path)
+        known = self._names.get(name)
+        if known is not None:
+            return known.initial
+        file = files.get(name)
         return None if file is None else file.initial
 
     def baseline_bytes(self, lexical: str, canonical: str) -> bytes | None:
