@@ -23,7 +23,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
@@ -47,7 +46,7 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Protocol, TypeVar
 
     Result = TypeVar("Result")
@@ -162,35 +161,13 @@ class Committer:
         """The workspace's store, if a commit has needed it yet."""
         return self._store
 
-    @contextmanager
-    def section(self, targets: list[Target], fence: Fence | None = None) -> Iterator[Section]:
-        """The critical section for some targets."""
-        folders: dict[str, int] = {}
-        for target in targets:
-            folders.setdefault(os.path.dirname(target.path), target.folder_fd)
-        if fence is None:
-            with Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock) as section:
-                yield section
-            return
-        more: list[int] = []
-        try:
-            for target in targets:
-                also = fence.folder(target.path)
-                if also is not None and also not in folders:
-                    folders[also] = forks.track(os.open(also, paths.OPEN_FOLDER))
-                    more.append(folders[also])
-            with Section(
-                folders,
-                self.store_of,
-                patience_s=self.mutex_wait_s,
-                clock=self.clock,
-                targets=[target.path for target in targets],
-                fence=fence,
-            ) as section:
-                yield section
-        finally:
-            for descriptor in more:
-                forks.close(descriptor)
+    def section(self, targets: list[Target], fence: Fence | None = None) -> Section:
+        """The critical section for some targets. Use it in a `with` statement at once."""
+        folders = {os.path.dirname(target.path): target.folder_fd for target in reversed(targets)}
+        section = Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
+        if fence is not None:
+            section.put_up(fence, [target.path for target in targets])
+        return section
 
     def patience(self) -> Patience:
         """How long one commit waits for others to close a file."""
@@ -362,7 +339,7 @@ class Committer:
         """Create a file that must not exist: complete, or not at all."""
         folder = os.path.dirname(target.path)
         place, note = section.store(folder), section.note(folder)
-        if not place.is_beside and inherits_acl(target.folder_fd):
+        if not place.is_beside and store.gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
             place = store.beside(target.folder_fd, folder, self.clock.now_s())
         hashing = Hashing(data)
@@ -461,17 +438,6 @@ def can_exchange_in(place: Store) -> bool:
     finally:
         for name in names:
             place.remove_swap(name)
-
-
-def inherits_acl(folder_fd: int) -> bool:
-    """True if files made in this folder get an ACL from it."""
-    if not hasattr(os, "getxattr"):
-        return False
-    try:
-        os.getxattr(folder_fd, "system.posix_acl_default")
-        return True
-    except OSError:
-        return False
 
 
 def inherit_group(new_fd: int, folder_fd: int) -> None:

@@ -64,11 +64,11 @@ class Section:
         *,
         patience_s: float,
         clock: Clock,
-        targets: Sequence[str] = (),
-        fence: Fence | None = None,
     ) -> None:
         self.folders = folders
-        self._targets, self._fence = targets, fence
+        self._targets: Sequence[str] = ()
+        self._fence: Fence | None = None
+        self._opened: list[int] = []
         self._admissions: list[Admission] = []
         self._fenced: list[AbstractContextManager[Admission]] = []
         self._store_of, self._patience_s, self._clock = store_of, patience_s, clock
@@ -104,13 +104,17 @@ class Section:
         return status
 
     def __enter__(self) -> Section:
+        try:
+            return self._enter()
+        except BaseException:
+            self._leave()
+            self._close_opened()
+            raise
+
+    def _enter(self) -> Section:
         for _ in range(MOST_RECOVERIES):
             self._take_mutexes()
-            try:
-                wider = self._recover()
-            except BaseException:
-                self._leave()
-                raise
+            wider = self._recover()
             if wider is None:
                 self._pass_fence()
                 return self
@@ -120,18 +124,31 @@ class Section:
             self._recover_wider(wider)
         raise FileBusyError(next(iter(self.folders)), "its folder keeps being left in the middle of commits.")
 
+    def put_up(self, fence: Fence, targets: Sequence[str]) -> None:
+        """Before entering: have a fence decide about every target, and hold the mutexes that it needs."""
+        self._fence, self._targets = fence, targets
+        try:
+            for path in targets:
+                folder = fence.folder(path)
+                if folder is not None and folder not in self.folders:
+                    self.folders[folder] = forks.track(os.open(folder, paths.OPEN_FOLDER))
+                    self._opened.append(self.folders[folder])
+        except BaseException:
+            self._close_opened()
+            raise
+
+    def _close_opened(self) -> None:
+        while self._opened:
+            forks.close(self._opened.pop())
+
     def _pass_fence(self) -> None:
         """Ask the fence for every target; what it lets through stays true until the section ends."""
         if self._fence is None:
             return
-        try:
-            for path in self._targets:
-                guarding = self._fence.guarding(path, self._held)
-                self._admissions.append(guarding.__enter__())
-                self._fenced.append(guarding)
-        except BaseException:
-            self._leave()
-            raise
+        for path in self._targets:
+            guarding = self._fence.guarding(path, self._held)
+            self._admissions.append(guarding.__enter__())
+            self._fenced.append(guarding)
 
     def look_again(self) -> None:
         """Right before something is replaced: does the fence still say yes?"""
@@ -145,12 +162,10 @@ class Section:
                 held = mutex.hold(descriptor, patience_s=self._patience_s, clock=self._clock)
             except OSError as error:
                 if error.errno not in NO_FLOCK:
-                    self._leave()
                     raise
                 self.is_exclusive = False
                 continue
             if not held:
-                self._leave()
                 raise FileBusyError(
                     folder,
                     f"another process has been committing in this folder for {self._patience_s:g} s; it may"
@@ -219,6 +234,7 @@ class Section:
 
     def __exit__(self, *exc: object) -> None:
         self._leave()
+        self._close_opened()
 
     def _leave(self) -> None:
         self._admissions.clear()
