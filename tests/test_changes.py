@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import time
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noclobber.changes import COMPARED_LINES, unified
+
+PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30)
 
@@ -38,6 +40,7 @@ def patched(before: bytes, diff: str) -> bytes:
     return "".join(new + old[at:]).encode()
 
 
+@PROPERTY
 @given(LINES, LINES, st.booleans(), st.booleans())
 def test_a_diff_leads_from_the_old_version_to_the_new(old, new, old_ends, new_ends):
     """DESIGN: `changes_since_read` is a unified diff, with context, and with or without a last newline."""

@@ -8,7 +8,7 @@ import pickle
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import noclobber
@@ -16,6 +16,8 @@ from conftest import sha256
 from noclobber import errors
 from noclobber.errors import RefusalError, StaleFileError
 from noclobber.wire import SCHEMAS, parse_refusal, parse_stale, schema, to_json
+
+PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
 H1, H2 = sha256(b"v1"), sha256(b"v2")
 STALE = StaleFileError("/ws/a.md", H1, H2)
@@ -151,6 +153,7 @@ def test_the_object_is_recognised_in_all_its_forms(form):
     assert (found.path, found.expected, found.actual) == ("/ws/a.md", H1, H2)
 
 
+@PROPERTY
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
