@@ -7,6 +7,8 @@ The schemas use little of JSON Schema (`type`, `properties`, `required`, `items`
 
 from __future__ import annotations
 
+import math
+
 from noclobber.mcp.words import bad_request
 
 TYPE_CHECKING = False
@@ -73,7 +75,7 @@ def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, (int, float)):
-        return "number"
+        return "number" if isinstance(value, int) or math.isfinite(value) else "NaN"
     if isinstance(value, str):
         return "string"
     return "array" if isinstance(value, list) else "object"

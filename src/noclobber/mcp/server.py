@@ -33,6 +33,7 @@ from noclobber.mcp import toolbox
 from noclobber.mcp.catalog import TOOLS
 from noclobber.mcp.memory import House, Memory
 from noclobber.mcp.roots import Roots, from_client
+from noclobber.mcp.stdio import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,9 +137,8 @@ class FileServer:
         if capabilities is None or capabilities.roots is None or not context.session.can_send_request:
             return
         try:
-            with anyio.fail_after(ROOTS_PATIENCE_S), warnings.catch_warnings():
-                warnings.simplefilter("ignore", MCPDeprecationWarning)
-                named = await context.session.list_roots()
+            with anyio.fail_after(ROOTS_PATIENCE_S):
+                named = await context.session.send_request(types.ListRootsRequest(), types.ListRootsResult)
         except (TimeoutError, MCPError, ValueError) as error:
             print(f"noclobber: the client does not tell its roots: {error}", file=sys.stderr)
             return
@@ -158,9 +158,11 @@ async def serve_stdio(server: FileServer) -> None:
     """Serve one client on stdin and stdout until it closes them."""
     protocol = server.protocol
     try:
-        async with stdio_server() as (incoming, outgoing):
+        with wire() as (lines, out):
             options = protocol.create_initialization_options(NotificationOptions())
-            await protocol.run(incoming, outgoing, options)
+            # Typed as files, and used as these two are: iterated over, written to, flushed.
+            async with stdio_server(lines, out) as (incoming, outgoing):  # type: ignore[arg-type]
+                await protocol.run(incoming, outgoing, options)
     finally:
         server.close()
 
