@@ -15,12 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import mcp_cases
 import pytest
+
+import mcp_cases
 
 pytest.importorskip("mcp", reason="the extra 'mcp' is not installed")
 
 from bench.mcp_peer import INSPECTOR, Peer, Unavailable, our_command, package_program, reference_command
+
 from noclobber.mcp.catalog import REFERENCE_NAMES, TOOLS
 
 RECORDED = Path(__file__).parent / "data" / "mcp" / "reference.json"

@@ -170,7 +170,7 @@ def write_file(memory: Memory, given: Mapping[str, Any], report: Report) -> Answ
     """Create a file or replace all of it."""
     located = memory.roots.locate(given["path"])
     _require_folder(located)
-    with memory.writing(located, given) as writing:
+    with memory.writing("write_file", located, given) as writing:
         # Bytes, so that they are written as they are: the model was shown a byte-order mark if there is one.
         data = _encoded(given["content"])
         done = translated(
@@ -187,7 +187,7 @@ def edit_file(memory: Memory, given: Mapping[str, Any], report: Report) -> Answe
         now = translated(located, lambda: memory.turn(located).guard.read(located.name))
         plan.apply(now.content, located.real)
         return text_answer(patch.fenced(plan.before, plan.after, located.real))
-    with memory.writing(located, given) as writing:
+    with memory.writing("edit_file", located, given) as writing:
         params = {"path": located.name, "plan": plan, **writing.expected}
         done = translated(located, lambda: writing.turn.call("edit_file", params))
     return text_answer(patch.fenced(plan.before, plan.after, located.real), **landed(done))
@@ -213,7 +213,7 @@ def write_files(memory: Memory, given: Mapping[str, Any], report: Report) -> Ans
 def delete_file(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
     """Delete a file."""
     located = memory.roots.locate(given["path"])
-    with memory.writing(located, given) as writing:
+    with memory.writing("delete_file", located, given) as writing:
         done = translated(
             located, lambda: writing.turn.delete_file(located.name, **writing.expected), "unlink"
         )

@@ -72,7 +72,7 @@ def move_file(memory: Memory, given: Mapping[str, Any], report: Report) -> Answe
 
 def _move(memory: Memory, source: Located, destination: Located, given: Mapping[str, Any]) -> WriteResult:
     is_one_root = memory.roots.home_of(source.real) == memory.roots.home_of(destination.real)
-    with memory.writing(source, given) as writing:
+    with memory.writing("move_file", source, given) as writing:
         if is_one_root:
             turn, expected = writing.turn, writing.expected
             moved: WriteResult = translated(
@@ -80,7 +80,7 @@ def _move(memory: Memory, source: Located, destination: Located, given: Mapping[
             )
             return moved
         now = translated(source, lambda: writing.turn.guard.read(source.name))
-        with memory.writing(destination, {"expected_sha256": ABSENT}) as there:
+        with memory.writing("move_file", destination, {"expected_sha256": ABSENT}) as there:
             there.turn.write_file(destination.name, now.content, expected_hash=ABSENT)
             try:
                 os.chmod(destination.real, stat.S_IMODE(os.stat(source.real).st_mode))

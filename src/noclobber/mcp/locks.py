@@ -44,8 +44,10 @@ def lock_acquire(memory: Memory, given: Mapping[str, Any], report: Report) -> An
         heartbeat=False,
     )
     lock.acquire(timeout_s)
-    memory.locks[lock.lock_id or ""] = lock
-    return _standing(lock, f"Locked {given['path']}.")
+    answer = _standing(lock, f"Locked {given['path']}.")
+    # From here on the id speaks for the lock: the next call may come by another connection.
+    memory.locks[lock.detach()] = folder
+    return answer
 
 
 def lock_renew(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
@@ -76,9 +78,6 @@ def lock_status(memory: Memory, given: Mapping[str, Any], report: Report) -> Ans
 
 def _held(memory: Memory, given: Mapping[str, Any]) -> DeliverableLock:
     folder = memory.roots.locate(given["path"]).real
-    lock = memory.locks.get(given["lock_id"])
-    if lock is not None and lock.folder == folder:
-        return lock
     return DeliverableLock.attach(folder, given["lock_id"])
 
 

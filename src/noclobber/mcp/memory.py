@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from noclobber import recording
 from noclobber.catalogue import FORMS, Tool
-from noclobber.errors import ABSENT, DELETED, BadRequestError, UnreadFileError
+from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
 from noclobber.workspace import Workspace
 
 TYPE_CHECKING = False
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from noclobber.lock.lock import DeliverableLock
     from noclobber.mcp.roots import Located, Roots
     from noclobber.tools import Turn
 
@@ -94,7 +94,8 @@ class Memory:
         self.house, self.roots, self.strict = house, roots, strict
         self.is_session, self.is_process, self.agent_id = is_session, is_process, agent_id
         self.session_id = session_id or os.urandom(8).hex()
-        self.locks: dict[str, DeliverableLock] = {}
+        self.locks: dict[str, str] = {}
+        """Folders by the id of the lock that this connection took there."""
         self._turns: dict[str, Turn] = {}
         self._lock = threading.Lock()
 
@@ -125,12 +126,12 @@ class Memory:
     # -- writing -----------------------------------------------------------------------------------
 
     @contextmanager
-    def writing(self, located: Located, given: Mapping[str, Any]) -> Iterator[Writing]:
+    def writing(self, tool: str, located: Located, given: Mapping[str, Any]) -> Iterator[Writing]:
         """Let one change happen. `given` may have `expected_sha256` and `observation_id`."""
         remembering = self.turn(located)
         turn = remembering if self.is_session else self._new_turn(self.roots.home_of(located.real))
         try:
-            yield Writing(turn, self._expected(remembering, turn, located, given))
+            yield Writing(turn, self._expected(tool, remembering, turn, located, given))
         finally:
             if turn is not remembering:
                 turn.end()
@@ -146,7 +147,7 @@ class Memory:
         try:
             hashes = {}
             for located, given in files:
-                said = self._expected(remembering, turn, located, given)
+                said = self._expected("write_files", remembering, turn, located, given)
                 if "observation_id" in said:
                     seen = remembering.context.observation(said["observation_id"])
                     if seen.path != located.real or said.get("expected_hash", seen.sha256) != seen.sha256:
@@ -160,7 +161,7 @@ class Memory:
                 turn.end()
 
     def _expected(
-        self, remembering: Turn, turn: Turn, located: Located, given: Mapping[str, Any]
+        self, tool: str, remembering: Turn, turn: Turn, located: Located, given: Mapping[str, Any]
     ) -> dict[str, str]:
         expected, observation_id = given.get("expected_sha256"), given.get("observation_id")
         if observation_id is not None and turn is not remembering:
@@ -174,15 +175,23 @@ class Memory:
             return said
         if turn.guard.digest(located.name) == DELETED:
             return {"expected_hash": ABSENT}
-        raise UnreadFileError(located.real, _SAY_WHAT)
+        refusal = UnreadFileError(located.real, _SAY_WHAT)
+        workspace = self.house.workspace(self.roots.home_of(located.real))
+        if broken := workspace.ledger_trouble():
+            raise broken
+        recording.record_refusal(workspace.ledger, turn.tool_call(tool, {}), refusal)
+        raise refusal
 
     def close(self) -> None:
         """End the turns, and the locks that are bound to them: the connection is over."""
         with self._lock:
-            turns, locks = list(self._turns.values()), list(self.locks.values())
+            turns, locks = list(self._turns.values()), dict(self.locks)
             self._turns.clear()
             self.locks.clear()
-        for lock in locks if self.is_process else ():
-            lock.let_go()
+        for lock_id, folder in locks.items() if self.is_process else ():
+            from noclobber.lock.lock import DeliverableLock
+
+            with suppress(NoclobberError, OSError):  # Released, lost or gone: nothing to end.
+                DeliverableLock.attach(folder, lock_id).release()
         for turn in turns:
             turn.end()
