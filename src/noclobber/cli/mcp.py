@@ -116,6 +116,7 @@ def _http(server: object, port: int) -> int:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
+    listener.listen(128)  # Before the address is told: who connects at once waits, and is not refused.
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     print(f"noclobber: guarded file tools on {url}", file=sys.stderr)
     if TOKEN_VARIABLE not in os.environ:

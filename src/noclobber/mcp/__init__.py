@@ -11,7 +11,7 @@ on record.
 - `files`, `listing`, `locks` carry tools out; `editing`, `patch`, `globs`, `collation` are what they need.
 - `memory` is what a connection has seen: the turns that its writes are judged by.
 - `toolbox` finds the tool for a call and phrases its answer.
-- `server` speaks the protocol, and is the only module here that imports the SDK (0.7 s): nothing else does.
+- `server` speaks the protocol, `stdio` is its wire. These two import the SDK (0.7 s), and nothing else does.
 
 docs/mcp.md is for users.
 """

@@ -1,7 +1,8 @@
 """
 The MCP server: tool calls from stdio or HTTP to the toolbox, and its answers back.
 
-The only module that imports the SDK. Every call runs in a thread, because disks block; the loop stays free
+This module and `stdio` import the SDK, and nothing else does. Every call runs in a thread, because disks
+block; the loop stays free
 for pings, progress and other calls.
 
 Roots come from the command line. A client of the older protocol that declares roots of its own is asked

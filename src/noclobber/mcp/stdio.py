@@ -1,17 +1,17 @@
 """
 Standard input and output as the protocol's wire: lines in, lines out, and no thread between.
 
-The SDK's own transport asks a thread for every line and two for every answer, which costs more than a guarded
-write does. Here the loop itself waits until the descriptor can be read. Writing never blocks the loop either:
-as much goes out as the pipe takes at once, and a thread sees to the rest. (A client that sends much before
-it reads would otherwise wait for us while we wait for it.)
+The SDK's own transport asks a thread for every line and two for every answer, which costs more than a
+guarded write does. Here the loop itself waits until the descriptor can be read. Writing never blocks the
+loop either: as much goes out as the pipe takes at once, and a thread sees to the rest. (A client that
+sends much before it reads would otherwise wait for us while we wait for it.)
 
 While serving, descriptor 0 is empty and descriptor 1 is stderr, so nothing that prints or reads
 by accident disturbs the wire.
 
-Lines that JSON allows and the SDK's parser drops without an answer, so that a client would wait for ever, are
-mended: lone surrogates become replacement characters, and of a request that is nested too deeply only
-the id is left, which gets an error for an answer.
+Lines that JSON allows and the SDK drops without an answer, so that a client would wait for ever, are
+mended: lone surrogates become replacement characters, and of a request that has the wrong shape or is
+nested too deeply only the id is left, which gets an error for an answer.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from contextlib import contextmanager
 
 import anyio
 import anyio.to_thread
+from mcp_types import jsonrpc_message_adapter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 READ_BYTES = 1 << 16
-DEEPEST = 100  # What the SDK's parser takes is about twice that.
 UNREADABLE_METHOD = "noclobber/unreadable"
 
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?\d{1,18})')
 
 
@@ -130,29 +129,33 @@ class TextOut:
 
 def mended(line: str) -> str:
     """Return a line that the SDK answers, whatever is wrong with it."""
-    if line.count("[") + line.count("{") > DEEPEST and _depth(line) > DEEPEST:
-        return _unreadable(line)
-    if _SURROGATE.search(line) is None:
+    if _is_message(line):
         return line
     try:
         value = json.loads(line)
-    except (ValueError, RecursionError):
-        return line  # Not JSON: there is no id to answer.
-    whole = json.dumps(value, ensure_ascii=False)
-    return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    except RecursionError:
+        found = _ID.search(line)
+        return _unreadable(found[1]) if found else line
+    except ValueError:
+        return line  # Not JSON: there is nobody to answer.
+    whole = (
+        json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
+    if _is_message(whole):
+        return whole
+    if not isinstance(value, dict) or type(value.get("id")) not in (int, str):
+        return line
+    return _unreadable(json.dumps(value["id"]))
 
 
-def _depth(line: str) -> int:
-    """Return how deeply brackets nest outside of strings."""
-    depth = deepest = 0
-    for bracket in re.sub(r'"(?:[^"\\]|\\.)*"|[^\[\]{}"]+', "", line):
-        depth += 1 if bracket in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
+def _is_message(line: str) -> bool:
+    try:
+        jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return False
+    return True
 
 
-def _unreadable(line: str) -> str:
-    found = _ID.search(line)
-    message = {"jsonrpc": "2.0", "method": UNREADABLE_METHOD}
-    text = json.dumps(message)
-    return f'{text[:-1]}, "id": {found[1]}}}' if found else text
+def _unreadable(request_id: str) -> str:
+    """A request that no server knows, so that it is answered with an error."""
+    return f'{{"jsonrpc": "2.0", "id": {request_id}, "method": "{UNREADABLE_METHOD}"}}'
