@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from conftest import sha256
+from noclobber.disk import steps
 from noclobber.disk.many import MOST_FILES, Change, replace_many
 from noclobber.disk.replace import Committer
-from noclobber.errors import BadRequestError, FileBusyError, StaleFileError
+from noclobber.errors import BadRequestError, FileBusyError, StaleFileError, StorageError
 
 FILES = {"a.md": b"a1", "sub/b.md": b"b1", "sub/c.md": b"c1"}
 
@@ -100,6 +101,7 @@ def test_a_busy_file_takes_back_the_others(three):
 CHILD = """
 import os, signal, sys
 from noclobber.disk import steps
+from noclobber.disk import steps
 from noclobber.disk.many import Change, replace_many
 from noclobber.disk.replace import Committer
 root, step, nth = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -172,3 +174,27 @@ def test_too_many_files_are_refused_by_number(root):
     """N-many: a limit that is named beats running out of descriptors in the middle."""
     with pytest.raises(BadRequestError, match=str(MOST_FILES)):
         replace_many(Committer(str(root)), [Change(f"{n}", b"", None) for n in range(MOST_FILES + 1)])
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt(), OSError(5, "I/O error")])
+def test_an_exception_out_of_nowhere_between_exchanges_takes_all_back(three, nth, trouble):
+    """011-FR-002: not a refusal, so it is treated like a crash, while the mutex is still held."""
+    count = 0
+
+    def observe(reached: str) -> None:
+        nonlocal count
+        count += reached == "many-exchanged"
+        if count == nth and reached == "many-exchanged":
+            raise trouble
+
+    steps.observer = observe
+    committer = Committer(str(three))
+    try:
+        with pytest.raises((KeyboardInterrupt, StorageError)):
+            replace_many(committer, changes())
+    finally:
+        steps.observer = None
+    # After the fourth nothing was missing, so it has landed all the same; the caller's error stands.
+    assert contents(three) == (AFTER if nth == 4 else BEFORE)
+    assert no_rubbish(three, committer)

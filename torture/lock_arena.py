@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
@@ -53,7 +54,8 @@ def fork(work: Callable[[], object]) -> int:
 
 def join(pids: list[int]) -> bool:
     """Wait for children; True if all ended well."""
-    return all([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 for pid in pids])
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    return not any(codes)
 
 
 def two_inside(witness: int) -> bool:
@@ -88,7 +90,8 @@ def put_orphan(folder: Path, kind: str) -> None:
                 "empty": b"",
                 "cut": b'{"holder": "a", "acquired": "2026-',
                 "not JSON": b"\x80locked\n",
-                "wrong types": b'{"holder": 1, "acquired": 2, "lease_duration_s": "x", "pid": true, "deliverable_id": []}',
+                "wrong types": b'{"holder": 1, "acquired": 2, "lease_duration_s": "x", "pid": true, '
+                b'"deliverable_id": []}',
                 "huge": b"x" * 3_000_000,
             }[kind]
         )
@@ -109,7 +112,7 @@ def _put_record(folder: Path, kind: str) -> None:
             LockRecord(
                 "D",
                 f"{kind} holder",
-                iso8601(0 if kind == "expired" else __import__("time").time()),
+                iso8601(0 if kind == "expired" else time.time()),
                 1800,
                 who.pid,
                 os.urandom(16).hex(),

@@ -43,7 +43,7 @@ class Turn:
         guard: OptimisticGuard,
         options: Options,
         write_scope: tuple[str, ...] | None,
-        on_end: Callable[[Turn], list[str]],
+        on_end: Callable[[Turn], None],
         host: str | None = None,
         intent_id: str | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class Turn:
         """Forget what was seen and clear away what commits left. Ending twice is fine."""
         if self.context.is_open:
             try:
-                self.kept = self._on_end(self)
+                self._on_end(self)
             finally:
                 self.context.end()
 

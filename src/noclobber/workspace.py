@@ -148,8 +148,10 @@ class Workspace:
         lexical = self.guard.lexical(folder)
         return self.root if lexical == self.root else self.guard.locate(lexical)
 
-    def _end(self, turn: Turn) -> list[str]:
+    def _end(self, turn: Turn) -> None:
         self._turns.pop(turn.turn_id, None)
         if turn.options.scope == "session":
             self._sessions.finish(turn.context)
-        return turn.guard.sweep()
+        turn.kept = turn.guard.sweep()
+        if turn.kept:
+            recording.record_kept(self.ledger, turn.tool_call("end_turn", {}), turn.kept)

@@ -31,6 +31,7 @@ COMMANDS = {
     "demo": ("demo", "see it work on a scratch folder, with real processes, in half a minute"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
     "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),
+    "lock": ("lock", "one task agent at a time in a deliverable folder, with leases that cannot get stuck"),
     "ledger": ("ledger", "check the record of writes and refusals, and look at its end"),
 }
 

@@ -16,14 +16,15 @@ import os
 from typing import NamedTuple
 
 from noclobber.disk import forks, notes, openers, renames
+from noclobber.disk.looking import look
 from noclobber.disk.replace import (
     Commit,
     Committer,
     conclude,
     explained,
     inherit_group,
-    look,
     planned,
+    starting_over,
 )
 from noclobber.disk.steps import reached
 from noclobber.disk.swap import Hashing, Swap, write_all
@@ -31,9 +32,8 @@ from noclobber.errors import (
     ABSENT,
     DELETED,
     BadRequestError,
-    FileBusyError,
     MissingFileError,
-    NotAFileError,
+    NoclobberError,
     StaleFileError,
 )
 
@@ -57,12 +57,12 @@ class Change(NamedTuple):
     path: str
     data: bytes
     expected: str | None
+    at: str | None = None
+    """The canonical path that was judged, if somebody did."""
 
 
 class Creation:
     """A file that must not exist yet, with the same steps as a `Swap`."""
-
-    is_settled = True  # A rename that refuses to replace leaves nothing to find out afterwards.
 
     def __init__(self, target: Target, data: bytes, place: Store, prefix: str, durable: bool) -> None:
         self.target, self.data, self.store, self.durable = target, data, place, durable
@@ -118,7 +118,8 @@ class Creation:
         if self.durable:
             os.fsync(self.target.folder_fd)
 
-    def close(self) -> None:
+    def close(self, *, landed: bool) -> None:
+        """Close it; remove it if it never got its name."""
         openers.release(self.new_fd)
         forks.close(self.new_fd)
         if not self.is_swapped:
@@ -131,12 +132,17 @@ def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit
         return []
     if len(changes) == 1:
         only = changes[0]
-        return [committer.replace(only.path, only.expected, only.data)]
+        return [committer.replace(only.path, only.expected, only.data, at=only.at)]
     if len(changes) > MOST_FILES:
         raise BadRequestError(
             "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
         )
     kept = tuple(where for _, where in committer.sweep())
+    commits = starting_over(lambda: _replace_many(committer, changes), changes[0].path)
+    return [commit._replace(kept=kept) for commit in commits] if kept else commits
+
+
+def _replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit]:
     targets: list[Target] = []
     try:
         for change in changes:
@@ -150,12 +156,17 @@ def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit
     finally:
         for target in targets:
             committer.unpin(target)
-    return [commit._replace(kept=kept, recovered=recovered) for commit in commits]
+    return [commit._replace(recovered=recovered) for commit in commits] if recovered else commits
 
 
 def _pin(committer: Committer, change: Change) -> Target:
     try:
-        return committer.pin(change.path, make_folders=change.expected in (None, ABSENT))
+        return committer.pin(
+            change.path,
+            expected=change.expected,
+            at=change.at,
+            make_folders=change.expected in (None, ABSENT),
+        )
     except MissingFileError as error:
         raise StaleFileError(error.path, change.expected or "", DELETED) from None
 
@@ -175,6 +186,7 @@ def _replace_in(
     folders = sorted(section.folders)
     leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
     patience = committer.patience()
+    landed = False
     try:
         token = os.urandom(6).hex()
         for folder in folders:
@@ -198,20 +210,17 @@ def _replace_in(
                 if isinstance(file, Swap):
                     file.settle(patience, leader)
                 reached("many-exchanged")
-        except (StaleFileError, FileBusyError, NotAFileError):
+        except NoclobberError:
             _take_back(files, patience, leader)
             raise
         leader.mark(notes.LANDED)  # The commit point.
+        landed = True
         reached("many-committed")
         for file in files:
             file.finish()
         return [Commit(file.target.path, file.new_hash, _level(file), file.previous) for file in files]
     finally:
-        swaps = [file for file in files if isinstance(file, Swap)]
-        for file in files:
-            if isinstance(file, Creation):
-                file.close()
-        conclude(section, swaps, [leader, *members])
+        conclude(section, files, [leader, *members], landed=landed)
 
 
 def _begin(
@@ -225,7 +234,9 @@ def _begin(
     if expected == ABSENT:
         return Creation(target, change.data, place, prefix, committer.durable)
     leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
-    swap = Swap(target, expected, change.data, place, leases=leases, durable=committer.durable)
+    swap = Swap(
+        target, expected, change.data, place, leases=leases, durable=committer.durable, root=committer.root
+    )
     try:
         swap.open_old()
         if swap.links > 1:

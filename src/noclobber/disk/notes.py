@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+from json.encoder import encode_basestring_ascii as quoted
 from typing import NamedTuple
 
 IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
@@ -59,6 +60,11 @@ class Account(NamedTuple):
 NOTHING = Account(IDLE)
 
 
+def _json(value: str | int | None) -> str:
+    """One value. json.dumps of the whole row takes six microseconds, this takes one."""
+    return quoted(value) if isinstance(value, str) else "null" if value is None else str(value)
+
+
 class Note:
     """The note of one folder, mapped."""
 
@@ -70,7 +76,7 @@ class Note:
             if os.fstat(self._fd).st_size < NOTE_BYTES:
                 # Real blocks, not a hole: a full disk must say so here, as an error. Found out by a
                 # store to memory it would be a SIGBUS.
-                os.posix_fallocate(self._fd, 0, NOTE_BYTES)
+                os.pwrite(self._fd, b"-".ljust(NOTE_BYTES, b"\0"), 0)
             self._memory = mmap.mmap(self._fd, NOTE_BYTES)
         except BaseException:
             os.close(self._fd)
@@ -107,7 +113,7 @@ class Note:
 
     def swap(self, planned: Planned) -> None:
         """Record what is about to happen to one file, before it happens."""
-        record = json.dumps([planned])
+        record = f"[[{','.join(map(_json, planned))}]]"
         if len(record) >= NOTE_BYTES - RECORD_AT:
             self.swap_many([planned])
             return

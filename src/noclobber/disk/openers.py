@@ -60,6 +60,11 @@ def try_lease(descriptor: int, kind: int) -> bool:
     return _set(descriptor, kind)
 
 
+def lease_again(descriptor: int, kind: int) -> bool:
+    """The same for a descriptor that has had a lease before: its signal is set."""
+    return _set(descriptor, kind)
+
+
 def lease(descriptor: int, kind: int, patience: Patience) -> bool:
     """Take a lease, waiting for whoever has the file open to close it; False if they outlast us."""
     while not try_lease(descriptor, kind):

@@ -27,16 +27,17 @@ from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import digest, forks, inplace, notes, openers, paths, renames, store
+from noclobber.disk.looking import DEFAULT_PATIENCE_S, look
 from noclobber.disk.openers import Patience
 from noclobber.disk.section import Section
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Hashing, Swap, write_all
+from noclobber.disk.swap import Hashing, LinkAppearedError, Swap, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
-    NOT_A_FILE,
-    UNREADABLE,
     AccessDeniedError,
+    BadRequestError,
+    FileBusyError,
     MissingFileError,
     NoclobberError,
     StaleFileError,
@@ -45,12 +46,26 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol, TypeVar
+
+    Result = TypeVar("Result")
+
     from noclobber.clock import Clock
     from noclobber.disk.notes import Note
     from noclobber.disk.paths import Target
     from noclobber.disk.recover import Recovered
     from noclobber.disk.store import Store
     from noclobber.model import Level
+
+    class Closable(Protocol):
+        """A file of a commit, at its end."""
+
+        is_swapped: bool
+
+        def close(self, *, landed: bool) -> None:
+            """Close what is open."""
+
 
 DEFAULT_WAIT_S = 1.0
 LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
@@ -77,12 +92,12 @@ class Committer:
         *,
         durable: bool = False,
         wait_s: float = DEFAULT_WAIT_S,
-        mutex_wait_s: float = 10.0,
+        mutex_wait_s: float = DEFAULT_PATIENCE_S,
         ceiling: Level = "lease+exchange",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if ceiling not in LADDER:
-            raise ValueError(f"ceiling must be one of {', '.join(LADDER)}, not {ceiling!r}")
+            raise BadRequestError("", f"the level must be one of {', '.join(LADDER)}, not {ceiling!r}.")
         self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
         self.mutex_wait_s, self.ceiling = mutex_wait_s, ceiling
         self._store: Store | None = None
@@ -90,12 +105,31 @@ class Committer:
 
     # The places.
 
-    def pin(self, path: str | os.PathLike[str], *, make_folders: bool = False) -> Target:
-        """Resolve a path and hold its folder open; the caller closes the target."""
+    def pin(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expected: str | None = None,
+        at: str | None = None,
+        make_folders: bool = False,
+    ) -> Target:
+        """
+        Resolve a path and hold its folder open; the caller unpins the target.
+
+        `at` is the canonical path that somebody has judged. A link swapped in since then would lead
+        to a file that nobody has judged: that is refused.
+        """
         text = paths.lexical(self.root or os.getcwd(), path)
         target = paths.pin(self.root, text, make_folders=make_folders)
         forks.track(target.folder_fd)
-        return target
+        if at is None or target.path == at:
+            return target
+        try:
+            if expected is not None and (actual := look(target)) != expected:
+                raise StaleFileError(target.path, expected, actual)
+            raise FileBusyError(target.path, f"{path} has just led to {at}, and leads here now; try again.")
+        finally:
+            self.unpin(target)
 
     def unpin(self, target: Target) -> None:
         """Let go of a pinned target."""
@@ -142,13 +176,41 @@ class Committer:
         kept = store.sweep_lingering()
         return kept + self._store.sweep() if self._store is not None else kept
 
+    def heal(self, target: Target) -> list[Recovered]:
+        """
+        Finish a commit that was cut off in a target's folder, before anybody reads there.
+
+        What a dead process left may be a version that nobody verified. A commit that is merely under
+        way holds the mutex; then there is nothing to heal, and no reason to wait.
+        """
+        own = self._store
+        if own is None and self.root is not None and os.path.isdir(f"{self.root}/{paths.STATE_FOLDER}/notes"):
+            own = self.open_store()
+        if own is None or not own.is_under_way(os.fstat(target.folder_fd)):
+            return []
+        folder = os.path.dirname(target.path)
+        section = Section({folder: target.folder_fd}, self.store_of, patience_s=0.0, clock=self.clock)
+        try:
+            with section:
+                return section.recovered
+        except FileBusyError:
+            return []
+
     # The commit of one file.
 
-    def replace(self, path: str | os.PathLike[str], expected: str | None, data: bytes) -> Commit:
+    def replace(
+        self, path: str | os.PathLike[str], expected: str | None, data: bytes, *, at: str | None = None
+    ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        kept = self.sweep()
+        kept = tuple(where for _, where in self.sweep())
+        commit = starting_over(lambda: self._replace(path, expected, data, at), str(path))
+        return commit._replace(kept=kept) if kept else commit
+
+    def _replace(
+        self, path: str | os.PathLike[str], expected: str | None, data: bytes, at: str | None
+    ) -> Commit:
         try:
-            target = self.pin(path, make_folders=expected in (None, ABSENT))
+            target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:
@@ -160,8 +222,7 @@ class Committer:
             raise explained(error, target.path) from error
         finally:
             self.unpin(target)
-        kept_paths = tuple(where for _, where in kept)
-        return Commit(target.path, new_hash, level, previous, kept_paths, recovered)
+        return Commit(target.path, new_hash, level, previous, (), recovered)
 
     def _replace_in(
         self, section: Section, target: Target, expected: str | None, data: bytes
@@ -187,7 +248,7 @@ class Committer:
         folder = os.path.dirname(target.path)
         place, note, patience = section.store(folder), section.note(folder), self.patience()
         leases = self.ceiling == "lease+exchange" and openers.SUPPORTED
-        swap = Swap(target, expected, data, place, leases=leases, durable=self.durable)
+        swap = Swap(target, expected, data, place, leases=leases, durable=self.durable, root=self.root)
         try:
             swap.open_old()
             must_keep_inode = swap.links > 1
@@ -214,7 +275,7 @@ class Committer:
             swap.finish()
             return swap.level, swap.previous, swap.new_hash
         finally:
-            conclude(section, [swap], [note])
+            conclude(section, [swap], [note], landed=swap.is_settled)
 
     def _in_place(
         self,
@@ -296,6 +357,16 @@ class Committer:
 _tried_devices: set[int] = set()
 
 
+def starting_over(commit: Callable[[], Result], path: str) -> Result:
+    """Run a commit again for as long as links appear under its feet."""
+    for _ in range(MOST_TRIES):
+        try:
+            return commit()
+        except LinkAppearedError:
+            continue
+    raise FileBusyError(path, "it is being replaced by links all the time; try again later.")
+
+
 def planned(swap: Swap, folder: str, kind: str = "exchange") -> notes.Planned:
     """Return what the note says of a file that is about to be exchanged."""
     return notes.Planned(
@@ -309,17 +380,17 @@ def planned(swap: Swap, folder: str, kind: str = "exchange") -> notes.Planned:
     )
 
 
-def conclude(section: Section, swaps: list[Swap], in_use: list[Note]) -> None:
+def conclude(section: Section, files: Sequence[Closable], in_use: list[Note], *, landed: bool) -> None:
     """
     Close every file of a commit and clear its notes, leader first; after anything unforeseen, recover.
 
-    A file that is exchanged but neither settled nor restored was cut off by an error that is not a
-    refusal (an interrupt, an I/O error). It looks exactly like a crash, and gets the same treatment
-    while the mutex is still ours.
+    Exchanged, and neither landed nor restored: then an error that is not a refusal (an interrupt, an
+    I/O error) cut it off. It looks exactly like a crash, and gets the same treatment while the mutex is
+    still ours.
     """
-    cut_off = any(swap.is_swapped and not swap.is_settled for swap in swaps)
-    for swap in swaps:
-        swap.close()
+    cut_off = not landed and any(file.is_swapped for file in files)
+    for file in files:
+        file.close(landed=landed)
     if cut_off:
         section.rescue()
     for note in in_use:
@@ -332,24 +403,6 @@ def _exists(target: Target) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def look(target: Target) -> str:
-    """Return the hash of what stands there now, or the word for why there is none. Never blocks."""
-    try:
-        descriptor = os.open(target.name, store.LOOK, dir_fd=target.folder_fd)
-    except FileNotFoundError:
-        return DELETED
-    except OSError as error:
-        return NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return NOT_A_FILE
-        return digest.of_descriptor(descriptor)
-    except OSError:
-        return UNREADABLE
-    finally:
-        os.close(descriptor)
 
 
 def can_exchange_in(place: Store) -> bool:

@@ -16,6 +16,9 @@ import os
 import signal
 import threading
 
+# Not signal.pthread_sigmask: it makes an enum of each signal, 10 µs a commit.
+from _signal import pthread_sigmask  # type: ignore[import-not-found]
+
 from noclobber.disk import forks, mutex, notes, paths, recover
 from noclobber.disk import store as stores
 from noclobber.errors import FileBusyError
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from noclobber.disk.recover import Recovered
     from noclobber.disk.store import Store
 
-HELD_BACK = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+HELD_BACK = frozenset(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 MOST_RECOVERIES = 8
 
@@ -52,7 +55,7 @@ class Section:
         self._stores: dict[str, Store] = {}
         self._status: dict[str, os.stat_result] = {}
         self._notes: dict[str, notes.Note] = {}
-        self._mask: set[signal.Signals] | None = None
+        self._mask: set[int] | None = None
 
     def store(self, folder: str) -> Store:
         """Return where commits to a folder keep their files."""
@@ -113,7 +116,7 @@ class Section:
                 )
             self._held.append(descriptor)
         if threading.get_ident() == threading.main_thread().ident:
-            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)  # type: ignore[assignment]
+            self._mask = pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
 
     def _recover(self) -> set[str] | None:
         """Finish what dead processes left in our folders; or return the folders that this takes."""
@@ -186,4 +189,4 @@ class Section:
         self._held.clear()
         if self._mask is not None:
             mask, self._mask = self._mask, None
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -30,13 +30,13 @@ from collections import deque
 from typing import NamedTuple
 
 from noclobber.disk import digest, forks, openers
+from noclobber.disk.looking import LOOK
 from noclobber.disk.notes import BOOK_PREFIX, Note
 from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
 
 VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
 MARK_FROM_BYTES = 1 << 16
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_OPEN_NOTES = 64
 MOST_WAITING = 256
 YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
@@ -134,6 +134,18 @@ class Store:
             note = self._notes[name] = Note(name, self.notes_fd)
             return note
 
+    def is_under_way(self, folder: os.stat_result) -> bool:
+        """True if a folder's note is in use: a commit is under way there, or was cut off."""
+        name = f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
+        try:
+            note_fd = os.open(name, LOOK, dir_fd=self.notes_fd)
+        except OSError:
+            return False
+        try:
+            return os.pread(note_fd, 1, 0) not in (b"", b"-", b"\0")
+        finally:
+            os.close(note_fd)
+
     def drop_notes(self) -> None:
         """Beside a target, leave no note behind: an idle one there would puzzle its owner."""
         with self._lock:
@@ -161,13 +173,15 @@ class Store:
 
     # Displaced files.
 
-    def set_aside(self, name: str, path: str, descriptor: int, *, as_named: bool) -> None:
+    def set_aside(
+        self, name: str, path: str, descriptor: int, *, as_named: bool, size: int = MARK_FROM_BYTES
+    ) -> None:
         """
         Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
         `as_named`: it was verified to have the hash that stands in its name.
         """
-        if not as_named or os.fstat(descriptor).st_size >= MARK_FROM_BYTES:
+        if not as_named or size >= MARK_FROM_BYTES:
             os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
         self.waiting.append(Displaced(name, path, descriptor))
 

@@ -66,20 +66,22 @@ def _last_entry(data: bytes, start: int) -> Tail | None:
         link = link_of(rest)
         if link is not None and is_sealed(rest):
             return Tail(link, start + len(data), lacks_newline=True)
-    last, line_end = True, end
-    while line_end:
-        line_start = data.rfind(b"\n", 0, line_end - 1) + 1
+    while end:  # Lines that a power cut tore, newline and all.
+        line_start = data.rfind(b"\n", 0, end - 1) + 1
         if line_start == 0 and start:
-            return None  # The line may begin before what we have.
-        line = data[line_start : line_end - 1]
-        if last and b"\0" in line:
-            end = line_start  # Torn by a power cut, newline and all.
-        else:
-            last = False
-            link = link_of(line)
-            if link is not None:
-                return Tail(link, start + end)
-        line_end = line_start
+            return None  # It may begin before what we have.
+        if b"\0" not in data[line_start:end]:
+            break
+        end = line_start
+    before = end
+    while before > 0:
+        newline = data.rfind(b'\n{"seq":', 0, before)
+        if newline < 0 and (start or not data.startswith(b'{"seq":')):
+            break
+        link = link_of(data[newline + 1 : data.find(b"\n", newline + 1, end)])
+        if link is not None:
+            return Tail(link, start + end)
+        before = newline
     if start == 0 and end == 0 and _may_begin_a_ledger(data):
         return Tail(START, 0)
     return None

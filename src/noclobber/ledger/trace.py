@@ -25,6 +25,7 @@ from __future__ import annotations
 import errno
 import os
 from _thread import get_ident
+from fcntl import LOCK_UN, flock
 from typing import Any, NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK, iso8601
@@ -118,7 +119,7 @@ class AgentTraceLedger:
                 raise failure(self.path, "write to", error) from error
             finally:
                 if handle.descriptor >= 0:
-                    mutex.release(handle.descriptor)
+                    flock(handle.descriptor, LOCK_UN)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """
@@ -228,7 +229,7 @@ class AgentTraceLedger:
         handle = self._handle
         if handle.pid != os.getpid():  # Forked behind Python's back, so that our fork hook did not run.
             handle = self._handle = Handle()
-        if handle.thread == get_ident():
+        if handle.thread == get_ident() and handle.lock.locked():
             raise LedgerError(
                 self.path, "a signal handler appended in the middle of an append; record it after the handler"
             )
@@ -251,8 +252,10 @@ class AgentTraceLedger:
             )
         finally:
             # Whatever happened, and whether or not we got it: release of what is not held is nothing.
+            # Not through mutex.release(): on the way into a Python function an interrupt can strike, and
+            # the mutex would stay ours until the next append.
             if handle.descriptor >= 0:
-                mutex.release(handle.descriptor)
+                flock(handle.descriptor, LOCK_UN)
 
     def _join(self, handle: Handle, size: int, time: str) -> tuple[Link, int, bytes, str | None]:
         """Find where the chain stands. Return that, where the file ends, what must be written before the

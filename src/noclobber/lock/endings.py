@@ -39,6 +39,9 @@ if TYPE_CHECKING:
         def let_go(self) -> None:
             """Release, if held by this process. Raises nothing."""
 
+        def begin_in_child(self) -> None:
+            """Forget what another thread of the parent was doing."""
+
 
 _held: dict[int, weakref.ref[Held]] = {}
 _is_settled = False  # The handler was set, or need not or must not be.
@@ -48,6 +51,12 @@ _is_deferred = False
 def holding(lock: Held) -> None:
     """Remember a lock that is to be released at the end."""
     _held[id(lock)] = weakref.ref(lock)
+    if not _is_settled:
+        prepare()
+
+
+def prepare() -> None:
+    """Set the handler if this is the main thread; otherwise leave it to whoever comes from there."""
     if not _is_settled and threading.current_thread() is threading.main_thread():
         release_on_sigterm()
 
@@ -100,6 +109,10 @@ def _release_all() -> None:
 
 def _forget_in_child() -> None:
     # The locks are the parent's. Its handler would release nothing here, and dies of the signal as it should.
+    for reference in _held.values():
+        lock = reference()
+        if lock is not None:
+            lock.begin_in_child()
     _held.clear()
 
 

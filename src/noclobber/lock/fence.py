@@ -17,10 +17,10 @@ reads the new record inside its own block, and is refused with `LockLost` before
 holder that is stopped between `fenced` and the replacement keeps the `flock`, so nobody takes over
 meanwhile; contenders are told (`LockContention`, naming the process) and do not hang.
 
-Deadlock is avoided by order: ancestors before descendants, so enter `fenced` first, then take the
-parent's mutex. Where the parent *is* the locked folder, taking its mutex again on another descriptor
-would wait for itself: `fence.holds(device, inode)` says so, and then `fence.descriptor` is the mutex. A
-guard that already holds mutexes passes their descriptors as `already_held`.
+Deadlock is avoided by order, ancestors before descendants: enter `fenced` first, then take the parent's
+mutex; or ask `locked_folder()`, take its mutex among the others in sorted order, and pass the descriptors
+as `already_held`. Where the parent *is* the locked folder, taking its mutex again on another descriptor
+would wait for itself: `fence.holds(device, inode)` says so, and then `fence.descriptor` is the mutex.
 
 A lock whose holder is gone (expired, dead, corrupt) does not keep writers out for ever: it is recovered
 here as acquire would, with the same record, and the write goes on. Its former holder, if it lives, finds
@@ -67,7 +67,7 @@ class Fence:
 
     def look_again(self) -> None:
         """Raise if a folder that was not locked has been locked since. Cheap: the same stats."""
-        innermost = _innermost_locked(self._folders)
+        innermost = _innermost(self._folders)
         if innermost is not None and innermost != self.folder:
             from noclobber.lock.refusals import contention_at
 
@@ -96,18 +96,24 @@ def fenced(
     folders = _folders_upwards(path, root)
     fence = Fence(folders)
     if lock is None:
-        folder = _innermost_locked(folders)
+        folder = _innermost(folders)
         if folder is None:
             yield fence
             return
     else:
-        folder = _innermost_locked(folders) or ""
+        folder = _innermost(folders) or ""
         folder = _for_holder(path, lock, folder)
+    from noclobber.errors import MissingFileError
     from noclobber.lock.store import FolderStore
 
     # The lock's own mutex first, then the folder's: the heartbeat takes them in that order, too.
     with lock.changing() if lock is not None else nullcontext():
-        store = FolderStore(folder)
+        try:
+            store = FolderStore(folder)
+        except MissingFileError:
+            if lock is None or folder != lock.folder:
+                raise  # The parent is missing, which is the guard's to say.
+            raise lock.lose_folder() from None
         try:
             fence.folder = folder
             fence._identity = store.place.device, store.place.inode
@@ -124,6 +130,11 @@ def fenced(
             store.close()
 
 
+def locked_folder(path: str, root: str) -> str | None:
+    """Return the innermost folder with a lock file that a path is inside of, the root included."""
+    return _innermost(_folders_upwards(path, root))
+
+
 def _folders_upwards(path: str, root: str) -> list[str]:
     """The target's parent and every folder above it, up to and including the root."""
     folders = []
@@ -137,7 +148,7 @@ def _folders_upwards(path: str, root: str) -> list[str]:
     return folders
 
 
-def _innermost_locked(folders: list[str]) -> str | None:
+def _innermost(folders: list[str]) -> str | None:
     for folder in folders:
         try:
             os.lstat(f"{folder}/{LOCK_NAME}")

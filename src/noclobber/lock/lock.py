@@ -79,7 +79,7 @@ class DeliverableLock:
         lease_duration_s: int = DEFAULT_LEASE_S,
         pid: int | None = None,
         lease_only: bool = False,
-        heartbeat: bool = True,
+        heartbeat: bool | None = None,
         on_lost: Callable[[LockLost], None] | None = None,
         ledger: Ledger | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -88,8 +88,8 @@ class DeliverableLock:
         Describe a lock; nothing is touched yet.
 
         `pid` names another process whose life the lock is bound to; `lease_only` binds it to none, for
-        holders that are not one process. Either way nobody renews it but who asks. `on_lost` is
-        called from the heartbeat's thread when the lock turns out to be lost.
+        holders that are not one process. Either way there is no heartbeat unless it is asked for. `on_lost`
+        is called from the heartbeat's thread when the lock turns out to be lost.
         """
         self._path = os.path.realpath(os.fspath(folder))
         self.deliverable_id = _check_text(
@@ -98,16 +98,16 @@ class DeliverableLock:
         self.holder = _check_text("holder", holder, "")
         self.lease_duration_s = check_lease_s(lease_duration_s)
         self._pid, self._lease_only = pid, lease_only
-        self._beats = heartbeat and pid is None and not lease_only
+        self._beats = (pid is None and not lease_only) if heartbeat is None else heartbeat
         self._on_lost, self._clock = on_lost, clock
         self._audit = Audit(clock, ledger)
         self._is_attached = False
         self._store: FolderStore | None = None
         self._record: LockRecord | None = None
-        self._lost: tuple[str, str] | None = None
+        self._lost: LockLost | None = None
         self._renewed_s = 0.0
         self._owner_pid = os.getpid()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self.changing_thread: int | None = None
 
     @classmethod
@@ -163,7 +163,8 @@ class DeliverableLock:
     @property
     def lost(self) -> LockLost | None:
         """The loss that was noticed, if one was."""
-        return None if self._lost is None else LockLost(*self._lost)
+        error = self._lost  # A new one each time: an exception that is raised twice gathers tracebacks.
+        return None if error is None else LockLost(error.path, error.message, **error.details)
 
     def status(self) -> LockStatus:
         """Return what the folder's lock is like now, whoever holds it."""
@@ -183,18 +184,21 @@ class DeliverableLock:
         deadline_s = self._clock.monotonic_s() + timeout_s
         pause_s = FIRST_PAUSE_S
         while True:
-            refusal = self._attempt()
+            refusal = self.attempt()
             if refusal is None:
                 return self
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
-                self._report(refusal)
+                self.report(refusal)
                 raise refusal
             # Jitter: contenders that were refused together must not come back together for ever.
             self._clock.sleep(min(pause_s * (0.5 + random.random()), left_s))  # noqa: S311
             pause_s = min(pause_s * 1.6, LONGEST_PAUSE_S)
 
-    def _attempt(self) -> LockContention | None:
+    def attempt(self) -> LockContention | None:
+        """
+        Try once. Return None if the lock is now held, otherwise the refusal, not raised and not recorded.
+        """
         with self.changing():
             if self._record is not None:
                 raise RuntimeError(f"{self._path}: this DeliverableLock is already held; release() it first")
@@ -358,20 +362,39 @@ class DeliverableLock:
         if self._clock.now_s() >= record.expires_s:
             self._renew_within(store, record, self.lease_duration_s)
 
+    def lose_folder(self) -> LockLost:
+        """Inside `changing()`: the folder is not where the fence looked for it. Return the loss."""
+        _, store = self._mine()
+        return self._lose(store, None)
+
     def beat(self) -> None:
         """What the heartbeat calls: renew if a third of the lease has passed, and notice a loss."""
-        with suppress(NoclobberError, OSError), self.changing():
-            if self._record is None or self._store is None or os.getpid() != self._owner_pid:
-                return
-            since_s = self._clock.now_s() - self._renewed_s
-            if 0 <= since_s < self.lease_duration_s / 3:  # Negative: the clock was set back.
-                self._check_standing(self._store, self._record)
-            else:
-                # Not long: a guarded write of ours may hold the folder and wait for this thread.
-                self._renew(self.lease_duration_s, patience_s=BEAT_PATIENCE_S)
-        lost, tell = self.lost, self._on_lost
-        if lost is not None and tell is not None:
-            tell(lost)
+        # Not long: the thread that has it may be waiting for a slow disk, and other locks want their beat.
+        if self._record is None or not self._mutex.acquire(timeout=BEAT_PATIENCE_S):
+            return
+        try:
+            with suppress(NoclobberError, OSError):
+                self._beat()
+            lost = None if self.held else self.lost
+        finally:
+            self._mutex.release()
+        if lost is not None and self._on_lost is not None:
+            self._on_lost(lost)
+
+    def _beat(self) -> None:
+        if self._record is None or self._store is None or os.getpid() != self._owner_pid:
+            return
+        since_s = self._clock.now_s() - self._renewed_s
+        if 0 <= since_s < self.lease_duration_s / 3:  # Negative: the clock was set back.
+            self._check_standing(self._store, self._record)
+        else:
+            # Not long: a guarded write of ours may hold the folder and wait for this thread.
+            self._renew(self.lease_duration_s, patience_s=BEAT_PATIENCE_S)
+
+    def begin_in_child(self) -> None:
+        """After a fork, in the child: a thread that does not exist here may have had the mutex."""
+        self._mutex = threading.RLock()
+        self.changing_thread = None
 
     # Release
 
@@ -432,7 +455,9 @@ class DeliverableLock:
 
     def __del__(self) -> None:
         if getattr(self, "_record", None) is not None and not self._is_attached:
-            warnings.warn(f"{self._path}: lock forgotten without release()", ResourceWarning, stacklevel=2, source=self)
+            warnings.warn(
+                f"{self._path}: lock forgotten without release()", ResourceWarning, stacklevel=2, source=self
+            )
         store = getattr(self, "_store", None)
         if store is not None:
             store.close()
@@ -475,7 +500,7 @@ class DeliverableLock:
                     return None
                 return self._clear_within(store, found, record_event)
         except LockContention as refusal:
-            self._report(refusal)
+            self.report(refusal)
             raise
         finally:
             store.close()
@@ -512,15 +537,20 @@ class DeliverableLock:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """One operation on this object at a time: the heartbeat's thread and the owner's share it."""
-        if not self._mutex.acquire(timeout=PATIENCE_S * 3):
-            raise FileBusyError(self._path, "another thread has been changing this lock for too long")
-        self.changing_thread = threading.get_ident()
+        """
+        One operation on this object at a time: the heartbeat's thread and the owner's share it.
+
+        Re-entrant: an interrupt may leave an operation's frames alive in its traceback, and with them this
+        mutex, while the same thread's `except` block already releases the lock.
+        """
         try:
-            yield
+            with self._mutex:
+                outer, self.changing_thread = self.changing_thread, threading.get_ident()
+                try:
+                    yield
+                finally:
+                    self.changing_thread = outer
         finally:
-            self.changing_thread = None
-            self._mutex.release()
             endings.after_change()
 
     def _mine(self) -> tuple[LockRecord, FolderStore]:
@@ -537,7 +567,7 @@ class DeliverableLock:
         """Remember that the lock is lost, stop renewing, and return the error that says so."""
         assert self._record is not None
         error = refusals.lost(store.location(), found, self._record.lock_id, exists=store.exists())
-        self._lost = error.path, error.message
+        self._lost = error
         self._record = None
         self._end()
         return error
@@ -570,7 +600,7 @@ class DeliverableLock:
             self._path, found, verdict, self._clock.now_s(), deliverable_id=self.deliverable_id, busy=busy
         )
 
-    def _report(self, refusal: LockContention) -> None:
+    def report(self, refusal: LockContention) -> None:
         """Put a refusal on record. If that fails the refusal stands, and says so."""
         try:
             self._audit.refused(self._path, self.holder or _person(), refusal)

@@ -32,11 +32,11 @@ import sys
 from contextlib import contextmanager, suppress
 
 from noclobber.clock import SYSTEM_CLOCK
-from noclobber.disk import mutex
+from noclobber.disk import mutex, renames
 from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError, StorageError
 from noclobber.lock.judge import Place, is_copied, judge
 from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
-from noclobber.lock.record import CORRUPT_KEY, MAX_RECORD_BYTES, read
+from noclobber.lock.record import MAX_RECORD_BYTES, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -221,8 +221,6 @@ class FolderStore:
             else:
                 is_ours = self._mark(LOCK_NAME, LOCK_NAME) == expected
             if is_ours:
-                if expected == CORRUPT_KEY:
-                    self._clear_the_way()
                 self._unlink(LOCK_NAME)
             self._unlink(claim)
         except BaseException:
@@ -285,10 +283,11 @@ class FolderStore:
         if self._mark(name, name) != expected:
             self._unlink(claim)
             return False
-        if expected == CORRUPT_KEY:
-            self._clear_the_way()
         try:
-            os.rename(claim, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+            if self._is_directory(name):
+                self._displace_directory(claim, name)
+            else:
+                os.rename(claim, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except FileNotFoundError:
             pass  # We were stopped for longer than our own lease, and somebody broke our claim.
         except OSError as error:
@@ -316,22 +315,36 @@ class FolderStore:
             if found is not None and found.record is not None and found.record.lock_id == record.lock_id:
                 self._unlink(claim)
 
-    def _clear_the_way(self) -> None:
-        """
-        A directory at the lock's name can be neither replaced nor unlinked: set it aside, with what it
-        holds.
-        """
+    def _is_directory(self, name: str) -> bool:
         try:
-            mode = os.stat(LOCK_NAME, dir_fd=self.descriptor, follow_symlinks=False).st_mode
-            if stat.S_ISDIR(mode):
-                aside = SET_ASIDE_PREFIX + os.urandom(8).hex()
-                os.rename(LOCK_NAME, aside, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-                with suppress(OSError):  # Not empty: it stays aside, for a person to look at.
-                    os.rmdir(aside, dir_fd=self.descriptor)
-        except FileNotFoundError:
-            pass
+            return stat.S_ISDIR(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode)
+        except OSError:
+            return False
+
+    def _displace_directory(self, claim: str, name: str) -> None:
+        """
+        A directory can be neither replaced nor unlinked. It is set aside, with what somebody keeps in it.
+
+        The two names are exchanged: moving it away first would leave a moment without any lock, in
+        which a rival creates one, and our rename would replace that.
+        """
+        ours = self.descriptor
+        try:
+            renames.exchange(ours, claim, ours, name)
         except OSError as error:
-            explain(error, self._path(LOCK_NAME), "set aside", self.descriptor, LOCK_NAME)
+            if error.errno not in renames.UNSUPPORTED:
+                raise
+            self._set_aside(name)
+            if self._link(claim, name):  # Not rename, for the same reason.
+                self._unlink(claim)
+            return
+        self._set_aside(claim)
+
+    def _set_aside(self, name: str) -> None:
+        aside = SET_ASIDE_PREFIX + os.urandom(8).hex()
+        os.rename(name, aside, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        with suppress(OSError):  # Not empty: it stays aside, for a person to look at.
+            os.rmdir(aside, dir_fd=self.descriptor)
 
     # Single steps
 

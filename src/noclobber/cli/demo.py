@@ -1,0 +1,109 @@
+"""`noclobber demo`: the story and the numbers, on a scratch folder, in less than half a minute."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+from noclobber.cli import EXIT_NO, EXIT_OK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from noclobber.demo.numbers import Numbers
+    from noclobber.demo.story import Told
+
+SECONDS = 18.0
+MOST_SECONDS = 600.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--seconds", type=_seconds, default=SECONDS, help="for the numbers (default 18)")
+    parser.add_argument("--seed", type=int, default=1, help="for every choice that is left to chance")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--keep", action="store_true", help="keep the scratch folder, and say where it is")
+
+
+def _seconds(text: str) -> float:
+    import argparse
+
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most {MOST_SECONDS:g}")
+    return value
+
+
+def run(args: Namespace) -> int:
+    """Exit code 0 if the guard lost nothing, 1 if it did."""
+    from noclobber.demo import numbers, story
+    from noclobber.demo.screen import Bar
+
+    scratch = tempfile.mkdtemp(prefix="noclobber-demo-")
+    try:
+        said = (lambda _: None) if args.json else _say
+        said("== The story ==\n")
+        home = os.path.join(scratch, "story")
+        os.mkdir(home)
+        told = story.tell(home, said)
+        said("\n== The numbers ==\n")
+        said("Two agents keep changing files that somebody else is writing to as well:")
+        said("first with plain writes, then through noclobber.\n")
+        with Bar(open(os.devnull, "w") if args.json else sys.stdout) as bar:
+            counted = numbers.measure(
+                os.path.join(scratch, "numbers"), seconds=args.seconds, seed=args.seed, progress=bar
+            )
+        if args.json:
+            print(json.dumps(_as_json(told, counted), indent=2, ensure_ascii=False))
+        else:
+            _print_numbers(counted)
+    finally:
+        if args.keep:
+            print(f"Kept: {scratch}", file=sys.stderr)
+        else:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return EXIT_OK if counted.is_clean else EXIT_NO
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _print_numbers(counted: Numbers) -> None:
+    from noclobber.demo.numbers import table
+
+    totals = counted.totals
+    print(f"\n{table(counted)}\n")
+    for skipped in counted.skipped:
+        print(f"skipped: {skipped}")
+    for fault in counted.faults:
+        print(f"fault: {fault}")
+    print("lost     completed updates that a write of an agent wiped out, unseen")
+    print(
+        "kept     not in the file, but kept aside and reported    refused  the agent was told to read again"
+    )
+    print(f"levels   {', '.join(totals.levels)}: `noclobber doctor` says what each promises here")
+    share = totals.lost_plain / max(1, totals.made_plain)
+    print(
+        f"\nPlain writes lost {totals.lost_plain} of {totals.made_plain} updates ({share:.0%});"
+        f" noclobber lost {totals.lost} of {totals.made}."
+    )
+
+
+def _as_json(told: Told, counted: Numbers) -> dict[str, object]:
+    return {
+        "story": told._asdict(),
+        "numbers": {
+            "rows": [row._asdict() for row in counted.rows],
+            "totals": counted.totals._asdict(),
+            "skipped": counted.skipped,
+            "faults": counted.faults,
+        },
+    }

@@ -1,0 +1,109 @@
+"""
+An outsider's hand: one file, one log, the number of its last update.
+
+The log, private and append-only, has one line for each fact:
+
+    U 17 g0:5    update 17 is complete, made on top of version g0:5 (or `-` where no new version was made)
+    M 17 g1:6    update 17 was complete, and version g1:6, which is on disk now, lacks it
+    T g1:6       the file as found was not whole, and this process had left it whole
+    V            the file was gone, and this process had left it there
+    O folder     what this process had replaced before, a folder, was there again
+    P 640        the permission bits were set to 640, and are not so a moment later
+    N text       anything else worth knowing
+    D 12.5       the slowest update took that many milliseconds
+
+An update counts only from its U line on: what an outsider had not finished cannot be lost.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+from noclobber.demo import versions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.demo.versions import Version
+
+PATIENCE_S = 5.0  # For an obstacle that guards put up for a moment, such as a file where a folder was.
+PADDINGS_BYTES = (0, 40, 40, 700, 700, 5_000, 20_000)
+
+
+class Hand:
+    """The hand that writes: one file, one log, the number of the last update, and a source of chance."""
+
+    def __init__(self, path: str, log_path: str, seed: int, until_s: float) -> None:
+        self.path = path
+        self.chance = random.Random(seed)  # noqa: S311 - a replayable fight, not a secret
+        self.until_s = until_s
+        self.made = 0
+        self._log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._missed: set[int] = set()
+        self.scratch = path + ".o-tmp"
+
+    def log(self, line: str) -> None:
+        """One write, no buffer: what was logged stays logged if this process is killed."""
+        os.write(self._log, f"{line}\n".encode())
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def pause(self, *longest_s: float) -> None:
+        """Wait for a random part of one of these times."""
+        time.sleep(self.chance.choice(longest_s) * self.chance.random())
+
+    def look(self, path: str | None = None) -> Version:
+        """Read the file as it is, and note everything that should be there and is not."""
+        version = versions.parse(self._content(path or self.path))
+        if not version.is_whole:
+            self.log(f"T {version.id}")
+        self._note_missing(version)
+        return version
+
+    def _content(self, path: str) -> bytes:
+        deadline_s = self.now_s() + PATIENCE_S
+        while True:
+            try:
+                with open(path, "rb") as file:
+                    return file.read()
+            except FileNotFoundError:
+                self.log("V")
+                return b""
+            except IsADirectoryError:
+                self.log("O folder")
+                if self.now_s() > deadline_s:
+                    raise
+
+    def _note_missing(self, version: Version) -> None:
+        for tag in version.missing(self.made):
+            if tag not in self._missed:
+                self._missed.add(tag)
+                self.log(f"M {tag} {version.id}")
+
+    def note_slot(self, digits: bytes) -> None:
+        """The same for a writer that knows the file by its slot only."""
+        slot = int(digits) if digits.isdigit() else 0
+        if len(digits) != versions.SLOT_WIDTH:
+            self.log(f"T {versions.NO_ID}")
+        for tag in range(slot + 1, self.made + 1):
+            if tag not in self._missed:
+                self._missed.add(tag)
+                self.log(f"M {tag} {versions.NO_ID}")
+
+    def next_version(self, base: Version) -> bytes:
+        """Return what was read plus the next number."""
+        return versions.render(
+            f"o:{self.made + 1}",
+            base.id if base.is_whole else versions.HALF_ID,
+            versions.with_tags(base.tags, [self.made + 1]),
+            slot=base.slot,
+            counters=base.counters,
+            padding_bytes=self.chance.choice(PADDINGS_BYTES),
+        )
+
+    def done(self, base_id: str = versions.NO_ID) -> None:
+        """The update is complete: from here on nobody may lose it."""
+        self.made += 1
+        self.log(f"U {self.made} {base_id}")

@@ -1,0 +1,155 @@
+"""
+The demo's second half: the same fight twice, first with plain writes, then through the guard.
+
+Outsiders of every kind, three files at a time, and two agents that keep changing all three. What
+is printed was counted a moment ago by `accounting`, from the logs of this very run; nothing is stored.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from noclobber.demo import outsiders, rivals
+from noclobber.demo.arena import START_DELAY_S, Round, run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.demo.accounting import Account
+
+# Three outsiders, two agents and the parent make six processes. `mapped` is left out: a plain write that
+# empties the file kills whoever has it mapped, which is a loss of another kind.
+BATCHES = (
+    ("guards", "rename", "vim"),
+    ("truncate", "slow", "append"),
+    ("pwrite", "held", "hardlink"),
+    ("git", "delete", "symlink"),
+    ("directory", "touch", "open"),
+)
+PLAIN = "unguarded"
+SETTLING_S = 0.15  # What a batch takes beside its start and its fight.
+
+
+class Row(NamedTuple):
+    """One kind of outsider, both times. `made` counts updates; among agents only, their commits."""
+
+    kind: str
+    says: str
+    made_plain: int
+    lost_plain: int
+    made: int
+    lost: int
+    kept: int
+    refused: int
+    levels: tuple[str, ...]
+
+
+class Numbers(NamedTuple):
+    """The table, and what else happened."""
+
+    rows: tuple[Row, ...]
+    skipped: tuple[str, ...]
+    faults: tuple[str, ...]
+
+    @property
+    def totals(self) -> Row:
+        """The last line. Storms change no byte, so they have no updates to lose."""
+        rows = [row for row in self.rows if outsiders.KINDS[row.kind].changes_bytes]
+        return Row(
+            "all",
+            "together, without storms",
+            sum(row.made_plain for row in rows),
+            sum(row.lost_plain for row in rows),
+            sum(row.made for row in rows),
+            sum(row.lost for row in rows),
+            sum(row.kept for row in rows),
+            sum(row.refused for row in rows),
+            tuple(sorted({level for row in self.rows for level in row.levels})),
+        )
+
+    @property
+    def is_clean(self) -> bool:
+        """True if the guard lost nothing and nothing broke."""
+        return sum(row.lost for row in self.rows) == 0 and not self.faults
+
+
+def measure(folder: str, *, seconds: float, seed: int, progress: Callable[[float, str], None]) -> Numbers:
+    """
+    Fight both times and count. `progress` is told the share that is done, and what is going on.
+
+    Takes about `seconds`, however many kinds can run here.
+    """
+    skipped = [(kind, reason) for kind in sum(BATCHES, ()) if (reason := outsiders.unavailable(kind))]
+    missing = {kind for kind, _ in skipped}
+    batches = [tuple(kind for kind in batch if kind not in missing) for batch in BATCHES]
+    share_s = seconds / (2 * len(batches))
+    fight_s = max(0.3, share_s - START_DELAY_S - SETTLING_S)
+    accounts: dict[str, dict[str, Account]] = {}
+    faults: list[str] = []
+    done = 0
+    for guard, what in ((PLAIN, "plain writes"), (rivals.REAL, "through noclobber")):
+        for number, batch in enumerate(batches):
+            told = f"{what}: {', '.join(outsiders.KINDS[kind].says for kind in batch)}"
+            clock = _Ticker(progress, done / (2 * len(batches)), 1 / (2 * len(batches)), share_s, told)
+            round_ = Round(batch, guard, seconds=fight_s, seed=seed * 100 + number, watched=False)
+            for account in run(os.path.join(folder, f"{what.split()[0]}-{number}"), round_, clock.tick):
+                accounts.setdefault(account.kind, {})[guard] = account
+                if (
+                    guard == rivals.REAL
+                ):  # Under plain writes outsiders break now and then. That is the point.
+                    faults += [fault for fault in account.faults if fault not in faults]
+            done += 1
+    progress(1.0, "done")
+    rows = tuple(_row(kind, both[PLAIN], both[rivals.REAL]) for kind, both in accounts.items())
+    return Numbers(rows, tuple(f"{kind}: {reason}" for kind, reason in skipped), tuple(faults))
+
+
+def _row(kind: str, plain: Account, guarded: Account) -> Row:
+    is_among_agents = outsiders.KINDS[kind].step is None
+    return Row(
+        kind,
+        "other agents" if is_among_agents else outsiders.KINDS[kind].says,
+        plain.commits if is_among_agents else plain.updates,
+        plain.lost_commits if is_among_agents else plain.lost,
+        guarded.commits if is_among_agents else guarded.updates,
+        guarded.lost + guarded.lost_commits,
+        guarded.kept,
+        guarded.stale + guarded.busy,
+        tuple(sorted(guarded.levels)),
+    )
+
+
+class _Ticker:
+    """Turns the arena's ticks into shares of the whole."""
+
+    def __init__(
+        self, progress: Callable[[float, str], None], begin: float, width: float, share_s: float, told: str
+    ) -> None:
+        import time
+
+        self._progress, self._begin, self._width, self._told = progress, begin, width, told
+        self._share_s, self._now_s = share_s, time.monotonic
+        self._begun_s = self._now_s()
+        progress(begin, told)
+
+    def tick(self) -> None:
+        gone = min(1.0, (self._now_s() - self._begun_s) / self._share_s)
+        self._progress(self._begin + self._width * gone, self._told)
+
+
+def table(numbers: Numbers) -> str:
+    """Return the table as text."""
+    head = f"{'':<26}{'plain writes':>18}   {'through noclobber':>31}\n"
+    head += (
+        f"{'who else writes':<26}{'made':>9}{'lost':>9}   {'made':>9}{'lost':>6}{'kept':>6}{'refused':>10}"
+    )
+    lines = [head, "-" * 78]
+    for row in (*numbers.rows, numbers.totals):
+        if row.kind == "all":
+            lines.append("-" * 78)
+        plain = f"{row.made_plain:>9}{row.lost_plain:>9}"
+        guarded = f"{row.made:>9}{row.lost:>6}{row.kept:>6}{row.refused:>10}"
+        lines.append(f"{row.says:<26}{plain}   {guarded}")
+    return "\n".join(lines)

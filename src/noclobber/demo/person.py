@@ -1,0 +1,17 @@
+"""A person with an editor: opens a file, adds a line, saves by rename. Knows nothing of noclobber."""
+
+import os
+import sys
+
+
+def add_line(path: str, line: str) -> None:
+    """What most editors do on save."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    with open(f"{path}.swp", "w", encoding="utf-8") as file:
+        file.write(f"{text}{line}\n")
+    os.replace(f"{path}.swp", path)
+
+
+if __name__ == "__main__":
+    add_line(sys.argv[1], sys.argv[2])

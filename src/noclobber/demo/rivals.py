@@ -1,0 +1,123 @@
+"""
+Guards that are not good enough, on purpose.
+
+They answer two questions that the real guard alone cannot. What would happen without it (the demo's first
+half)? And can the accounting find a loss at all? A proof that cannot fail proves nothing, so the
+tests run these and demand that losses are found.
+
+| name | how it writes | who gets hurt |
+|---|---|---|
+| `unguarded` | in place, without looking | everybody |
+| `check-inplace` | hash, compare, write in place | everybody, and readers see halves |
+| `check-replace` | hash, compare, temp + `os.replace` | guards and outsiders alike |
+| `check-flock` | the same under the directory mutex | outsiders only |
+
+All have the two methods of the real guard that the agents use: `read` and `write`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple, Protocol
+
+from noclobber.disk import digest, mutex
+from noclobber.errors import ABSENT, DELETED, MissingFileError, NotAFileError, StaleFileError
+
+NAMES = ("unguarded", "check-inplace", "check-replace", "check-flock")
+REAL = "noclobber"
+
+
+class Seen(NamedTuple):
+    """One read."""
+
+    path: str
+    content: bytes
+    sha256: str
+
+
+class Done(NamedTuple):
+    """One write."""
+
+    level: str
+    kept: tuple[str, ...] = ()
+
+
+class GuardLike(Protocol):
+    """What an agent needs of a guard."""
+
+    def read(self, path: str) -> Any:
+        """Return content and its hash, from the same bytes."""
+
+    def write(self, path: str, data: bytes, *, expected: str | None) -> Any:
+        """Write, or raise."""
+
+
+class Rival:
+    """A guard that checks as well as its name says."""
+
+    def __init__(self, name: str) -> None:
+        assert name in NAMES, name
+        self.name = name
+
+    def read(self, path: str) -> Seen:
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except FileNotFoundError:
+            raise MissingFileError(path, "There is no such file.") from None
+        except IsADirectoryError:
+            raise NotAFileError(path, "This is a directory.") from None
+        return Seen(path, content, digest.of_bytes(content))
+
+    def write(self, path: str, data: bytes, *, expected: str | None) -> Done:
+        if self.name == "check-flock":
+            folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                mutex.hold(folder)
+                self._check(path, expected)
+                self._replace(path, data)
+            finally:
+                mutex.release(folder)
+                os.close(folder)
+        elif self.name == "check-replace":
+            self._check(path, expected)
+            self._replace(path, data)
+        else:
+            if self.name == "check-inplace":
+                self._check(path, expected)
+            self._rewrite(path, data)
+        return Done(self.name)
+
+    def _check(self, path: str, expected: str | None) -> None:
+        try:
+            actual = self.read(path).sha256
+        except MissingFileError:
+            actual = DELETED
+        if actual != expected and (actual, expected) != (DELETED, ABSENT):
+            raise StaleFileError(path, expected or "", actual)
+
+    def _rewrite(self, path: str, data: bytes) -> None:
+        try:
+            with open(path, "wb", buffering=0) as file:
+                file.write(data)
+        except IsADirectoryError:
+            raise NotAFileError(path, "This is a directory.") from None
+
+    def _replace(self, path: str, data: bytes) -> None:
+        staged = f"{path}.staged-{os.getpid()}"
+        with open(staged, "wb") as file:
+            file.write(data)
+        try:
+            os.replace(staged, path)
+        except IsADirectoryError:
+            os.unlink(staged)
+            raise NotAFileError(path, "This is a directory.") from None
+
+
+def guard_named(name: str, root: str, *, wait_s: float) -> GuardLike:
+    """Return the real guard of a workspace, or a rival."""
+    if name != REAL:
+        return Rival(name)
+    from noclobber.guard import OptimisticGuard
+
+    return OptimisticGuard(root, wait_s=wait_s)

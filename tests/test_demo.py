@@ -1,0 +1,133 @@
+"""`noclobber demo`: what it shows is true, measured in this run, and fit for a pipe."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from noclobber.cli import main
+from noclobber.demo import numbers, story
+from noclobber.demo.numbers import Numbers, Row
+from noclobber.demo.screen import Bar
+
+
+def run_demo(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run it as a user does, with an output that is not a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "noclobber", "demo", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)},
+    )
+
+
+def test_the_story_ends_with_everybodys_lines_and_a_ledger_that_verifies(tmp_path: Path) -> None:
+    """Issue, item 10: the refusal, the exact JSON, the recovery, the ledger."""
+    said: list[str] = []
+    told = story.tell(str(tmp_path), said.append)
+
+    lines = told.final_text.splitlines()
+    assert lines[1:] == [
+        "- agree on the goal",
+        "- call Ada before Friday",
+        "- and book a room",
+        "- write the tests",
+    ]
+    assert told.to_controller["error_type"] == "STALE_FILE"
+    assert told.transitions[0].startswith("RUNNING → RE_READ_REQUIRED")
+    assert [event.split()[1] for event in told.events] == [
+        "MUTATION_CONFLICT",
+        "MUTATION_CONFLICT",
+        "MUTATION",
+    ]
+    shown = "\n".join(said)
+    assert json.dumps(told.to_controller["actual_hash"]) in shown
+    assert '"recovery_hint"' in shown
+
+
+@pytest.mark.slow
+def test_the_demo_shows_that_plain_writes_lose_and_guarded_ones_do_not(tmp_path: Path) -> None:
+    """Issue, item 10: every kind of outsider, counted in this run, without an escape code in a pipe."""
+    begun_s = time.monotonic()
+    done = run_demo("--seconds", "8", "--json", folder=tmp_path)
+    took_s = time.monotonic() - begun_s
+
+    shown = json.loads(done.stdout)
+    rows = {row["kind"]: row for row in shown["numbers"]["rows"]}
+    assert {*rows} >= {"guards", "rename", "vim", "truncate", "slow", "append", "pwrite", "held", "delete"}
+    assert shown["numbers"]["totals"]["lost_plain"] > 0
+    assert shown["numbers"]["totals"]["made"] > 100
+    assert (done.returncode == 0) == (
+        not any(row["lost"] for row in rows.values()) and not shown["numbers"]["faults"]
+    )
+    assert done.returncode == 0, done.stdout
+    assert took_s < 30
+    assert not list(tmp_path.iterdir()), "the scratch folder was left behind"
+
+
+def test_a_pipe_gets_whole_lines_and_no_escape_codes() -> None:
+    """Issue, item 10: no escape codes when stdout is not a terminal."""
+    out = io.StringIO()
+    with Bar(out) as bar:
+        bar(0.0, "first")
+        bar(0.2, "first")
+        bar(0.5, "second")
+
+    assert out.getvalue() == "  0%  first\n 50%  second\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_without_rich_gets_a_bar_of_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue, item 10: rich if it is importable, plain text otherwise."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    out = Terminal()
+    with Bar(out) as bar:
+        bar(0.5, "half way")
+
+    assert "[##############..............]  50%  half way" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+
+
+def test_a_loss_through_the_guard_makes_the_numbers_unclean() -> None:
+    """Issue, item 10: the demo cannot hide a loss."""
+    row = Row("rename", "save by rename", 10, 9, 10, 0, 0, 3, ("lease+exchange",))
+
+    assert Numbers((row,), (), ()).is_clean
+    assert not Numbers((row._replace(lost=1),), (), ()).is_clean
+    assert not Numbers((row,), (), ("g0 crashed",)).is_clean
+
+
+def test_storms_do_not_count_as_updates_in_the_totals() -> None:
+    """Issue, item 10: what changes no byte cannot be lost."""
+    row = Row("rename", "save by rename", 10, 9, 12, 0, 1, 3, ("lease+exchange",))
+    storm = Row("touch", "touch storm", 500, 0, 700, 0, 0, 2, ("lease+exchange",))
+
+    totals = Numbers((row, storm), (), ()).totals
+
+    assert (totals.made_plain, totals.made, totals.refused) == (10, 12, 3)
+    assert "together" in numbers.table(Numbers((row, storm), (), ()))
+
+
+@pytest.mark.parametrize(
+    "words", [("--seconds", "0"), ("--seconds", "x"), ("--seconds", "nan"), ("--seed", "x")]
+)
+def test_a_wrong_option_is_a_usage_error(words: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, and one line that says what is allowed."""
+    with pytest.raises(SystemExit) as exit_:
+        main(["demo", *words])
+
+    assert exit_.value.code == 2
+    assert words[0] in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""
+Which rounds are run, for how long, and what each of them must meet.
+
+The time of a whole run is shared out by weight. A round's seed depends on the run's seed and on its own name
+only, so that `--kind` repeats one round of a long run.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from zlib import crc32
+
+from noclobber.demo import outsiders
+from noclobber.demo.accounting import Account
+from noclobber.demo.arena import Round
+
+DEFAULT_SECONDS = 390
+OUTSIDE_UPDATES_BAR = 100_000
+FULL_RUN_SECONDS = 300  # Shorter runs are not asked for 100 000 updates.
+
+STRONG_LEVELS = {"lease+exchange", "lease+inplace", "create"}
+UNDER_FIRE = (
+    "guards",
+    "rename",
+    "vim",
+    "truncate",
+    "slow",
+    "append",
+    "pwrite",
+    "delete",
+    "symlink",
+    "directory",
+)
+
+
+class Planned(NamedTuple):
+    """One round, and its name in the report."""
+
+    name: str
+    kind: str
+    round: Round
+
+
+def rounds(seconds: float, seed: int, kinds: list[str] | None) -> list[Planned]:
+    """Share the time out over the rounds."""
+    chosen = kinds or list(outsiders.KINDS)
+    plan = [(kind, False, _weight(kind)) for kind in chosen]
+    plan += [(kind, True, 0.5) for kind in chosen if kind in UNDER_FIRE]
+    unit_s = seconds / sum(weight for _, _, weight in plan)
+    out = []
+    for kind, under_fire, weight in plan:
+        name = outsiders.KINDS[kind].says + (", kill -9" if under_fire else "")
+        own_seed = (seed * 1_000_003 + crc32(name.encode())) % 1_000_000_000
+        # Six processes at a time: agents (with their killer), outsider, watcher, and this one.
+        agents = 2 if under_fire else 3
+        round_ = Round((kind,), seconds=unit_s * weight, seed=own_seed, agents=agents, under_fire=under_fire)
+        out.append(Planned(name, kind, round_))
+    return out
+
+
+def _weight(kind: str) -> float:
+    if not outsiders.KINDS[kind].changes_bytes:
+        return 0.4
+    return 0.5 if kind == "guards" else 1.0
+
+
+def missed_bars(account: Account, *, forced_level: str | None) -> list[str]:
+    """
+    Say which bars a round missed.
+
+    At the strong levels nothing may be lost, falsely refused, withdrawn or torn. Below them nothing is torn,
+    and where only guards change bytes they lose nothing to each other and refuse nothing falsely; what
+    becomes of an outsider's updates, and of what guards built on them, is reported as it is.
+    """
+    is_strong = forced_level in (None, "lease+exchange") and set(account.levels) <= STRONG_LEVELS
+    kind = outsiders.KINDS[account.kind]
+    is_among_guards = kind.step is None or not kind.changes_bytes
+    missed = []
+    if account.lost_commits and (is_strong or is_among_guards):
+        missed.append(f"{account.lost_commits} commits lost to other guards")
+    if account.false_refusals and (is_strong or is_among_guards):
+        missed.append(f"{account.false_refusals} false refusals")
+    if account.torn:
+        missed.append(f"{account.torn} torn")
+    if is_strong and account.lost:
+        missed.append(f"{account.lost} outside updates lost")
+    if is_strong and account.withdrawn:
+        missed.append(f"{account.withdrawn} withdrawn")
+    if not account.commits:
+        missed.append("no guard ever committed: nothing was proved")
+    return [*missed, *account.faults]
