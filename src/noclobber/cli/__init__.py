@@ -30,6 +30,7 @@ COMMANDS = {
     # name: (module below this package, one line for --help)
     "demo": ("demo", "see it work on a scratch folder, with real processes, in half a minute"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
+    "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),
     "lock": ("lock", "one task agent at a time in a deliverable folder, with leases that cannot get stuck"),
     "ledger": ("ledger", "check the record of writes and refusals, and look at its end"),
 }
