@@ -23,10 +23,10 @@ ROWS = [
     {"workspace", "aio"},
     {"engine", "foreign", "gathering", "recording", "tools", "controller"},
     {"hosts", "hookstate", "claims"},
-    {"guard", "policies", "lock", "catalogue", "session", "config"},
+    {"guard", "policies", "lock", "catalogue", "session", "config", "configfile", "presence"},
     {"turn", "observations", "ledger", "wire", "edits", "lines", "blocks", "changes"},
     {"disk"},
-    {"model", "errors", "clock"},
+    {"model", "errors", "clock", "findings"},
 ]
 
 

@@ -29,8 +29,7 @@ Not promised: the bytes of a baseline are kept for diffs within bounds only; the
 from __future__ import annotations
 
 import os
-import threading
-from typing import NamedTuple
+from _thread import RLock  # `threading` is a part of a millisecond of a hook's start, for the same lock.
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.errors import ABSENT, TurnClosedError
@@ -39,11 +38,13 @@ from noclobber.observations import ObservationLog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal, NamedTuple
 
     from noclobber.clock import Clock
 
     Rebaseline = Literal["on-read", "after-conflict"]
+else:
+    from noclobber.tuples import NamedTuple
 
 RETAINED_FILE_BYTES = 1 << 20
 RETAINED_TURN_BYTES = 64 << 20
@@ -53,7 +54,7 @@ REFUSED_KEPT = 64  # Hashes of refused bytes, a file. An agent that goes on for 
 # One lock for all turns: it is held for a microsecond or two. A fork waits for it, so that no child
 # ever inherits it held by a thread that it does not have, or a snapshot in the middle of a change.
 # Re-entrant, because a signal handler may run, and may fork, while its own thread holds it.
-_LOCK = threading.RLock()
+_LOCK = RLock()
 os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
@@ -362,6 +363,32 @@ class TurnContext:
             for name, path in names.items():
                 self._names[name] = _Name(self._file(path), None)
 
+    def pack(self, lexical: str, canonical: str) -> dict[str, Any]:
+        """
+        Return everything that is known under a name and a path, as plain values, by path and name.
+
+        For a process that ends before the turn does (a hook); another one's `unpack()` goes on from there.
+        Bytes of baselines are not in it.
+        """
+        with _LOCK:
+            known = self._names.get(lexical)
+            files = {canonical: self._files.get(canonical) if self._files else None}
+            if known is not None:
+                files[known.file.path] = known.file
+            return {
+                "files": {path: _packed(file) for path, file in files.items() if file is not None},
+                "name": None if known is None else [lexical, known.file.path, known.initial],
+            }
+
+    def unpack(self, packed: dict[str, Any]) -> None:
+        """Take up what `pack()` returned. Raises if it is not of that shape."""
+        with _LOCK:
+            for path, record in packed["files"].items():
+                _unpacked(self._file(path), record)
+            if packed["name"] is not None:
+                lexical, path, initial = packed["name"]
+                self._names[lexical] = _Name(self._file(path), initial)
+
     # -- inside --------------------------------------------------------------------------------------
 
     def _closed(self) -> TurnClosedError:
@@ -493,3 +520,29 @@ def _trouble(file: _File) -> _Trouble:
     if file.trouble is None:
         file.trouble = _Trouble()
     return file.trouble
+
+
+def _packed(file: _File) -> list[Any]:
+    trouble = file.trouble
+    return [
+        file.initial,
+        file.baseline,
+        None if file.seen is None else list(file.seen),
+        None
+        if trouble is None
+        else [trouble.conflict, trouble.error, trouble.newer, list(trouble.newer_seen), trouble.refused],
+    ]
+
+
+def _unpacked(file: _File, record: list[Any]) -> None:
+    file.initial, file.baseline, seen, trouble = record
+    file.seen = None if seen is None else _coverage(seen)
+    if trouble is not None:
+        kept = _trouble(file)
+        kept.conflict, kept.error, kept.newer, newer_seen, kept.refused = trouble
+        kept.newer_seen = _coverage(newer_seen)
+
+
+def _coverage(listed: list[Any]) -> Coverage:
+    ranges, total = listed
+    return Coverage(tuple((start, end) for start, end in ranges), total)

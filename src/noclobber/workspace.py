@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import weakref
 
-from noclobber import recording
+from noclobber import presence, recording
 from noclobber.catalogue import Catalogue
 from noclobber.clock import SYSTEM_CLOCK
-from noclobber.config import options
+from noclobber.config import DEFAULTS, load_options, options
 from noclobber.disk import store
 from noclobber.disk.paths import STATE_FOLDER
 from noclobber.engine import HookEngine
@@ -42,12 +42,22 @@ LEDGER_NAME = "agent_trace.jsonl"
 
 
 class Workspace:
-    """A folder in which agents and people write. `config` lists the options."""
+    """
+    A folder in which agents and people write. `config` lists the options, and `configfile` says how a file
+    in the root sets them; with `read_config=False` that file is not looked at.
+    """
 
-    def __init__(self, root: str | os.PathLike[str], *, clock: Clock = SYSTEM_CLOCK, **given: Any) -> None:
-        self.options = options(given)
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        read_config: bool = True,
+        **given: Any,
+    ) -> None:
         self.clock = clock
         self.root = os.path.realpath(root)
+        self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
         self._guards: dict[tuple[bool, float], OptimisticGuard] = {}
         self.guard = self._guard(self.options.durable, self.options.wait_s)
         self.state_folder = f"{self.root}/{STATE_FOLDER}"
@@ -59,6 +69,10 @@ class Workspace:
         self._sessions = SessionMemory()
         # Weak: a turn that is dropped without an end must not be kept alive by us.
         self._turns: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
+        self._board: presence.Board | None = None
+        self._shown: weakref.WeakKeyDictionary[Turn, weakref.finalize[..., Turn]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def turn(
         self,
@@ -110,6 +124,7 @@ class Workspace:
             intent_id,
         )
         self._turns[context.turn_id] = turn
+        self._show(turn)
         return turn
 
     def open_turn(self, call: ToolCall) -> Turn:
@@ -141,6 +156,11 @@ class Workspace:
             store.for_workspace(self.root).close()
         except OSError:
             pass  # The second look says what is wrong.
+        for turn in list(self._turns.values()):
+            if turn not in self._shown:
+                self._show(turn)  # There was no place for it before.
+        if self._board is not None:
+            self._board.renew()  # Or there was, and somebody took it away.
         return recording.trouble(self.ledger)
 
     def close(self) -> None:
@@ -148,6 +168,8 @@ class Workspace:
         for turn in list(self._turns.values()):
             turn.end()
         self.ledger.close()
+        if self._board is not None:
+            self._board.close()
 
     def __enter__(self) -> Workspace:
         return self
@@ -166,8 +188,19 @@ class Workspace:
         lexical = self.guard.lexical(folder)
         return self.root if lexical == self.root else self.guard.locate(lexical)
 
+    def _show(self, turn: Turn) -> None:
+        if self._board is None:
+            self._board = presence.Board(self.state_folder)
+            weakref.finalize(self, self._board.close)
+        slot = self._board.show(turn.context, turn.host, turn.intent_id, self.clock.now_s())
+        if slot >= 0:
+            # Hidden also if the turn is dropped without an end.
+            self._shown[turn] = weakref.finalize(turn, self._board.hide, slot, os.getpid())
+
     def _end(self, turn: Turn) -> None:
         self._turns.pop(turn.turn_id, None)
+        if (hide := self._shown.pop(turn, None)) is not None:
+            hide()
         if turn.options.scope == "session":
             self._sessions.finish(turn.context)
         turn.kept = turn.guard.sweep()

@@ -14,7 +14,6 @@ import errno
 import os
 import stat
 import sys
-from typing import NamedTuple
 
 from noclobber.errors import (
     AccessDeniedError,
@@ -23,6 +22,12 @@ from noclobber.errors import (
     NotAFileError,
     OutsideWorkspaceError,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from noclobber.tuples import NamedTuple
 
 STATE_FOLDER = ".noclobber"  # Ours, in the workspace's root.
 BESIDE_PREFIX = ".noclobber-"  # Ours, beside a target that is on another mount than the state folder.
