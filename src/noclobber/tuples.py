@@ -21,8 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_KEPT_OUT = ("__dict__", "__weakref__")
-
 
 class _Maker(type):
     """Turns a class body with annotations into a tuple with named fields."""
@@ -40,7 +38,7 @@ class _Maker(type):
             "__slots__": (),
             "__new__": _constructor(name, fields, defaults),
             "__repr__": _repr,
-            "__getnewargs__": tuple,
+            "__getnewargs__": _arguments,
             "__match_args__": fields,
             "_fields": fields,
             "_field_defaults": dict(zip(fields[len(fields) - len(defaults) :], defaults, strict=True)),
@@ -66,6 +64,10 @@ def _constructor(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) 
 def _repr(self: Any) -> str:
     pairs = ", ".join(f"{field}={value!r}" for field, value in zip(self._fields, self, strict=True))
     return f"{type(self).__name__}({pairs})"
+
+
+def _arguments(self: Any) -> tuple[Any, ...]:
+    return tuple(self)  # For pickle and copy.
 
 
 def _asdict(self: Any) -> dict[str, Any]:
