@@ -109,6 +109,17 @@ def test_two_commits_on_the_same_bytes_are_one_lost(history: History) -> None:
     assert account.lost_commits == 1
 
 
+def test_two_commits_on_the_same_bytes_are_one_lost_even_if_an_outsider_covers_both(history: History) -> None:
+    """Proof: what came later on the trunk cannot hide it; the bytes they were based on tell."""
+    history.outsider("U 1 start:0")
+    history.agent("g0", "A 1 start:0 1 aa", "C 1 plain")
+    history.agent("g1", "A 1 start:0 1 aa", "C 1 plain")
+
+    account = history.settle("rename", render("o:1", "start:0", ((1, 1),)))
+
+    assert (account.lost, account.lost_commits) == (0, 1)
+
+
 def test_a_commit_that_never_reached_the_disk_is_lost(history: History) -> None:
     """Proof: a success that was reported and did not happen counts as a loss."""
     history.agent("g0", "A 1 start:0 1 aa", "C 1 plain")
@@ -138,6 +149,16 @@ def test_an_old_version_that_comes_back_is_a_withdrawal(history: History) -> Non
     history.watcher("W start:0 1 0.1", "W g0:1 1 0.2", "W start:0 1 0.3", "W g0:1 1 0.4")
 
     assert history.settle("guards", render("g0:1", "start:0", ())).withdrawn == 2
+
+
+def test_an_older_file_in_a_folders_place_is_reported_apart(history: History) -> None:
+    """Proof: a reader that waits for what turns out to be a folder cannot be given one."""
+    history.outsider("U 1 start:0", "U 2 o:1")
+    history.watcher("W start:0 1 0.1", "W o:2 1 0.2", "W start:0 1 0.3")
+
+    account = history.settle("directory", render("o:2", "o:1", ((1, 2),)))
+
+    assert (account.stood_in, account.withdrawn) == (1, 0)
 
 
 def test_a_killed_agents_version_may_be_there_or_not(history: History) -> None:
@@ -222,6 +243,31 @@ def test_what_is_rendered_is_parsed(tags: set[int], slot: int, appended: list[in
     held = {*tags, *appended, *range(1, slot + 1)}
     assert {tag for tag in range(1, 95) if version.has(tag)} == held
     assert version.missing(94) == [tag for tag in range(1, 95) if tag not in held]
+
+
+@given(
+    pieces=st.lists(
+        st.tuples(st.sampled_from([((1, 9),), ((1, 3), (5, 5)), ()]), st.integers(0, 90), st.integers(0, 90)),
+        max_size=4,
+    )
+)
+def test_parsing_never_fails_whatever_two_writers_left_there(
+    pieces: list[tuple[versions.Ranges, int, int]],
+) -> None:
+    """Proof: a mixture of versions is reported as not whole, not as an error."""
+    mixed = b"".join(render("g0:5", "o:17", tags, slot=7)[start:end] for tags, start, end in pieces)
+
+    parse(mixed)
+    parse(b"slot 0000000000\nid=g0:5 from=o:1 o=1-,3 len=5 sum=00000000\n" + mixed)
+
+
+@given(cut=st.integers(0, 11))
+def test_an_append_that_is_seen_in_part_is_not_there_yet_and_tears_nothing(cut: int) -> None:
+    """Proof: the kernel shows an append that crosses a page in two steps; that is no torn version."""
+    version = parse(render("g0:5", "o:1", ((1, 1),)) + b"+0000000002\n" + b"+0000000003\n"[:cut])
+
+    assert version.is_whole
+    assert version.missing(3) == [3]
 
 
 @given(cut=st.integers(0, 10_000), flip=st.integers(0, 10_000))

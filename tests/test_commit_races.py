@@ -168,7 +168,8 @@ def test_something_else_put_in_place_during_a_commit_stays(root, at_step, step, 
     with pytest.raises(StaleFileError) as refused:
         committer.replace("a.md", sha256(b"v1"), b"agent")
     assert seen == [step]
-    assert refused.value.actual == {"link": "NOT_A_FILE", "folder": "NOT_A_FILE", "deleted": "DELETED"}[what]
+    actual = {"link": sha256(b"other"), "folder": "NOT_A_FILE", "deleted": "DELETED"}[what]
+    assert refused.value.actual == actual
     assert path.is_symlink() == (what == "link")
     assert path.is_dir() == (what == "folder")
     assert (root / "other.md").read_bytes() == b"other"
@@ -278,3 +279,28 @@ def test_a_read_after_a_crash_sees_the_recovered_file(root, step):
     seen = OptimisticGuard(root).read("a.md")
     assert seen.content == b"editor"
     assert [(found.path, found.outcome) for found in seen.recovered] == [(str(path), "restored")]
+    # The refused version was in view for a while; who read it will save over this without having seen it.
+    kept = [found.kept for found in seen.recovered if found.kept]
+    assert step == "poured" or [Path(where).read_bytes() for where in kept] == [b"editor"]
+
+
+@pytest.mark.parametrize("step", BEFORE_EXCHANGE)
+def test_a_link_to_the_expected_bytes_that_appears_during_a_commit_is_written_through(root, at_step, step):
+    """009-SC-002: what it leads to is what the agent saw, so there is no conflict."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    (root / "moved.md").write_bytes(b"v1")
+
+    def link() -> None:
+        (root / "l").symlink_to("moved.md")
+        os.replace(root / "l", path)
+
+    seen = at_step(step, link)
+    committer = Committer(str(root))
+    commit = committer.replace("a.md", sha256(b"v1"), b"agent")
+    assert seen
+    assert commit.path == str(root / "moved.md")
+    assert path.is_symlink()
+    assert path.read_bytes() == b"agent"
+    committer.sweep()
+    assert swap_files(root) == []

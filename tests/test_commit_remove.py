@@ -205,3 +205,14 @@ def test_kill_9_during_a_rewrite_in_place_is_undone_by_the_next_call(root, step)
     assert path.read_bytes() == old
     assert (root / "b.md").read_bytes() == old
     assert rubbish(root, committer) == []
+
+
+def test_a_link_is_neither_deleted_nor_moved(root):
+    """N-links: what it leads to would go, and the link would stay behind and lead nowhere."""
+    (root / "real.md").write_bytes(b"v1")
+    (root / "link.md").symlink_to("real.md")
+    with pytest.raises(BadRequestError, match=r"real\.md"):
+        delete(Committer(str(root)), "link.md", sha256(b"v1"))
+    with pytest.raises(BadRequestError, match=r"real\.md"):
+        move(Committer(str(root)), "link.md", "b.md", sha256(b"v1"))
+    assert (root / "link.md").read_bytes() == b"v1"

@@ -594,6 +594,24 @@ def test_verify_streams_and_shows_progress(ledger):
     assert peak_bytes < report.size_bytes / 4
 
 
+def test_a_line_without_end_is_named_without_being_held_in_memory(ledger):
+    """R-ledger: 200 MB of nothing behind the last entry."""
+    import tracemalloc
+
+    fill(ledger, 2)
+    os.truncate(ledger.path, 200_000_000)
+    tracemalloc.start()
+    try:
+        assert broken_line(ledger)[0] == 3
+        with pytest.raises(BrokenChainError):
+            list(ledger.events())
+        with pytest.raises(LedgerError, match="damaged"):
+            ledger.append(event(3))
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_importing_the_ledger_stays_cheap():
     """R-ledger: a hook is a process per tool call, and import time is its latency."""
     program = f"import sys; sys.path[:0] = {sys.path!r}; import noclobber.ledger; print(*sys.modules)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import json
 import os
 import random
 import signal
@@ -252,6 +251,20 @@ def test_a_stopped_process_that_holds_the_ledger_gives_an_error_not_a_hang(tmp_p
     assert ledger.append({"action_type": "X"}).seq == 2
 
 
+def test_asking_whether_the_ledger_is_writable_writes_nothing_and_holds_nothing(tmp_path):
+    """Ruling 13: the engine asks before it lets a write through."""
+    ledger = AgentTraceLedger(tmp_path / "trace.jsonl")
+    ledger.append({"action_type": "X"})
+    size = os.path.getsize(ledger.path)
+
+    ledger.assert_writable()
+
+    other = os.open(ledger.path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+    assert os.path.getsize(ledger.path) == size
+
+
 def test_real_interrupts_leave_no_mutex_behind(tmp_path):
     """R-ledger: SIGALRM at hundreds of random moments; nobody else is kept out after any of them."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", patience_s=1)
@@ -321,8 +334,7 @@ def test_a_ledger_replaced_under_busy_appenders_loses_no_event_to_the_void(tmp_p
     processes = [start(path, name, 400) for name in range(3)]
     let_go(processes)
     rotated = []
-    deadline_s = time.monotonic() + 30
-    while len(rotated) < 15 and time.monotonic() < deadline_s:
+    while len(rotated) < 15 and any(process.poll() is None for process in processes):
         if os.path.exists(path) and os.path.getsize(path):
             rotated.append(f"{path}.{len(rotated)}")
             os.rename(path, rotated[-1])
@@ -336,4 +348,3 @@ def test_a_ledger_replaced_under_busy_appenders_loses_no_event_to_the_void(tmp_p
         there += [event for event in AgentTraceLedger(file).events() if event["action_type"] == "X"]
     assert {event["hash"] for event in there} == told
     assert len(there) == 1200
-    assert json.dumps(there[0])

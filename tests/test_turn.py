@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -303,6 +306,17 @@ def test_bytes_of_baselines_are_kept_within_bounds_and_the_oldest_go_first():
     assert turn.baseline_bytes(paths[2], paths[2]) is None
 
 
+def test_a_file_that_changed_is_as_old_as_its_last_version():
+    """Issue 2.3: the oldest bytes go first, not the file that was read first."""
+    turn = context(retained_turn_bytes=5)
+    whole(turn, A, b"v1")
+    whole(turn, B, b"b1")
+    whole(turn, A, b"v2")
+    whole(turn, f"{ROOT}/c.md", b"c1")
+    assert turn.baseline_bytes(A, A) == b"v2"
+    assert turn.baseline_bytes(B, B) is None
+
+
 def test_bytes_are_always_those_of_the_baseline():
     """`changes_since_read` must not compare with a version that the write is not checked against."""
     turn = context()
@@ -427,6 +441,7 @@ def test_a_forked_child_never_finds_the_snapshot_locked():
         for _ in range(30):
             child = os.fork()
             if child == 0:
+                signal.alarm(20)  # A child that waits for ever would outlive the test that it fails.
                 turn.wrote(B, B, H2, None)
                 os._exit(0 if turn.expected_for(B, B) == H2 else 1)
             assert os.waitpid(child, 0)[1] == 0
@@ -434,3 +449,26 @@ def test_a_forked_child_never_finds_the_snapshot_locked():
         stop.set()
         thread.join()
     assert turn.expected_for(B, B) is None, "a child's turn is its own"
+
+
+def test_a_stored_hash_is_found_without_the_disk_and_much_faster(tmp_path, monkeypatch):
+    """010-SC-004, 010-FR-006: and `make bench` says how much."""
+    file = tmp_path / "large"
+    file.write_bytes(b"x" * 100_000)
+    turn = TurnContext(str(tmp_path), turn_id="t1")
+    whole(turn, str(file), file.read_bytes())
+
+    begun = time.perf_counter()
+    for _ in range(20):
+        hashlib.sha256(file.read_bytes()).hexdigest()
+    from_disk_s = (time.perf_counter() - begun) / 20
+    file.unlink()
+    for name in ("open", "stat", "lstat", "readlink", "getcwd"):
+        monkeypatch.setattr(os, name, lambda *_, **__: pytest.fail("it looked at the disk"))
+    begun = time.perf_counter()
+    for _ in range(1_000):
+        assert turn.get_initial_hash("large") is not None
+    looked_up_s = (time.perf_counter() - begun) / 1_000
+
+    assert looked_up_s < 0.001
+    assert looked_up_s < from_disk_s

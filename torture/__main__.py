@@ -14,7 +14,7 @@ from noclobber.demo import arena, outsiders
 from noclobber.demo.accounting import Account
 from torture import plan, report
 
-LEVELS = ("lease+exchange", "lease+inplace", "exchange", "plain")
+LEVELS = ("lease+exchange", "exchange", "plain")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -68,12 +68,17 @@ def missed_bars(account: Account, *, forced_level: str | None) -> list[str]:
     """
     Say which bars a round missed.
 
-    At the strong levels nothing may be lost, falsely refused, withdrawn or torn. Below them, guards still
-    lose nothing to each other, refuse nothing falsely and tear nothing; what an outsider loses is reported.
+    At the strong levels nothing may be lost, falsely refused, withdrawn or torn. Below them nothing is torn,
+    and where only guards change bytes they lose nothing to each other and refuse nothing falsely; what
+    becomes of an outsider's updates, and of what guards built on them, is reported as it is.
     """
-    is_strong = forced_level is None and set(account.levels) <= STRONG_LEVELS
-    missed = [f"{account.lost_commits} commits lost to other guards"] if account.lost_commits else []
-    if account.false_refusals:
+    is_strong = forced_level in (None, "lease+exchange") and set(account.levels) <= STRONG_LEVELS
+    kind = outsiders.KINDS[account.kind]
+    is_among_guards = kind.step is None or not kind.changes_bytes
+    missed = []
+    if account.lost_commits and (is_strong or is_among_guards):
+        missed.append(f"{account.lost_commits} commits lost to other guards")
+    if account.false_refusals and (is_strong or is_among_guards):
         missed.append(f"{account.false_refusals} false refusals")
     if account.torn:
         missed.append(f"{account.torn} torn")

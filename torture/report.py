@@ -48,6 +48,7 @@ def line(name: str, account: Account) -> str:
     levels = ", ".join(f"{level} {count}" for level, count in sorted(account.levels.items()))
     notes = [f"{code} {count}" for code, count in sorted(account.refused_otherwise.items())]
     notes += [f"modes lost {account.lost_modes}"] if account.lost_modes else []
+    notes += [f"older file in a folder's place {account.stood_in}"] if account.stood_in else []
     others = ", ".join(notes)
     return f"{name:<{COLUMNS[0][1]}}{figures}  {levels}{'; ' + others if others else ''}"
 

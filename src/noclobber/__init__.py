@@ -17,58 +17,130 @@ if sys.platform not in ("linux", "darwin"):
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the same as the table below.
+    from noclobber.catalogue import Catalogue as Catalogue
+    from noclobber.catalogue import Tool as Tool
+    from noclobber.controller import AgentController as AgentController
+    from noclobber.controller import Attempt as Attempt
+    from noclobber.controller import Transition as Transition
+    from noclobber.disk.many import Change as Change
+    from noclobber.disk.replace import Commit as Commit
+    from noclobber.disk.replace import replace_if_unchanged as replace_if_unchanged
+    from noclobber.engine import HookEngine as HookEngine
+    from noclobber.errors import AccessDeniedError as AccessDeniedError
+    from noclobber.errors import BadEventError as BadEventError
+    from noclobber.errors import BadPathError as BadPathError
+    from noclobber.errors import BadRequestError as BadRequestError
+    from noclobber.errors import BaselineNotRetainedError as BaselineNotRetainedError
+    from noclobber.errors import BrokenChainError as BrokenChainError
+    from noclobber.errors import ConfigError as ConfigError
+    from noclobber.errors import EditMismatchError as EditMismatchError
+    from noclobber.errors import FileBusyError as FileBusyError
+    from noclobber.errors import FileExistsAlreadyError as FileExistsAlreadyError
+    from noclobber.errors import GaveUpError as GaveUpError
+    from noclobber.errors import HookFailedError as HookFailedError
+    from noclobber.errors import LedgerError as LedgerError
+    from noclobber.errors import LockContention as LockContention
+    from noclobber.errors import LockLost as LockLost
+    from noclobber.errors import MetadataNotKeptError as MetadataNotKeptError
+    from noclobber.errors import MissingFileError as MissingFileError
+    from noclobber.errors import NoclobberError as NoclobberError
+    from noclobber.errors import NotAFileError as NotAFileError
+    from noclobber.errors import OutsideScopeError as OutsideScopeError
+    from noclobber.errors import OutsideWorkspaceError as OutsideWorkspaceError
+    from noclobber.errors import PartialReadError as PartialReadError
+    from noclobber.errors import RefusalError as RefusalError
+    from noclobber.errors import ReservedFileError as ReservedFileError
+    from noclobber.errors import ResubmittedError as ResubmittedError
+    from noclobber.errors import StaleFileError as StaleFileError
+    from noclobber.errors import StorageError as StorageError
+    from noclobber.errors import TurnClosedError as TurnClosedError
+    from noclobber.errors import UnknownToolError as UnknownToolError
+    from noclobber.errors import UnreadFileError as UnreadFileError
+    from noclobber.guard import OptimisticGuard as OptimisticGuard
+    from noclobber.guard import Snapshot as Snapshot
+    from noclobber.ledger import AgentTraceLedger as AgentTraceLedger
+    from noclobber.ledger import LedgerEntry as LedgerEntry
+    from noclobber.ledger import VerifyReport as VerifyReport
+    from noclobber.lock.lock import DeliverableLock as DeliverableLock
+    from noclobber.lock.survey import LockStatus as LockStatus
+    from noclobber.model import Coverage as Coverage
+    from noclobber.model import Decision as Decision
+    from noclobber.model import Edit as Edit
+    from noclobber.model import Observation as Observation
+    from noclobber.model import ReadResult as ReadResult
+    from noclobber.model import ToolCall as ToolCall
+    from noclobber.model import WriteResult as WriteResult
+    from noclobber.tools import Turn as Turn
+    from noclobber.turn import TurnContext as TurnContext
+    from noclobber.wire import parse_stale as parse_stale
+    from noclobber.wire import schema as schema
+    from noclobber.wire import to_json as to_json
+    from noclobber.workspace import Workspace as Workspace
+
 # Public name -> the module that has it. Loaded on first use: a hook is a process per tool call, and
 # most calls need few of these.
 _HOMES = {
     "AccessDeniedError": "errors",
+    "AgentController": "controller",
+    "AgentTraceLedger": "ledger",
+    "Attempt": "controller",
     "BadEventError": "errors",
     "BadPathError": "errors",
     "BadRequestError": "errors",
     "BaselineNotRetainedError": "errors",
     "BrokenChainError": "errors",
+    "Catalogue": "catalogue",
+    "Change": "disk.many",
+    "Commit": "disk.replace",
+    "ConfigError": "errors",
+    "Coverage": "model",
+    "Decision": "model",
+    "DeliverableLock": "lock.lock",
+    "Edit": "model",
     "EditMismatchError": "errors",
     "FileBusyError": "errors",
     "FileExistsAlreadyError": "errors",
     "GaveUpError": "errors",
+    "HookEngine": "engine",
     "HookFailedError": "errors",
+    "LedgerEntry": "ledger",
     "LedgerError": "errors",
+    "LockContention": "errors",
+    "LockLost": "errors",
+    "LockStatus": "lock.survey",
     "MetadataNotKeptError": "errors",
     "MissingFileError": "errors",
     "NoclobberError": "errors",
     "NotAFileError": "errors",
+    "Observation": "model",
+    "OptimisticGuard": "guard",
     "OutsideScopeError": "errors",
     "OutsideWorkspaceError": "errors",
     "PartialReadError": "errors",
+    "ReadResult": "model",
     "RefusalError": "errors",
     "ReservedFileError": "errors",
     "ResubmittedError": "errors",
+    "Snapshot": "guard",
     "StaleFileError": "errors",
     "StorageError": "errors",
+    "Tool": "catalogue",
+    "ToolCall": "model",
+    "Transition": "controller",
+    "Turn": "tools",
     "TurnClosedError": "errors",
+    "TurnContext": "turn",
     "UnknownToolError": "errors",
     "UnreadFileError": "errors",
-    "AgentTraceLedger": "ledger",
-    "LedgerEntry": "ledger",
     "VerifyReport": "ledger",
-    "Coverage": "model",
-    "Decision": "model",
-    "Edit": "model",
-    "Observation": "model",
-    "ReadResult": "model",
-    "ToolCall": "model",
+    "Workspace": "workspace",
     "WriteResult": "model",
-    "Catalogue": "catalogue",
-    "Tool": "catalogue",
-    "AgentController": "controller",
-    "Attempt": "controller",
-    "Transition": "controller",
-    "HookEngine": "engine",
-    "Turn": "tools",
-    "TurnContext": "turn",
     "parse_stale": "wire",
+    "replace_if_unchanged": "disk.replace",
     "schema": "wire",
     "to_json": "wire",
-    "Workspace": "workspace",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

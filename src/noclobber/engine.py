@@ -91,7 +91,7 @@ class HookEngine:
             raise UnknownToolError("", f"{call.tool!r} touches no file; run it yourself.", tool=call.tool)
         if kind == "read":
             [target] = gather(turn, request)
-            return self._read(turn, request, target)
+            return self._read(turn, call, request, target)
         carry_out: Callable[..., Any] = getattr(self, f"_{kind}")
         targets: list[Target] = []
         try:
@@ -119,6 +119,8 @@ class HookEngine:
             targets += gather(turn, request, keeps_bom=False)
             for target in targets:
                 self._admit(turn, look(turn, target.facts))
+                if target.facts.kind != "read":
+                    turn.fence.check(target.facts.path)
         except NoclobberError as error:
             if request.tool.kind != "read":
                 self._refused(turn, call, targets, error)
@@ -189,10 +191,10 @@ class HookEngine:
 
     # -- carrying out: one function a kind of tool -------------------------------------------------------
 
-    def _read(self, turn: OpenTurn, request: Request, target: Target) -> ReadResult:
+    def _read(self, turn: OpenTurn, call: ToolCall, request: Request, target: Target) -> ReadResult:
         context, facts = turn.context, self._admit(turn, target.facts)
         try:
-            snapshot = turn.guard.read(facts.path)
+            snapshot = turn.guard.read(facts.name)
         except MissingFileError:
             context.observe_absent(facts.name, facts.path)
             raise
@@ -201,6 +203,11 @@ class HookEngine:
         except RefusalError as error:
             context.observe_error(facts.name, facts.path, error.code)
             raise
+        if snapshot.path != facts.path:  # A link was changed since we judged; judge what it led to.
+            facts = self._admit(turn, facts._replace(path=snapshot.path))
+        if snapshot.recovered and not self._workspace.ledger_trouble():
+            # A read does not fail for want of a record. The next write will, and says why.
+            recording.record_recovered(self._workspace.ledger, call, snapshot.recovered)
         start, end = line_span(snapshot.content, request.first_line, request.last_line, facts.path)
         seen = _coverage(snapshot.content, start, end)
         observation = context.observe(facts.name, snapshot.path, snapshot.sha256, snapshot.content, seen)
@@ -211,7 +218,9 @@ class HookEngine:
         [target] = targets
         assert target.data is not None
         facts = self._admit(turn, target.facts)
-        commit = turn.guard.write(facts.path, target.data, expected=facts.expected)
+        commit = turn.guard.write(
+            facts.name, target.data, expected=facts.expected, at=facts.path, fence=turn.fence
+        )
         return self._landed(turn, call, facts, commit, target.data, WHOLE)
 
     def _edit(self, turn: OpenTurn, call: ToolCall, request: Request, targets: list[Target]) -> WriteResult:
@@ -221,7 +230,9 @@ class HookEngine:
             _refuse_if_stale(turn, facts, actual=snapshot.sha256)
             data = FORMS[request.tool.form](snapshot.content, call.params, facts.path)
             try:
-                commit = turn.guard.write(facts.path, data, expected=snapshot.sha256)
+                commit = turn.guard.write(
+                    facts.name, data, expected=snapshot.sha256, at=facts.path, fence=turn.fence
+                )
                 break
             except StaleFileError:
                 # It is not what we read a moment ago. An agent that had read nothing knows no better.
@@ -238,15 +249,17 @@ class HookEngine:
         if len({target.facts.path for target in targets}) < len(targets):
             raise BadRequestError("", "Two of the paths lead to one file; what it shall hold is a guess.")
         admitted = [(target, self._admit(turn, target.facts)) for target in targets]
-        changes = [Change(facts.path, target.data or b"", facts.expected) for target, facts in admitted]
-        landed = list(zip(admitted, turn.guard.write_many(changes), strict=True))
+        changes = [
+            Change(facts.name, target.data or b"", facts.expected, facts.path) for target, facts in admitted
+        ]
+        landed = list(zip(admitted, turn.guard.write_many(changes, fence=turn.fence), strict=True))
         for (target, facts), commit in landed:  # All of them before the ledger can fail.
             turn.context.wrote(facts.name, facts.path, commit.sha256, target.data)
         return {target.given: self._recorded(call, facts.path, commit) for (target, facts), commit in landed}
 
     def _delete(self, turn: OpenTurn, call: ToolCall, _: Request, targets: list[Target]) -> WriteResult:
         facts = self._admit(turn, targets[0].facts)
-        commit = turn.guard.delete(facts.path, expected=facts.expected)
+        commit = turn.guard.delete(facts.name, expected=facts.expected, at=facts.path, fence=turn.fence)
         turn.context.removed(facts.name, facts.path)
         return self._recorded(call, facts.path, commit)
 
@@ -255,7 +268,13 @@ class HookEngine:
         source, destination = [self._admit(turn, target.facts) for target in targets]
         coverage = context.coverage_for(source.name, source.path)
         kept = context.baseline_bytes(source.name, source.path)
-        commit = turn.guard.move(source.path, destination.path, expected=source.expected)
+        commit = turn.guard.move(
+            source.name,
+            destination.name,
+            expected=source.expected,
+            at=(source.path, destination.path),
+            fence=turn.fence,
+        )
         context.removed(source.name, source.path)
         if coverage is not None:  # Seen there, so known here. A file that was moved unread stays unread.
             context.wrote(destination.name, destination.path, commit.sha256, kept, coverage)
@@ -270,8 +289,9 @@ class HookEngine:
         return self._recorded(call, facts.path, commit)
 
     def _recorded(self, call: ToolCall, path: str, commit: Commit, **more: str) -> WriteResult:
+        ledger = self._workspace.ledger
         recording.record_landed(
-            self._workspace.ledger,
+            ledger,
             call,
             path,
             commit.previous_sha256,
@@ -280,6 +300,7 @@ class HookEngine:
             kept=list(commit.kept),
             **more,
         )
+        recording.record_recovered(ledger, call, commit.recovered)
         return WriteResult(commit.path, commit.sha256, commit.level, commit.previous_sha256, commit.kept)
 
     def _refused(self, turn: OpenTurn, call: ToolCall, targets: list[Target], error: NoclobberError) -> None:
@@ -294,6 +315,7 @@ class HookEngine:
     def _record(self, call: ToolCall, error: NoclobberError) -> None:
         # A ledger that failed is not asked again: its own failure is the answer.
         if not isinstance(error, LedgerError):
+            self._workspace.ledger_trouble()  # Makes the place: a refusal may be the first thing on record.
             recording.record_refusal(self._workspace.ledger, call, error)
 
 

@@ -232,6 +232,13 @@ class BadRequestError(RefusalError, ValueError):
     resolution = "CHANGE_REQUEST"
 
 
+class ConfigError(RefusalError, ValueError):
+    """The workspace's file of options is wrong, so nobody knows which rules hold."""
+
+    code = "BAD_CONFIG"
+    resolution = "ASK_A_PERSON"
+
+
 class UnknownToolError(RefusalError):
     """The tool catalogue has no such tool, so nobody knows what it writes."""
 
@@ -271,6 +278,30 @@ class BrokenChainError(LedgerError):
     """A line of the ledger was altered, removed or inserted."""
 
     code = "LEDGER_BROKEN"
+
+
+class LockContention(RefusalError):  # noqa: N818 - the name that orchestrators know
+    """Somebody else holds the deliverable, so the lock was not taken, or the write not made."""
+
+    code = "LOCK_CONTENTION"
+    resolution = "RETRY_LATER"
+
+    def to_report(self) -> dict[str, Any]:
+        """Return the report that goes to the orchestrator (REQ-LOCK-007). Exactly these keys."""
+        return {
+            "error_type": self.code,
+            "deliverable_id": self.details.get("deliverable_id"),
+            "holder": self.details.get("holder"),
+            "lease_remaining_s": self.details.get("lease_remaining_s"),
+            "contention_time": self.details.get("contention_time"),
+        }
+
+
+class LockLost(RefusalError):  # noqa: N818 - a fact about a lock, as its counterpart
+    """This holder's lock is no longer its own: taken over, deleted, released or never held."""
+
+    code = "LOCK_LOST"
+    resolution = "CHANGE_REQUEST"
 
 
 class BadEventError(LedgerError, ValueError):

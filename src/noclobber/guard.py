@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import digest, many, paths, remove, replace
+from noclobber.disk.looking import look, open_patiently
 from noclobber.disk.many import Change
 from noclobber.disk.openers import Patience
 from noclobber.disk.replace import Commit, Committer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from noclobber.clock import Clock
     from noclobber.disk.recover import Recovered
+    from noclobber.disk.section import Fence
     from noclobber.model import Level
 
 __all__ = ["Change", "Commit", "OptimisticGuard", "Snapshot"]
@@ -81,7 +83,21 @@ class OptimisticGuard:
 
     def read(self, path: str | os.PathLike[str]) -> Snapshot:
         """Read a whole file once. Never blocks: a FIFO, a socket or a device is refused."""
-        target = paths.pin(self.root, self.lexical(path))
+        name = self.lexical(path)
+        for _ in range(paths.MOST_LINKS):
+            snapshot, still = self._read(name)
+            if still:
+                return snapshot
+        raise FileBusyError(snapshot.path, "a link on the way to it is being changed all the time.")
+
+    def _read(self, name: str) -> tuple[Snapshot, bool]:
+        """
+        Read what a name leads to, and tell whether it still led there afterwards.
+
+        If a link was changed meanwhile, what was read may be older than what somebody else has
+        already seen under that name.
+        """
+        target = paths.pin(self.root, name)
         try:
             recovered = tuple(self.committer.heal(target))
             descriptor = self._open(target)
@@ -92,13 +108,14 @@ class OptimisticGuard:
                 content = _read_all(descriptor, status.st_size)
             finally:
                 os.close(descriptor)
+            still = paths.still_leads_to(self.root, target)
         finally:
             target.close()
-        return Snapshot(target.path, content, digest.of_bytes(content), recovered)
+        return Snapshot(target.path, content, digest.of_bytes(content), recovered), still
 
     def _open(self, target: paths.Target) -> int:
         try:
-            return replace.open_patiently(target, Patience(self.committer.mutex_wait_s, self.committer.clock))
+            return open_patiently(target, Patience(self.committer.mutex_wait_s, self.committer.clock))
         except FileNotFoundError:
             raise MissingFileError(target.path, "there is no such file.") from None
         except BlockingIOError:
@@ -121,27 +138,53 @@ class OptimisticGuard:
         except (NotAFileError, AccessDeniedError) as error:
             return "NOT_A_FILE" if isinstance(error, NotAFileError) else "UNREADABLE"
         try:
-            return replace.look(target)
+            return look(target)
         finally:
             target.close()
 
-    def write(self, path: str | os.PathLike[str], data: bytes, *, expected: str | None) -> Commit:
-        """Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked)."""
-        return self.committer.replace(path, expected, data)
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        data: bytes,
+        *,
+        expected: str | None,
+        at: str | None = None,
+        fence: Fence | None = None,
+    ) -> Commit:
+        """
+        Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked).
 
-    def write_many(self, changes: Sequence[Change]) -> list[Commit]:
+        `at` is the canonical path that the caller has judged; if the path leads elsewhere by the time of
+        the commit, it is refused. `fence` has a say as well, in the same critical section.
+        """
+        return self.committer.replace(path, expected, data, at=at, fence=fence)
+
+    def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[Commit]:
         """Replace or create several files: all of them or none."""
-        return many.replace_many(self.committer, changes)
+        return many.replace_many(self.committer, changes, fence=fence)
 
-    def delete(self, path: str | os.PathLike[str], *, expected: str | None) -> Commit:
+    def delete(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expected: str | None,
+        at: str | None = None,
+        fence: Fence | None = None,
+    ) -> Commit:
         """Delete, if the file is still `expected`."""
-        return remove.delete(self.committer, path, expected)
+        return remove.delete(self.committer, path, expected, at=at, fence=fence)
 
     def move(
-        self, source: str | os.PathLike[str], destination: str | os.PathLike[str], *, expected: str | None
+        self,
+        source: str | os.PathLike[str],
+        destination: str | os.PathLike[str],
+        *,
+        expected: str | None,
+        at: tuple[str, str] | None = None,
+        fence: Fence | None = None,
     ) -> Commit:
         """Move to a free name, if the file is still `expected`."""
-        return remove.move(self.committer, source, destination, expected)
+        return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
 
     def sweep(self) -> list[str]:
         """Clear away displaced versions; return where those are kept that somebody wrote to."""

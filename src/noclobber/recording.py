@@ -3,8 +3,9 @@ What goes on record: one event for each refused write, one for each that landed.
 
 `MUTATION_CONFLICT` is the research page's object, word for word. Other refused writes are
 `MUTATION_REFUSED`, landed ones `MUTATION`. A foreign executor's failure is `MUTATION_FAILED`, and a write of
-its that an outsider's got mixed up with is `MUTATION_RACE`. Hashes and paths, never content. Events carry who
-asked; the ledger adds when, and the chain.
+its that an outsider's got mixed up with is `MUTATION_RACE`. What a dead process had begun is
+`COMMIT_RECOVERED`; what somebody wrote to a version already replaced is `VERSION_KEPT`. Hashes and paths,
+never content. Events carry who asked; the ledger adds when, and the chain.
 
 If the ledger fails: before a commit (`trouble()`), the write is refused, because a write that leaves no
 trace is one that a broken ledger let through. While a refusal is recorded, the refusal stands and the
@@ -21,9 +22,10 @@ from noclobber.errors import LedgerError, NoclobberError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any, Protocol
 
+    from noclobber.disk.recover import Recovered
     from noclobber.model import ToolCall
 
     class Ledger(Protocol):
@@ -104,6 +106,19 @@ def record_landed(
             landed=after,
             ledger=failure.path,
         ) from failure
+
+
+def record_recovered(ledger: Ledger, call: ToolCall, recovered: Iterable[Recovered]) -> None:
+    """Record what became of commits whose process died: its own events may never have been written."""
+    for found in recovered:
+        payload = {"target_file": found.path, "outcome": found.outcome}
+        payload |= {"kept": found.kept} if found.kept else {}
+        ledger.append(_event("COMMIT_RECOVERED", payload, {"status": "RECOVERED"}, call))
+
+
+def record_kept(ledger: Ledger, call: ToolCall, kept: list[str]) -> None:
+    """Record that somebody wrote to versions that had been replaced: their bytes lie aside."""
+    ledger.append(_event("VERSION_KEPT", {"kept": kept}, {"status": "KEPT_ASIDE"}, call))
 
 
 def record_failed(ledger: Ledger, call: ToolCall, path: str, error: BaseException) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from noclobber.config import Options
     from noclobber.engine import HookEngine
     from noclobber.guard import OptimisticGuard
+    from noclobber.lock.fence import LockFence
     from noclobber.model import Edit, ReadResult, WriteResult
     from noclobber.turn import TurnContext
 
@@ -43,12 +44,13 @@ class Turn:
         guard: OptimisticGuard,
         options: Options,
         write_scope: tuple[str, ...] | None,
-        on_end: Callable[[Turn], list[str]],
+        on_end: Callable[[Turn], None],
+        fence: LockFence,
         host: str | None = None,
         intent_id: str | None = None,
     ) -> None:
         self.engine, self.context, self.guard = engine, context, guard
-        self.options, self.write_scope = options, write_scope
+        self.options, self.write_scope, self.fence = options, write_scope, fence
         self.turn_id, self.agent_id, self.session_id = context.turn_id, context.agent_id, context.session_id
         self.host, self.intent_id = host, intent_id
         self.kept: list[str] = []
@@ -76,7 +78,7 @@ class Turn:
         """Forget what was seen and clear away what commits left. Ending twice is fine."""
         if self.context.is_open:
             try:
-                self.kept = self._on_end(self)
+                self._on_end(self)
             finally:
                 self.context.end()
 

@@ -6,6 +6,7 @@ import os
 import sys
 
 from noclobber.cli import EXIT_NO, EXIT_OK
+from noclobber.cli.terminal import add_json, print_json
 from noclobber.hosts import HOSTS
 
 TYPE_CHECKING = False
@@ -40,6 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="call `noclobber` from the path: for a file that a team shares; starts a little slower",
     )
     parser.add_argument("--root", default=".", metavar="FOLDER", help="the project (default: here)")
+    add_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -57,9 +59,13 @@ def run(args: Namespace) -> int:
         print(f"No coding agent has left a trace in {project} or in your home folder.", file=sys.stderr)
         print(f"Name one: noclobber install {{{','.join(HOSTS)}}}", file=sys.stderr)
         return EXIT_NO
+    rows = []
     for host in hosts:
         where = place(host, "user" if args.user else "project", project, portable=args.portable)
         change = (plan if args.dry_run else carry_out)(where, uninstall=args.uninstall)
+        rows.append({"host": host, "path": where.path, "changed": change.is_needed, "diff": change.diff()})
+        if args.json:
+            continue
         if not change.is_needed:
             print(f"{host}: {where.path} is as it should be.")
             continue
@@ -68,6 +74,8 @@ def run(args: Namespace) -> int:
         print(change.diff(), end="")
         if not args.uninstall and not args.dry_run:
             print(_next_step(host))
+    if args.json:
+        print_json(rows)
     return EXIT_OK
 
 

@@ -69,6 +69,8 @@ class Account(NamedTuple):
     withdrawn: int
     undone: int
     """Versions of killed agents that were seen, and that the recovery took back."""
+    stood_in: int
+    """How often a reader saw an older file where a folder stood. Reported, and no withdrawal."""
     torn: int
     commits: int
     stale: int
@@ -193,7 +195,7 @@ def settle(
     evidence: list[str] = []
     lost_tags, kept_tags = _outside_losses(books, end, {*kept, *books.kept_paths}, evidence)
     lost_commits, overwritten, undone = _lost_commits(books, end, evidence)
-    withdrawn, put_back = _withdrawn(books, evidence)
+    withdrawn, put_back, stood_in = _withdrawn(books, evidence)
     torn = _torn(books, end, evidence)
     if books.tally["vanished"]:
         books.faults.append(f"the outsider found its file gone {books.tally['vanished']} times")
@@ -206,6 +208,7 @@ def settle(
         false_refusals=books.tally["F"],
         withdrawn=withdrawn,
         undone=undone + put_back,
+        stood_in=stood_in,
         torn=torn,
         commits=books.tally["C"],
         stale=books.tally["S"],
@@ -263,7 +266,10 @@ def _lost_commits(books: Books, end: versions.Version, evidence: list[str]) -> t
             fork = books.parents[fork]
         if fork in trunk:
             successor = trunk[fork]
-            is_outsiders_doing = successor is not None and successor.startswith("o:")
+            # A successor that was refused or killed overwrote nothing itself: the outsider did, which had
+            # seen it and built on it. That it could be seen is counted as withdrawn or undone.
+            rival = books.attempts.get(successor or "")
+            is_outsiders_doing = successor is not None and (rival is None or rival.outcome != "C")
         else:
             # Its line starts at nothing, or at half a file. Only outsiders that leave gaps make that right.
             successor, is_outsiders_doing = end.id, KINDS[books.kind].leaves_gaps
@@ -299,9 +305,10 @@ def _twins(books: Books, trunk: Mapping[str, object], known: set[str], evidence:
     return extra
 
 
-def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int]:
-    """Arrangement 3: versions that were seen, then refused, or followed by an older one; and the killed."""
-    put_back = 0
+def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int, int]:
+    """Arrangement 3: versions that were seen, then refused, or followed by an older one; by a recovery;
+    in a folder's place."""
+    put_back = stood_in = 0
     count = books.tally["old again"]
     if count:
         evidence.append(f"the outsider found what it had replaced in its place again, {count} times")
@@ -316,16 +323,17 @@ def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int]:
         if own_id == versions.NO_ID or own_id == last:
             continue
         if own_id in passed:
-            between = books.attempts.get(last or "")
-            if between and between.outcome == "":
+            if books.tally["kills"]:  # A recovery put it there, for a version that was left in the open.
                 put_back += 1
+            elif KINDS[books.kind].makes_folders:
+                stood_in += 1
             else:
                 count += 1
             evidence.append(f"{own_id} was seen again after {last}")
         if last:
             passed.add(last)
         last = own_id
-    return count, put_back
+    return count, put_back, stood_in
 
 
 def _torn(books: Books, end: versions.Version, evidence: list[str]) -> int:
@@ -336,13 +344,21 @@ def _torn(books: Books, end: versions.Version, evidence: list[str]) -> int:
         own_id
         for own_id in partial
         if (attempt := books.attempts.get(own_id))
-        and (rewritten == "nothing" or (rewritten == "created" and attempt.parent != versions.ABSENT_ID))
+        and (rewritten == "nothing" or (rewritten == "created" and not _is_from_a_gap(books, attempt)))
     ]
     torn += books.seen_in_parts  # The outsider's own looks: it had left the file whole.
     if not end.is_whole:
         torn.append(f"{end.id} (the end)")
     evidence.extend(f"{own_id} was seen torn" for own_id in torn[:EVIDENCE_LINES])
     return len(torn)
+
+
+def _is_from_a_gap(books: Books, attempt: Attempt) -> bool:
+    """True if a guard created the file while the outsider had moved it away, or built on such a file."""
+    here: Attempt | None = attempt
+    while here and here.parent != versions.ABSENT_ID:
+        here = books.attempts.get(here.parent)
+    return here is not None
 
 
 def _lines(path: str) -> Iterator[list[str]]:

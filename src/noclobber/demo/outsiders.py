@@ -102,17 +102,18 @@ def replace_by_symlink(hand: Hand) -> None:
     """A file becomes a link to a file in another folder, and next time a file again."""
     base = hand.look()
     content = hand.next_version(base)
-    if os.path.islink(hand.path):
+    folder = os.path.join(os.path.dirname(hand.path), "elsewhere")
+    if hand.made % 2:
         _write_new(hand.scratch, content)
         os.replace(hand.scratch, hand.path)
-    else:
-        folder = os.path.join(os.path.dirname(hand.path), "elsewhere")
-        os.makedirs(folder, exist_ok=True)
-        target = os.path.join(folder, f"real-{hand.made % 2}")
-        _write_new(hand.scratch, content)
-        os.replace(hand.scratch, target)
-        os.symlink(target, hand.scratch)
-        os.replace(hand.scratch, hand.path)
+        hand.done(base.id)
+        return
+    # A new target each time, and none is deleted: one that is used again shows its new version before the
+    # link leads to it, to a guard that resolved the link before.
+    target = os.path.join(folder, f"real-{hand.made + 1}")
+    _write_new(target, content)
+    os.symlink(target, hand.scratch)
+    os.replace(hand.scratch, hand.path)
     hand.done(base.id)
 
 
@@ -326,6 +327,9 @@ class Kind(NamedTuple):
     rewrites: str = "nothing"
     """Whose bytes it empties and fills while a reader may be copying them, so that a reader's mixture is
     nobody's fault: `nothing`, those of any version (`all`), of files that a guard `created` in its gap."""
+    makes_folders: bool = False
+    """True: at times a folder stands at the path. A reader that waits in open() while a guard has it
+    displaced cannot be given a folder; it gets the last file that the guard saw there."""
     leaves_gaps: bool = False
     """True: while it saves, there is nothing or half a file at the path, and a guard may find that."""
 
@@ -343,7 +347,7 @@ KINDS: dict[str, Kind] = {
     "git": Kind(check_out_with_git, "git checkout", leaves_gaps=True),
     "delete": Kind(delete_and_create, "delete and create", leaves_gaps=True),
     "symlink": Kind(replace_by_symlink, "replace by symlink"),
-    "directory": Kind(replace_by_directory, "replace by directory", leaves_gaps=True),
+    "directory": Kind(replace_by_directory, "replace by directory", makes_folders=True, leaves_gaps=True),
     "hardlink": Kind(append_under_another_name, "append, hard link"),
     "touch": Kind(touch, "touch storm", changes_bytes=False),
     "chmod": Kind(change_mode, "chmod storm", changes_bytes=False),
@@ -356,6 +360,8 @@ def prepare(kind: str, path: str, seconds: float) -> None:
     _write_new(path, versions.render("start:0", versions.NO_ID, ()))
     if kind == "git":
         prepare_git(path, seconds)
+    if kind == "symlink":
+        os.mkdir(os.path.join(os.path.dirname(path), "elsewhere"))
     if kind == "hardlink":
         os.link(path, path + ".twin")
 

@@ -39,8 +39,11 @@ NO_ID = "-"
 ABSENT_ID = "ABSENT"  # The parent of a version that created the file.
 HALF_ID = "HALF"  # The parent of a version made from something that was not whole.
 
-_HEAD = re.compile(rb"slot (\d{10})\nid=([a-z]+\d*:\d+) from=(\S+) o=([\d,-]*) len=(\d+) sum=([0-9a-f]{8})\n")
+_HEAD = re.compile(
+    rb"slot (\d{10})\nid=([a-z]+\d*:\d+) from=(\S+) o=((?:\d+-\d+,?)*) len=(\d+) sum=([0-9a-f]{8})\n"
+)
 _APPENDED = re.compile(rb"\+\d{10}")
+_BEGUN = re.compile(rb"|\+\d{0,10}")
 _COUNTER = re.compile(rb"([a-z]+\d*)=(\d+)")
 
 Ranges = tuple[tuple[int, int], ...]
@@ -127,8 +130,9 @@ def parse(content: bytes) -> Version:
     tags: Ranges = tuple((int(first), int(last)) for first, _, last in pairs)
     tail = content[body_end:]
     if is_whole and tail:
-        lines = tail.split(b"\n")
-        is_whole = lines.pop() == b"" and all(_APPENDED.fullmatch(line) for line in lines)
+        *lines, unfinished = tail.split(b"\n")
+        # The kernel shows an append that crosses a page in two steps. Its first part is not there yet.
+        is_whole = bool(_BEGUN.fullmatch(unfinished)) and all(_APPENDED.fullmatch(line) for line in lines)
         tags = with_tags(tags, [int(line[1:]) for line in lines]) if is_whole else tags
     counters = {name.decode(): int(count) for name, count in _COUNTER.findall(body.partition(b"\n")[0])}
-    return Version(own_id.decode(), parent.decode(), tags, int(slot), counters, is_whole)
+    return Version(own_id.decode(), parent.decode(errors="replace"), tags, int(slot), counters, is_whole)

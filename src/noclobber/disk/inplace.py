@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 
 from noclobber.disk import digest, forks, metadata, notes, openers
+from noclobber.disk.restore import copy_all
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import copy_all, write_all
+from noclobber.disk.swap import write_all
 from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
 
 TYPE_CHECKING = False

@@ -16,14 +16,15 @@ import os
 from typing import NamedTuple
 
 from noclobber.disk import forks, notes, openers, renames
+from noclobber.disk.looking import look
 from noclobber.disk.replace import (
     Commit,
     Committer,
     conclude,
     explained,
     inherit_group,
-    look,
     planned,
+    starting_over,
 )
 from noclobber.disk.steps import reached
 from noclobber.disk.swap import Hashing, Swap, write_all
@@ -31,9 +32,8 @@ from noclobber.errors import (
     ABSENT,
     DELETED,
     BadRequestError,
-    FileBusyError,
     MissingFileError,
-    NotAFileError,
+    NoclobberError,
     StaleFileError,
 )
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from noclobber.disk.notes import Note
     from noclobber.disk.openers import Patience
     from noclobber.disk.paths import Target
-    from noclobber.disk.section import Section
+    from noclobber.disk.section import Fence, Section
     from noclobber.disk.store import Store
     from noclobber.model import Level
 
@@ -57,6 +57,8 @@ class Change(NamedTuple):
     path: str
     data: bytes
     expected: str | None
+    at: str | None = None
+    """The canonical path that was judged, if somebody did."""
 
 
 class Creation:
@@ -124,24 +126,31 @@ class Creation:
             self.store.remove_swap(self.swap_name)
 
 
-def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit]:
+def replace_many(
+    committer: Committer, changes: Sequence[Change], *, fence: Fence | None = None
+) -> list[Commit]:
     """Write all of the changes, or none; the commits come back in the order of the changes."""
     if not changes:
         return []
     if len(changes) == 1:
         only = changes[0]
-        return [committer.replace(only.path, only.expected, only.data)]
+        return [committer.replace(only.path, only.expected, only.data, at=only.at, fence=fence)]
     if len(changes) > MOST_FILES:
         raise BadRequestError(
             "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
         )
     kept = tuple(where for _, where in committer.sweep())
+    commits = starting_over(lambda: _replace_many(committer, changes, fence), changes[0].path)
+    return [commit._replace(kept=kept) for commit in commits] if kept else commits
+
+
+def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence | None) -> list[Commit]:
     targets: list[Target] = []
     try:
         for change in changes:
             targets.append(_pin(committer, change))
         _refuse_doubles(targets)
-        with committer.section(targets) as section:
+        with committer.section(targets, fence) as section:
             commits = _replace_in(committer, section, targets, changes)
             recovered = tuple(section.recovered)
     except OSError as error:
@@ -149,12 +158,17 @@ def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit
     finally:
         for target in targets:
             committer.unpin(target)
-    return [commit._replace(kept=kept, recovered=recovered) for commit in commits]
+    return [commit._replace(recovered=recovered) for commit in commits] if recovered else commits
 
 
 def _pin(committer: Committer, change: Change) -> Target:
     try:
-        return committer.pin(change.path, make_folders=change.expected in (None, ABSENT))
+        return committer.pin(
+            change.path,
+            expected=change.expected,
+            at=change.at,
+            make_folders=change.expected in (None, ABSENT),
+        )
     except MissingFileError as error:
         raise StaleFileError(error.path, change.expected or "", DELETED) from None
 
@@ -192,13 +206,14 @@ def _replace_in(
         for member in members:
             member.join(folders[0])
         reached("many-noted")
+        section.look_again()
         try:
             for file in files:
                 file.exchange(patience)
                 if isinstance(file, Swap):
                     file.settle(patience, leader)
                 reached("many-exchanged")
-        except (StaleFileError, FileBusyError, NotAFileError):
+        except NoclobberError:
             _take_back(files, patience, leader)
             raise
         leader.mark(notes.LANDED)  # The commit point.
@@ -222,7 +237,9 @@ def _begin(
     if expected == ABSENT:
         return Creation(target, change.data, place, prefix, committer.durable)
     leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
-    swap = Swap(target, expected, change.data, place, leases=leases, durable=committer.durable)
+    swap = Swap(
+        target, expected, change.data, place, leases=leases, durable=committer.durable, root=committer.root
+    )
     try:
         swap.open_old()
         if swap.links > 1:

@@ -41,6 +41,8 @@ class Target(NamedTuple):
     folder_fd: int
     name: str
     path: str
+    via: str = ""
+    """What was asked for, if links led from there to here: then it may lead elsewhere by now."""
 
     def close(self) -> None:
         """Let the folder go."""
@@ -72,6 +74,8 @@ def _text(path: str | os.PathLike[str]) -> str:
 def is_reserved(path: str, root: str | None) -> bool:
     """True for noclobber's own records: an agent must not read or edit its own trace."""
     below = path[len(root) :] if root and path.startswith(root) else path
+    if STATE_FOLDER not in below.casefold():
+        return False
     if sys.platform == "darwin":  # Its filesystems do not tell cases apart.
         below = below.casefold()
     return any(part == STATE_FOLDER or part.startswith(BESIDE_PREFIX) for part in below.split("/"))
@@ -112,6 +116,7 @@ def pin(root: str | None, path: str, *, make_folders: bool = False) -> Target:
     Links are followed, also in the last place: the result is never a link at the time of looking.
     The caller closes the target.
     """
+    asked = path
     for _ in range(MOST_LINKS):
         head, name = os.path.split(path)
         if name in ("", ".", ".."):
@@ -124,12 +129,12 @@ def pin(root: str | None, path: str, *, make_folders: bool = False) -> Target:
             try:
                 status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
             except FileNotFoundError:
-                return Target(folder_fd, name, here)
+                return Target(folder_fd, name, here, "" if here == asked else asked)
             if not stat.S_ISLNK(status.st_mode):
-                return Target(folder_fd, name, here)
+                return Target(folder_fd, name, here, "" if here == asked else asked)
             # normpath is wrong after a link to a folder ("link/.."), so only join, and let the
             # next round's open() and folder_name() resolve it.
-            path = os.path.join(folder, os.readlink(name, dir_fd=folder_fd))
+            path = os.path.join(folder, _read_link(folder_fd, name))
         except OSError as error:
             os.close(folder_fd)
             raise _explained(error, path) from error
@@ -138,6 +143,32 @@ def pin(root: str | None, path: str, *, make_folders: bool = False) -> Target:
             raise
         os.close(folder_fd)
     raise BadPathError(path, "too many links lead from one to another.")
+
+
+def _read_link(folder_fd: int, name: str) -> str:
+    """Return where a link leads, or its own name again if it has just become something else."""
+    try:
+        return os.readlink(name, dir_fd=folder_fd)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return name
+        raise
+
+
+def still_leads_to(root: str | None, target: Target) -> bool:
+    """False if the name that was asked for leads elsewhere by now, or nowhere."""
+    if not target.via:
+        return True
+    try:
+        again = pin(root, target.via)
+    except Exception:
+        return False
+    try:
+        return again.path == target.path and os.path.samestat(
+            os.fstat(again.folder_fd), os.fstat(target.folder_fd)
+        )
+    finally:
+        again.close()
 
 
 def _open_folder(root: str | None, head: str, path: str, make_folders: bool) -> int:

@@ -15,14 +15,16 @@ from __future__ import annotations
 import errno
 import os
 
-from noclobber.disk import openers, renames
+from noclobber.disk import openers, paths, renames
+from noclobber.disk.looking import look
 from noclobber.disk.recover import GONE
-from noclobber.disk.replace import Commit, Committer, conclude, explained, look, planned
+from noclobber.disk.replace import Commit, Committer, conclude, explained, planned, starting_over
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Swap
+from noclobber.disk.swap import LinkAppearedError, Swap
 from noclobber.errors import (
     ABSENT,
     DELETED,
+    NOT_A_FILE,
     BadRequestError,
     FileExistsAlreadyError,
     MissingFileError,
@@ -32,16 +34,47 @@ from noclobber.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.paths import Target
-    from noclobber.disk.section import Section
+    from noclobber.disk.section import Fence, Section
     from noclobber.model import Level
 
 
-def delete(committer: Committer, path: str | os.PathLike[str], expected: str | None) -> Commit:
+def delete(
+    committer: Committer,
+    path: str | os.PathLike[str],
+    expected: str | None,
+    *,
+    at: str | None = None,
+    fence: Fence | None = None,
+) -> Commit:
     """Delete the file; `sha256` of the commit is `DELETED`."""
     kept = tuple(where for _, where in committer.sweep())
-    target = committer.pin(path)
+    commit = starting_over(lambda: _delete(committer, path, expected, at, fence), str(path))
+    return commit._replace(kept=kept)
+
+
+def _refuse_link(
+    committer: Committer, path: str | os.PathLike[str], target: Target, expected: str | None
+) -> None:
+    """Deleting or moving what a link leads to would leave the link behind, leading nowhere."""
+    name = paths.lexical(committer.root or os.getcwd(), path)
+    if not target.via or not os.path.islink(name):
+        return
+    if expected is not None and (actual := look(target)) != expected:
+        raise StaleFileError(target.path, expected, actual)  # It was no link when it was read.
+    raise BadRequestError(name, f"this is a link; name the file itself ({target.path}).")
+
+
+def _delete(
+    committer: Committer,
+    path: str | os.PathLike[str],
+    expected: str | None,
+    at: str | None,
+    fence: Fence | None,
+) -> Commit:
+    target = committer.pin(path, expected=expected, at=at)
     try:
-        with committer.section([target]) as section:
+        _refuse_link(committer, path, target, expected)
+        with committer.section([target], fence) as section:
             reached("entered")
             level, previous = _delete_in(committer, section, target, expected)
             recovered = tuple(section.recovered)
@@ -49,7 +82,7 @@ def delete(committer: Committer, path: str | os.PathLike[str], expected: str | N
         raise explained(error, target.path) from error
     finally:
         committer.unpin(target)
-    return Commit(target.path, DELETED, level, previous, kept, recovered)
+    return Commit(target.path, DELETED, level, previous, (), recovered)
 
 
 def _delete_in(
@@ -62,7 +95,9 @@ def _delete_in(
         folder = os.path.dirname(target.path)
         place, note = section.store(folder), section.note(folder)
         leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
-        swap = Swap(target, expected, b"", place, leases=leases, durable=committer.durable)
+        swap = Swap(
+            target, expected, b"", place, leases=leases, durable=committer.durable, root=committer.root
+        )
         landed = False
         try:
             try:
@@ -81,6 +116,7 @@ def _delete_in(
             swap.stage()
             swap.verify(patience)
             note.swap(planned(swap, folder, "delete"))
+            section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
             if _take_stand_in_away(swap):
@@ -125,17 +161,21 @@ def move(
     source: str | os.PathLike[str],
     destination: str | os.PathLike[str],
     expected: str | None,
+    *,
+    at: tuple[str, str] | None = None,
+    fence: Fence | None = None,
 ) -> Commit:
     """Move the file to a name that must be free. `path` of the commit is the destination."""
     kept = tuple(where for _, where in committer.sweep())
-    origin = committer.pin(source)
+    origin = committer.pin(source, expected=expected, at=at and at[0])
     try:
-        goal = committer.pin(destination, make_folders=True)
+        _refuse_link(committer, source, origin, expected)
+        goal = committer.pin(destination, at=at and at[1], make_folders=True)
     except BaseException:
         committer.unpin(origin)
         raise
     try:
-        with committer.section([origin, goal]) as section:
+        with committer.section([origin, goal], fence) as section:
             previous = _move_in(committer, section, origin, goal, expected)
             recovered = tuple(section.recovered)
     except OSError as error:
@@ -158,13 +198,18 @@ def _move_in(
         section.store(os.path.dirname(origin.path)),
         leases=committer.ceiling == "lease+exchange" and openers.SUPPORTED,
         durable=committer.durable,
+        root=committer.root,
     )
     try:
         if expected is None and look(origin) == DELETED:
             raise MissingFileError(origin.path, "there is no such file.")
-        swap.open_old()
+        try:
+            swap.open_old()
+        except LinkAppearedError:
+            raise swap.stale(NOT_A_FILE) from None
         swap.verify(committer.patience())
         status = os.fstat(swap.old_fd)
+        section.look_again()
         try:
             renames.move_without_replacing(origin.folder_fd, origin.name, goal.folder_fd, goal.name)
         except FileExistsError:

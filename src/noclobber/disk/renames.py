@@ -53,6 +53,26 @@ def exchange(from_fd: int, source: str, to_fd: int, destination: str) -> None:
     _rename(from_fd, source, to_fd, destination, MACOS_SWAP if sys.platform == "darwin" else LINUX_EXCHANGE)
 
 
+class Flip:
+    """An exchange made ready, so that between a look and the exchange there is next to nothing."""
+
+    __slots__ = ("_arguments", "_call")
+
+    def __init__(self, from_fd: int, source: str, to_fd: int, destination: str) -> None:
+        self._call = _call or _load()
+        flags = MACOS_SWAP if sys.platform == "darwin" else LINUX_EXCHANGE
+        self._arguments = (from_fd, os.fsencode(source), to_fd, os.fsencode(destination), flags)
+
+    def __call__(self) -> bool:
+        """Swap the two names; False if one of them does not exist."""
+        if self._call(*self._arguments) == 0:
+            return True
+        code = _get_errno()
+        if code == errno.ENOENT:
+            return False
+        raise OSError(code, os.strerror(code))
+
+
 def move_without_replacing(from_fd: int, source: str, to_fd: int, destination: str) -> None:
     """Rename; FileExistsError if the destination exists, whoever created it and whenever."""
     try:

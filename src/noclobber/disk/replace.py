@@ -27,15 +27,14 @@ from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import digest, forks, inplace, notes, openers, paths, renames, store
+from noclobber.disk.looking import DEFAULT_PATIENCE_S, look
 from noclobber.disk.openers import Patience
 from noclobber.disk.section import Section
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Hashing, Swap, write_all
+from noclobber.disk.swap import Hashing, LinkAppearedError, Swap, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
-    NOT_A_FILE,
-    UNREADABLE,
     AccessDeniedError,
     BadRequestError,
     FileBusyError,
@@ -47,13 +46,16 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Protocol
+    from collections.abc import Callable, Sequence
+    from typing import Protocol, TypeVar
+
+    Result = TypeVar("Result")
 
     from noclobber.clock import Clock
     from noclobber.disk.notes import Note
     from noclobber.disk.paths import Target
     from noclobber.disk.recover import Recovered
+    from noclobber.disk.section import Fence
     from noclobber.disk.store import Store
     from noclobber.model import Level
 
@@ -67,7 +69,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_WAIT_S = 1.0
-DEFAULT_MUTEX_WAIT_S = 10.0
 LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
 MOST_TRIES = 50
 
@@ -92,7 +93,7 @@ class Committer:
         *,
         durable: bool = False,
         wait_s: float = DEFAULT_WAIT_S,
-        mutex_wait_s: float = DEFAULT_MUTEX_WAIT_S,
+        mutex_wait_s: float = DEFAULT_PATIENCE_S,
         ceiling: Level = "lease+exchange",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -105,12 +106,31 @@ class Committer:
 
     # The places.
 
-    def pin(self, path: str | os.PathLike[str], *, make_folders: bool = False) -> Target:
-        """Resolve a path and hold its folder open; the caller closes the target."""
+    def pin(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expected: str | None = None,
+        at: str | None = None,
+        make_folders: bool = False,
+    ) -> Target:
+        """
+        Resolve a path and hold its folder open; the caller unpins the target.
+
+        `at` is the canonical path that somebody has judged. A link swapped in since then would lead
+        to a file that nobody has judged: that is refused.
+        """
         text = paths.lexical(self.root or os.getcwd(), path)
         target = paths.pin(self.root, text, make_folders=make_folders)
         forks.track(target.folder_fd)
-        return target
+        if at is None or target.path == at:
+            return target
+        try:
+            if expected is not None and (actual := look(target)) != expected:
+                raise StaleFileError(target.path, expected, actual)
+            raise FileBusyError(target.path, f"{path} has just led to {at}, and leads here now; try again.")
+        finally:
+            self.unpin(target)
 
     def unpin(self, target: Target) -> None:
         """Let go of a pinned target."""
@@ -141,12 +161,13 @@ class Committer:
         """The workspace's store, if a commit has needed it yet."""
         return self._store
 
-    def section(self, targets: list[Target]) -> Section:
-        """The critical section for some targets."""
-        folders: dict[str, int] = {}
-        for target in targets:
-            folders.setdefault(os.path.dirname(target.path), target.folder_fd)
-        return Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
+    def section(self, targets: list[Target], fence: Fence | None = None) -> Section:
+        """The critical section for some targets. Use it in a `with` statement at once."""
+        folders = {os.path.dirname(target.path): target.folder_fd for target in reversed(targets)}
+        section = Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
+        if fence is not None:
+            section.put_up(fence, [target.path for target in targets])
+        return section
 
     def patience(self) -> Patience:
         """How long one commit waits for others to close a file."""
@@ -179,15 +200,34 @@ class Committer:
 
     # The commit of one file.
 
-    def replace(self, path: str | os.PathLike[str], expected: str | None, data: bytes) -> Commit:
+    def replace(
+        self,
+        path: str | os.PathLike[str],
+        expected: str | None,
+        data: bytes,
+        *,
+        at: str | None = None,
+        fence: Fence | None = None,
+    ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        kept = self.sweep()
+        kept = tuple(where for _, where in self.sweep())
+        commit = starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
+        return commit._replace(kept=kept) if kept else commit
+
+    def _replace(
+        self,
+        path: str | os.PathLike[str],
+        expected: str | None,
+        data: bytes,
+        at: str | None,
+        fence: Fence | None,
+    ) -> Commit:
         try:
-            target = self.pin(path, make_folders=expected in (None, ABSENT))
+            target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:
-            with self.section([target]) as section:
+            with self.section([target], fence) as section:
                 reached("entered")
                 level, previous, new_hash = self._replace_in(section, target, expected, data)
                 recovered = tuple(section.recovered)
@@ -195,8 +235,7 @@ class Committer:
             raise explained(error, target.path) from error
         finally:
             self.unpin(target)
-        kept_paths = tuple(where for _, where in kept)
-        return Commit(target.path, new_hash, level, previous, kept_paths, recovered)
+        return Commit(target.path, new_hash, level, previous, (), recovered)
 
     def _replace_in(
         self, section: Section, target: Target, expected: str | None, data: bytes
@@ -222,7 +261,7 @@ class Committer:
         folder = os.path.dirname(target.path)
         place, note, patience = section.store(folder), section.note(folder), self.patience()
         leases = self.ceiling == "lease+exchange" and openers.SUPPORTED
-        swap = Swap(target, expected, data, place, leases=leases, durable=self.durable)
+        swap = Swap(target, expected, data, place, leases=leases, durable=self.durable, root=self.root)
         try:
             swap.open_old()
             must_keep_inode = swap.links > 1
@@ -241,9 +280,11 @@ class Committer:
             swap.stage()
             swap.verify(patience)
             if not can_exchange:
+                section.look_again()
                 return self._plain(swap)
             note.swap(planned(swap, folder))
             reached("noted")
+            section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
             swap.finish()
@@ -298,7 +339,7 @@ class Committer:
         """Create a file that must not exist: complete, or not at all."""
         folder = os.path.dirname(target.path)
         place, note = section.store(folder), section.note(folder)
-        if not place.is_beside and inherits_acl(target.folder_fd):
+        if not place.is_beside and store.gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
             place = store.beside(target.folder_fd, folder, self.clock.now_s())
         hashing = Hashing(data)
@@ -312,6 +353,7 @@ class Committer:
             inherit_group(new_fd, target.folder_fd)
             if self.durable:
                 os.fsync(new_fd)
+            section.look_again()
             try:
                 renames.move_without_replacing(place.swap_fd, name, target.folder_fd, target.name)
             except FileExistsError:
@@ -329,6 +371,16 @@ class Committer:
 
 
 _tried_devices: set[int] = set()
+
+
+def starting_over(commit: Callable[[], Result], path: str) -> Result:
+    """Run a commit again for as long as links appear under its feet."""
+    for _ in range(MOST_TRIES):
+        try:
+            return commit()
+        except LinkAppearedError:
+            continue
+    raise FileBusyError(path, "it is being replaced by links all the time; try again later.")
 
 
 def planned(swap: Swap, folder: str, kind: str = "exchange") -> notes.Planned:
@@ -369,39 +421,6 @@ def _exists(target: Target) -> bool:
     return True
 
 
-def open_patiently(target: Target, patience: Patience) -> int:
-    """
-    Open a file to read it, without following a link and without blocking on a FIFO.
-
-    A commit hides its new version for a moment, and a non-blocking open() is then told to come again.
-    BlockingIOError: it did, until its patience was at an end.
-    """
-    while True:
-        try:
-            return os.open(target.name, store.LOOK, dir_fd=target.folder_fd)
-        except BlockingIOError:
-            if not patience.nap():
-                raise
-
-
-def look(target: Target) -> str:
-    """Return the hash of what stands there now, or the word for why there is none. Never blocks."""
-    try:
-        descriptor = open_patiently(target, Patience(DEFAULT_MUTEX_WAIT_S))
-    except FileNotFoundError:
-        return DELETED
-    except OSError as error:
-        return NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return NOT_A_FILE
-        return digest.of_descriptor(descriptor)
-    except OSError:
-        return UNREADABLE
-    finally:
-        os.close(descriptor)
-
-
 def can_exchange_in(place: Store) -> bool:
     """Try an exchange on two scratch files, because nothing else tells whether a filesystem has it."""
     names = []
@@ -419,17 +438,6 @@ def can_exchange_in(place: Store) -> bool:
     finally:
         for name in names:
             place.remove_swap(name)
-
-
-def inherits_acl(folder_fd: int) -> bool:
-    """True if files made in this folder get an ACL from it."""
-    if not hasattr(os, "getxattr"):
-        return False
-    try:
-        os.getxattr(folder_fd, "system.posix_acl_default")
-        return True
-    except OSError:
-        return False
 
 
 def inherit_group(new_fd: int, folder_fd: int) -> None:

@@ -12,14 +12,8 @@ The sequence, and what each step prevents:
                    more look that nobody is opening the old one; then both names swap in one step.
 5. `settle()`      the decisive look, at what was displaced. Another file (somebody renamed theirs into
                    place), or a writer inside `open()`: let it finish and hash again. Not what was
-                   expected: `_restore()`.
+                   expected: `restore`, in a file of its own.
 6. `finish()`      let everybody in. The displaced file waits for the sweep.
-
-Restoring pours the displaced bytes into our own file, which still hides behind its lease at the
-target's name. Renaming the displaced file back would be wrong twice: whoever waits inside `open()`
-already holds *our* inode and would read, or append to, a version that never was; and a save that
-came in meanwhile would be covered by an older version for a moment, long enough for an editor to
-load it. Only what cannot be poured goes back by rename: links, folders, files whose writer stays.
 """
 
 from __future__ import annotations
@@ -29,9 +23,10 @@ import os
 import stat
 import threading
 
-from noclobber.disk import digest, forks, metadata, notes, openers, renames
+from noclobber.disk import digest, forks, metadata, openers, paths, renames
+from noclobber.disk.looking import LOOK, look
+from noclobber.disk.restore import restore
 from noclobber.disk.steps import reached
-from noclobber.disk.store import LOOK
 from noclobber.errors import (
     DELETED,
     NOT_A_FILE,
@@ -52,8 +47,16 @@ if TYPE_CHECKING:
     from noclobber.model import Level
 
 HASH_ASIDE_BYTES = 1 << 19  # From here a second thread for the hash costs less than it saves.
-MOST_PUT_BACKS = 1000
 NO_FD = -1
+
+
+class LinkAppearedError(NoclobberError):
+    """
+    A link stands where a file was resolved to. Not an answer to anybody: the commit starts over.
+
+    It may have been put there by somebody, or be back where another commit had displaced it for a
+    moment. Either way it is to be written through, if what it leads to is what was expected.
+    """
 
 
 class Hashing:
@@ -83,16 +86,26 @@ class Swap:
     """One file of a commit. `expected` is a hash, or None for "whatever is there"."""
 
     def __init__(
-        self, target: Target, expected: str | None, data: bytes, store: Store, *, leases: bool, durable: bool
+        self,
+        target: Target,
+        expected: str | None,
+        data: bytes,
+        store: Store,
+        *,
+        leases: bool,
+        durable: bool,
+        root: str | None,
     ) -> None:
+        self.root = root
         self.target, self.expected, self.data = target, expected, data
         self.store, self.leases, self.durable = store, leases, durable
         self.previous = ""  # The hash of what was replaced.
         self.old_fd, self.new_fd = NO_FD, NO_FD
+        self.first_fd = NO_FD  # What stood there before somebody put another file in its place.
         self.swap_name, self.new_inode = "", 0
         self.is_swapped, self.is_settled = False, False
         self.kept: list[str] = []
-        self._old_status: os.stat_result
+        self.old_status: os.stat_result
         self._new_status: os.stat_result
         self._old_metadata: metadata.Metadata
         self._hashing: Hashing | None = None
@@ -111,7 +124,7 @@ class Swap:
     @property
     def links(self) -> int:
         """How many names the old file has."""
-        return self._old_status.st_nlink
+        return self.old_status.st_nlink
 
     # 1
 
@@ -123,7 +136,9 @@ class Swap:
         except FileNotFoundError:
             raise self.stale(DELETED) from None
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):  # A link since pin(); a socket.
+            if error.errno == errno.ELOOP:
+                raise LinkAppearedError(path) from None
+            if error.errno == errno.ENXIO:  # A socket.
                 raise self._not_a_file() from None
             if error.errno == errno.EWOULDBLOCK:
                 raise self.busy("another program holds a lease on it") from None
@@ -134,8 +149,8 @@ class Swap:
                     path, "it cannot be read by this user; check its permissions."
                 ) from None
             raise
-        self._old_status = os.fstat(self.old_fd)
-        if not stat.S_ISREG(self._old_status.st_mode):
+        self.old_status = os.fstat(self.old_fd)
+        if not stat.S_ISREG(self.old_status.st_mode):
             raise self._not_a_file()
         # Replacing needs only the folder's permission, but whoever made a file read-only meant it.
         if not self._is_writable():
@@ -145,8 +160,8 @@ class Swap:
         user = os.geteuid()
         if user == 0:
             return True
-        if self._old_status.st_uid == user:
-            return bool(self._old_status.st_mode & stat.S_IWUSR)
+        if self.old_status.st_uid == user:
+            return bool(self.old_status.st_mode & stat.S_IWUSR)
         effective = os.access in os.supports_effective_ids
         return os.access(self.target.name, os.W_OK, dir_fd=self.target.folder_fd, effective_ids=effective)
 
@@ -169,7 +184,7 @@ class Swap:
         """Create the swap file and start hashing; the caller has announced the prefix of its name."""
         self._hashing = Hashing(self.data)
         # Beside the target others can see it: then nobody may read it before it is complete.
-        mode = 0o600 if self.store.is_beside else stat.S_IMODE(self._old_status.st_mode)
+        mode = 0o600 if self.store.is_beside else stat.S_IMODE(self.old_status.st_mode)
         self.swap_name, self.new_fd = self.store.create_swap(prefix, self.target.name, self.expected, mode)
         forks.track(self.new_fd)
         self._new_status = os.fstat(self.new_fd)
@@ -179,13 +194,14 @@ class Swap:
         """Write the new bytes and give them the old file's metadata."""
         reached("staging")
         write_all(self.new_fd, self.data)
-        self._old_metadata = metadata.of(self.old_fd, self._old_status)
+        self._old_metadata = metadata.of(self.old_fd, self.old_status)
         metadata.give(
             self.new_fd,
             self._old_metadata,
             path=self.target.path,
             source=self.old_fd,
             status=self._new_status,
+            is_bare=not self.store.gives_acl,
         )
         if self.durable:
             os.fsync(self.new_fd)
@@ -202,7 +218,7 @@ class Swap:
             except openers.LeasesUnavailableError:
                 self.leases = False
         reached("leased")
-        self.previous = digest.of_descriptor(self.old_fd, size_hint=self._old_status.st_size)
+        self.previous = digest.of_descriptor(self.old_fd, size_hint=self.old_status.st_size)
         if self.expected is not None and self.previous != self.expected:
             raise self.stale(self.previous)
         reached("verified")
@@ -216,14 +232,34 @@ class Swap:
                 raise self.busy("another program keeps opening noclobber's own files")
             while not openers.is_quiet(self.old_fd, openers.READ):
                 self._let_writers_finish(patience)
+        store, target = self.store, self.target
+        flip = renames.Flip(store.swap_fd, self.swap_name, target.folder_fd, target.name)
+        # This look is not decisive, since the file can be replaced right after it. But every microsecond
+        # less between the two makes the moments rarer in which somebody else's file is displaced.
+        while self._inode_at_target() != self.old_status.st_ino:
+            self._start_over(patience)
         reached("before-exchange")
-        try:
-            renames.exchange(self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name)
-        except FileNotFoundError:
-            os.stat(self.swap_name, dir_fd=self.store.swap_fd)  # Ours is gone? Then it was not the target.
-            raise self.stale(DELETED) from None
-        self.is_swapped = True
+        self.is_swapped = True  # Before it is true: an interrupt in between must find it so.
+        if not flip():
+            self.is_swapped = False
+            os.stat(self.swap_name, dir_fd=store.swap_fd)  # Ours is gone? Then it was not the target.
+            raise self.stale(DELETED)
         reached("exchanged")
+
+    def _inode_at_target(self) -> int:
+        try:
+            return os.stat(self.target.name, dir_fd=self.target.folder_fd, follow_symlinks=False).st_ino
+        except FileNotFoundError:
+            raise self.stale(DELETED) from None
+
+    def _start_over(self, patience: Patience) -> None:
+        """Judge what stands there now: it is not the file that was judged before."""
+        self.close_one(self.old_fd)
+        self.old_fd = NO_FD
+        self.open_old()
+        if self.links > 1:
+            raise self.busy("it has just been given a second name")
+        self.verify(patience)
 
     def _let_writers_finish(self, patience: Patience) -> None:
         """Somebody opens the old file for writing: give way, and look again when they are done."""
@@ -239,8 +275,11 @@ class Swap:
     def settle(self, patience: Patience, note: Note) -> None:
         """Look at what was displaced; put it back and refuse if it is not what was expected."""
         displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
+        # What it leads to now is looked up after restoring: another commit may hide that until it has
+        # seen what we hide, and then each would wait for the other.
+        astray = self.busy("a link on the way to it is being changed")
         try:
-            if not os.path.samestat(displaced, self._old_status):
+            if not os.path.samestat(displaced, self.old_status):
                 self._take_the_other(displaced, patience)
             if self.leases:
                 while not openers.is_quiet(self.old_fd, openers.READ):
@@ -249,28 +288,50 @@ class Swap:
                 self.previous = now
                 if self.expected is not None and now != self.expected:
                     raise self.stale(now)
+            if not paths.still_leads_to(self.root, self.target):
+                raise astray
             # A chmod or chown between our copy and the exchange went to the displaced file.
             latest = metadata.of(self.old_fd)
-            if latest != self._old_metadata:
+            if latest != self._old_metadata and metadata.of(self.new_fd) == self._old_metadata:
+                # (If ours is not as we made it, somebody has changed that since, which is later.)
                 metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
-        except NoclobberError:
+        except NoclobberError as refusal:
             reached("conflict")
-            self._restore(patience, note)
+            restore(self, patience, note)
+            if refusal is astray:
+                raise self._led_astray() from None
             raise
         self.is_settled = True
         reached("settled")
 
+    def _led_astray(self) -> NoclobberError:
+        """The link that led here was changed meanwhile. What was asked for is another file now."""
+        if self.expected is not None:
+            try:
+                other = paths.pin(self.root, self.target.via)
+            except NoclobberError:
+                return self.stale(DELETED)
+            try:
+                if (actual := look(other)) != self.expected:
+                    return StaleFileError(other.path, self.expected, actual)
+            finally:
+                other.close()
+        return self.busy("a link on the way to it is being changed")
+
     def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
         """Somebody put another file in place between our look and the exchange. Judge that one."""
-        self._close(self.old_fd)
-        self.old_fd = NO_FD
+        if self.leases:
+            openers.release(self.old_fd)
+        self.first_fd, self.old_fd = self.old_fd, NO_FD
+        if stat.S_ISLNK(displaced.st_mode):
+            raise LinkAppearedError(self.target.path)
         if not stat.S_ISREG(displaced.st_mode):
             raise self._not_a_file()
         try:
             self.old_fd = forks.track(os.open(self.swap_name, LOOK, dir_fd=self.store.swap_fd))
         except OSError:
             raise self.stale(UNREADABLE) if self.expected else self.busy("it cannot be read") from None
-        self._old_status = os.fstat(self.old_fd)
+        self.old_status = os.fstat(self.old_fd)
         if self.leases:
             try:
                 if not openers.lease(self.old_fd, openers.READ, patience):
@@ -280,76 +341,25 @@ class Swap:
         self.previous = digest.of_descriptor(self.old_fd)
         if self.expected is not None and self.previous != self.expected:
             raise self.stale(self.previous)
-        if self._old_status.st_nlink > 1:  # Its other names would keep the old bytes.
+        if self.old_status.st_nlink > 1:  # Its other names would keep the old bytes.
             raise self.busy("it has just been given a second name")
 
     def undo(self, patience: Patience, note: Note) -> None:
         """Take back a settled exchange, because another file of the same commit was refused."""
-        self._restore(patience, note)
+        restore(self, patience, note)
 
-    def _restore(self, patience: Patience, note: Note) -> None:
-        note.mark(notes.RESTORING)
-        reached("restoring")
-        if self.leases and self.old_fd != NO_FD and self._old_status.st_nlink <= 1:
-            while openers.try_lease(self.old_fd, openers.READ) or openers.lease(
-                self.old_fd, openers.READ, patience
-            ):
-                try:
-                    self._pour()
-                except OSError:
-                    break  # The disk is full, say. Renaming back needs no room.
-                if openers.is_quiet(self.old_fd, openers.READ):
-                    self._leave_aside(self.old_fd)
-                    return
-                openers.release(self.old_fd)
-        self._put_back()
-
-    def _pour(self) -> None:
-        """Make our hidden file a copy of the displaced one: bytes, metadata, times."""
-        size = copy_all(self.old_fd, self.new_fd)
-        os.ftruncate(self.new_fd, size)
-        status = os.fstat(self.old_fd)
-        metadata.give(
-            self.new_fd, metadata.of(self.old_fd, status), path=self.target.path, source=self.old_fd
-        )
-        os.utime(self.new_fd, ns=(status.st_atime_ns, status.st_mtime_ns))
-        if self.durable:
-            os.fsync(self.new_fd)
-        reached("poured")
-
-    def _put_back(self) -> None:
-        """
-        Exchange the displaced file back, until what comes back is what was put.
-
-        Whoever opened our file meanwhile holds its inode, so it waits for the sweep instead of being
-        deleted: what they write to it is kept.
-        """
-        if self.leases and self.old_fd != NO_FD:
-            try:
-                self._pour()  # As much of a copy as can be had: a reader may be waiting for it.
-            except OSError:
-                pass
-        if put_back(self.store, self.swap_name, self.target.folder_fd, self.target.name, self.new_inode):
-            self._close(self.new_fd)
-            self.new_fd = NO_FD
-            try:
-                came_back = os.open(self.swap_name, LOOK, dir_fd=self.store.swap_fd)
-            except OSError:  # A link or a folder, put there and replaced again by others.
-                self.kept.append(self.store.keep(self.swap_name))
-                self.is_swapped, self.swap_name = False, ""
-            else:
-                self._leave_aside(forks.track(came_back))
-        else:  # Deleted by somebody while we held it: their delete stands, the bytes are kept.
-            self.kept.append(self.store.keep(self.swap_name))
-            self.is_swapped, self.swap_name = False, ""
-
-    def _leave_aside(self, descriptor: int) -> None:
+    def leave_aside(self, descriptor: int) -> None:
         """Hand the swap file and its descriptor over to the sweep."""
         if self.leases:
             openers.release(descriptor)
         as_named = self.is_settled and self.previous == self.expected
         self.store.set_aside(
-            self.swap_name, self.target.path, descriptor, as_named=as_named, size=self._old_status.st_size
+            self.swap_name,
+            self.target.path,
+            descriptor,
+            as_named=as_named,
+            size=self.old_status.st_size,
+            had_lease=self.leases and descriptor == self.old_fd,
         )
         self.is_swapped, self.swap_name = False, ""
         if descriptor == self.old_fd:
@@ -359,16 +369,17 @@ class Swap:
 
     def finish(self) -> None:
         """Let everybody in, and leave the displaced file to the sweep."""
-        if self.leases:
-            self._close(self.new_fd)
+        if self.leases and self.new_fd != NO_FD:
+            self.close_one(self.new_fd)
             self.new_fd = NO_FD
         reached("released")
         if self.durable:
             os.fsync(self.target.folder_fd)
         if self.is_settled and self.is_swapped:
-            self._leave_aside(self.old_fd)
+            self.leave_aside(self.old_fd)
 
-    def _close(self, descriptor: int) -> None:
+    def close_one(self, descriptor: int) -> None:
+        """Release a descriptor's lease, and close it."""
         if self.leases:
             openers.release(descriptor)
         forks.close(descriptor)
@@ -376,36 +387,14 @@ class Swap:
     def close(self, *, landed: bool = False) -> None:
         """Close what is open; remove what was staged and never exchanged."""
         if landed and self.is_swapped and self.old_fd != NO_FD:
-            self._leave_aside(self.old_fd)  # Interrupted between the last look and finish().
-        for descriptor in (self.new_fd, self.old_fd):
+            self.leave_aside(self.old_fd)  # Interrupted between the last look and finish().
+        for descriptor in (self.new_fd, self.old_fd, self.first_fd):
             if descriptor != NO_FD:
-                self._close(descriptor)
-        self.new_fd = self.old_fd = NO_FD
+                self.close_one(descriptor)
+        self.new_fd = self.old_fd = self.first_fd = NO_FD
         if self.swap_name and not self.is_swapped:
             self.store.remove_swap(self.swap_name)
             self.swap_name = ""
-
-
-def put_back(store: Store, swap_name: str, folder_fd: int, name: str, ours: int) -> bool:
-    """
-    Exchange a swap file with the target until what comes back is what was put; False if the target is gone.
-
-    `ours` is the inode that we left at the target. If something else comes back, somebody saved in
-    between, and it is newer than what we have just put: so it goes back in turn.
-    """
-    wanted_back = ours
-    for _ in range(MOST_PUT_BACKS):
-        putting = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
-        try:
-            renames.exchange(store.swap_fd, swap_name, folder_fd, name)
-        except FileNotFoundError:
-            return False  # Deleted meanwhile, which is a save too. What we hold is kept aside.
-        reached("put-back")
-        came_back = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
-        if came_back == wanted_back:
-            return True
-        wanted_back = putting
-    return False
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -416,14 +405,3 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while written < len(data):
         written += os.write(descriptor, view[written:])
-
-
-def copy_all(source: int, destination: int) -> int:
-    """Copy from first byte to last, at the same offsets; return how many."""
-    offset = 0
-    while chunk := os.pread(source, digest.CHUNK_BYTES, offset):
-        done = 0
-        while done < len(chunk):
-            done += os.pwrite(destination, chunk[done:], offset + done)
-        offset += len(chunk)
-    return offset

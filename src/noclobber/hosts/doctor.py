@@ -10,24 +10,15 @@ import os
 import shlex
 import subprocess
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from noclobber.errors import NoclobberError
+from noclobber.findings import Finding
 from noclobber.hosts import configuration, installing
 
 SLOW_RATIO = 6.0
 SLOW_S = 0.25
 TRIES = 3
-
-
-class Finding(NamedTuple):
-    """One thing that was looked at."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-    """What to do about it. Empty if there is nothing to say."""
 
 
 def check(project: str) -> list[Finding]:

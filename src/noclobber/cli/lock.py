@@ -1,0 +1,305 @@
+"""
+`noclobber lock`: one task agent at a time in a deliverable folder, from a shell.
+
+A command exits, and a lock that is bound to its process would be an orphan at once. So `acquire` makes a
+lock that lives by its lease only, or is bound to a process that is named with `--pid`; it prints the id
+that `renew` and `release` need. `run` is the better way where it fits: it holds the lock, with a
+heartbeat, exactly as long as a command runs.
+
+| exit code | meaning |
+|---|---|
+| 0 | done; `status`: locked by a live holder |
+| 1 | `status`: not locked, or the lock is an orphan |
+| 2 | called wrongly |
+| 3 | refused: the lock was lost, the folder is missing, no rights |
+| 75 | somebody else holds the lock; `--json` prints the `LOCK_CONTENTION` report |
+| other | `run`: the command's own; 128 + n if signal n ended it; 126 and 127 as in a shell |
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+    from typing import Any
+
+    from noclobber.cli.terminal import Cell
+    from noclobber.lock.survey import LockStatus
+
+EXAMPLES = """\
+examples:
+  noclobber lock run reports/q3 -- make report       hold it exactly as long as a command runs
+  id=$(noclobber lock acquire reports/q3 --lease 600)  hold it across commands, by its lease
+  noclobber lock release reports/q3 --id "$id"
+  noclobber lock status reports/q3 --json            who holds it; exit code 1 if nobody does
+  noclobber lock list                                every lock below this folder
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Describe the subcommands."""
+    from noclobber.lock.judge import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
+
+    actions = parser.add_subparsers(
+        title="actions", metavar="ACTION", required=True, dest="action", parser_class=_UpToDashes
+    )
+
+    def add(
+        name: str, act: Callable[[Namespace], int], summary: str, *, folder: bool = True
+    ) -> ArgumentParser:
+        action = actions.add_parser(name, help=summary, description=summary)
+        action.set_defaults(act=act)
+        if folder:
+            action.add_argument("folder", help="the deliverable folder")
+        action.add_argument("--json", action="store_true", help="for machines")
+        return action
+
+    def describe(action: ArgumentParser) -> None:
+        action.add_argument("--holder", help="who asks; default: user and host")
+        action.add_argument("--deliverable-id", help="default: the folder's name")
+        action.add_argument(
+            "--timeout", type=float, default=0.0, metavar="S", help="wait so long; default: 0"
+        )
+
+    lease = f"seconds, {MIN_LEASE_S} to {MAX_LEASE_S}"
+    acquire = add("acquire", _acquire, "take the lock and print its id; it lives by its lease, or by --pid")
+    describe(acquire)
+    acquire.add_argument("--lease", type=int, default=DEFAULT_LEASE_S, metavar="S", help=lease)
+    acquire.add_argument(
+        "--pid", type=int, help="bind it to this process: when it ends, the lock is an orphan"
+    )
+    renew = add("renew", _renew, "extend the lease to a full one from now")
+    renew.add_argument("--id", help="what acquire printed; default: $NOCLOBBER_LOCK_ID")
+    renew.add_argument("--lease", type=int, default=None, metavar="S", help=f"{lease}; default: as acquired")
+    release = add("release", _release, "let go")
+    release.add_argument("--id", help="what acquire printed; default: $NOCLOBBER_LOCK_ID")
+    add("status", _status, "who holds it, for how long; exit code 1 if nobody does")
+    recover = add(
+        "recover", _recover, "clear an orphan: expired, dead or corrupt; recorded, like any recovery"
+    )
+    retire = add("retire", _retire, "before deleting or archiving: refuse if it is in use, clear an orphan")
+    for action in (recover, retire):
+        action.add_argument("--holder", help="who does this, for the record")
+    listing = add("list", _list, "every lock below a folder", folder=False)
+    listing.add_argument("root", nargs="?", default=".", help="default: here")
+    run = add("run", _run, "hold the lock while a command runs: lock run FOLDER -- command …")
+    describe(run)
+    run.add_argument(
+        "--lease", type=int, default=DEFAULT_LEASE_S, metavar="S", help=f"{lease}; it is renewed"
+    )
+    run.usage = "noclobber lock run [options] FOLDER -- command …"
+    run.epilog = "The command finds NOCLOBBER_LOCK_ID and NOCLOBBER_LOCK_FOLDER in its environment."
+
+
+class _UpToDashes(ArgumentParser):
+    """Reads its own words up to `--`, wherever options stand, and leaves the rest alone: it is a command."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(args or ())
+        cut = words.index("--") if "--" in words else len(words)
+        parsed, unknown = super().parse_known_args(words[:cut], namespace)
+        parsed.command = words[cut + 1 :]
+        return parsed, unknown
+
+
+def run(args: Namespace) -> int:
+    """Do what was asked; return the exit code."""
+    from noclobber.errors import BadRequestError, LockContention, RefusalError
+
+    try:
+        return int(args.act(args))
+    except LockContention as error:
+        if args.json:
+            _print_json(error.to_report())
+            return 75
+        raise  # The command line phrases it, and returns 75.
+    except BadRequestError as error:
+        print(f"noclobber: {error}", file=sys.stderr)
+        return 2
+    except RefusalError as error:
+        if args.json:
+            _print_json(error.to_refusal())
+            return 3
+        raise
+
+
+def _acquire(args: Namespace) -> int:
+    from noclobber.lock.lock import DeliverableLock
+
+    lock = DeliverableLock(
+        args.folder,
+        deliverable_id=args.deliverable_id,
+        holder=args.holder or default_holder(),
+        lease_duration_s=args.lease,
+        pid=args.pid,
+        lease_only=args.pid is None,
+    )
+    try:
+        lock.acquire(timeout_s=args.timeout)
+    except ProcessLookupError as error:
+        print(f"noclobber: --pid: {error}", file=sys.stderr)
+        return 2
+    status = lock.status()
+    lock_id = lock.detach()
+    if args.json:
+        _print_json(status.to_dict())
+    else:
+        print(lock_id)
+        print(f"{status.folder} is locked for {status.lease_remaining_s} s", file=sys.stderr)
+    return 0
+
+
+def _renew(args: Namespace) -> int:
+    lock = _attached(args)
+    lock.renew(args.lease)
+    if args.json:
+        _print_json(lock.status().to_dict())
+    else:
+        print(f"{lock.folder} is locked for another {lock.status().lease_remaining_s} s")
+    return 0
+
+
+def _release(args: Namespace) -> int:
+    lock = _attached(args)
+    folder = lock.folder
+    lock.release()
+    if args.json:
+        _print_json({"folder": folder, "released": True})
+    else:
+        print(f"{folder} is free")
+    return 0
+
+
+def _attached(args: Namespace) -> Any:
+    from noclobber.errors import BadRequestError
+    from noclobber.lock.lock import ENVIRONMENT_ID, DeliverableLock
+
+    lock_id = args.id or os.environ.get(ENVIRONMENT_ID)
+    if not lock_id:
+        raise BadRequestError("", f"give the id that acquire printed: --id ID, or {ENVIRONMENT_ID}")
+    return DeliverableLock.attach(args.folder, lock_id)
+
+
+def _status(args: Namespace) -> int:
+    from noclobber.lock.survey import status_of
+
+    status = status_of(os.path.realpath(args.folder))
+    if args.json:
+        _print_json(status.to_dict())
+    else:
+        for name, value in status.to_dict().items():
+            if value is not None:
+                print(f"{name:<18} {_printable(str(value))}")
+        if status.state in ("expired", "dead", "corrupt"):
+            print("\nThe next to acquire takes it over; `noclobber lock recover` clears it now.")
+    return 0 if status.is_locked else 1
+
+
+def _recover(args: Namespace) -> int:
+    from noclobber.lock.lock import DeliverableLock
+
+    return _cleared(
+        args, DeliverableLock(args.folder, holder=args.holder or default_holder()).recover(), "free"
+    )
+
+
+def _retire(args: Namespace) -> int:
+    from noclobber.lock.lock import DeliverableLock
+
+    outcome = DeliverableLock(args.folder, holder=args.holder or default_holder()).retire()
+    return _cleared(args, outcome, "retired: nobody holds it, and it can be deleted or archived")
+
+
+def _cleared(args: Namespace, recovery: Any, state: str) -> int:
+    if args.json:
+        _print_json({"folder": os.path.realpath(args.folder), "recovered": recovery and recovery._asdict()})
+        return 0
+    if recovery is not None:
+        who = _printable(recovery.previous_holder or "nobody who can be named")
+        print(f"recovered the lock of {who} ({recovery.recovery_reason}: {recovery.detail})")
+    print(f"{os.path.realpath(args.folder)} is {state}")
+    return 0
+
+
+def _list(args: Namespace) -> int:
+    from noclobber.lock.survey import list_locks
+
+    locks = sorted(list_locks(os.path.realpath(args.root)), key=lambda status: status.folder)
+    if args.json:
+        _print_json([status.to_dict() for status in locks])
+    elif not locks:
+        print(f"nothing is locked below {os.path.realpath(args.root)}")
+    else:
+        _print_table(locks)
+    return 0
+
+
+def _run(args: Namespace) -> int:
+    from noclobber.cli.lock_run import run_locked
+
+    return run_locked(args)
+
+
+def default_holder() -> str:
+    """Who runs this command: user and host."""
+    import getpass
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # A container's user often has no name.
+        user = f"uid {os.getuid()}"
+    return f"{user}@{os.uname().nodename}"
+
+
+COLUMNS = ("state", "holder", ">age", ">remaining", ">pid", "deliverable", "folder")
+
+
+def _print_table(locks: list[LockStatus]) -> None:
+    from noclobber.cli.terminal import table
+
+    print(table(COLUMNS, [_row(status) for status in locks]), end="")
+
+
+def _row(status: LockStatus) -> list[str | Cell]:
+    from noclobber.cli.terminal import Cell
+
+    return [
+        Cell(status.state, "good" if status.is_locked else "warn"),
+        _printable(status.holder or "-"),
+        duration(status.age_s),
+        duration(status.lease_remaining_s),
+        str(status.pid or "-"),
+        _printable(status.deliverable_id or "-"),
+        status.folder,
+    ]
+
+
+def duration(seconds: int | None) -> str:
+    """Spell a time span for people: 42s, 17m, 3h05m, 2d04h."""
+    if seconds is None:
+        return "-"
+    if seconds < 100:
+        return f"{seconds}s"
+    minutes = seconds // 60
+    if minutes < 100:
+        return f"{minutes}m"
+    hours = minutes // 60
+    return f"{hours}h{minutes % 60:02}m" if hours < 48 else f"{hours // 24}d{hours % 24:02}h"
+
+
+def _printable(text: str) -> str:
+    """What others wrote into a lock file must not drive the reader's terminal, nor fill it."""
+    from noclobber.cli.terminal import visible
+
+    return visible(text[:200])
+
+
+def _print_json(value: object) -> None:
+    from noclobber.cli.terminal import print_json
+
+    print_json(value)

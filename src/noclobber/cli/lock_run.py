@@ -1,0 +1,187 @@
+"""
+`noclobber lock run FOLDER -- command …`: hold a lock exactly as long as a command runs.
+
+The lock is bound to the command's process, not to ours, and is taken before the command starts: the child
+is forked first and waits for a byte. So if we are killed with `kill -9`, the lock does not become an
+orphan while the command still works in the folder. On Linux the command also gets SIGTERM when we die.
+
+Signals that we get are passed on; Ctrl-C and Ctrl-\\ in a terminal reach the command by themselves. If the
+lock is lost while the command runs, that is said, and the command gets SIGTERM: it must not
+go on writing where somebody else has begun.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+    from types import FrameType
+
+    from noclobber.errors import LockLost
+
+PASSED_ON = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
+FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
+_PR_SET_PDEATHSIG = 1
+
+
+def run_locked(args: Namespace) -> int:
+    """Run a command under a folder's lock and return its exit code."""
+    from noclobber.cli.lock import default_holder
+    from noclobber.errors import LockLost, NoclobberError
+    from noclobber.lock.lock import ENVIRONMENT_FOLDER, ENVIRONMENT_ID, DeliverableLock
+
+    command = args.command
+    if not command:
+        print("noclobber: lock run: give a command after --", file=sys.stderr)
+        return 2
+    folder = os.path.realpath(args.folder)
+    pid, start = _fork_waiting(command)
+    lost: list[LockLost] = []
+
+    def tell(error: LockLost) -> None:
+        if not lost:
+            lost.append(error)
+            print(f"noclobber: {error}\nnoclobber: ending the command", file=sys.stderr)
+            _signal_child(pid, signal.SIGTERM)
+
+    lock = DeliverableLock(
+        folder,
+        deliverable_id=args.deliverable_id,
+        holder=args.holder or default_holder(),
+        lease_duration_s=args.lease,
+        pid=pid,
+        heartbeat=True,
+        on_lost=tell,
+    )
+    try:
+        lock.acquire(timeout_s=args.timeout)
+    except BaseException:
+        start(None)
+        os.waitpid(pid, 0)
+        raise
+    # From here on the lock follows the command's life; our own signals are only passed on.
+    _pass_signals_on(pid)
+    start({ENVIRONMENT_ID: lock.lock_id or "", ENVIRONMENT_FOLDER: folder})
+    code = _wait(pid)
+    try:
+        lock.release()
+    except LockLost as error:
+        # Between its end and our release somebody may have found the command's process gone, and rightly
+        # taken over. Only a loss during the run is a loss.
+        if lost:
+            print(f"noclobber: {error}", file=sys.stderr)
+            return 3
+    except NoclobberError as error:
+        print(f"noclobber: the command has ended; letting go did not go well: {error}", file=sys.stderr)
+    return code
+
+
+def _fork_waiting(command: list[str]) -> tuple[int, Callable[[dict[str, str] | None], None]]:
+    """
+    Fork a child that waits; return its pid, and what starts it with more environment, or (None) ends it.
+    """
+    prctl = _load_prctl()
+    parent = os.getpid()
+    gate_out, gate_in = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 126
+        try:
+            os.close(gate_in)
+            if prctl is not None:
+                prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+            message = _read_all(gate_out)
+            if message and os.getppid() == parent:
+                for line in message.decode("utf-8", "surrogateescape").split("\0")[:-1]:
+                    name, _, value = line.partition("=")
+                    os.environ[name] = value
+                os.execvp(command[0], command)  # noqa: S606 - running it is what was asked for
+            code = 0
+        except FileNotFoundError:
+            print(f"noclobber: lock run: {command[0]}: command not found", file=sys.stderr)
+            code = 127
+        except OSError as error:
+            print(f"noclobber: lock run: {command[0]}: {error.strerror}", file=sys.stderr)
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    os.close(gate_out)
+
+    def start(environment: dict[str, str] | None) -> None:
+        try:
+            if environment is not None:
+                text = "".join(f"{name}={value}\0" for name, value in environment.items())
+                os.write(gate_in, text.encode("utf-8", "surrogateescape"))
+        except BrokenPipeError:
+            pass  # The child was killed while it waited; wait() tells.
+        finally:
+            os.close(gate_in)
+
+    return pid, start
+
+
+def _read_all(descriptor: int) -> bytes:
+    """Until the other end is closed: the environment is complete, or (empty) the command is not to run."""
+    message = b""
+    while piece := os.read(descriptor, 65536):
+        message += piece
+    os.close(descriptor)
+    return message
+
+
+def _load_prctl() -> Callable[..., int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        import ctypes
+
+        function: Callable[..., int] = ctypes.CDLL(None).prctl
+        return function
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+def _pass_signals_on(pid: int) -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
+        if number in FROM_TERMINAL and _is_from_terminal():
+            return  # The terminal sent it to the whole group, the command included.
+        _signal_child(pid, number)
+
+    for name in PASSED_ON:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def _is_from_terminal() -> bool:
+    """True if we are in a terminal's foreground, where its keys reach the command as well."""
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _signal_child(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _wait(pid: int) -> int:
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,14 @@
+"""
+Deliverable locks: one task agent per folder, with leases that cannot get stuck.
+
+- `names` says how the files are called, and nothing else.
+- `record` is the content of a lock file: how it is spelled, read and found broken.
+- `judge` decides whether a record is live, expired, dead or corrupt. One clock, no disk.
+- `store` is where the record lives: the file `.lock`, changed by compare-and-set only.
+- `lock` is the protocol, `DeliverableLock`: acquire, renew, release, recover.
+- `heartbeat` renews while the holder works; `endings` lets go when it ends, whichever way.
+- `fence` is what a guarded write asks, inside its critical section.
+- `survey` looks at many folders; `doctor` tries everything for real on one filesystem.
+
+docs/lock/protocol.md is the specification.
+"""

@@ -1,0 +1,26 @@
+"""
+How the lock's files are called (REQ-LOCK-001a). No imports: policies and hooks ask on every call.
+
+Everything starts with `.lock`, so that one look at a folder shows what belongs together, and a dot
+keeps it out of default globs and searches (K-GHOST-1).
+"""
+
+from __future__ import annotations
+
+LOCK_NAME = ".lock"
+LEDGER_NAME = ".lock-ledger.jsonl"
+CLAIM_PREFIX = ".lock.take."
+STAGED_PREFIX = ".lock.new."
+SET_ASIDE_PREFIX = ".lock.aside."
+
+GIT_PATTERNS = (LOCK_NAME, LOCK_NAME + ".*", LEDGER_NAME + "*")
+"""What a repository is told to ignore when a workspace is set up."""
+
+
+def is_lock_file(path: str) -> bool:
+    """
+    True if a path names a lock file or a lock's record: agents may neither read nor write it
+    (REQ-LOCK-010). Case is folded, because on APFS `.LOCK` opens `.lock`.
+    """
+    name = path.rstrip("/").rpartition("/")[2].casefold()
+    return name == LOCK_NAME or name.startswith((LOCK_NAME + ".", LEDGER_NAME))

@@ -1,0 +1,254 @@
+"""The same for asyncio: nothing half done, nothing shared between tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import threading
+
+import pytest
+
+from conftest import sha256
+from noclobber import aio, controller, engine, tools, workspace
+from noclobber.errors import GaveUpError, LedgerError, StaleFileError, TurnClosedError
+from noclobber.model import Edit
+
+
+@pytest.fixture
+def ws(root):
+    (root / "a.md").write_bytes(b"v1\n")
+    workspace = aio.Workspace(root)
+    yield workspace
+    workspace.sync.close()
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+def test_the_tools_do_what_their_twins_do(root, ws):
+    """Issue 2.9: the same names, awaited."""
+
+    async def story():
+        async with ws.turn(agent_id="builder") as turn:
+            seen = await turn.read_file("a.md")
+            assert seen.sha256 == turn.get_initial_hash("a.md") == sha256(b"v1\n")
+            (root / "a.md").write_bytes(b"theirs\n")
+            assert "+theirs" in await turn.changes_since_read("a.md")
+            with pytest.raises(StaleFileError):
+                await turn.write_file("a.md", b"x")
+            await turn.read_file("a.md", start_line=1)
+            await turn.write_file("a.md", b"one\n")
+            await turn.edit_file("a.md", [Edit("one", "two")])
+            await turn.write_files({"b.md": b"b", "c.md": b"c"})
+            await turn.move_file("b.md", "d.md")
+            await turn.delete_file("c.md")
+            await turn.call("insert_content", {"path": "a.md", "line": 0, "content": "end"})
+        with pytest.raises(TurnClosedError):
+            await turn.read_file("a.md")
+
+    run(story())
+    assert (root / "a.md").read_bytes() == b"two\nend\n"
+    assert sorted(path.name for path in root.iterdir()) == [".noclobber", "a.md", "d.md"]
+    assert ws.ledger.verify().event_count == 8
+
+
+@pytest.mark.parametrize(
+    ("twin", "original"),
+    [
+        (aio.Workspace, workspace.Workspace),
+        (aio.Turn, tools.Turn),
+        (aio.HookEngine, engine.HookEngine),
+        (aio.AgentController, controller.AgentController),
+    ],
+)
+def test_no_public_method_is_missing(twin, original):
+    """Issue 2.9: whoever knows one side knows the other."""
+    inside = {
+        "open_turn",
+        "ledger_trouble",
+        "end_session",
+        "baseline_bytes",
+    }  # Not for callers, or no waiting.
+    for name, member in inspect.getmembers(original, inspect.isfunction):
+        if name.startswith("_") or name in inside:
+            continue
+        assert hasattr(twin, name), name
+        theirs, ours = inspect.signature(member).parameters, inspect.signature(getattr(twin, name)).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in ours.values()):
+            assert list(theirs) == list(ours), name
+
+
+def test_a_cancelled_write_has_landed_wholly_or_not_at_all(root, ws, at_step):
+    """Issue 2.9: the cancellation waits for the commit, and the turn knows what came of it."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        entered.set()
+        assert go_on.wait(30)
+
+    async def story():
+        async with ws.turn() as turn:
+            await turn.read_file("a.md")
+            at_step("entered", hold)
+            writing = asyncio.create_task(turn.write_file("a.md", b"mine\n"))
+            await asyncio.to_thread(entered.wait)
+            for _ in range(3):
+                writing.cancel()
+                await asyncio.sleep(0)
+                assert not writing.done(), "it left its thread behind"
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            assert (root / "a.md").read_bytes() == b"mine\n"
+            await turn.write_file("a.md", b"next\n")
+
+    run(story())
+    assert [event["action_type"] for event in ws.ledger.events()] == ["MUTATION", "MUTATION"]
+    assert (root / "a.md").read_bytes() == b"next\n"
+
+
+def test_a_cancelled_turn_is_over_and_nothing_runs_on(root, ws, at_step):
+    """Issue 2.9: the turn does not end under a running commit."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        entered.set()
+        assert go_on.wait(30)
+
+    async def agent():
+        async with ws.turn() as turn:
+            await turn.read_file("a.md")
+            at_step("entered", hold)
+            await turn.write_file("a.md", b"mine\n")
+            raise AssertionError("not reached")
+
+    async def story():
+        task = asyncio.create_task(agent())
+        await asyncio.to_thread(entered.wait)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(story())
+    assert [event["action_type"] for event in ws.ledger.events()] == ["MUTATION"]
+
+
+def test_a_refusal_that_nobody_waits_for_any_more_is_no_warning(root, ws, at_step):
+    """Issue 2.9: cancelled, and the commit is refused meanwhile."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        (root / "a.md").write_bytes(b"theirs\n")
+        entered.set()
+        assert go_on.wait(30)
+
+    async def story():
+        async with ws.turn() as turn:
+            await turn.read_file("a.md")
+            at_step("entered", hold)
+            writing = asyncio.create_task(turn.write_file("a.md", b"mine\n"))
+            await asyncio.to_thread(entered.wait)
+            writing.cancel()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+
+    run(story())
+    assert (root / "a.md").read_bytes() == b"theirs\n"
+
+
+def test_tasks_with_turns_of_their_own_share_nothing(root, ws):
+    """DESIGN: turns in one process are isolated, tasks included; and nobody loses an update."""
+    (root / "counter").write_bytes(b"0")
+
+    async def agent(number):
+        for _ in range(5):
+            async with ws.turn(agent_id=f"agent-{number}") as turn:
+                assert turn.get_initial_hash("counter") is None
+
+                async def step(attempt, turn=turn):
+                    seen = attempt.fresh or await turn.read_file("counter")
+                    return await turn.write_file("counter", str(int(seen.text) + 1))
+
+                await aio.AgentController(turn, max_attempts=1_000, max_busy=1_000).run(step)
+
+    async def story():
+        await asyncio.gather(*(agent(number) for number in range(6)))
+
+    run(story())
+    assert (root / "counter").read_bytes() == b"30"
+
+
+def test_the_controller_is_the_same_machine(root, ws):
+    """Issue 2.9, 011-SC-003: with a sleep that does not sleep."""
+    naps = []
+
+    async def sleep(seconds):
+        naps.append(seconds)
+
+    async def story():
+        async with ws.turn() as turn:
+
+            async def step(attempt):
+                if not attempt.fresh:
+                    await turn.read_file("a.md")
+                (root / "a.md").write_bytes(b"%d" % attempt.number)
+                return await turn.write_file("a.md", b"mine %d" % attempt.number)
+
+            agent = aio.AgentController(turn, max_attempts=3, sleep=sleep, rng=random.Random(1))
+            with pytest.raises(GaveUpError):
+                await agent.run(step)
+            assert [seen.after for seen in agent.history] == [
+                *["RE_READ_REQUIRED", "RUNNING"] * 2,
+                "RE_READ_REQUIRED",
+                "GAVE_UP",
+            ]
+            assert turn.context.refuse_resubmitted is False
+
+    run(story())
+    assert len(naps) == 2
+
+
+def test_the_engine_takes_coroutines_for_executors(root, ws):
+    """Issue 2.9, R-hook."""
+
+    async def story():
+        async with ws.turn() as turn:
+
+            async def read(call):
+                return (root / call.params["path"]).read_bytes()
+
+            async def fails(call):
+                raise OSError("boom")
+
+            engine = ws.engine
+            assert await engine.execute(turn.tool_call("read_file", {"path": "a.md"}), read) == b"v1\n"
+            assert turn.get_initial_hash("a.md") == sha256(b"v1\n")
+            write = turn.tool_call("write_to_file", {"path": "a.md", "content": "x"})
+            with pytest.raises(OSError, match="boom"):
+                await engine.execute(write, fails)
+            (root / "a.md").write_bytes(b"theirs\n")
+            with pytest.raises(StaleFileError):
+                await engine.execute(write, read)
+            assert not (await engine.pre_tool_use(write)).allowed
+            await engine.post_tool_use(turn.tool_call("read_file", {"path": "a.md"}), b"theirs\n")
+            result = await engine.execute(write)
+            assert result.sha256 == sha256(b"x")
+
+    run(story())
+
+
+def test_errors_come_through_the_thread_as_they_are(ws):
+    """Ruling 13: with what travels beside them."""
+    import os
+
+    async def story():
+        async with ws.turn() as turn:
+            os.makedirs(ws.ledger.path)
+            with pytest.raises(LedgerError):
+                await turn.write_file("a.md", b"x")
+
+    run(story())

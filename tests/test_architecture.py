@@ -1,0 +1,158 @@
+"""The layout shows the architecture, and the documents say what is true."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import noclobber
+
+PACKAGE = Path(noclobber.__file__).parent
+PROJECT = PACKAGE.parents[1]
+
+# Top to bottom. A module may import from its own row and from any row below it.
+ROWS = [
+    {"__main__", "cli", "demo"},
+    {"hook", "mcp_server", "mcp", "adapters"},
+    {"workspace", "aio"},
+    {"engine", "foreign", "gathering", "recording", "tools", "controller"},
+    {"hosts", "hookstate", "claims"},
+    {"guard", "policies", "lock", "catalogue", "session", "config", "configfile", "presence"},
+    {"turn", "observations", "ledger", "wire", "edits", "lines", "blocks", "changes"},
+    {"disk"},
+    {"model", "errors", "clock", "findings"},
+]
+
+
+def room(module: str) -> str:
+    """The part of the package that a module belongs to."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imports_of(path: Path) -> set[str]:
+    """The rooms that a file imports from, wherever in the file it does so; not for type checkers only."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "noclobber":
+            if node.module == "noclobber":
+                found |= {alias.name for alias in node.names}
+            else:
+                found.add(room(node.module))
+        elif isinstance(node, ast.Import):
+            found |= {room(alias.name) for alias in node.names if alias.name.startswith("noclobber.")}
+    return found
+
+
+def test_imports_point_down_only():
+    """N-architecture: the order of rooms is the way of a write."""
+    height = {name: number for number, row in enumerate(ROWS) for name in row}
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        relative = path.relative_to(PACKAGE)
+        own = relative.parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue  # The front door names every room, and opens them one by one.
+        assert own in height, f"{own} has no place in the order of rooms"
+        for other in imports_of(path):
+            if other in height and height[other] < height[own]:
+                wrong.append(f"{relative} imports {other}")
+    assert wrong == []
+
+
+STANDARD_ONLY = ["demo", "cli", "mcp", "mcp_server", "adapters"]
+
+
+def test_the_core_imports_the_standard_library_only():
+    """N-dependencies: a hook is a process per tool call, and import time is its latency."""
+    foreign = set()
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0].removesuffix(".py") in STANDARD_ONLY:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                names = [node.module]
+            tops = {name.split(".")[0] for name in names}
+            foreign |= {f"{path.name}: {top}" for top in tops - sys.stdlib_module_names - {"noclobber"}}
+    assert foreign == set()
+
+
+def test_what_type_checkers_see_is_what_is_there():
+    """N-typed: the block for type checkers and the table of lazy names say the same."""
+    source = (PACKAGE / "__init__.py").read_text()
+    seen = dict(re.findall(r"^    from noclobber\.([\w.]+) import (\w+) as \2$", source, re.M))
+    assert {
+        name: home
+        for home, name in re.findall(r"^    from noclobber\.([\w.]+) import (\w+) as \2$", source, re.M)
+    } == noclobber._HOMES
+    assert seen
+
+
+@pytest.mark.parametrize("name", [name for name in noclobber.__all__ if name != "__version__"])
+def test_every_public_name_loads_and_is_documented(name):
+    """N-documented: it has a docstring of its own, and a line in docs/api.md."""
+    value = getattr(noclobber, name)
+    assert value.__doc__
+    assert f"`{name}`" in (PROJECT / "docs/api.md").read_text()
+    if name.endswith("Error") and name not in ("NoclobberError", "RefusalError"):
+        errors = (PROJECT / "docs/errors.md").read_text()
+        assert f"`{name}`" in errors
+        if value.code != "STALE_FILE":  # It has a section of its own.
+            assert f"| `{value.code}` | `{name}` |" in errors
+            line = next(line for line in errors.splitlines() if line.startswith(f"| `{value.code}` |"))
+            assert line.endswith(f"| `{value.resolution}` |")
+
+
+def test_readmes_code_runs_when_pasted(tmp_path):
+    """N-readme: the twenty lines work, and print what they say."""
+    blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
+    assert blocks
+    for block in blocks:
+        done = subprocess.run(
+            [sys.executable, "-c", block], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        first = done.stdout.splitlines()[0]
+        assert json.loads(first)["error_type"] == "STALE_FILE"
+        assert "- call Ada first\n- write the tests\n" in done.stdout
+
+
+def test_links_in_the_documents_lead_somewhere():
+    """N-documented: a file that is named exists."""
+    broken = []
+    for page in [*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in target and not (page.parent / target).exists():
+                broken.append(f"{page.name}: {target}")
+    assert broken == []
+
+
+def test_architecture_names_every_file_of_the_disk_room():
+    """N-documented: the map has no white spots."""
+    text = (PROJECT / "ARCHITECTURE.md").read_text()
+    missing = [
+        path.stem
+        for path in (PACKAGE / "disk").glob("*.py")
+        if path.stem != "__init__" and f"`{path.stem}`" not in text
+    ]
+    assert missing == []
+
+
+def test_the_package_imports_nothing_before_it_is_used():
+    """N-speed: `import noclobber` alone loads none of the rooms."""
+    code = "import sys, noclobber; print([m for m in sys.modules if m.startswith('noclobber.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
