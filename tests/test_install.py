@@ -340,7 +340,7 @@ def test_user_and_project_are_two_places(root, home):
 
 def test_an_unknown_host_is_an_error_that_names_the_known(root, capsys):
     """Errors say what to do next."""
-    assert command_line(["install", "emacs", "--root", str(root)]) == 3
+    assert command_line(["install", "emacs", "--root", str(root)]) == 2
     assert "claude-code" in capsys.readouterr().err
 
 
