@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from jsonschema import Draft202012Validator
 from tests.conftest import sha256
 from tests.hookrig import HookRig, is_denied, refusal
 
-from noclobber import claims, wire
+from noclobber import DeliverableLock, claims, wire
 from noclobber.disk.glance import Glance
+from noclobber.disk.replace import Committer
 from noclobber.hook import memory
 from noclobber.hook.sight import seen_part
 from noclobber.hosts.configuration import START
@@ -406,6 +408,54 @@ def test_a_claim_is_seen_from_every_workspace_above_and_below(root):
     assert claims.release(str(inner), str(file), "somebody else") is False
     assert claims.release(str(inner), str(file), "owner") is True
     claims.refuse_if_claimed(str(inner), str(file))
+
+
+def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root):
+    """Item 4: inside the commit's own critical section, so that neither slips past the other."""
+    file = root / "a.txt"
+    file.write_bytes(b"old")
+    (root / ".noclobber").mkdir()
+    committer = Committer(str(root))
+    fence = claims.ClaimFence(str(root))
+
+    def commit():
+        return committer.replace(str(file), sha256(b"old"), b"new", fence=fence)
+
+    claims.acquire(str(root), str(file), "agent", "call")
+    with pytest.raises(claims.ClaimedError) as refused:
+        claims.retrying(commit, 0.05)
+    assert refused.value.resolution == "RETRY_LATER"
+    assert file.read_bytes() == b"old"
+
+    timer = threading.Timer(0.05, claims.release, (str(root), str(file), "agent"))
+    timer.start()
+    assert claims.retrying(commit, 10.0).sha256 == sha256(b"new")
+    timer.join()
+
+
+def test_a_claim_that_nobody_made_costs_microseconds(root):
+    """Item 4: every guarded write of the library asks."""
+    deep = root / "a" / "b" / "c" / "d" / "file.txt"
+    rounds = 200
+    start_s = time.perf_counter()
+    for _ in range(rounds):
+        assert claims.check(str(root), str(deep)) is None
+    assert (time.perf_counter() - start_s) / rounds < 0.001
+
+
+def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(rig, root, monkeypatch):
+    """REQ-LOCK: no two agents in one deliverable; the one that was started with the lock may write."""
+    folder = root / "deliverable"
+    folder.mkdir()
+    file = folder / "a.txt"
+    file.write_text("x\n")
+    with DeliverableLock(folder, deliverable_id="D-1", holder="builder-1") as lock:
+        answer = rig.ask("Write", {"file_path": str(file), "content": "y"}, tool_use_id="w")
+        assert refusal(answer)["error_type"] == "LOCK_CONTENTION"
+        assert claims.live(str(root)) == []
+        monkeypatch.setenv("NOCLOBBER_LOCK_ID", lock.lock_id)
+        monkeypatch.setenv("NOCLOBBER_LOCK_FOLDER", str(folder))
+        assert rig.write(file, "y") == {}
 
 
 # -- sessions --------------------------------------------------------------------------------------------

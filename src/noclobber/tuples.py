@@ -21,8 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_KEPT_OUT = ("__dict__", "__weakref__")
-
 
 class _Maker(type):
     """Turns a class body with annotations into a tuple with named fields."""
@@ -38,9 +36,9 @@ class _Maker(type):
             **body,
             **{field: _tuplegetter(at, "") for at, field in enumerate(fields)},
             "__slots__": (),
-            "__new__": _constructor(name, fields, defaults),
+            "__new__": _until_needed(name, fields, defaults),
             "__repr__": _repr,
-            "__getnewargs__": tuple,
+            "__getnewargs__": _arguments,
             "__match_args__": fields,
             "_fields": fields,
             "_field_defaults": dict(zip(fields[len(fields) - len(defaults) :], defaults, strict=True)),
@@ -49,6 +47,17 @@ class _Maker(type):
             "_make": classmethod(tuple.__new__),
         }
         return type(name, (tuple,), members)
+
+
+def _until_needed(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
+    """Put off making a constructor until the first value is made: most processes make few kinds of them."""
+
+    def __new__(cls: Any, /, *given: Any, **named: Any) -> Any:  # noqa: N807
+        made = _constructor(name, fields, defaults)
+        cls.__new__ = staticmethod(made)
+        return made(cls, *given, **named)
+
+    return __new__
 
 
 def _constructor(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
@@ -66,6 +75,10 @@ def _constructor(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) 
 def _repr(self: Any) -> str:
     pairs = ", ".join(f"{field}={value!r}" for field, value in zip(self._fields, self, strict=True))
     return f"{type(self).__name__}({pairs})"
+
+
+def _arguments(self: Any) -> tuple[Any, ...]:
+    return tuple(self)  # For pickle and copy.
 
 
 def _asdict(self: Any) -> dict[str, Any]:

@@ -135,6 +135,7 @@ class TurnContext:
             self._log = ObservationLog(self.turn_id)
             self._retained_bytes = 0
             self._oldest_row = 0
+            self._rows_of_moved: dict[str, int] = {}
             self._inherited: dict[str, str] = {}
             self._with_bom: set[str] = set()
 
@@ -156,7 +157,7 @@ class TurnContext:
 
     def name_of(self, path: str | os.PathLike[str]) -> str:
         """Return the absolute, normalised name for what the agent wrote, without a look at the disk."""
-        text = os.fsdecode(path)
+        text = path if isinstance(path, str) else os.fsdecode(path)
         text = os.path.normpath(text if text.startswith("/") else f"{self.root}/{text}")
         return text[1:] if text.startswith("//") else text  # POSIX lets two slashes mean something else.
 
@@ -308,13 +309,16 @@ class TurnContext:
         files = self._files
         if files is None:
             raise self._closed()
-        # As given first: most callers pass what a read returned, and a lookup is all it takes.
-        if path.__class__ is not str or path not in files or path in self._names:
-            path = self.name_of(path)
-            known = self._names.get(path)
-            if known is not None:
-                return known.initial
-        file = files.get(path)
+        if isinstance(path, str) and not self._names:
+            # Most callers spell a path plainly. Keys are normalised, so whatever hits one is right.
+            file = files.get(path if path.startswith("/") else f"{self.root}/{path}")
+            if file is not None:
+                return file.initial
+        name = self.name_of(path)
+        known = self._names.get(name)
+        if known is not None:
+            return known.initial
+        file = files.get(name)
         return None if file is None else file.initial
 
     def baseline_bytes(self, lexical: str, canonical: str) -> bytes | None:
@@ -449,6 +453,8 @@ class TurnContext:
         return seen.is_whole
 
     def _take(self, file: _File, sha256: str, seen: Coverage) -> None:
+        if file.baseline is not None:
+            self._rows_of_moved.setdefault(file.path, -1)
         file.baseline = file.initial if file.initial == sha256 else sha256  # One string where one will do.
         file.seen = None if seen.is_whole else seen
         if file.retained is not None:
@@ -487,15 +493,27 @@ class TurnContext:
             return
         file.retained = content
         self._retained_bytes += len(content)
+        if file.path in self._rows_of_moved:
+            self._rows_of_moved[file.path] = len(self._log) - 1
         while self._retained_bytes > turn_limit:
-            # Rows are in the order of reading. A row whose hash is no longer the file's baseline is of
-            # bytes that went long ago; the row that brought the kept ones comes later.
-            oldest, row = self._log.file_at(self._oldest_row), self._oldest_row
+            self._drop_if_kept_by(self._oldest_row)
             self._oldest_row += 1
-            assert isinstance(oldest, _File)
-            if oldest.retained is not None and oldest.baseline == self._log.sha256_at(row):
-                self._retained_bytes -= len(oldest.retained)
-                oldest.retained = None
+
+    def _drop_if_kept_by(self, row: int) -> None:
+        """
+        Let go of a file's bytes if this row is the one that brought them.
+
+        Rows are in the order of reading, so the oldest bytes are found by walking them. Where a baseline
+        has moved, an old row may have the very hash that the file has come back to: then the
+        row is noted. Most never move, and for those the hash tells.
+        """
+        file = self._log.file_at(row)
+        assert isinstance(file, _File)
+        if file.retained is None or self._rows_of_moved.get(file.path, row) != row:
+            return
+        if file.baseline == self._log.sha256_at(row):
+            self._retained_bytes -= len(file.retained)
+            file.retained = None
 
 
 def _trouble(file: _File) -> _Trouble:

@@ -24,6 +24,7 @@ from noclobber.engine import HookEngine
 from noclobber.errors import TurnClosedError
 from noclobber.guard import OptimisticGuard
 from noclobber.ledger import AgentTraceLedger
+from noclobber.lock.fence import LockFence
 from noclobber.session import SessionMemory
 from noclobber.tools import Turn
 from noclobber.turn import TurnContext
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from noclobber.clock import Clock
     from noclobber.errors import LedgerError
+    from noclobber.lock.lock import DeliverableLock
     from noclobber.model import ToolCall
 
 LEDGER_NAME = "agent_trace.jsonl"
@@ -80,12 +82,15 @@ class Workspace:
         turn_id: str | None = None,
         host: str | None = None,
         intent_id: str | None = None,
+        lock: DeliverableLock | None = None,
         **overrides: Any,
     ) -> Turn:
         """
         Begin a turn with an empty snapshot. Use it as a context manager, or call `end()`.
 
-        Options given here hold for this turn: `write_scope=["docs"]`, `unread="deny"` and so on.
+        Options given here hold for this turn: `write_scope=["docs"]`, `unread="deny"` and so on. A turn
+        that carries a `lock` writes in that deliverable's folder and nowhere else (K-WRITE-1), and only
+        for as long as the lock is its own. One without a lock stays out of every folder that is locked.
         """
         chosen = options(overrides, self.options)
         context = TurnContext(
@@ -101,9 +106,23 @@ class Workspace:
         guard = self._guard(chosen.durable, chosen.wait_s)
         scope = chosen.write_scope
         folders = None if scope is None else tuple(self._scope_folder(folder) for folder in scope)
+        if lock is not None:
+            folders = (
+                (lock.folder,) if folders is None else tuple(f for f in folders if is_inside(f, lock.folder))
+            )
         if chosen.scope == "session":
             self._sessions.begin(context)
-        turn = Turn(self.engine, context, guard, chosen, folders, self._end, host, intent_id)
+        turn = Turn(
+            self.engine,
+            context,
+            guard,
+            chosen,
+            folders,
+            self._end,
+            LockFence(self.root, lock, self.clock),
+            host,
+            intent_id,
+        )
         self._turns[context.turn_id] = turn
         self._show(turn)
         return turn
@@ -119,7 +138,6 @@ class Workspace:
                 for turn in list(self._turns.values())
                 if turn.agent_id == call.agent_id and turn.session_id == call.session_id
             ]
-        found = [turn for turn in found if turn.context.is_open]
         if len(found) == 1:
             return found[0]
         reason = "has several turns open; say which" if found else "has no such turn open; start one"
@@ -188,3 +206,8 @@ class Workspace:
         turn.kept = turn.guard.sweep()
         if turn.kept:
             recording.record_kept(self.ledger, turn.tool_call("end_turn", {}), turn.kept)
+
+
+def is_inside(folder: str, other: str) -> bool:
+    """True if a folder is another one, or somewhere in it."""
+    return folder == other or folder.startswith(other.rstrip("/") + "/")

@@ -40,6 +40,7 @@ COMMANDS = {
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
     "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
+    "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),
     "install": ("install", "protect this project: put the hooks of coding agents in place"),
     "hook": ("hook", "answer one event of a coding agent; `install` sets that up"),
     "lock": ("lock", "one task agent at a time in a deliverable folder, with leases that cannot get stuck"),

@@ -45,24 +45,23 @@ class Audit:
         self._own: AgentTraceLedger | None = None
         self._own_folder = ""
 
-    def acquired(self, store: FolderStore, record: LockRecord) -> None:
+    def acquired(self, folder: str, record: LockRecord) -> None:
         """The lock was taken; if it was taken over, say first from whom."""
-        folder = store.location()
         if record.recovered_from is not None:
             self.recovered(folder, record, "acquire")
         self._append(folder, "LOCK_ACQUIRED", record, {"status": "ACQUIRED"})
 
-    def renewed(self, store: FolderStore, record: LockRecord) -> None:
+    def renewed(self, folder: str, record: LockRecord) -> None:
         """The lease was extended."""
-        self._append(store.location(), "LOCK_RENEWED", record, {"status": "RENEWED"})
+        self._append(folder, "LOCK_RENEWED", record, {"status": "RENEWED"})
 
-    def released(self, store: FolderStore, record: LockRecord) -> None:
+    def released(self, folder: str, record: LockRecord) -> None:
         """The holder let go."""
-        self._append(store.location(), "LOCK_RELEASED", record, {"status": "RELEASED"})
+        self._append(folder, "LOCK_RELEASED", record, {"status": "RELEASED"})
 
-    def retired(self, store: FolderStore, record: LockRecord) -> None:
+    def retired(self, folder: str, record: LockRecord) -> None:
         """The folder is no longer a deliverable that anybody works in."""
-        self._append(store.location(), "LOCK_RETIRED", record, {"status": "RETIRED"})
+        self._append(folder, "LOCK_RETIRED", record, {"status": "RETIRED"})
 
     def recovered(self, folder: str, record: LockRecord, how: str) -> None:
         """An orphan was taken over, by `acquire` or by hand. One kind of event for both (REQ-LOCK-006)."""

@@ -26,7 +26,7 @@ import os
 import random
 import threading
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK, iso8601
@@ -41,7 +41,7 @@ from noclobber.lock.survey import status_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import TracebackType
 
     from noclobber.clock import Clock
@@ -103,6 +103,7 @@ class DeliverableLock:
         self._audit = Audit(clock, ledger)
         self._is_attached = False
         self._store: FolderStore | None = None
+        self._spare: FolderStore | None = None  # Open, between one holding and the next.
         self._record: LockRecord | None = None
         self._lost: LockLost | None = None
         self._renewed_s = 0.0
@@ -202,17 +203,28 @@ class DeliverableLock:
         with self.changing():
             if self._record is not None:
                 raise RuntimeError(f"{self._path}: this DeliverableLock is already held; release() it first")
-            store = FolderStore(self._path)
+            store = self._open()
             try:
-                refusal = self._take(store, self._audit.acquired)
+                refusal = self._take(store)
             except FileBusyError as error:
                 refusal = self._contention(None, FREE, error)
-            finally:
-                if self._store is not store:
-                    store.close()
+            except BaseException:
+                store.close()
+                raise
             if refusal is None:
                 self._begin()
+            else:
+                self._spare = store
             return refusal
+
+    def _open(self) -> FolderStore:
+        """Open the folder, or take it from the last time, if its path still names the same one."""
+        store, self._spare = self._spare, None
+        if store is not None:
+            if store.descriptor >= 0 and store.is_same_folder(self._path):
+                return store
+            store.close()
+        return FolderStore(self._path)
 
     def _begin(self) -> None:
         self._lost, self._is_attached, self._owner_pid = None, False, os.getpid()
@@ -220,9 +232,7 @@ class DeliverableLock:
         if self._beats:
             heartbeat.start(self, self.lease_duration_s)
 
-    def _take(
-        self, store: FolderStore, record_event: Callable[[FolderStore, LockRecord], None]
-    ) -> LockContention | None:
+    def _take(self, store: FolderStore) -> LockContention | None:
         """
         Make the record ours, from nothing or from an orphan's. What we hold is in `_store` and `_record`
         then.
@@ -243,7 +253,7 @@ class DeliverableLock:
                             return self._contention(found, verdict)
                     record = self._new_record(store, found, verdict)
                     if self._put(store, found, record):
-                        record_event(store, record)
+                        self._audit.acquired(self._path, record)
                         self._store, self._record = store, record
                         return None
                     look_again = True
@@ -335,7 +345,7 @@ class DeliverableLock:
             self.lease_duration_s = lease_s
             if self._beats:
                 heartbeat.start(self, lease_s)
-        self._audit.renewed(store, renewed)
+        self._audit.renewed(store.location(), renewed)
 
     def assert_held(self) -> None:
         """
@@ -418,8 +428,9 @@ class DeliverableLock:
                 ):
                     raise self._lose(store, store.read())
                 self._record = None
+                self._path = folder = store.location()
                 try:
-                    self._audit.released(store, record)
+                    self._audit.released(folder, record)
                 finally:
                     self._end()
             return True
@@ -427,8 +438,8 @@ class DeliverableLock:
     def detach(self) -> str:
         """Leave the lock standing and return its id: whoever knows it can renew and release it."""
         with self.changing():
-            record, _ = self._mine()
-            self._record = None
+            record, store = self._mine()
+            self._path, self._record = store.location(), None
             self._end()
             return record.lock_id
 
@@ -458,9 +469,10 @@ class DeliverableLock:
             warnings.warn(
                 f"{self._path}: lock forgotten without release()", ResourceWarning, stacklevel=2, source=self
             )
-        store = getattr(self, "_store", None)
-        if store is not None:
-            store.close()
+        for name in ("_store", "_spare"):
+            store = getattr(self, name, None)
+            if store is not None:
+                store.close()
 
     # Orphans
 
@@ -481,7 +493,7 @@ class DeliverableLock:
         def record_event(store: FolderStore, record: LockRecord) -> None:
             if record.recovered_from is not None:
                 self._audit.recovered(store.location(), record, "manual")
-            self._audit.retired(store, record)
+            self._audit.retired(store.location(), record)
 
         return self._clear(record_event, even_if_free=True)
 
@@ -535,23 +547,9 @@ class DeliverableLock:
 
     # Parts
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """
-        One operation on this object at a time: the heartbeat's thread and the owner's share it.
-
-        Re-entrant: an interrupt may leave an operation's frames alive in its traceback, and with them this
-        mutex, while the same thread's `except` block already releases the lock.
-        """
-        try:
-            with self._mutex:
-                outer, self.changing_thread = self.changing_thread, threading.get_ident()
-                try:
-                    yield
-                finally:
-                    self.changing_thread = outer
-        finally:
-            endings.after_change()
+    def changing(self) -> _Changing:
+        """One operation on this object at a time: the heartbeat's thread and the owner's share it."""
+        return _Changing(self, self._mutex)
 
     def _mine(self) -> tuple[LockRecord, FolderStore]:
         if self._record is None or self._store is None:
@@ -566,7 +564,8 @@ class DeliverableLock:
     def _lose(self, store: FolderStore, found: Found | None) -> LockLost:
         """Remember that the lock is lost, stop renewing, and return the error that says so."""
         assert self._record is not None
-        error = refusals.lost(store.location(), found, self._record.lock_id, exists=store.exists())
+        self._path = store.location()
+        error = refusals.lost(self._path, found, self._record.lock_id, exists=store.exists())
         self._lost = error
         self._record = None
         self._end()
@@ -575,10 +574,7 @@ class DeliverableLock:
     def _end(self) -> None:
         heartbeat.stop(self)
         endings.released(self)
-        store, self._store = self._store, None
-        if store is not None:
-            self._path = store.location()
-            store.close()
+        self._spare, self._store = self._store, None
 
     def _judge(self, store: FolderStore, found: Found | None) -> Verdict:
         return store.judge(found, self._clock.now_s())
@@ -606,6 +602,29 @@ class DeliverableLock:
             self._audit.refused(self._path, self.holder or _person(), refusal)
         except NoclobberError as error:
             refusal.add_note(f"This refusal could not be recorded: {error}")
+
+
+class _Changing:
+    """
+    The lock object's own mutex, for a block.
+
+    Re-entrant: an interrupt may leave an operation's frames alive in its traceback, and with them this
+    mutex, while the same thread's `except` block already releases the lock.
+    """
+
+    __slots__ = ("_lock", "_mutex", "_outer")
+
+    def __init__(self, lock: DeliverableLock, mutex: threading.RLock) -> None:
+        self._lock, self._mutex = lock, mutex
+
+    def __enter__(self) -> None:
+        self._mutex.acquire()
+        self._outer, self._lock.changing_thread = self._lock.changing_thread, threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.changing_thread = self._outer
+        self._mutex.release()
+        endings.after_change()
 
 
 def _check_text(name: str, value: str | None, default: str) -> str:

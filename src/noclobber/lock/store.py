@@ -29,7 +29,7 @@ import errno
 import os
 import stat
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex, renames
@@ -40,7 +40,7 @@ from noclobber.lock.record import MAX_RECORD_BYTES, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import NoReturn
 
     from noclobber.clock import Clock
@@ -90,21 +90,24 @@ class FolderStore:
             explain(error, folder, "open the deliverable folder")
         _OPEN.add(self)
         status = os.fstat(self.descriptor)
-        self.place = Place(status.st_dev, status.st_ino, self._keeps_inodes)
+        self.place = Place(status.st_dev, status.st_ino, folder)
 
     def close(self) -> None:
         """Close the folder. Twice is once."""
         _OPEN.discard(self)
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
+        if self.descriptor >= 0:
             if self.is_held:
-                self._release(descriptor)
+                self.let_go()
+            descriptor, self.descriptor = self.descriptor, -1
             os.close(descriptor)
 
-    def _release(self, descriptor: int) -> None:
+    def let_go(self) -> None:
+        """Leave the section that was entered."""
         self.is_held = False
-        with suppress(OSError):
-            mutex.release(descriptor)
+        try:
+            mutex.release(self.descriptor)
+        except OSError:  # Never taken: a filesystem without.
+            pass
 
     def location(self) -> str:
         """Return where the folder is now, canonical; where it was given, if the system does not tell."""
@@ -144,34 +147,15 @@ class FolderStore:
         """True if the record came here in a copy of the folder it was made for."""
         return found.record is not None and is_copied(found.record, self.place)
 
-    def _keeps_inodes(self) -> bool:
-        from noclobber.lock.filesystems import keeps_inodes
-
-        return keeps_inodes(self.location())
-
     # The calls that the protocol is written on
 
     def read(self) -> Found | None:
         """Return what stands there. Needs no section: a record is published whole or not at all."""
         return self._read(LOCK_NAME)
 
-    @contextmanager
-    def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
-        """
-        Exclude every other change of this record on this machine; `FileBusyError` if that takes too long.
-        """
-        try:
-            self.is_held = True  # Before it is: an interruption right after the call must not leave it held.
-            if not mutex.hold(self.descriptor, patience_s=patience_s, clock=clock):
-                raise self._busy(patience_s)
-        except OSError as error:
-            if error.errno not in _NO_MUTEX_HERE:
-                raise
-        try:
-            yield
-        finally:
-            if self.is_held:  # Not in a child that was forked meanwhile, and not after close().
-                self._release(self.descriptor)
+    def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> _Section:
+        """Exclude every other change of this record on this machine: `with store.section():`."""
+        return _Section(self, patience_s, clock)
 
     def create(self, record: LockRecord) -> bool:
         """Publish a record if there is none. False if there is one."""
@@ -424,7 +408,8 @@ class FolderStore:
     def _path(self, name: str) -> str:
         return os.path.join(self.location(), name)
 
-    def _busy(self, patience_s: float) -> FileBusyError:
+    def busy(self, patience_s: float) -> FileBusyError:
+        """Say who has been in the section for so long."""
         from noclobber.disk.processes import mutex_holder
 
         pid = mutex_holder(self.place.device, self.place.inode)
@@ -435,6 +420,30 @@ class FolderStore:
             f"continue it (kill -CONT {pid or 'PID'}) or end it (kill -KILL {pid or 'PID'}), then try again",
             pid=pid,
         )
+
+
+class _Section:
+    """The folder's mutex, held for a block; `FileBusyError` if that takes too long."""
+
+    __slots__ = ("_clock", "_patience_s", "_store")
+
+    def __init__(self, store: FolderStore, patience_s: float, clock: Clock) -> None:
+        self._store, self._patience_s, self._clock = store, patience_s, clock
+
+    def __enter__(self) -> None:
+        store = self._store
+        try:
+            store.is_held = True  # Before it is: an interruption right after the call must not leave it held.
+            if not mutex.hold(store.descriptor, patience_s=self._patience_s, clock=self._clock):
+                store.is_held = False
+                raise store.busy(self._patience_s)
+        except OSError as error:
+            if error.errno not in _NO_MUTEX_HERE:
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._store.is_held:  # Not in a child that was forked meanwhile, and not after close().
+            self._store.let_go()
 
 
 def _write_whole(descriptor: int, content: bytes) -> None:
