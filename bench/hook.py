@@ -1,9 +1,9 @@
 """
 A hook call against a bare interpreter and against node, and a long session against a short one.
 
-The process is included on both sides: that is what a host waits for. Every round runs ours and its peers once,
-in turn, and the best round of each counts: what a busy machine adds to a process that takes milliseconds is
-noise, and it adds more to some than to others.
+The process is included on both sides: that is what a host waits for. Every round runs ours and its peers
+once, in turn, and the best round of each counts: what a busy machine adds to a process that takes
+milliseconds is noise, and it adds more to some than to others.
 """
 
 from __future__ import annotations
