@@ -15,7 +15,7 @@ from collections import deque
 
 from noclobber.disk import paths
 from noclobber.disk.digest import CHUNK_BYTES
-from noclobber.disk.store import LOOK
+from noclobber.disk.looking import LOOK
 from noclobber.mcp.words import bad_request, failed
 from noclobber.model import Coverage, ReadResult
 from noclobber.policies import Facts, decide
