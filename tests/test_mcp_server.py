@@ -24,7 +24,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from conftest import sha256
-from noclobber.mcp.catalog import TOOLS
+from noclobber.mcp.table import TOOLS
 from noclobber.mcp.roots import Roots
 from noclobber.mcp.server import FileServer
 
