@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from noclobber.errors import EditMismatchError
 from noclobber.mcp import collation, patch
 from noclobber.mcp.arguments import checked
-from noclobber.mcp.table import TOOLS
 from noclobber.mcp.editing import EditPlan
 from noclobber.mcp.globs import BadPatternError, matcher
 from noclobber.mcp.roots import Roots
+from noclobber.mcp.table import TOOLS
 from noclobber.mcp.words import PlainError
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  x"]), max_size=12)
@@ -190,7 +190,9 @@ def test_names_are_in_the_order_in_which_people_expect_them():
     ]
     listed += ["File1", "file10", "file9", "resume", "Resume", "résumé", "ss", "ß", "st"]
 
-    assert sorted(listed[::-1], key=collation.key) == listed
+    jumbled = list(reversed(listed))
+
+    assert sorted(jumbled, key=collation.key) == listed
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["path", "content", "edits", "files", "oldText", "x"]), inner)))  # fmt: skip
