@@ -113,14 +113,14 @@ class Audit:
             self._own = None
 
     def _append(self, folder: str, kind: str, record: LockRecord, result: dict[str, Any]) -> None:
-        payload = {
+        payload: dict[str, Any] = {
             "deliverable_id": record.deliverable_id,
             "folder": folder,
             "lock_id": record.lock_id,
             "acquired": record.acquired,
-            "lease_duration_s": record.lease_duration_s,
-            "pid": record.pid,
         }
+        if kind != "LOCK_RELEASED":
+            payload |= {"lease_duration_s": record.lease_duration_s, "pid": record.pid}
         self._write(folder, kind, payload, result, record.holder, record.host)
 
     def _write(

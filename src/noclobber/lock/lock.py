@@ -35,7 +35,7 @@ from noclobber.errors import BadRequestError, FileBusyError, LockContention, Loc
 from noclobber.lock import endings, heartbeat, refusals
 from noclobber.lock.audit import Audit
 from noclobber.lock.judge import DEFAULT_LEASE_S, FREE, Verdict, check_lease_s
-from noclobber.lock.record import MAX_TEXT_CHARS, LockRecord
+from noclobber.lock.record import MAX_TEXT_CHARS, LockRecord, new_id
 from noclobber.lock.store import PATIENCE_S, FolderStore
 from noclobber.lock.survey import status_of
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from noclobber.clock import Clock
+    from noclobber.disk.processes import ProcessIdentity
     from noclobber.lock.audit import Ledger
     from noclobber.lock.record import Found
     from noclobber.lock.survey import LockStatus
@@ -107,7 +108,8 @@ class DeliverableLock:
         self._record: LockRecord | None = None
         self._lost: LockLost | None = None
         self._renewed_s = 0.0
-        self._owner_pid = os.getpid()
+        self._owner_pid = self._process_of = os.getpid()
+        self._process: ProcessIdentity | None = None
         self._mutex = threading.RLock()
         self.changing_thread: int | None = None
 
@@ -237,11 +239,12 @@ class DeliverableLock:
         Make the record ours, from nothing or from an orphan's. What we hold is in `_store` and `_record`
         then.
         """
-        found = store.read()
-        verdict = self._judge(store, found)
-        if verdict.state == "live":  # Refused without the mutex: waiting contenders disturb nobody.
-            return self._contention(found, verdict)
-        record = None
+        found, verdict, record = None, FREE, None
+        if not store.is_free():
+            found = store.read()
+            verdict = self._judge(store, found)
+            if verdict.state == "live":  # Refused without the mutex: waiting contenders disturb nobody.
+                return self._contention(found, verdict)
         try:
             with store.section(clock=self._clock):
                 look_again = found is not None  # It was judged outside the section.
@@ -279,7 +282,10 @@ class DeliverableLock:
         return True
 
     def _new_record(self, store: FolderStore, found: Found | None, verdict: Verdict) -> LockRecord:
-        process = identify(self._pid)
+        process = self._process
+        if process is None or self._pid is not None or self._process_of != os.getpid():
+            process = self._process = identify(self._pid)
+            self._process_of = os.getpid()
         now_s = self._clock.now_s()
         self._renewed_s = now_s
         origin = None
@@ -300,7 +306,7 @@ class DeliverableLock:
             # Lease only: a reader that knows only the five mandatory members asks whether the pid runs.
             # Pid 1 does, always, so that it waits for the lease, which is what is meant.
             1 if self._lease_only else process.pid,
-            os.urandom(16).hex(),
+            new_id(),
             process.host,
             process.boot_id,
             process.pid_namespace,
