@@ -166,11 +166,15 @@ def _undo(file: Found, state: bytes) -> Recovered:
     ours = file.stands or (state == notes.RESTORING and _inode(file.folder_fd, planned.name) == planned.inode)
     target = Target(file.folder_fd, planned.name, file.path)
     if ours and put_back(store, planned.swap, target, planned.inode):
+        # Since the crash our version was in view. Whoever has read it will save over what is back now,
+        # without having seen it; so a copy of that is kept.
+        kept = _keep_copy(file)
         came_back = _hash_if(store.swap_fd, planned.swap, None)
-        if came_back in (planned.new, file.displaced_hash):
+        if came_back not in (planned.new, file.displaced_hash):
+            kept = store.keep(planned.swap)
+        else:
             store.remove_swap(planned.swap)
-            return Recovered(file.path, "restored")
-        return Recovered(file.path, "restored", store.keep(planned.swap))
+        return Recovered(file.path, "restored", kept)
     if planned.kind == "delete" and _inode(file.folder_fd, planned.name) is None:
         try:
             renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)
@@ -178,6 +182,24 @@ def _undo(file: Found, state: bytes) -> Recovered:
         except FileExistsError:
             pass
     return Recovered(file.path, "kept", store.keep(planned.swap))
+
+
+def _keep_copy(file: Found) -> str:
+    """Keep a copy of what was put back, if it is a save that nobody but its maker had seen."""
+    if file.displaced_hash in ("", file.planned.expected):
+        return ""
+    store, planned = file.store, file.planned
+    try:
+        source_fd = os.open(planned.name, LOOK, dir_fd=file.folder_fd)
+    except OSError:
+        return ""
+    name, copy_fd = store.create_swap(store.new_prefix(), planned.name, file.displaced_hash, 0o600)
+    try:
+        copy_all(source_fd, copy_fd)
+    finally:
+        os.close(source_fd)
+        os.close(copy_fd)
+    return store.keep(name)
 
 
 def _uncreate(file: Found) -> Recovered:

@@ -80,8 +80,9 @@ def _rename_back(swap: Swap) -> None:
         left_fd = os.open(swap.swap_name, LOOK, dir_fd=store.swap_fd)
     except OSError:
         left_fd = NO_FD
-    if is_back and left_fd != NO_FD:
-        # Ours. Not deleted at once: somebody may have opened it, and what they write is kept.
+    if is_back and left_fd != NO_FD and (swap.leases or digest.of_descriptor(left_fd) == swap.new_hash):
+        # Ours. (Without leases it was in view, and may be somebody's work by now: then it is kept.) Not
+        # deleted at once: somebody may have opened it, and what they write is kept.
         swap.leave_aside(forks.track(left_fd))
         return
     if left_fd != NO_FD:

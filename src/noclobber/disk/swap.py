@@ -201,6 +201,7 @@ class Swap:
             path=self.target.path,
             source=self.old_fd,
             status=self._new_status,
+            is_bare=not self.store.gives_acl,
         )
         if self.durable:
             os.fsync(self.new_fd)
@@ -291,7 +292,8 @@ class Swap:
                 raise astray
             # A chmod or chown between our copy and the exchange went to the displaced file.
             latest = metadata.of(self.old_fd)
-            if latest != self._old_metadata:
+            if latest != self._old_metadata and metadata.of(self.new_fd) == self._old_metadata:
+                # (If ours is not as we made it, somebody has changed that since, which is later.)
                 metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
         except NoclobberError as refusal:
             reached("conflict")
@@ -352,7 +354,12 @@ class Swap:
             openers.release(descriptor)
         as_named = self.is_settled and self.previous == self.expected
         self.store.set_aside(
-            self.swap_name, self.target.path, descriptor, as_named=as_named, size=self.old_status.st_size
+            self.swap_name,
+            self.target.path,
+            descriptor,
+            as_named=as_named,
+            size=self.old_status.st_size,
+            had_lease=self.leases and descriptor == self.old_fd,
         )
         self.is_swapped, self.swap_name = False, ""
         if descriptor == self.old_fd:

@@ -1,0 +1,246 @@
+"""
+The MCP server: tool calls from stdio or HTTP to the toolbox, and its answers back.
+
+This module and `stdio` import the SDK, and nothing else does. Every call runs in a thread, because disks
+block; the loop stays free
+for pings, progress and other calls.
+
+Roots come from the command line. A client of the older protocol that declares roots of its own is asked
+for them, and they take the place of the command line's, as in the replaced server; `client_roots=False`
+turns that off.
+
+HTTP is for loopback: a bearer token guards it, and the SDK refuses foreign `Host` and `Origin` headers.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import warnings
+from collections import OrderedDict
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+
+from noclobber import __version__
+from noclobber.mcp import toolbox
+from noclobber.mcp.catalog import TOOLS
+from noclobber.mcp.memory import House, Memory
+from noclobber.mcp.roots import Roots, from_client
+from noclobber.mcp.stdio import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    Context = ServerRequestContext[Any, Any]
+
+MOST_SESSIONS = 1000  # Over HTTP; the one that was silent for longest is forgotten.
+MOST_BODY_BYTES = 64 << 20
+ROOTS_PATIENCE_S = 10.0
+INSTRUCTIONS = (
+    "File tools that refuse to overwrite what you have not seen. Reads return a sha256; pass it as "
+    "expected_sha256 when you write. If a write fails with STALE_FILE, somebody changed the file since you "
+    "read it: read it again, work the changes in, then write again."
+)
+
+
+class FileServer:
+    """What all connections share: options, roots from the command line, workspaces, memories."""
+
+    def __init__(
+        self,
+        roots: Roots,
+        *,
+        strict: bool = False,
+        client_roots: bool = True,
+        durable: bool = False,
+        one_process: bool = True,
+    ) -> None:
+        self.roots, self.strict, self.client_roots = roots, strict, client_roots
+        self.house = House(durable=durable)
+        self.one_process = one_process
+        """True on stdio: the process serves one client, and is its session."""
+        self._memories: OrderedDict[str, Memory] = OrderedDict()
+        self._asked: set[str] = set()
+        with warnings.catch_warnings():
+            # Clients of the older protocol still have roots; that the newer one has none is known.
+            warnings.simplefilter("ignore", MCPDeprecationWarning)
+            self.protocol: Server[Any] = Server(
+                "noclobber",
+                version=__version__,
+                title="noclobber guarded file tools",
+                instructions=INSTRUCTIONS,
+                on_list_tools=self._list_tools,
+                on_call_tool=self._call_tool,
+                on_roots_list_changed=self._roots_changed if client_roots else None,
+            )
+        self._listed = types.ListToolsResult(tools=[_as_tool(name) for name in TOOLS])
+
+    def close(self) -> None:
+        """End all turns."""
+        for memory in self._memories.values():
+            memory.close()
+        self._memories.clear()
+        self.house.close()
+
+    # -- handlers ----------------------------------------------------------------------------------
+
+    async def _list_tools(self, _: Context, __: object) -> types.ListToolsResult:
+        return self._listed
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        memory = self._memory(context)
+        await self._ask_roots(context, memory)
+        report = partial(_report, context) if _wants_progress(context) else _check_cancelled
+        outcome = await anyio.to_thread.run_sync(toolbox.call, memory, params.name, params.arguments, report)
+        return types.CallToolResult.model_construct(
+            content=[_BLOCKS[block["type"]](block) for block in outcome.content],
+            structured_content=outcome.structured,
+            is_error=outcome.is_error,
+        )
+
+    # -- who is asking -----------------------------------------------------------------------------
+
+    def _memory(self, context: Context) -> Memory:
+        """Return the memory of this connection; of all together where there are no connections."""
+        session_id = None if self.one_process else _session_id(context)
+        key = session_id or ""
+        memory = self._memories.get(key)
+        if memory is None:
+            memory = self._memories[key] = Memory(
+                self.house,
+                self.roots,
+                is_session=self.one_process or session_id is not None,
+                is_process=self.one_process,
+                strict=self.strict,
+                agent_id=_client_name(context),
+                session_id=session_id,
+            )
+        self._memories.move_to_end(key)
+        while len(self._memories) > MOST_SESSIONS:
+            self._memories.popitem(last=False)[1].close()
+        return memory
+
+    async def _ask_roots(self, context: Context, memory: Memory) -> None:
+        if not self.client_roots or not memory.is_session or memory.session_id in self._asked:
+            return
+        self._asked.add(memory.session_id)
+        capabilities = context.session.client_capabilities
+        if capabilities is None or capabilities.roots is None or not context.session.can_send_request:
+            return
+        try:
+            with anyio.fail_after(ROOTS_PATIENCE_S):
+                named = await context.session.send_request(types.ListRootsRequest(), types.ListRootsResult)
+        except (TimeoutError, MCPError, ValueError) as error:
+            print(f"noclobber: the client does not tell its roots: {error}", file=sys.stderr)
+            return
+        found = await anyio.to_thread.run_sync(from_client, [str(root.uri) for root in named.roots])
+        if found is not None:
+            memory.roots = found
+
+    async def _roots_changed(self, context: Context, _: object) -> None:
+        # Asked for at the next call: a handler of a notification has nobody to wait for it.
+        self._asked.discard(self._memory(context).session_id)
+
+
+# -- transports ------------------------------------------------------------------------------------
+
+
+async def serve_stdio(server: FileServer) -> None:
+    """Serve one client on stdin and stdout until it closes them."""
+    protocol = server.protocol
+    try:
+        with wire() as (lines, out):
+            options = protocol.create_initialization_options(NotificationOptions())
+            # Typed as files, and used as these two are: iterated over, written to, flushed.
+            async with stdio_server(lines, out) as (incoming, outgoing):  # type: ignore[arg-type]
+                await protocol.run(incoming, outgoing, options)
+    finally:
+        server.close()
+
+
+def http_app(server: FileServer, token: str) -> ASGIApp:
+    """Return the ASGI application: MCP at `/mcp`, for those who know the token."""
+    app = server.protocol.streamable_http_app(
+        json_response=True, max_request_body_size=MOST_BODY_BYTES, host="127.0.0.1"
+    )
+    return _TokenGate(app, token)
+
+
+class _TokenGate:
+    """Lets requests with the right bearer token through, and answers the others with 401."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._token = app, token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_allowed(scope):
+            await self._app(scope, receive, send)
+            return
+        headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"error": "a bearer token is required"}'})
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(given) != 1:
+            return False
+        kind, _, token = given[0].partition(b" ")
+        return kind.lower() == b"bearer" and secrets.compare_digest(token.strip(), self._token)
+
+
+# -- small translations ----------------------------------------------------------------------------
+
+
+def _as_tool(name: str) -> types.Tool:
+    tool = TOOLS[name]
+    hints = types.ToolAnnotations.model_validate(tool.annotations)
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.parameters,
+        output_schema=tool.output,
+        annotations=hints,
+    )
+
+
+_BLOCKS: dict[str, Any] = {
+    "text": lambda block: types.TextContent.model_construct(type="text", text=block["text"]),
+    "image": types.ImageContent.model_validate,
+    "audio": types.AudioContent.model_validate,
+    "resource": types.EmbeddedResource.model_validate,
+}
+
+
+def _wants_progress(context: Context) -> bool:
+    meta = context.meta
+    return bool(meta) and "progress_token" in meta  # type: ignore[operator]
+
+
+def _report(context: Context, done: int, total: int | None, message: str) -> None:
+    """Called in a worker thread."""
+    anyio.from_thread.run(context.session.report_progress, done, total, message)
+
+
+def _check_cancelled(_: int, __: int | None, ___: str) -> None:
+    anyio.from_thread.check_cancelled()
+
+
+def _session_id(context: Context) -> str | None:
+    headers = getattr(context.request, "headers", None)
+    return None if headers is None else headers.get("mcp-session-id")
+
+
+def _client_name(context: Context) -> str:
+    params = context.session.client_params
+    return params.client_info.name[:200] if params is not None and params.client_info.name else "mcp-client"
