@@ -13,6 +13,7 @@ import pytest
 
 import noclobber
 from conftest import sha256
+from noclobber import claims
 from noclobber.disk import steps
 
 
@@ -92,6 +93,7 @@ def test_a_former_holders_writes_are_refused(ws):
 ZOMBIE = """
 import os, signal, sys
 import noclobber
+from noclobber import claims
 from noclobber import claims
 from noclobber.disk import steps
 root = sys.argv[1]
