@@ -57,3 +57,15 @@ def scratch_on(folder: str) -> str | None:
         return tempfile.mkdtemp(dir=folder)
     except OSError:
         return None
+
+
+@pytest.fixture
+def rig(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    """A project with hooks, and a runtime folder of its own."""
+    from tests.hookrig import HookRig
+
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.delenv("COPILOT_CLI", raising=False)
+    return HookRig(root, runtime)

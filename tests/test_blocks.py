@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noclobber.blocks import apply_blocks
 from noclobber.errors import BadRequestError, EditMismatchError
+
+PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
 BOM = b"\xef\xbb\xbf"
 
@@ -89,6 +91,7 @@ def test_a_malformed_diff_is_a_bad_request(diff):
         apply_blocks(b"a\n", diff)
 
 
+@PROPERTY
 @given(
     st.lists(st.sampled_from("abc"), min_size=1, max_size=8),
     st.data(),

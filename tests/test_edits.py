@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from noclobber.edits import apply_edits, insert_lines, search_and_replace
 from noclobber.errors import BadRequestError, EditMismatchError
 from noclobber.lines import line_span, line_starts
 from noclobber.model import Edit
+
+PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
 BOM = b"\xef\xbb\xbf"
 
@@ -140,6 +142,7 @@ def files_and_edits(draw):
     return bom, ending, tokens, noise, chosen, new
 
 
+@PROPERTY
 @given(files_and_edits())
 def test_edits_change_what_they_name_and_nothing_else(case):
     """Issue 2.7: whatever the order, the line endings, the mark at the start and the last newline."""
@@ -154,6 +157,7 @@ def test_edits_change_what_they_name_and_nothing_else(case):
     assert apply_edits(before.encode(), edits) == after.encode()
 
 
+@PROPERTY
 @given(st.binary(max_size=40), st.binary(min_size=1, max_size=4), st.binary(max_size=4))
 def test_an_exact_edit_is_a_replacement_or_an_error(before, old, new):
     """Issue 2.7: against the definition, on any bytes."""
@@ -240,6 +244,7 @@ def test_nothing_found_is_an_error_and_so_is_a_broken_expression():
 # -- lines -------------------------------------------------------------------------------------------------
 
 
+@PROPERTY
 @given(
     st.binary(max_size=30).map(lambda data: data.replace(b"\x01", b"\n")),
     st.integers(1, 8),
@@ -254,6 +259,7 @@ def test_a_range_of_lines_is_what_splitting_gives(data, first, more):
     assert data[start:end] == b"".join(lines[first - 1 : first + more])
 
 
+@PROPERTY
 @given(st.integers(-3, 3), st.integers(-3, 3))
 def test_a_range_that_runs_backwards_is_a_bad_request(first, last):
     """Bad input."""

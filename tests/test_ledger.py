@@ -472,6 +472,7 @@ def test_an_unwritable_ledger_is_an_error_and_can_still_be_verified(ledger):
         os.chmod(folder, 0o755)
     program = (
         "import os, sys\n"
+        "import noclobber.ledger.audit\n"  # While its files can still be read.
         "from noclobber.ledger import AgentTraceLedger\n"
         "from noclobber.errors import LedgerError\n"
         "ledger = AgentTraceLedger(sys.argv[1])\n"

@@ -96,7 +96,7 @@ def test_sigterm_releases_a_lock_that_was_taken_in_a_thread_of_the_loop(tmp_path
 import asyncio, os, signal, sys
 from noclobber.lock.aio import DeliverableLock
 async def story():
-    await DeliverableLock(sys.argv[1], holder="a").acquire()
+    lock = await DeliverableLock(sys.argv[1], holder="a").acquire()
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.sleep(20)
 asyncio.run(story())

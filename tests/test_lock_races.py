@@ -17,7 +17,7 @@ ROUNDS = {
     "kills": 40,  # Never two holders, never a lock that stays
     "steps": 1,  # kill -9 before every call that touches the disk
     "interrupts": 30,  # REQ-LOCK-005: Ctrl-C in the middle
-    "sleepers": 2,  # REQ-LOCK-013: stopped past its lease, continued, made to write
+    "sleepers": 1,  # REQ-LOCK-013: stopped past its lease, continued, made to write
 }
 
 

@@ -306,6 +306,17 @@ def test_bytes_of_baselines_are_kept_within_bounds_and_the_oldest_go_first():
     assert turn.baseline_bytes(paths[2], paths[2]) is None
 
 
+def test_a_file_that_changed_is_as_old_as_its_last_version():
+    """Issue 2.3: the oldest bytes go first, not the file that was read first."""
+    turn = context(retained_turn_bytes=5)
+    whole(turn, A, b"v1")
+    whole(turn, B, b"b1")
+    whole(turn, A, b"v2")
+    whole(turn, f"{ROOT}/c.md", b"c1")
+    assert turn.baseline_bytes(A, A) == b"v2"
+    assert turn.baseline_bytes(B, B) is None
+
+
 def test_bytes_are_always_those_of_the_baseline():
     """`changes_since_read` must not compare with a version that the write is not checked against."""
     turn = context()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conftest import sha256
 from noclobber.errors import ABSENT
 from noclobber.model import WHOLE, Coverage
 from noclobber.turn import TurnContext
+
+PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
 LINES = 4
 VERSIONS = [b"v%d" % number for number in range(3)]
@@ -98,6 +100,7 @@ def tell(turn: TurnContext, kind: str, path: str, version: bytes, first: int, la
         turn.refused(path, path, sha256(version), None)
 
 
+@PROPERTY
 @given(events=EVENTS, rebaseline=st.sampled_from(["on-read", "after-conflict"]))
 def test_the_snapshot_does_what_the_rulings_say(events, rebaseline):
     """009-FR-001, 009-FR-007, 010-FR-003, rulings 1, 2, 5, 6, 10, 11."""
@@ -117,6 +120,7 @@ def test_the_snapshot_does_what_the_rulings_say(events, rebaseline):
                 assert kept is None or sha256(kept) == model.baseline
 
 
+@PROPERTY
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12), st.integers(0, 12))
 def test_coverage_adds_up_like_a_set_of_lines(ranges, total):
     """Ruling 11: contiguous parts at one hash add up; nothing else does."""
@@ -130,12 +134,14 @@ def test_coverage_adds_up_like_a_set_of_lines(ranges, total):
     assert all(one[1] < other[0] for one, other in zip(coverage.ranges, coverage.ranges[1:], strict=False))
 
 
+@PROPERTY
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 30), st.booleans()),
         max_size=60,
     )
 )
+@example([(1, 8, False), (0, 10, False), (1, 0, False), (2, 13, False), (3, 20, False), (1, 8, False)])
 def test_kept_bytes_stay_within_bounds_whatever_is_read(reads):
     """Issue 2.3: the sum is what is kept, and never more than the bound."""
     turn = TurnContext("/root", turn_id="t", retained_file_bytes=20, retained_turn_bytes=50)

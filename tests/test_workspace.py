@@ -22,6 +22,7 @@ from noclobber.errors import (
     EditMismatchError,
     FileExistsAlreadyError,
     MissingFileError,
+    NoclobberError,
     NotAFileError,
     OutsideScopeError,
     OutsideWorkspaceError,
@@ -522,6 +523,35 @@ def test_a_turn_limited_to_folders_writes_nowhere_else(root, ws):
         turn.write_file("docs/a.md", b"x")
 
 
+@pytest.mark.parametrize("kind", ["write", "edit", "many", "delete", "move"])
+def test_a_link_changed_after_the_judgement_leads_no_write_out_of_its_scope(root, ws, monkeypatch, kind):
+    """K-WRITE-1: what was judged is what is written, or nothing is."""
+    for folder in ("docs", "src"):
+        (root / folder).mkdir()
+        (root / folder / "a.md").write_bytes(b"v1")
+    link = root / "docs/link"
+    link.symlink_to("a.md")
+    look = ws.ledger_trouble
+
+    def swap_and_look():
+        link.unlink()
+        link.symlink_to("../src/a.md")
+        return look()
+
+    with ws.turn(write_scope=["docs"]) as turn:
+        turn.read_file("docs/link")
+        monkeypatch.setattr(ws, "ledger_trouble", swap_and_look)
+        with pytest.raises(NoclobberError):
+            {
+                "write": lambda: turn.write_file("docs/link", b"x"),
+                "edit": lambda: turn.edit_file("docs/link", [Edit("v1", "x")]),
+                "many": lambda: turn.write_files({"docs/link": b"x"}),
+                "delete": lambda: turn.delete_file("docs/link"),
+                "move": lambda: turn.move_file("docs/link", "docs/b.md"),
+            }[kind]()
+    assert (root / "src/a.md").read_bytes() == b"v1"
+
+
 # -- several files, deletes, moves ------------------------------------------------------------------
 
 
@@ -789,6 +819,7 @@ def test_two_turns_of_one_session_each_add_what_they_saw(root, ws):
         two.end()
         one.read_file("b.md")
     with ws.turn(**session) as turn:
+        assert turn.context.expected_for(str(root / "a.md"), str(root / "a.md")) == sha256(b"v2")
         turn.write_file("a.md", b"v3")
         assert turn.context.expected_for(str(root / "b.md"), str(root / "b.md")) == sha256(b"v1")
 

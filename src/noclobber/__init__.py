@@ -34,10 +34,12 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import BadRequestError as BadRequestError
     from noclobber.errors import BaselineNotRetainedError as BaselineNotRetainedError
     from noclobber.errors import BrokenChainError as BrokenChainError
+    from noclobber.errors import ConfigError as ConfigError
     from noclobber.errors import EditMismatchError as EditMismatchError
     from noclobber.errors import FileBusyError as FileBusyError
     from noclobber.errors import FileExistsAlreadyError as FileExistsAlreadyError
     from noclobber.errors import GaveUpError as GaveUpError
+    from noclobber.errors import HookFailedError as HookFailedError
     from noclobber.errors import LedgerError as LedgerError
     from noclobber.errors import LockContention as LockContention
     from noclobber.errors import LockLost as LockLost
@@ -92,6 +94,7 @@ _HOMES = {
     "Catalogue": "catalogue",
     "Change": "disk.many",
     "Commit": "disk.replace",
+    "ConfigError": "errors",
     "Coverage": "model",
     "Decision": "model",
     "DeliverableLock": "lock.lock",
@@ -101,6 +104,7 @@ _HOMES = {
     "FileExistsAlreadyError": "errors",
     "GaveUpError": "errors",
     "HookEngine": "engine",
+    "HookFailedError": "errors",
     "LedgerEntry": "ledger",
     "LedgerError": "errors",
     "LockContention": "errors",

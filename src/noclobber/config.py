@@ -63,6 +63,14 @@ def options(given: Mapping[str, Any], base: Options = DEFAULTS) -> Options:
     return base._replace(**checked)
 
 
+def load_options(root: str, base: Options = DEFAULTS) -> Options:
+    """Return `base` with what the file in a workspace's root changes. `ConfigError` if that is wrong."""
+    from noclobber.configfile import load
+
+    given = load(root).given
+    return options(given, base) if given else base
+
+
 def _checked(name: str, value: Any) -> Any:
     if name in _CHOICES:
         if value in _CHOICES[name]:

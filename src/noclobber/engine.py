@@ -119,6 +119,8 @@ class HookEngine:
             targets += gather(turn, request, keeps_bom=False)
             for target in targets:
                 self._admit(turn, look(turn, target.facts))
+                if target.facts.kind != "read":
+                    turn.fence.check(target.facts.path)
         except NoclobberError as error:
             if request.tool.kind != "read":
                 self._refused(turn, call, targets, error)
@@ -216,7 +218,9 @@ class HookEngine:
         [target] = targets
         assert target.data is not None
         facts = self._admit(turn, target.facts)
-        commit = turn.guard.write(facts.name, target.data, expected=facts.expected, at=facts.path)
+        commit = turn.guard.write(
+            facts.name, target.data, expected=facts.expected, at=facts.path, fence=turn.fence
+        )
         return self._landed(turn, call, facts, commit, target.data, WHOLE)
 
     def _edit(self, turn: OpenTurn, call: ToolCall, request: Request, targets: list[Target]) -> WriteResult:
@@ -226,7 +230,9 @@ class HookEngine:
             _refuse_if_stale(turn, facts, actual=snapshot.sha256)
             data = FORMS[request.tool.form](snapshot.content, call.params, facts.path)
             try:
-                commit = turn.guard.write(facts.name, data, expected=snapshot.sha256, at=facts.path)
+                commit = turn.guard.write(
+                    facts.name, data, expected=snapshot.sha256, at=facts.path, fence=turn.fence
+                )
                 break
             except StaleFileError:
                 # It is not what we read a moment ago. An agent that had read nothing knows no better.
@@ -246,14 +252,14 @@ class HookEngine:
         changes = [
             Change(facts.name, target.data or b"", facts.expected, facts.path) for target, facts in admitted
         ]
-        landed = list(zip(admitted, turn.guard.write_many(changes), strict=True))
+        landed = list(zip(admitted, turn.guard.write_many(changes, fence=turn.fence), strict=True))
         for (target, facts), commit in landed:  # All of them before the ledger can fail.
             turn.context.wrote(facts.name, facts.path, commit.sha256, target.data)
         return {target.given: self._recorded(call, facts.path, commit) for (target, facts), commit in landed}
 
     def _delete(self, turn: OpenTurn, call: ToolCall, _: Request, targets: list[Target]) -> WriteResult:
         facts = self._admit(turn, targets[0].facts)
-        commit = turn.guard.delete(facts.name, expected=facts.expected, at=facts.path)
+        commit = turn.guard.delete(facts.name, expected=facts.expected, at=facts.path, fence=turn.fence)
         turn.context.removed(facts.name, facts.path)
         return self._recorded(call, facts.path, commit)
 
@@ -263,7 +269,11 @@ class HookEngine:
         coverage = context.coverage_for(source.name, source.path)
         kept = context.baseline_bytes(source.name, source.path)
         commit = turn.guard.move(
-            source.name, destination.name, expected=source.expected, at=(source.path, destination.path)
+            source.name,
+            destination.name,
+            expected=source.expected,
+            at=(source.path, destination.path),
+            fence=turn.fence,
         )
         context.removed(source.name, source.path)
         if coverage is not None:  # Seen there, so known here. A file that was moved unread stays unread.

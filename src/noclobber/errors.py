@@ -232,6 +232,13 @@ class BadRequestError(RefusalError, ValueError):
     resolution = "CHANGE_REQUEST"
 
 
+class ConfigError(RefusalError, ValueError):
+    """The workspace's file of options is wrong, so nobody knows which rules hold."""
+
+    code = "BAD_CONFIG"
+    resolution = "ASK_A_PERSON"
+
+
 class UnknownToolError(RefusalError):
     """The tool catalogue has no such tool, so nobody knows what it writes."""
 
@@ -302,3 +309,10 @@ class BadEventError(LedgerError, ValueError):
 
     code = "LEDGER_BAD_EVENT"
     resolution = "CHANGE_REQUEST"
+
+
+class HookFailedError(RefusalError):
+    """A hook could not judge a write: its input, its memory or its own code failed. Nothing was written."""
+
+    code = "HOOK_FAILED"
+    resolution = "ASK_A_PERSON"

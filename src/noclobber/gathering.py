@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from noclobber.catalogue import Request
     from noclobber.config import Options
     from noclobber.guard import OptimisticGuard
+    from noclobber.lock.fence import LockFence
     from noclobber.turn import TurnContext
 
     class OpenTurn(Protocol):
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         guard: OptimisticGuard
         options: Options
         write_scope: tuple[str, ...] | None
+        fence: LockFence
 
 
 class Target(NamedTuple):

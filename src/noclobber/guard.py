@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from noclobber.clock import Clock
     from noclobber.disk.recover import Recovered
+    from noclobber.disk.section import Fence
     from noclobber.model import Level
 
 __all__ = ["Change", "Commit", "OptimisticGuard", "Snapshot"]
@@ -142,23 +143,36 @@ class OptimisticGuard:
             target.close()
 
     def write(
-        self, path: str | os.PathLike[str], data: bytes, *, expected: str | None, at: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        data: bytes,
+        *,
+        expected: str | None,
+        at: str | None = None,
+        fence: Fence | None = None,
     ) -> Commit:
         """
         Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked).
 
         `at` is the canonical path that the caller has judged; if the path leads elsewhere by the time of
-        the commit, it is refused.
+        the commit, it is refused. `fence` has a say as well, in the same critical section.
         """
-        return self.committer.replace(path, expected, data, at=at)
+        return self.committer.replace(path, expected, data, at=at, fence=fence)
 
-    def write_many(self, changes: Sequence[Change]) -> list[Commit]:
+    def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[Commit]:
         """Replace or create several files: all of them or none."""
-        return many.replace_many(self.committer, changes)
+        return many.replace_many(self.committer, changes, fence=fence)
 
-    def delete(self, path: str | os.PathLike[str], *, expected: str | None, at: str | None = None) -> Commit:
+    def delete(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expected: str | None,
+        at: str | None = None,
+        fence: Fence | None = None,
+    ) -> Commit:
         """Delete, if the file is still `expected`."""
-        return remove.delete(self.committer, path, expected, at=at)
+        return remove.delete(self.committer, path, expected, at=at, fence=fence)
 
     def move(
         self,
@@ -167,9 +181,10 @@ class OptimisticGuard:
         *,
         expected: str | None,
         at: tuple[str, str] | None = None,
+        fence: Fence | None = None,
     ) -> Commit:
         """Move to a free name, if the file is still `expected`."""
-        return remove.move(self.committer, source, destination, expected, at=at)
+        return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
 
     def sweep(self) -> list[str]:
         """Clear away displaced versions; return where those are kept that somebody wrote to."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, NamedTuple
 
-Level = Literal["lease+exchange", "lease+inplace", "exchange", "plain", "create"]
-"""How strongly a write was protected; README.md says what each one promises."""
+    Level = Literal["lease+exchange", "lease+inplace", "exchange", "plain", "create"]
+    """How strongly a write was protected; README.md says what each one promises."""
+else:
+    from noclobber.tuples import NamedTuple
 
 
 class Coverage(NamedTuple):

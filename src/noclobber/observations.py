@@ -8,7 +8,7 @@ asks for it, so every id of the turn stays good until the turn ends.
 
 from __future__ import annotations
 
-from array import array
+from struct import Struct  # Not `array`: that one brings `collections` along, and hooks count milliseconds.
 
 from noclobber.errors import ABSENT, BadRequestError
 from noclobber.model import WHOLE, Coverage, Observation
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 DIGEST_BYTES = 32
+_MOMENT = Struct("d")
 
 
 class ObservationLog:
@@ -35,7 +36,7 @@ class ObservationLog:
         self._prefix = f"{turn_id}:"
         self._files: list[SeenFile] = []
         self._digests = bytearray()
-        self._at_s = array("d")
+        self._at_s = bytearray()
         self._unusual: dict[int, Coverage | None] = {}  # A part; None: there was no file.
 
     def __len__(self) -> int:
@@ -45,7 +46,7 @@ class ObservationLog:
         """Add a row and return it as a value."""
         row = len(self._files)
         self._files.append(file)
-        self._at_s.append(at_s)
+        self._at_s += _MOMENT.pack(at_s)
         if sha256 == ABSENT:
             self._digests += bytes(DIGEST_BYTES)
             self._unusual[row] = None
@@ -77,4 +78,5 @@ class ObservationLog:
                 observation_id=observation_id,
             )
         seen = self._unusual.get(row, WHOLE) or WHOLE
-        return Observation(self._files[row].path, self.sha256_at(row), seen, observation_id, self._at_s[row])
+        [at_s] = _MOMENT.unpack_from(self._at_s, row * _MOMENT.size)
+        return Observation(self._files[row].path, self.sha256_at(row), seen, observation_id, at_s)

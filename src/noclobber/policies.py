@@ -11,8 +11,6 @@ the commit anyway, so the engine looks beforehand only if it must say no for ano
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -28,6 +26,9 @@ from noclobber.model import ALLOW, Decision
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NamedTuple
+else:
+    from noclobber.tuples import NamedTuple
 
 # Names that belong to deliverable locks. A claim on a stale lock is `.lock.take.<id>`.
 LOCK_NAMES = (".lock", ".lock-ledger.jsonl")

@@ -2,9 +2,10 @@
 What goes on record: one event for each refused write, one for each that landed.
 
 `MUTATION_CONFLICT` is the research page's object, word for word. Other refused writes are
-`MUTATION_REFUSED`, landed ones `MUTATION`, and a foreign executor's failure is `MUTATION_FAILED`. What a dead
-process had begun is `COMMIT_RECOVERED`; what somebody wrote to a version already replaced is `VERSION_KEPT`.
-Hashes and paths, never content. Events carry who asked; the ledger adds when, and the chain.
+`MUTATION_REFUSED`, landed ones `MUTATION`. A foreign executor's failure is `MUTATION_FAILED`, and a write of
+its that an outsider's got mixed up with is `MUTATION_RACE`. What a dead process had begun is
+`COMMIT_RECOVERED`; what somebody wrote to a version already replaced is `VERSION_KEPT`. Hashes and paths,
+never content. Events carry who asked; the ledger adds when, and the chain.
 
 If the ledger fails: before a commit (`trouble()`), the write is refused, because a write that leaves no
 trace is one that a broken ledger let through. While a refusal is recorded, the refusal stands and the
@@ -18,7 +19,6 @@ import os
 import stat
 
 from noclobber.errors import LedgerError, NoclobberError, StaleFileError
-from noclobber.ledger import spell_hash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def trouble(ledger: Ledger) -> LedgerError | None:
 
 def record_refusal(ledger: Ledger, call: ToolCall, error: NoclobberError) -> None:
     """Record a refused write. Never raises: the refusal must reach the caller whatever the ledger does."""
+    from noclobber.ledger.line import spell_hash  # Here: what is only judged needs no ledger loaded.
+
     if isinstance(error, StaleFileError):
         action = "MUTATION_CONFLICT"
         payload: dict[str, Any] = {
@@ -85,6 +87,8 @@ def record_landed(
     ledger: Ledger, call: ToolCall, path: str, before: str, after: str, level: str, **more: Any
 ) -> None:
     """Record a write that is on the disk."""
+    from noclobber.ledger.line import spell_hash
+
     payload = {
         "tool_name": call.tool,
         "target_file": path,
@@ -122,6 +126,20 @@ def record_failed(ledger: Ledger, call: ToolCall, path: str, error: BaseExceptio
     payload = {"tool_name": call.tool, "target_file": path}
     result = {"status": "FAILED", "error_type": type(error).__name__}
     ledger.append(_event("MUTATION_FAILED", payload, result, call))
+
+
+def record_race(ledger: Ledger, call: ToolCall, path: str, before: str, expected: str, found: str) -> None:
+    """Record that after somebody else's executor wrote, something else stood there than what it wrote."""
+    from noclobber.ledger.line import spell_hash
+
+    payload = {
+        "tool_name": call.tool,
+        "target_file": path,
+        "before_hash": spell_hash(before),
+        "expected_hash": spell_hash(expected),
+        "current_hash": spell_hash(found),
+    }
+    ledger.append(_event("MUTATION_RACE", payload, {"status": "RACED"}, call))
 
 
 def _event(action: str, payload: dict[str, Any], result: dict[str, Any], call: ToolCall) -> dict[str, Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from noclobber.config import Options
     from noclobber.engine import HookEngine
     from noclobber.guard import OptimisticGuard
+    from noclobber.lock.fence import LockFence
     from noclobber.model import Edit, ReadResult, WriteResult
     from noclobber.turn import TurnContext
 
@@ -44,11 +45,12 @@ class Turn:
         options: Options,
         write_scope: tuple[str, ...] | None,
         on_end: Callable[[Turn], None],
+        fence: LockFence,
         host: str | None = None,
         intent_id: str | None = None,
     ) -> None:
         self.engine, self.context, self.guard = engine, context, guard
-        self.options, self.write_scope = options, write_scope
+        self.options, self.write_scope, self.fence = options, write_scope, fence
         self.turn_id, self.agent_id, self.session_id = context.turn_id, context.agent_id, context.session_id
         self.host, self.intent_id = host, intent_id
         self.kept: list[str] = []

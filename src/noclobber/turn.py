@@ -29,8 +29,7 @@ Not promised: the bytes of a baseline are kept for diffs within bounds only; the
 from __future__ import annotations
 
 import os
-import threading
-from typing import NamedTuple
+from _thread import RLock  # `threading` is a part of a millisecond of a hook's start, for the same lock.
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.errors import ABSENT, TurnClosedError
@@ -39,11 +38,13 @@ from noclobber.observations import ObservationLog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal, NamedTuple
 
     from noclobber.clock import Clock
 
     Rebaseline = Literal["on-read", "after-conflict"]
+else:
+    from noclobber.tuples import NamedTuple
 
 RETAINED_FILE_BYTES = 1 << 20
 RETAINED_TURN_BYTES = 64 << 20
@@ -53,7 +54,7 @@ REFUSED_KEPT = 64  # Hashes of refused bytes, a file. An agent that goes on for 
 # One lock for all turns: it is held for a microsecond or two. A fork waits for it, so that no child
 # ever inherits it held by a thread that it does not have, or a snapshot in the middle of a change.
 # Re-entrant, because a signal handler may run, and may fork, while its own thread holds it.
-_LOCK = threading.RLock()
+_LOCK = RLock()
 os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
@@ -134,6 +135,7 @@ class TurnContext:
             self._log = ObservationLog(self.turn_id)
             self._retained_bytes = 0
             self._oldest_row = 0
+            self._rows_of_moved: dict[str, int] = {}
             self._inherited: dict[str, str] = {}
             self._with_bom: set[str] = set()
 
@@ -155,7 +157,7 @@ class TurnContext:
 
     def name_of(self, path: str | os.PathLike[str]) -> str:
         """Return the absolute, normalised name for what the agent wrote, without a look at the disk."""
-        text = os.fsdecode(path)
+        text = path if isinstance(path, str) else os.fsdecode(path)
         text = os.path.normpath(text if text.startswith("/") else f"{self.root}/{text}")
         return text[1:] if text.startswith("//") else text  # POSIX lets two slashes mean something else.
 
@@ -307,13 +309,16 @@ class TurnContext:
         files = self._files
         if files is None:
             raise self._closed()
-        # As given first: most callers pass what a read returned, and a lookup is all it takes.
-        if path.__class__ is not str or path not in files or path in self._names:
-            path = self.name_of(path)
-            known = self._names.get(path)
-            if known is not None:
-                return known.initial
-        file = files.get(path)
+        if isinstance(path, str) and not self._names:
+            # Most callers spell a path plainly. Keys are normalised, so whatever hits one is right.
+            file = files.get(path if path.startswith("/") else f"{self.root}/{path}")
+            if file is not None:
+                return file.initial
+        name = self.name_of(path)
+        known = self._names.get(name)
+        if known is not None:
+            return known.initial
+        file = files.get(name)
         return None if file is None else file.initial
 
     def baseline_bytes(self, lexical: str, canonical: str) -> bytes | None:
@@ -357,6 +362,32 @@ class TurnContext:
                 self._inherited[path] = remembered.baseline
             for name, path in names.items():
                 self._names[name] = _Name(self._file(path), None)
+
+    def pack(self, lexical: str, canonical: str) -> dict[str, Any]:
+        """
+        Return everything that is known under a name and a path, as plain values, by path and name.
+
+        For a process that ends before the turn does (a hook); another one's `unpack()` goes on from there.
+        Bytes of baselines are not in it.
+        """
+        with _LOCK:
+            known = self._names.get(lexical)
+            files = {canonical: self._files.get(canonical) if self._files else None}
+            if known is not None:
+                files[known.file.path] = known.file
+            return {
+                "files": {path: _packed(file) for path, file in files.items() if file is not None},
+                "name": None if known is None else [lexical, known.file.path, known.initial],
+            }
+
+    def unpack(self, packed: dict[str, Any]) -> None:
+        """Take up what `pack()` returned. Raises if it is not of that shape."""
+        with _LOCK:
+            for path, record in packed["files"].items():
+                _unpacked(self._file(path), record)
+            if packed["name"] is not None:
+                lexical, path, initial = packed["name"]
+                self._names[lexical] = _Name(self._file(path), initial)
 
     # -- inside --------------------------------------------------------------------------------------
 
@@ -422,6 +453,8 @@ class TurnContext:
         return seen.is_whole
 
     def _take(self, file: _File, sha256: str, seen: Coverage) -> None:
+        if file.baseline is not None:
+            self._rows_of_moved.setdefault(file.path, -1)
         file.baseline = file.initial if file.initial == sha256 else sha256  # One string where one will do.
         file.seen = None if seen.is_whole else seen
         if file.retained is not None:
@@ -460,18 +493,56 @@ class TurnContext:
             return
         file.retained = content
         self._retained_bytes += len(content)
+        if file.path in self._rows_of_moved:
+            self._rows_of_moved[file.path] = len(self._log) - 1
         while self._retained_bytes > turn_limit:
-            # Rows are in the order of reading. A row whose hash is no longer the file's baseline is of
-            # bytes that went long ago; the row that brought the kept ones comes later.
-            oldest, row = self._log.file_at(self._oldest_row), self._oldest_row
+            self._drop_if_kept_by(self._oldest_row)
             self._oldest_row += 1
-            assert isinstance(oldest, _File)
-            if oldest.retained is not None and oldest.baseline == self._log.sha256_at(row):
-                self._retained_bytes -= len(oldest.retained)
-                oldest.retained = None
+
+    def _drop_if_kept_by(self, row: int) -> None:
+        """
+        Let go of a file's bytes if this row is the one that brought them.
+
+        Rows are in the order of reading, so the oldest bytes are found by walking them. Where a baseline
+        has moved, an old row may have the very hash that the file has come back to: then the
+        row is noted. Most never move, and for those the hash tells.
+        """
+        file = self._log.file_at(row)
+        assert isinstance(file, _File)
+        if file.retained is None or self._rows_of_moved.get(file.path, row) != row:
+            return
+        if file.baseline == self._log.sha256_at(row):
+            self._retained_bytes -= len(file.retained)
+            file.retained = None
 
 
 def _trouble(file: _File) -> _Trouble:
     if file.trouble is None:
         file.trouble = _Trouble()
     return file.trouble
+
+
+def _packed(file: _File) -> list[Any]:
+    trouble = file.trouble
+    return [
+        file.initial,
+        file.baseline,
+        None if file.seen is None else list(file.seen),
+        None
+        if trouble is None
+        else [trouble.conflict, trouble.error, trouble.newer, list(trouble.newer_seen), trouble.refused],
+    ]
+
+
+def _unpacked(file: _File, record: list[Any]) -> None:
+    file.initial, file.baseline, seen, trouble = record
+    file.seen = None if seen is None else _coverage(seen)
+    if trouble is not None:
+        kept = _trouble(file)
+        kept.conflict, kept.error, kept.newer, newer_seen, kept.refused = trouble
+        kept.newer_seen = _coverage(newer_seen)
+
+
+def _coverage(listed: list[Any]) -> Coverage:
+    ranges, total = listed
+    return Coverage(tuple((start, end) for start, end in ranges), total)

@@ -1,12 +1,13 @@
 """
 The exact JSON objects that leave the library, and their recognition when they come back.
 
-Three shapes, each with a JSON Schema in `schemas/`, which is package data: `schema(name)` loads one.
+Four shapes, each with a JSON Schema in `schemas/`, which is package data: `schema(name)` loads one.
 
 | schema | who reads it | made by |
 |---|---|---|
 | `stale-file-controller` | a program that re-reads and retries (011) | `StaleFileError.to_controller()` |
 | `stale-file-agent` | a model, as a tool's result (009) | `StaleFileError.to_agent()` |
+| `lock-contention` | an orchestrator (REQ-LOCK-007) | `LockContention.to_report()` |
 | `refusal` | both, for every other refusal | `RefusalError.to_refusal()` |
 
 Recognition is as exact as production: one key more, a word around it, a hash in capitals, and it is not the
@@ -17,13 +18,20 @@ from __future__ import annotations
 
 import re
 
-from noclobber.errors import NoclobberError, RefusalError, StaleFileError
+from noclobber.errors import LockContention, NoclobberError, RefusalError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-SCHEMAS = ("stale-file-agent", "stale-file-controller", "refusal")
+SCHEMAS = (
+    "stale-file-agent",
+    "stale-file-controller",
+    "refusal",
+    "ledger-event",
+    "lock-record",
+    "lock-contention",
+)
 
 _STALE_KEYS = frozenset(("error_type", "file_path", "expected_hash", "actual_hash", "resolution"))
 _REFUSAL_KEYS = frozenset(("error_type", "file_path", "message", "resolution", "details"))
@@ -37,6 +45,8 @@ def to_json(error: NoclobberError, audience: Literal["agent", "controller"] = "a
 
     if isinstance(error, StaleFileError):
         value = error.to_agent() if audience == "agent" else error.to_controller()
+    elif isinstance(error, LockContention):
+        value = error.to_report()
     elif isinstance(error, RefusalError):
         value = error.to_refusal()
     else:

@@ -1,17 +1,21 @@
 """
 The command line: a table of commands, each in a module of its own that is imported when it is called.
 
-A command module has `add_arguments(parser)` and `run(args) -> int`, the exit code. Errors that are
-ours become one line on stderr and a documented exit code; a traceback never reaches the user.
+A command module has `add_arguments(parser)` and `run(args) -> int`, the exit code, and as a rule `EXAMPLES`,
+which its `--help` ends with. Errors that are ours become one line on stderr (one JSON object with `--json`)
+and a documented exit code; a traceback never reaches the user.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the answer is no: unhealthy, broken chain, not locked |
+| 1 | the answer is no: unhealthy, broken chain, changed, not locked |
 | 2 | the command was called wrongly |
 | 3 | refused: stale, busy, outside the workspace and the like |
 | 75 | locked by somebody else: try again later |
 | 130 | interrupted |
+
+The page that `noclobber --help` shows is made by hand: argparse alone takes as long to import as Python takes
+to start, and a page that lists the commands does not need it.
 """
 
 from __future__ import annotations
@@ -26,72 +30,161 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_REFUSED, EXIT_CONTENTION, EXIT_INTERRUPTED = 0, 1, 2, 3, 75, 130
 
+SUMMARY = "Keep files safe when several AI agents and people write to them at the same time."
+
 COMMANDS = {
     # name: (module below this package, one line for --help)
     "demo": ("demo", "see it work on a scratch folder, with real processes, in half a minute"),
+    "status": ("status", "turns, claims, locks, last refusals and kept files of a workspace"),
+    "watch": ("watch", "the same, live"),
+    "diff": ("diff", "what changed in a file since an agent read or wrote it"),
+    "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
     "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),
+    "install": ("install", "protect this project: put the hooks of coding agents in place"),
+    "hook": ("hook", "answer one event of a coding agent; `install` sets that up"),
     "lock": ("lock", "one task agent at a time in a deliverable folder, with leases that cannot get stuck"),
-    "ledger": ("ledger", "check the record of writes and refusals, and look at its end"),
+    "config": ("config", "the options in force, and where each comes from"),
+    "completion": ("completion", "completion for bash, zsh and fish"),
 }
+
+# Every other refusal is EXIT_REFUSED.
+_EXIT_BY_CODE = {"LOCK_CONTENTION": EXIT_CONTENTION, "BAD_REQUEST": EXIT_USAGE}
+
+HELP_WORDS = ("--help", "-h", "help")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        parser = _parser(words)
-        args = parser.parse_args(words)
-        if not getattr(args, "run", None):
-            parser.print_help()
-            return EXIT_USAGE
-        return int(args.run(args))
+        _print_whatever_comes()
+        code = _run(words)
+        sys.stdout.flush()  # Here, where a full disk still is an error with a sentence to it.
+        return code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (`| head`). Python would complain again while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_stdout()  # The reader went away (`| head`).
         return EXIT_OK
+    except SystemExit as ended:  # argparse's way of saying that it has said everything.
+        return ended.code if isinstance(ended.code, int) else EXIT_USAGE
     except Exception as error:
-        return _explain(error)
+        return _explain(error, as_json="--json" in words)
 
 
-def _parser(words: list[str]) -> ArgumentParser:
+def _run(words: list[str]) -> int:
+    name = words[0] if words else None
+    if name in COMMANDS:
+        args = parser_of(name).parse_args(words[1:])
+        return int(args.run(args))
+    if name is None:
+        sys.stdout.write(help_page())
+        return EXIT_USAGE
+    if name in HELP_WORDS:
+        if len(words) > 1 and words[1] in COMMANDS:
+            return _run([words[1], "--help"])
+        sys.stdout.write(help_page())
+        return EXIT_OK
+    if name in ("--version", "-V"):
+        from noclobber import __version__
+
+        print(f"noclobber {__version__}")
+        return EXIT_OK
+    return _unknown(name)
+
+
+def _unknown(name: str) -> int:
+    from difflib import get_close_matches
+
+    kind = "option" if name.startswith("-") else "command"
+    near = get_close_matches(name, COMMANDS, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else "`noclobber --help` lists the commands."
+    _complain(f"there is no {kind} {name!r}. {hint}")
+    return EXIT_USAGE
+
+
+def help_page() -> str:
+    """Return what `noclobber --help` shows."""
+    width = max(len(name) for name in COMMANDS)
+    commands = "".join(f"  {name:<{width}}  {summary}\n" for name, (_, summary) in COMMANDS.items())
+    return (
+        f"usage: noclobber COMMAND [...]\n\n{SUMMARY}\n\ncommands:\n{commands}\n"
+        "options:\n  -h, --help     show this page; `noclobber COMMAND --help` shows a command's\n"
+        "  -V, --version  show the version\n\n"
+        "examples:\n"
+        "  noclobber demo              see it work\n"
+        "  noclobber status            who is at work here, and what was refused\n"
+        "  noclobber doctor            is this folder safe to work in?\n\n"
+        "exit codes: 0 done, 1 the answer is no, 2 called wrongly, 3 refused, 75 locked by somebody else,\n"
+        "130 interrupted\n"
+    )
+
+
+def parser_of(name: str) -> ArgumentParser:
+    """Return the parser of one command. Only that command's module is imported."""
     import argparse
     from importlib import import_module
 
-    from noclobber import __version__
-
+    module_name, summary = COMMANDS[name]
+    module = import_module(f"noclobber.cli.{module_name}")
     parser = argparse.ArgumentParser(
-        prog="noclobber",
-        description="Keep files safe when several AI agents and people write to them at the same time.",
+        prog=f"noclobber {name}",
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=getattr(module, "EXAMPLES", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # An abbreviation that works today is ambiguous when an option is added.
     )
-    parser.add_argument("--version", action="version", version=f"noclobber {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    wanted = next((word for word in words if not word.startswith("-")), None)
-    for name, (module_name, summary) in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary)
-        if name == wanted:  # Only the command that was called is imported: --help stays fast.
-            module = import_module(f"noclobber.cli.{module_name}")
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
+    module.add_arguments(parser)
+    parser.set_defaults(run=module.run)
     return parser
 
 
-def _explain(error: Exception) -> int:
-    from noclobber.errors import NoclobberError
+def _print_whatever_comes() -> None:
+    """Paths need not be text in anybody's encoding; printing one must not fail for that."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # Closed (`>&-`). And a file of the workspace must not get that number.
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as we run
+        elif hasattr(stream, "reconfigure"):  # Tests put other things here.
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _let_go_of_stdout() -> None:
+    # Python would try to flush what is left at exit, and complain once more.
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def _explain(error: Exception, *, as_json: bool) -> int:
+    from noclobber.cli.terminal import visible
+    from noclobber.errors import NoclobberError, RefusalError, StaleFileError
 
     if isinstance(error, NoclobberError):
-        print(f"noclobber: {error}", file=sys.stderr)
-        return EXIT_CONTENTION if error.code == "LOCK_CONTENTION" else EXIT_REFUSED
+        if as_json and isinstance(error, (StaleFileError, RefusalError)):
+            from noclobber.wire import to_json
+
+            _complain(to_json(error), prefix="")
+        else:
+            _complain(visible(str(error)))
+        return _EXIT_BY_CODE.get(error.code, EXIT_REFUSED)
     if isinstance(error, OSError):
-        print(f"noclobber: {error}", file=sys.stderr)
+        _complain(visible(str(error)))
+        _let_go_of_stdout()  # It may be what failed: a full disk behind `>`.
         return EXIT_REFUSED
     if os.environ.get("NOCLOBBER_DEBUG"):
         raise error
-    print(
-        f"noclobber: internal error: {type(error).__name__}: {error}\n"
-        "This is a bug in noclobber. Run again with NOCLOBBER_DEBUG=1 and report what it prints.",
-        file=sys.stderr,
+    _complain(
+        f"internal error: {type(error).__name__}: {error}\n"
+        "This is a bug in noclobber. Run again with NOCLOBBER_DEBUG=1 and report what it prints."
     )
     return EXIT_REFUSED
+
+
+def _complain(text: str, prefix: str = "noclobber: ") -> None:
+    try:
+        print(f"{prefix}{text}", file=sys.stderr)
+    except OSError:
+        pass  # The exit code still tells.

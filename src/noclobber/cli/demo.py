@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from noclobber.demo.numbers import Numbers
     from noclobber.demo.story import Told
 
+EXAMPLES = """\
+examples:
+  noclobber demo                   the story, then the numbers
+  noclobber demo --seconds 60      longer, for firmer numbers
+  noclobber demo --json | jq .     for programs
+"""
+
 SECONDS = 18.0
 MOST_SECONDS = 600.0
 

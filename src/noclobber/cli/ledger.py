@@ -1,10 +1,10 @@
 """
-`noclobber ledger`: check the record, and look at its end.
+`noclobber ledger`: look at the record of writes and refusals, check it, hand it to other programs.
 
 | command | exit code |
 |---|---|
-| `verify` | 0 the chain holds; 1 it is broken (the line is named); 3 no ledger, or unreadable |
-| `tail` | 0; 1 if a line is no entry; 3 as above |
+| `show`, `tail`, `export` | 0; 1 if a line is no entry; 3 no ledger, or unreadable |
+| `verify` | 0 the chain holds; 1 it is broken (the line is named); 3 as above |
 
 Every answer of `verify` prints the head. Saved somewhere else, `verify --head` later shows whether
 the end of the ledger was cut off, which nothing inside the file can show.
@@ -12,57 +12,152 @@ the end of the ledger was cut off, which nothing inside the file can show.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_USAGE
-from noclobber.errors import BadRequestError, BrokenChainError, LedgerError
+from noclobber.cli.place import add_root, ledger_path, root_of
+from noclobber.cli.records import Lines, Reader, add_filters, facts_of, filter_of, open_existing
+from noclobber.cli.terminal import Cell, Progress, add_json, print_json, speak_utf8, styled, table, visible
+from noclobber.cli.waiting import wait
+from noclobber.errors import BadRequestError, BrokenChainError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from noclobber.ledger import AgentTraceLedger
 
-WORKSPACE_LEDGER = os.path.join(".noclobber", "agent_trace.jsonl")
-_BAR_CELLS = 30
+    Event = dict[str, Any]
+
+EXAMPLES = """\
+examples:
+  noclobber ledger tail -n 20                        the last events
+  noclobber ledger tail --follow --kind '*CONFLICT'  refusals as they happen
+  noclobber ledger show --file plan.md --since 2h    what happened to a file
+  noclobber ledger show --agent builder-1 --json     one event a line
+  noclobber ledger verify                            check the chain; save the head it prints
+  noclobber ledger export --format otlp > logs.jsonl
+"""
+
+_FOLLOW_S = 0.25
+_STYLES = {
+    "MUTATION_CONFLICT": "bad",
+    "MUTATION_REFUSED": "bad",
+    "MUTATION_FAILED": "bad",
+    "MUTATION_RACE": "bad",
+    "LEDGER_CUT": "bad",
+    "LEDGER_TORN_TAIL": "warn",
+    "COMMIT_RECOVERED": "warn",
+    "LOCK_RECOVERED": "warn",
+    "VERSION_KEPT": "warn",
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the subcommands."""
-    subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="subcommand")
+    subcommands = parser.add_subparsers(
+        title="subcommands", metavar="SUBCOMMAND", dest="subcommand", required=True
+    )
     for name, (declare, _, summary) in SUBCOMMANDS.items():
-        subcommand = subcommands.add_parser(name, help=summary, description=summary)
-        where = subcommand.add_mutually_exclusive_group()
-        where.add_argument("path", nargs="?", metavar="PATH", help="the ledger file")
-        where.add_argument(
-            "--root", metavar="DIR", help="the workspace whose ledger is meant (default: here)"
+        subcommand = subcommands.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False
         )
-        subcommand.add_argument("--json", action="store_true", help="answer in JSON")
+        where = subcommand.add_mutually_exclusive_group()
+        where.add_argument("path", nargs="?", metavar="PATH", help="a ledger file (default: the workspace's)")
+        add_root(where)  # type: ignore[arg-type]
+        add_json(subcommand)
         declare(subcommand)
-    parser.set_defaults(help_text=parser.format_help())
 
 
 def run(args: Namespace) -> int:
     """Run a subcommand."""
-    if args.subcommand is None:
-        print(args.help_text, end="")
-        return EXIT_USAGE
+    if args.json or args.subcommand == "export":
+        speak_utf8()  # Lines go out as they stand in the file, whatever the terminal speaks.
     return SUBCOMMANDS[args.subcommand][1](args)
 
 
 def _open(args: Namespace) -> AgentTraceLedger:
-    from noclobber.ledger import AgentTraceLedger
+    return open_existing(args.path if args.path is not None else ledger_path(root_of(args)))
 
-    path = args.path or os.path.join(args.root or os.curdir, WORKSPACE_LEDGER)
-    ledger = AgentTraceLedger(path)
-    if not os.path.lexists(ledger.path):
-        # To the library a missing file is an empty chain. Here it is more likely a mistyped path.
-        raise LedgerError(ledger.path, "there is no ledger here; give its PATH, or --root of the workspace")
-    return ledger
+
+# show
+
+
+def _show(args: Namespace) -> int:
+    ledger, reader = _open(args), Reader(filter_of(args))
+    entries = reader.events(Lines(ledger.path))
+    if args.json:
+        for line, _ in entries:
+            print(line.decode())
+    else:
+        rows = [_row(event) for _, event in entries]
+        print(table((">seq", "time", "kind", "outcome", "agent", "about"), rows), end="")
+        print(styled(f"{len(rows):,} event{'s' if len(rows) != 1 else ''}", "faint"))
+    return EXIT_NO if reader.bad_lines else EXIT_OK
+
+
+def _row(event: Event) -> list[str | Cell]:
+    facts = facts_of(event)
+    kind = Cell(facts.kind, _STYLES.get(facts.kind, ""))
+    return [str(event.get("seq", "?")), _short_time(event), kind, facts.outcome, facts.agent, facts.path]
+
+
+def _short_time(event: Event) -> str:
+    """Down to the second: what people read. `--json` has the microseconds."""
+    time = str(event.get("time", "?"))
+    return f"{time[:19]}Z" if len(time) == 27 else time
+
+
+# tail
+
+
+def _declare_tail(parser: ArgumentParser) -> None:
+    parser.add_argument("-n", type=int, default=10, metavar="N", help="how many events (default: 10)")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what is appended, until Ctrl-C"
+    )
+    add_filters(parser)
+
+
+def _tail(args: Namespace) -> int:
+    from collections import deque
+
+    if args.n < 0:
+        raise BadRequestError("", f"-n takes a number that is not negative, not {args.n}.")
+    ledger, reader = _open(args), Reader(filter_of(args))
+    is_filtered = any((args.file, args.agent, args.kind, args.since, args.until))
+    if is_filtered or args.follow:
+        # From the beginning: only so is it known where exactly to go on, with nothing twice or left out.
+        source = Lines(ledger.path)
+        lines: Iterable[bytes] = source if is_filtered else deque(source, args.n)
+    else:
+        lines = ledger.last_lines(args.n)
+    for line, event in deque(reader.events(lines), args.n):
+        _print_event(args, line, event)
+    if args.follow:
+        try:
+            while True:
+                wait(_FOLLOW_S)
+                for line, event in reader.events(source.appended()):
+                    _print_event(args, line, event)
+        except KeyboardInterrupt:
+            pass  # The only way to end it, so not an interruption.
+    return EXIT_NO if reader.bad_lines else EXIT_OK
+
+
+def _print_event(args: Namespace, line: bytes, event: Event) -> None:
+    print(line.decode() if args.json else _phrase(event), flush=args.follow)
+
+
+def _phrase(event: Event) -> str:
+    """One event on one line, for a person. Control characters are shown, never sent to the terminal."""
+    facts = facts_of(event)
+    kind = styled(f"{visible(facts.kind):<18}", _STYLES.get(facts.kind, ""))
+    words = [facts.outcome, facts.agent, facts.path]
+    rest = "  ".join(visible(word) for word in words if word)
+    return f"{visible(str(event.get('seq', '?'))):>6}  {visible(_short_time(event))}  {kind}  {rest}".rstrip()
 
 
 # verify
@@ -75,7 +170,7 @@ def _declare_verify(parser: ArgumentParser) -> None:
 def _verify(args: Namespace) -> int:
     ledger = _open(args)
     try:
-        with _Bar() as bar:
+        with Progress("events") as bar:
             report = ledger.verify(head=args.head, progress=bar.show)
     except BadRequestError as error:
         print(f"noclobber: --head: {error}", file=sys.stderr)
@@ -83,94 +178,52 @@ def _verify(args: Namespace) -> int:
     except BrokenChainError as error:
         answer = {"ok": False, "path": error.path, "message": error.message, **error.details}
         if args.json:
-            print(json.dumps(answer))
+            print_json(answer)
         else:
-            print(f"BROKEN  {error.path}\n  {error.message}.")
+            print(f"{styled('BROKEN', 'bad')}  {visible(error.path)}\n  {visible(error.message)}.")
             print(f"  events that hold  {answer['event_count']}\n  head of those     {answer['head']}")
         return EXIT_NO
     if args.json:
-        print(json.dumps({"ok": True, **report._asdict()}))
+        print_json({"ok": True, **report._asdict()})
         return EXIT_OK
-    print(f"OK  {report.path}\n  events  {report.event_count}\n  head    {report.head}")
+    print(f"{styled('OK', 'good')}  {visible(report.path)}")
+    print(f"  events  {report.event_count}\n  head    {report.head}")
     if report.saved_head_line is not None:
         print(f"  the saved head is at line {report.saved_head_line}: nothing up to there was cut off")
     if report.torn_bytes:
         print(f"  the last {report.torn_bytes} bytes are torn; the next append sets them aside")
     for path in report.set_aside:
-        print(f"  set aside after a crash: {path}")
+        print(f"  set aside after a crash: {visible(path)}")
     return EXIT_OK
 
 
-class _Bar:
-    """A progress bar on a terminal; nothing anywhere else, and nothing for what is done at once."""
-
-    def __init__(self) -> None:
-        self._wanted = sys.stderr.isatty()
-        self._cells = -1
-
-    def show(self, done_bytes: int, size_bytes: int, event_count: int) -> None:
-        cells = _BAR_CELLS * done_bytes // size_bytes
-        if self._wanted and cells != self._cells:
-            self._cells = cells
-            bar = "█" * cells + "░" * (_BAR_CELLS - cells)
-            print(
-                f"\r{bar} {100 * done_bytes // size_bytes:3d} %  {event_count:,} events",
-                end="",
-                file=sys.stderr,
-            )
-            sys.stderr.flush()
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._cells >= 0:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+# export
 
 
-# tail
+def _declare_export(parser: ArgumentParser) -> None:
+    from noclobber.cli.export import FORMATS
+
+    parser.add_argument("--format", choices=list(FORMATS), default="jsonl", help="default: jsonl")
+    add_filters(parser)
 
 
-def _declare_tail(parser: ArgumentParser) -> None:
-    parser.add_argument("-n", type=int, default=10, metavar="N", help="how many events (default: 10)")
+def _export(args: Namespace) -> int:
+    from noclobber.cli.export import export
 
-
-def _tail(args: Namespace) -> int:
-    if args.n < 0:
-        print("noclobber: -n takes a number that is not negative", file=sys.stderr)
-        return EXIT_USAGE
-    exit_code = EXIT_OK
-    for line in _open(args).last_lines(args.n):
-        try:
-            event = json.loads(line)
-            text = line.decode() if args.json else _phrase(event)
-        except (ValueError, RecursionError, AttributeError):  # What stands around it is worth seeing.
-            print(f"noclobber: a line that is no entry: {line[:60]!r}; run ledger verify", file=sys.stderr)
-            exit_code = EXIT_NO
-        else:
-            print(text)
-    return exit_code
-
-
-def _phrase(event: dict[str, Any]) -> str:
-    """One event on one line, for a person. Control characters are shown, never sent to the terminal."""
-    payload, result, identity = (
-        member if isinstance(member := event.get(name), dict) else {}
-        for name in ("payload", "result", "identity")
-    )
-    words = [
-        f"{event.get('seq', '?'):>6}",
-        str(event.get("time", "?")),
-        f"{event.get('action_type', '?')!s:<18}",
-        str(result.get("status") or result.get("error_type") or ""),
-        str(identity.get("agent_id") or ""),
-        str(payload.get("target_file") or payload.get("path") or payload.get("deliverable_id") or ""),
-    ]
-    line = "  ".join(word for word in words if word)
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
+    if args.json and args.format == "csv":
+        raise BadRequestError("", "--json and --format csv contradict each other; choose one.")
+    ledger, reader = _open(args), Reader(filter_of(args))
+    export(args.format, reader.events(Lines(ledger.path)))
+    return EXIT_NO if reader.bad_lines else EXIT_OK
 
 
 SUBCOMMANDS: dict[str, tuple[Callable[[ArgumentParser], None], Callable[[Namespace], int], str]] = {
+    "show": (add_filters, _show, "show every event, or those that pass the filters"),
+    "tail": (_declare_tail, _tail, "show the last events, and go on with --follow"),
     "verify": (_declare_verify, _verify, "check every line of a ledger, and name the first broken one"),
-    "tail": (_declare_tail, _tail, "show the last events"),
+    "export": (
+        _declare_export,
+        _export,
+        "write events for other programs: JSON lines, CSV, agent-trace, OTLP",
+    ),
 }

@@ -18,7 +18,6 @@ heartbeat, exactly as long as a command runs.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from argparse import ArgumentParser
@@ -29,9 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from noclobber.cli.terminal import Cell
     from noclobber.lock.survey import LockStatus
 
-SUMMARY = "one task agent at a time in a deliverable folder"
+EXAMPLES = """\
+examples:
+  noclobber lock run reports/q3 -- make report       hold it exactly as long as a command runs
+  id=$(noclobber lock acquire reports/q3 --lease 600)  hold it across commands, by its lease
+  noclobber lock release reports/q3 --id "$id"
+  noclobber lock status reports/q3 --json            who holds it; exit code 1 if nobody does
+  noclobber lock list                                every lock below this folder
+"""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -249,26 +256,27 @@ def default_holder() -> str:
     return f"{user}@{os.uname().nodename}"
 
 
-COLUMNS = ("state", "holder", "age", "remaining", "pid", "deliverable", "folder")
+COLUMNS = ("state", "holder", ">age", ">remaining", ">pid", "deliverable", "folder")
 
 
 def _print_table(locks: list[LockStatus]) -> None:
-    rows = [COLUMNS, *(_row(status) for status in locks)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    from noclobber.cli.terminal import table
+
+    print(table(COLUMNS, [_row(status) for status in locks]), end="")
 
 
-def _row(status: LockStatus) -> tuple[str, ...]:
-    return (
-        status.state,
+def _row(status: LockStatus) -> list[str | Cell]:
+    from noclobber.cli.terminal import Cell
+
+    return [
+        Cell(status.state, "good" if status.is_locked else "warn"),
         _printable(status.holder or "-"),
         duration(status.age_s),
         duration(status.lease_remaining_s),
         str(status.pid or "-"),
         _printable(status.deliverable_id or "-"),
-        _printable(status.folder),
-    )
+        status.folder,
+    ]
 
 
 def duration(seconds: int | None) -> str:
@@ -285,9 +293,13 @@ def duration(seconds: int | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """What others wrote into a lock file must not drive the reader's terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)[:200]
+    """What others wrote into a lock file must not drive the reader's terminal, nor fill it."""
+    from noclobber.cli.terminal import visible
+
+    return visible(text[:200])
 
 
 def _print_json(value: object) -> None:
-    print(json.dumps(value))
+    from noclobber.cli.terminal import print_json
+
+    print_json(value)

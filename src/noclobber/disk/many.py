@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from noclobber.disk.notes import Note
     from noclobber.disk.openers import Patience
     from noclobber.disk.paths import Target
-    from noclobber.disk.section import Section
+    from noclobber.disk.section import Fence, Section
     from noclobber.disk.store import Store
     from noclobber.model import Level
 
@@ -126,29 +126,31 @@ class Creation:
             self.store.remove_swap(self.swap_name)
 
 
-def replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit]:
+def replace_many(
+    committer: Committer, changes: Sequence[Change], *, fence: Fence | None = None
+) -> list[Commit]:
     """Write all of the changes, or none; the commits come back in the order of the changes."""
     if not changes:
         return []
     if len(changes) == 1:
         only = changes[0]
-        return [committer.replace(only.path, only.expected, only.data, at=only.at)]
+        return [committer.replace(only.path, only.expected, only.data, at=only.at, fence=fence)]
     if len(changes) > MOST_FILES:
         raise BadRequestError(
             "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
         )
     kept = tuple(where for _, where in committer.sweep())
-    commits = starting_over(lambda: _replace_many(committer, changes), changes[0].path)
+    commits = starting_over(lambda: _replace_many(committer, changes, fence), changes[0].path)
     return [commit._replace(kept=kept) for commit in commits] if kept else commits
 
 
-def _replace_many(committer: Committer, changes: Sequence[Change]) -> list[Commit]:
+def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence | None) -> list[Commit]:
     targets: list[Target] = []
     try:
         for change in changes:
             targets.append(_pin(committer, change))
         _refuse_doubles(targets)
-        with committer.section(targets) as section:
+        with committer.section(targets, fence) as section:
             commits = _replace_in(committer, section, targets, changes)
             recovered = tuple(section.recovered)
     except OSError as error:
@@ -204,6 +206,7 @@ def _replace_in(
         for member in members:
             member.join(folders[0])
         reached("many-noted")
+        section.look_again()
         try:
             for file in files:
                 file.exchange(patience)

@@ -66,8 +66,13 @@ def give(
     path: str,
     source: int | None = None,
     status: os.stat_result | None = None,
+    is_bare: bool = False,
 ) -> None:
-    """Make an open file of ours look like `wanted`; MetadataNotKeptError if it cannot be done."""
+    """
+    Make an open file of ours look like `wanted`; MetadataNotKeptError if it cannot be done.
+
+    `is_bare`: it is known to have no attributes yet.
+    """
     status = status or os.fstat(descriptor)
     mode: int | None = stat.S_IMODE(status.st_mode)
     try:
@@ -76,7 +81,7 @@ def give(
             mode = None  # chown clears set-user-id bits, so the mode must be set after it.
         if sys.platform == "darwin" and source is not None:
             _copy_macos_metadata(source, descriptor)
-        elif sys.platform != "darwin":
+        elif sys.platform != "darwin" and (wanted.xattrs or not is_bare):
             _set_xattrs(descriptor, wanted.xattrs)
         if mode != wanted.mode or wanted.xattrs:
             os.fchmod(descriptor, wanted.mode)

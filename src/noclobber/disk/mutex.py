@@ -14,7 +14,6 @@ Not promised: on FUSE, NFS, SMB and across overlay layers the call succeeds and 
 from __future__ import annotations
 
 import fcntl
-import random
 
 from noclobber.clock import SYSTEM_CLOCK
 
@@ -39,6 +38,8 @@ def hold(descriptor: int, *, patience_s: float = DEFAULT_PATIENCE_S, clock: Cloc
         return True
     except BlockingIOError:
         pass
+    import random  # Only who has to wait pays for it: a hook's start is counted in milliseconds.
+
     deadline_s = clock.monotonic_s() + patience_s
     nap_s = FIRST_NAP_S
     while clock.monotonic_s() < deadline_s:

@@ -60,8 +60,16 @@ def try_lease(descriptor: int, kind: int) -> bool:
     return _set(descriptor, kind)
 
 
+def expect_no_signal(descriptor: int) -> None:
+    """Have the kernel tell us of opens by a signal that is ignored."""
+    if SUPPORTED:
+        fcntl.fcntl(descriptor, F_SETSIG, signal.SIGURG)
+
+
 def lease_again(descriptor: int, kind: int) -> bool:
-    """The same for a descriptor that has had a lease before: its signal is set."""
+    """The same as `try_lease` for a descriptor whose signal is set."""
+    if not SUPPORTED:
+        raise LeasesUnavailableError(errno.ENOTSUP, "this platform has no file leases")
     return _set(descriptor, kind)
 
 

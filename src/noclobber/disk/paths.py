@@ -14,7 +14,6 @@ import errno
 import os
 import stat
 import sys
-from typing import NamedTuple
 
 from noclobber.errors import (
     AccessDeniedError,
@@ -23,6 +22,12 @@ from noclobber.errors import (
     NotAFileError,
     OutsideWorkspaceError,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from noclobber.tuples import NamedTuple
 
 STATE_FOLDER = ".noclobber"  # Ours, in the workspace's root.
 BESIDE_PREFIX = ".noclobber-"  # Ours, beside a target that is on another mount than the state folder.
@@ -69,6 +74,8 @@ def _text(path: str | os.PathLike[str]) -> str:
 def is_reserved(path: str, root: str | None) -> bool:
     """True for noclobber's own records: an agent must not read or edit its own trace."""
     below = path[len(root) :] if root and path.startswith(root) else path
+    if STATE_FOLDER not in below.casefold():
+        return False
     if sys.platform == "darwin":  # Its filesystems do not tell cases apart.
         below = below.casefold()
     return any(part == STATE_FOLDER or part.startswith(BESIDE_PREFIX) for part in below.split("/"))

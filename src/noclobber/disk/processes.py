@@ -98,13 +98,11 @@ def fate(process: ProcessIdentity) -> str:
         return UNKNOWN
     if process.pid == os.getpid():
         return RUNNING if process.started == _own_started() else GONE
-    # kill() first: with /proc mounted hidepid=2, other users' processes have no entry there at all,
-    # and "no entry" would read as "gone". Only ESRCH means gone.
-    if not _is_there(process.pid):
-        return GONE
     found = _look_up(process.pid)
     if found is None:
-        return RUNNING if _is_there(process.pid) else GONE  # Hidden from us, or ended just now.
+        # Not "gone" yet: with /proc mounted hidepid=2, other users' processes have no entry there at all.
+        # Only ESRCH means gone.
+        return RUNNING if _is_there(process.pid) else GONE
     if found.is_zombie or (found.started is not None and found.started != process.started):
         return GONE
     return RUNNING
@@ -142,7 +140,7 @@ def _look_up_linux(pid: int) -> _Found | None:
     finally:
         os.close(descriptor)
     # The command's name stands in parentheses and may hold anything, parentheses and spaces included.
-    fields = line[line.rfind(b")") + 2 :].split()
+    fields = line[line.rfind(b")") + 2 :].split(b" ", 20)
     if len(fields) < 20:
         return None
     # A main thread that ended before its process shows as Z as well, but then others are left.

@@ -34,16 +34,21 @@ from noclobber.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.paths import Target
-    from noclobber.disk.section import Section
+    from noclobber.disk.section import Fence, Section
     from noclobber.model import Level
 
 
 def delete(
-    committer: Committer, path: str | os.PathLike[str], expected: str | None, *, at: str | None = None
+    committer: Committer,
+    path: str | os.PathLike[str],
+    expected: str | None,
+    *,
+    at: str | None = None,
+    fence: Fence | None = None,
 ) -> Commit:
     """Delete the file; `sha256` of the commit is `DELETED`."""
     kept = tuple(where for _, where in committer.sweep())
-    commit = starting_over(lambda: _delete(committer, path, expected, at), str(path))
+    commit = starting_over(lambda: _delete(committer, path, expected, at, fence), str(path))
     return commit._replace(kept=kept)
 
 
@@ -60,12 +65,16 @@ def _refuse_link(
 
 
 def _delete(
-    committer: Committer, path: str | os.PathLike[str], expected: str | None, at: str | None
+    committer: Committer,
+    path: str | os.PathLike[str],
+    expected: str | None,
+    at: str | None,
+    fence: Fence | None,
 ) -> Commit:
     target = committer.pin(path, expected=expected, at=at)
     try:
         _refuse_link(committer, path, target, expected)
-        with committer.section([target]) as section:
+        with committer.section([target], fence) as section:
             reached("entered")
             level, previous = _delete_in(committer, section, target, expected)
             recovered = tuple(section.recovered)
@@ -107,6 +116,7 @@ def _delete_in(
             swap.stage()
             swap.verify(patience)
             note.swap(planned(swap, folder, "delete"))
+            section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
             if _take_stand_in_away(swap):
@@ -153,6 +163,7 @@ def move(
     expected: str | None,
     *,
     at: tuple[str, str] | None = None,
+    fence: Fence | None = None,
 ) -> Commit:
     """Move the file to a name that must be free. `path` of the commit is the destination."""
     kept = tuple(where for _, where in committer.sweep())
@@ -164,7 +175,7 @@ def move(
         committer.unpin(origin)
         raise
     try:
-        with committer.section([origin, goal]) as section:
+        with committer.section([origin, goal], fence) as section:
             previous = _move_in(committer, section, origin, goal, expected)
             recovered = tuple(section.recovered)
     except OSError as error:
@@ -198,6 +209,7 @@ def _move_in(
             raise swap.stale(NOT_A_FILE) from None
         swap.verify(committer.patience())
         status = os.fstat(swap.old_fd)
+        section.look_again()
         try:
             renames.move_without_replacing(origin.folder_fd, origin.name, goal.folder_fd, goal.name)
         except FileExistsError:

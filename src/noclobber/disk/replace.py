@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from noclobber.disk.notes import Note
     from noclobber.disk.paths import Target
     from noclobber.disk.recover import Recovered
+    from noclobber.disk.section import Fence
     from noclobber.disk.store import Store
     from noclobber.model import Level
 
@@ -160,12 +161,13 @@ class Committer:
         """The workspace's store, if a commit has needed it yet."""
         return self._store
 
-    def section(self, targets: list[Target]) -> Section:
-        """The critical section for some targets."""
-        folders: dict[str, int] = {}
-        for target in targets:
-            folders.setdefault(os.path.dirname(target.path), target.folder_fd)
-        return Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
+    def section(self, targets: list[Target], fence: Fence | None = None) -> Section:
+        """The critical section for some targets. Use it in a `with` statement at once."""
+        folders = {os.path.dirname(target.path): target.folder_fd for target in reversed(targets)}
+        section = Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
+        if fence is not None:
+            section.put_up(fence, [target.path for target in targets])
+        return section
 
     def patience(self) -> Patience:
         """How long one commit waits for others to close a file."""
@@ -199,22 +201,33 @@ class Committer:
     # The commit of one file.
 
     def replace(
-        self, path: str | os.PathLike[str], expected: str | None, data: bytes, *, at: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        expected: str | None,
+        data: bytes,
+        *,
+        at: str | None = None,
+        fence: Fence | None = None,
     ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
         kept = tuple(where for _, where in self.sweep())
-        commit = starting_over(lambda: self._replace(path, expected, data, at), str(path))
+        commit = starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
         return commit._replace(kept=kept) if kept else commit
 
     def _replace(
-        self, path: str | os.PathLike[str], expected: str | None, data: bytes, at: str | None
+        self,
+        path: str | os.PathLike[str],
+        expected: str | None,
+        data: bytes,
+        at: str | None,
+        fence: Fence | None,
     ) -> Commit:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:
-            with self.section([target]) as section:
+            with self.section([target], fence) as section:
                 reached("entered")
                 level, previous, new_hash = self._replace_in(section, target, expected, data)
                 recovered = tuple(section.recovered)
@@ -267,9 +280,11 @@ class Committer:
             swap.stage()
             swap.verify(patience)
             if not can_exchange:
+                section.look_again()
                 return self._plain(swap)
             note.swap(planned(swap, folder))
             reached("noted")
+            section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
             swap.finish()
@@ -324,7 +339,7 @@ class Committer:
         """Create a file that must not exist: complete, or not at all."""
         folder = os.path.dirname(target.path)
         place, note = section.store(folder), section.note(folder)
-        if not place.is_beside and inherits_acl(target.folder_fd):
+        if not place.is_beside and store.gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
             place = store.beside(target.folder_fd, folder, self.clock.now_s())
         hashing = Hashing(data)
@@ -338,6 +353,7 @@ class Committer:
             inherit_group(new_fd, target.folder_fd)
             if self.durable:
                 os.fsync(new_fd)
+            section.look_again()
             try:
                 renames.move_without_replacing(place.swap_fd, name, target.folder_fd, target.name)
             except FileExistsError:
@@ -422,17 +438,6 @@ def can_exchange_in(place: Store) -> bool:
     finally:
         for name in names:
             place.remove_swap(name)
-
-
-def inherits_acl(folder_fd: int) -> bool:
-    """True if files made in this folder get an ACL from it."""
-    if not hasattr(os, "getxattr"):
-        return False
-    try:
-        os.getxattr(folder_fd, "system.posix_acl_default")
-        return True
-    except OSError:
-        return False
 
 
 def inherit_group(new_fd: int, folder_fd: int) -> None:

@@ -25,11 +25,29 @@ from noclobber.errors import FileBusyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Protocol
 
     from noclobber.clock import Clock
     from noclobber.disk.recover import Recovered
     from noclobber.disk.store import Store
+
+    class Admission(Protocol):
+        """A fence's word that a write may go on, for as long as its block lasts."""
+
+        def look_again(self) -> None:
+            """Raise if that has changed in a way that the block could not keep from happening."""
+
+    class Fence(Protocol):
+        """Who else has a say in whether a write may happen: asked inside the critical section."""
+
+        def folder(self, path: str) -> str | None:
+            """Return a folder whose mutex is needed as well, besides that of the file's own."""
+
+        def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
+            """Let a write to `path` pass, or raise; `held` are the folders whose mutexes are held."""
+
 
 HELD_BACK = frozenset(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
@@ -48,6 +66,11 @@ class Section:
         clock: Clock,
     ) -> None:
         self.folders = folders
+        self._targets: Sequence[str] = ()
+        self._fence: Fence | None = None
+        self._opened: list[int] = []
+        self._admissions: list[Admission] = []
+        self._fenced: list[AbstractContextManager[Admission]] = []
         self._store_of, self._patience_s, self._clock = store_of, patience_s, clock
         self.is_exclusive = True  # False on filesystems without flock: then only `plain` can be promised.
         self.recovered: list[Recovered] = []
@@ -81,20 +104,56 @@ class Section:
         return status
 
     def __enter__(self) -> Section:
+        try:
+            return self._enter()
+        except BaseException:
+            self._leave()
+            self._close_opened()
+            raise
+
+    def _enter(self) -> Section:
         for _ in range(MOST_RECOVERIES):
             self._take_mutexes()
-            try:
-                wider = self._recover()
-            except BaseException:
-                self._leave()
-                raise
+            wider = self._recover()
             if wider is None:
+                self._pass_fence()
                 return self
             # The note speaks of folders that we do not hold. Taking them now, out of order, could
             # deadlock with another commit; so let go, take all of them in order, and come back.
             self._leave()
             self._recover_wider(wider)
         raise FileBusyError(next(iter(self.folders)), "its folder keeps being left in the middle of commits.")
+
+    def put_up(self, fence: Fence, targets: Sequence[str]) -> None:
+        """Before entering: have a fence decide about every target, and hold the mutexes that it needs."""
+        self._fence, self._targets = fence, targets
+        try:
+            for path in targets:
+                folder = fence.folder(path)
+                if folder is not None and folder not in self.folders:
+                    self.folders[folder] = forks.track(os.open(folder, paths.OPEN_FOLDER))
+                    self._opened.append(self.folders[folder])
+        except BaseException:
+            self._close_opened()
+            raise
+
+    def _close_opened(self) -> None:
+        while self._opened:
+            forks.close(self._opened.pop())
+
+    def _pass_fence(self) -> None:
+        """Ask the fence for every target; what it lets through stays true until the section ends."""
+        if self._fence is None:
+            return
+        for path in self._targets:
+            guarding = self._fence.guarding(path, self._held)
+            self._admissions.append(guarding.__enter__())
+            self._fenced.append(guarding)
+
+    def look_again(self) -> None:
+        """Right before something is replaced: does the fence still say yes?"""
+        for admission in self._admissions:
+            admission.look_again()
 
     def _take_mutexes(self) -> None:
         for folder in sorted(self.folders):
@@ -103,12 +162,10 @@ class Section:
                 held = mutex.hold(descriptor, patience_s=self._patience_s, clock=self._clock)
             except OSError as error:
                 if error.errno not in NO_FLOCK:
-                    self._leave()
                     raise
                 self.is_exclusive = False
                 continue
             if not held:
-                self._leave()
                 raise FileBusyError(
                     folder,
                     f"another process has been committing in this folder for {self._patience_s:g} s; it may"
@@ -177,8 +234,12 @@ class Section:
 
     def __exit__(self, *exc: object) -> None:
         self._leave()
+        self._close_opened()
 
     def _leave(self) -> None:
+        self._admissions.clear()
+        while self._fenced:
+            self._fenced.pop().__exit__(None, None, None)
         for store in self._stores.values():
             if store.is_beside:
                 stores.leave(store)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import itertools
 import os
 import re
 import stat
@@ -45,6 +46,18 @@ BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
 _HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
 
 
+_token_of: tuple[int, str] = (0, "")
+_token_count = itertools.count()
+
+
+def new_token() -> str:
+    """Return twelve hex digits that no other commit has: random once a process, counted within it."""
+    global _token_of
+    if _token_of[0] != os.getpid():
+        _token_of = (os.getpid(), os.urandom(4).hex())
+    return f"{_token_of[1]}{next(_token_count) & 0xFFFF:04x}"
+
+
 class Displaced(NamedTuple):
     """A swap file that waits for the sweep: the version that a commit replaced, still open."""
 
@@ -60,6 +73,7 @@ class Store:
         self.path, self.prefix = path, prefix
         self.swap_fd, self.notes_fd, self.kept_fd = swap_fd, notes_fd, kept_fd
         self.device = os.fstat(swap_fd).st_dev
+        self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
         self._notes: dict[str, Note] = {}
         self._lock = threading.Lock()
@@ -83,7 +97,7 @@ class Store:
 
     def new_prefix(self) -> str:
         """Return how the names of one commit's swap files begin."""
-        return f"{self.prefix}swap-{os.urandom(6).hex()}"
+        return f"{self.prefix}swap-{new_token()}"
 
     def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
         """
@@ -174,13 +188,23 @@ class Store:
     # Displaced files.
 
     def set_aside(
-        self, name: str, path: str, descriptor: int, *, as_named: bool, size: int = MARK_FROM_BYTES
+        self,
+        name: str,
+        path: str,
+        descriptor: int,
+        *,
+        as_named: bool,
+        size: int = MARK_FROM_BYTES,
+        had_lease: bool = False,
     ) -> None:
         """
         Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
-        `as_named`: it was verified to have the hash that stands in its name.
+        `as_named`: it was verified to have the hash that stands in its name. `had_lease`: its signal is
+        set already; a lease on a descriptor without that could kill us.
         """
+        if not had_lease:
+            openers.expect_no_signal(descriptor)
         if not as_named or size >= MARK_FROM_BYTES:
             os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
         self.waiting.append(Displaced(name, path, descriptor))
@@ -211,7 +235,7 @@ class Store:
     def _sweep_one(self, name: str, descriptor: int) -> str:
         """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
         try:
-            if not openers.try_lease(descriptor, openers.READ):
+            if not openers.lease_again(descriptor, openers.READ):
                 return BUSY
         except openers.LeasesUnavailableError:
             pass  # Then its content has to tell alone.
@@ -272,12 +296,24 @@ class Store:
                 if os.fstat(descriptor).st_size == 0 and _HASH_IN_NAME.search(name):
                     self.remove_swap(name)  # Created, and its process died before it wrote a byte.
                     continue
+                openers.expect_no_signal(descriptor)
                 where = self._sweep_one(name, descriptor)
                 if where and where is not BUSY:
                     kept.append((name, where))
             finally:
                 os.close(descriptor)
         return kept
+
+
+def gives_acl(folder_fd: int) -> bool:
+    """True if files made in this folder get an ACL from it."""
+    if not hasattr(os, "getxattr"):
+        return False
+    try:
+        os.getxattr(folder_fd, "system.posix_acl_default")
+        return True
+    except OSError:
+        return False
 
 
 def is_unchanged(name: str, descriptor: int) -> bool:

@@ -201,6 +201,7 @@ class Swap:
             path=self.target.path,
             source=self.old_fd,
             status=self._new_status,
+            is_bare=not self.store.gives_acl,
         )
         if self.durable:
             os.fsync(self.new_fd)
@@ -353,7 +354,12 @@ class Swap:
             openers.release(descriptor)
         as_named = self.is_settled and self.previous == self.expected
         self.store.set_aside(
-            self.swap_name, self.target.path, descriptor, as_named=as_named, size=self.old_status.st_size
+            self.swap_name,
+            self.target.path,
+            descriptor,
+            as_named=as_named,
+            size=self.old_status.st_size,
+            had_lease=self.leases and descriptor == self.old_fd,
         )
         self.is_swapped, self.swap_name = False, ""
         if descriptor == self.old_fd:

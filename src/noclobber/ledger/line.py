@@ -15,15 +15,16 @@ The encoding is not a canonical form of JSON, and none is needed: what is hashed
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
-from typing import Any, NamedTuple
-
+from noclobber.disk.digest import sha256
 from noclobber.errors import BadEventError
+from noclobber.jsontext import spell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, NamedTuple
+else:
+    from noclobber.tuples import NamedTuple
 
 # A record holds hashes and paths. Whatever is larger than this is content, and does not belong here;
 # the bound is also what lets a reader look for the last line without reading the file.
@@ -40,9 +41,6 @@ SEAL_BYTES = len(b',"hash":"sha256:') + 64 + len(b'"}')
 _LINKS_BYTES = len(b',"prev_hash":"sha256:') + 64 + len(b'"') + SEAL_BYTES
 _HEX = frozenset(b"0123456789abcdef")
 _SEQ_DIGITS = 19
-
-# check_circular is off because `_check` refuses depth, and a circle is infinite depth.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
 
 
 class Link(NamedTuple):
@@ -78,7 +76,7 @@ def encode(path: str, event: Mapping[str, Any]) -> bytes:
         raise BadEventError(path, "an event needs an 'action_type', a non-empty string")
     _check(path, event, "", 1)
     try:
-        body = _ENCODER.encode(event)[1:-1].encode()
+        body = spell(event)[1:-1].encode()  # No circles: `_check` has refused what is deep.
     except UnicodeEncodeError as error:
         raise BadEventError(
             path, f"the event holds text that is not Unicode, near {error.object[: error.start][-40:]!r}"
@@ -143,4 +141,5 @@ def link_of(line: bytes) -> Link | None:
 
 def is_sealed(line: bytes) -> bool:
     """True if a line's hash is that of its own bytes."""
-    return sha256(line[:-SEAL_BYTES]).hexdigest().encode() == line[-66:-2]
+    digest: bytes = sha256(line[:-SEAL_BYTES]).hexdigest().encode()
+    return digest == line[-66:-2]

@@ -17,11 +17,16 @@ gets its newline; nothing is lost.
 from __future__ import annotations
 
 import os
-from hashlib import sha256
-from typing import NamedTuple
 
+from noclobber.disk.digest import sha256
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import MAX_LINE_BYTES, START, Link, is_sealed, link_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from noclobber.tuples import NamedTuple
 
 FIRST_LOOK_BYTES = 4096  # Holds several lines of the usual length.
 LOOK_BACK_BYTES = 4 * MAX_LINE_BYTES

@@ -26,7 +26,6 @@ import errno
 import os
 from _thread import get_ident
 from fcntl import LOCK_UN, flock
-from typing import Any, NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk import mutex
@@ -38,8 +37,11 @@ from noclobber.ledger.tail import list_set_aside, read_last_lines, read_tail, se
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, NamedTuple
 
     from noclobber.clock import Clock
+else:
+    from noclobber.tuples import NamedTuple
 
 _REOPENINGS = 100
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from noclobber.errors import LockContention
     from noclobber.ledger import AgentTraceLedger
     from noclobber.lock.record import LockRecord
-    from noclobber.lock.store import FolderStore
 
     class Ledger(Protocol):
         """What is asked of a ledger."""
@@ -45,24 +44,23 @@ class Audit:
         self._own: AgentTraceLedger | None = None
         self._own_folder = ""
 
-    def acquired(self, store: FolderStore, record: LockRecord) -> None:
+    def acquired(self, folder: str, record: LockRecord) -> None:
         """The lock was taken; if it was taken over, say first from whom."""
-        folder = store.location()
         if record.recovered_from is not None:
             self.recovered(folder, record, "acquire")
         self._append(folder, "LOCK_ACQUIRED", record, {"status": "ACQUIRED"})
 
-    def renewed(self, store: FolderStore, record: LockRecord) -> None:
+    def renewed(self, folder: str, record: LockRecord) -> None:
         """The lease was extended."""
-        self._append(store.location(), "LOCK_RENEWED", record, {"status": "RENEWED"})
+        self._append(folder, "LOCK_RENEWED", record, {"status": "RENEWED"})
 
-    def released(self, store: FolderStore, record: LockRecord) -> None:
+    def released(self, folder: str, record: LockRecord) -> None:
         """The holder let go."""
-        self._append(store.location(), "LOCK_RELEASED", record, {"status": "RELEASED"})
+        self._append(folder, "LOCK_RELEASED", record, {"status": "RELEASED"})
 
-    def retired(self, store: FolderStore, record: LockRecord) -> None:
+    def retired(self, folder: str, record: LockRecord) -> None:
         """The folder is no longer a deliverable that anybody works in."""
-        self._append(store.location(), "LOCK_RETIRED", record, {"status": "RETIRED"})
+        self._append(folder, "LOCK_RETIRED", record, {"status": "RETIRED"})
 
     def recovered(self, folder: str, record: LockRecord, how: str) -> None:
         """An orphan was taken over, by `acquire` or by hand. One kind of event for both (REQ-LOCK-006)."""
@@ -85,11 +83,10 @@ class Audit:
         }
         self._write(folder, "LOCK_RECOVERED", payload, result, record.holder, record.host)
 
-    def catch_up(self, store: FolderStore, orphan: LockRecord) -> None:
+    def catch_up(self, folder: str, orphan: LockRecord) -> None:
         """Write the recovery that `orphan`'s holder made, if it was killed before it could."""
         if orphan.recovered_from is None:
             return
-        folder = store.location()
         with suppress(Exception):  # An unreadable ledger says nothing; a doubled event is better than none.
             for event in self._ledger(folder).events():
                 if (
@@ -114,14 +111,14 @@ class Audit:
             self._own = None
 
     def _append(self, folder: str, kind: str, record: LockRecord, result: dict[str, Any]) -> None:
-        payload = {
+        payload: dict[str, Any] = {
             "deliverable_id": record.deliverable_id,
             "folder": folder,
             "lock_id": record.lock_id,
             "acquired": record.acquired,
-            "lease_duration_s": record.lease_duration_s,
-            "pid": record.pid,
         }
+        if kind != "LOCK_RELEASED":
+            payload |= {"lease_duration_s": record.lease_duration_s, "pid": record.pid}
         self._write(folder, kind, payload, result, record.holder, record.host)
 
     def _write(

@@ -21,9 +21,9 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from typing import NamedTuple
 
 from noclobber.errors import LockContention, NoclobberError
+from noclobber.findings import Finding
 from noclobber.lock.filesystems import KEEPS_INODES, NETWORK, filesystem_type
 
 TYPE_CHECKING = False
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 
 MUST_WORK = "keep deliverables on a local filesystem (ext4, xfs, btrfs, tmpfs, APFS)"
 CHILD_PATIENCE_S = 20
-
-
-class Finding(NamedTuple):
-    """One thing that was tried."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-    """What to do about it, or what is not promised here. Empty if there is nothing to say."""
 
 
 def check(folder: str) -> list[Finding]:

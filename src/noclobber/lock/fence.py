@@ -44,6 +44,7 @@ from noclobber.lock.names import LOCK_NAME
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from noclobber.clock import Clock
     from noclobber.lock.lock import DeliverableLock
@@ -128,6 +129,29 @@ def fenced(
         finally:
             fence.descriptor = None
             store.close()
+
+
+class LockFence:
+    """What a turn shows the guard: the lock that it carries, or none, in which case others' locks count."""
+
+    def __init__(self, root: str, lock: DeliverableLock | None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.root, self.lock, self._clock = root, lock, clock
+
+    def folder(self, path: str) -> str | None:
+        """Return the locked folder that a path is inside of, whose mutex must be held for a write."""
+        folder = locked_folder(path, self.root)
+        if self.lock is None:
+            return folder
+        return _for_holder(path, self.lock, folder or "")
+
+    def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Fence]:
+        """Let a write to `path` pass, or raise, and keep the answer true meanwhile."""
+        return fenced(path, self.lock, self.root, held, clock=self._clock)
+
+    def check(self, path: str) -> None:
+        """Raise if a write to `path` would be refused now; for writes that somebody else carries out."""
+        with self.guarding(path, ()):
+            pass
 
 
 def locked_folder(path: str, root: str) -> str | None:

@@ -1,5 +1,5 @@
 """
-Is a lock live, expired, dead or corrupt? One record, one clock, no disk.
+Is a lock live, expired, dead or corrupt? One record, one clock.
 
 The order of the questions is the rule (REQ-LOCK-006):
 
@@ -17,6 +17,7 @@ import math
 from typing import NamedTuple
 
 from noclobber.disk.processes import GONE, RUNNING, fate, surroundings
+from noclobber.lock.filesystems import keeps_inodes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Place(NamedTuple):
 
     device: int
     inode: int
-    keeps_inodes: Callable[[], bool]
-    """Whether inode numbers here stay what they are. Asked only when they differ: it costs."""
+    path: str
+    """Where it is; asked which filesystem that is, and only when the numbers differ."""
 
 
 class Verdict(NamedTuple):
@@ -92,7 +93,7 @@ def is_copied(record: LockRecord, place: Place) -> bool:
     # filesystems inode numbers may change under a running process. Taking a live lock for a copy
     # would give two holders; taking a copy for a live lock only waits for its lease.
     here = surroundings()
-    return (record.host, record.boot_id) == (here.host, here.boot_id) and place.keeps_inodes()
+    return (record.host, record.boot_id) == (here.host, here.boot_id) and keeps_inodes(place.path)
 
 
 def check_lease_s(lease_duration_s: int) -> int:

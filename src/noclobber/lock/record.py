@@ -23,18 +23,27 @@ import os
 import re
 import stat
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
+from itertools import count
 from typing import Any, NamedTuple
 
 from noclobber.disk.processes import ProcessIdentity
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 SCHEMA_VERSION = "1"
 MAX_RECORD_BYTES = 64 * 1024
+_USUAL_BYTES = 4096  # Asking for the bound every time would allocate it every time.
 MAX_TEXT_CHARS = 4096  # Of a holder or a deliverable id; keeps a record far below its bound.
 
 # A lock_id becomes part of a file name, so what another program wrote there is not taken on trust.
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{7,63}").fullmatch
 CORRUPT_KEY = "corrupt"
+
+_quote = json.encoder.encode_basestring_ascii
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -76,25 +85,44 @@ class LockRecord(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Spell it as a lock file: JSON on one line, the five mandatory members first."""
-        members: dict[str, Any] = {
-            "holder": self.holder,
-            "acquired": self.acquired,
-            "lease_duration_s": self.lease_duration_s,
-            "pid": self.pid,
-            "deliverable_id": self.deliverable_id,
-            "schema_version": self.schema_version,
-            "lock_id": self.lock_id,
-            "host": self.host,
-            "boot_id": self.boot_id,
-            "pid_namespace": self.pid_namespace,
-            "pid_started": self.pid_started,
-            "folder_device": self.folder_device,
-            "folder_inode": self.folder_inode,
-            "renewal_s": self.renewal_s,
-        }
+        # By hand: a dict and an encoder for it would cost as much as publishing the file.
+        text = (
+            f'{{"holder": {_quote(self.holder)}, "acquired": {_quote(self.acquired)}, '
+            f'"lease_duration_s": {self.lease_duration_s}, "pid": {self.pid}, '
+            f'"deliverable_id": {_quote(self.deliverable_id)}, "schema_version": "{SCHEMA_VERSION}", '
+            f'"lock_id": {_quote(self.lock_id)}, "host": {_spell(self.host)}, '
+            f'"boot_id": {_spell(self.boot_id)}, "pid_namespace": {_spell(self.pid_namespace)}, '
+            f'"pid_started": {_spell(self.pid_started)}, "folder_device": {_spell(self.folder_device)}, '
+            f'"folder_inode": {_spell(self.folder_inode)}, "renewal_s": {_spell(self.renewal_s)}'
+        )
         if self.recovered_from is not None:
-            members["recovered_from"] = self.recovered_from
-        return json.dumps(members).encode() + b"\n"
+            text += f', "recovered_from": {json.dumps(self.recovered_from)}'
+        return f"{text}}}\n".encode()
+
+
+_ids: Iterator[str] | None = None
+
+
+def new_id() -> str:
+    """Return an id that no other acquisition has: twelve random bytes for this process, and a count."""
+    global _ids
+    if _ids is None:
+        process = os.urandom(12).hex()
+        _ids = (f"{process}{number:08x}" for number in count())
+    return next(_ids)
+
+
+def _forget_ids() -> None:
+    # A child that went on with its parent's count would use the parent's next ids.
+    global _ids
+    _ids = None
+
+
+os.register_at_fork(after_in_child=_forget_ids)
+
+
+def _spell(value: str | int | None) -> str:
+    return "null" if value is None else _quote(value) if isinstance(value, str) else str(value)
 
 
 class Found(NamedTuple):
@@ -111,6 +139,7 @@ class Found(NamedTuple):
         return sha256(self.content or repr(self.corruption).encode()).hexdigest()[:32]
 
 
+@lru_cache(256)  # A record's time is asked for several times while it is judged.
 def parse_time_s(text: str) -> float:
     """Read an ISO 8601 timestamp; one without an offset is UTC. `ValueError` if it is none."""
     moment = datetime.fromisoformat(text)
@@ -135,7 +164,9 @@ def read(name: str, directory: int | None = None) -> Found | None:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             return _corrupt(f"it is a {_KINDS.get(stat.S_IFMT(mode), 'special file')}")
-        content = os.read(descriptor, MAX_RECORD_BYTES + 1)
+        content = os.read(descriptor, _USUAL_BYTES)
+        if len(content) == _USUAL_BYTES:
+            content += os.read(descriptor, MAX_RECORD_BYTES)
     finally:
         os.close(descriptor)
     return parse(content)
@@ -156,31 +187,48 @@ def parse(content: bytes) -> Found:
         return _corrupt("it is not JSON, or cut off", content)
     if type(members) is not dict:
         return _corrupt("it is JSON, but not an object", content)
-    flaw = _flaw(members)
-    if flaw:
-        return _corrupt(flaw, content)
+    if not _is_sound(members):
+        flaw = _flaw(members)
+        if flaw:
+            return _corrupt(flaw, content)
     get = members.get
     lock_id = get("lock_id")
     # A lock by a program that knows only the five members has no id: its bytes are its identity.
     key = lock_id if type(lock_id) is str and _SAFE_ID(lock_id) else sha256(content).hexdigest()[:32]
     record = LockRecord(
-        members["deliverable_id"],
-        members["holder"],
-        members["acquired"],
-        members["lease_duration_s"],
-        members["pid"],
-        key,
-        get("host"),
-        get("boot_id"),
-        get("pid_namespace"),
-        get("pid_started"),
-        get("folder_device"),
-        get("folder_inode"),
-        get("renewal_s"),
-        get("recovered_from"),
+        members["deliverable_id"], members["holder"], members["acquired"], members["lease_duration_s"],
+        members["pid"], key, get("host"), get("boot_id"), get("pid_namespace"), get("pid_started"),
+        get("folder_device"), get("folder_inode"), get("renewal_s"), get("recovered_from"),
         get("schema_version", SCHEMA_VERSION),
-    )
+    )  # fmt: skip
     return Found(key, record, None, content)
+
+
+def _is_sound(members: dict[str, Any]) -> bool:
+    """True for a record as this library writes it: one expression, because status is asked for often. False
+    says nothing; `_flaw` looks closer. `type is`, because a bool is an int."""
+    try:
+        return (
+            type(members["holder"]) is str
+            and type(members["acquired"]) is str
+            and type(members["lease_duration_s"]) is int
+            and type(members["pid"]) is int
+            and type(members["deliverable_id"]) is str
+            and type(members["host"]) is str
+            and type(members["boot_id"]) is str
+            and type(members["pid_namespace"]) is str
+            and type(members["pid_started"]) is int
+            and type(members["folder_device"]) is int
+            and type(members["folder_inode"]) is int
+            and type(members["renewal_s"]) is int
+            and members["schema_version"] == SCHEMA_VERSION
+            and "recovered_from" not in members
+            and members["lease_duration_s"] > 0
+            and members["pid"] > 0
+            and parse_time_s(members["acquired"]) > 0
+        )
+    except (KeyError, ValueError, OverflowError, OSError):
+        return False
 
 
 _OPTIONAL = {
@@ -192,10 +240,7 @@ _MANDATORY = {"holder": str, "acquired": str, "lease_duration_s": int, "pid": in
 
 
 def _flaw(members: dict[str, Any]) -> str | None:
-    """
-    Return what is wrong with a JSON object that ought to be a record. `type is`, because a bool is an
-    int.
-    """
+    """Return what is wrong with a JSON object that ought to be a record."""
     for name, kind in _MANDATORY.items():
         if type(members.get(name)) is not kind:
             return f"its member {name!r} is {'of the wrong type' if name in members else 'missing'}"

@@ -29,19 +29,19 @@ import errno
 import os
 import stat
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex, renames
-from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError, StorageError
+from noclobber.errors import FileBusyError, MissingFileError
+from noclobber.lock.explain import explain
 from noclobber.lock.judge import Place, is_copied, judge
 from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
-from noclobber.lock.record import MAX_RECORD_BYTES, read
+from noclobber.lock.record import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import NoReturn
+    from collections.abc import Callable
 
     from noclobber.clock import Clock
     from noclobber.lock.judge import Verdict
@@ -66,6 +66,7 @@ def _close_inherited() -> None:
     for store in list(_OPEN):
         descriptor, store.descriptor, store.is_held = store.descriptor, -1, False
         os.close(descriptor)  # And no LOCK_UN: that would unlock the parent, which shares the open file.
+        store.unpin()
     _OPEN.clear()
 
 
@@ -83,28 +84,38 @@ class FolderStore:
         self.descriptor = -1
         self.is_held = False
         self._given_path = folder
-        self._published: bytes | None = None
+        self._pinned = -1  # The lock file that we created, open.
         try:
             self.descriptor = os.open(folder, _FOLDER_FLAGS)
         except OSError as error:
             explain(error, folder, "open the deliverable folder")
         _OPEN.add(self)
         status = os.fstat(self.descriptor)
-        self.place = Place(status.st_dev, status.st_ino, self._keeps_inodes)
+        self.place = Place(status.st_dev, status.st_ino, folder)
 
     def close(self) -> None:
         """Close the folder. Twice is once."""
         _OPEN.discard(self)
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
+        if self.descriptor >= 0:
             if self.is_held:
-                self._release(descriptor)
+                self.let_go()
+            descriptor, self.descriptor = self.descriptor, -1
             os.close(descriptor)
+        self.unpin()
 
-    def _release(self, descriptor: int) -> None:
+    def unpin(self) -> None:
+        """Close the lock file that was kept open."""
+        pinned, self._pinned = self._pinned, -1
+        if pinned >= 0:
+            os.close(pinned)
+
+    def let_go(self) -> None:
+        """Leave the section that was entered."""
         self.is_held = False
-        with suppress(OSError):
-            mutex.release(descriptor)
+        try:
+            mutex.release(self.descriptor)
+        except OSError:  # Never taken: a filesystem without.
+            pass
 
     def location(self) -> str:
         """Return where the folder is now, canonical; where it was given, if the system does not tell."""
@@ -144,34 +155,15 @@ class FolderStore:
         """True if the record came here in a copy of the folder it was made for."""
         return found.record is not None and is_copied(found.record, self.place)
 
-    def _keeps_inodes(self) -> bool:
-        from noclobber.lock.filesystems import keeps_inodes
-
-        return keeps_inodes(self.location())
-
     # The calls that the protocol is written on
 
     def read(self) -> Found | None:
         """Return what stands there. Needs no section: a record is published whole or not at all."""
         return self._read(LOCK_NAME)
 
-    @contextmanager
-    def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
-        """
-        Exclude every other change of this record on this machine; `FileBusyError` if that takes too long.
-        """
-        try:
-            self.is_held = True  # Before it is: an interruption right after the call must not leave it held.
-            if not mutex.hold(self.descriptor, patience_s=patience_s, clock=clock):
-                raise self._busy(patience_s)
-        except OSError as error:
-            if error.errno not in _NO_MUTEX_HERE:
-                raise
-        try:
-            yield
-        finally:
-            if self.is_held:  # Not in a child that was forked meanwhile, and not after close().
-                self._release(self.descriptor)
+    def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> _Section:
+        """Exclude every other change of this record on this machine: `with store.section():`."""
+        return _Section(self, patience_s, clock)
 
     def create(self, record: LockRecord) -> bool:
         """Publish a record if there is none. False if there is one."""
@@ -186,25 +178,33 @@ class FolderStore:
             self._drop(CLAIM_PREFIX + expected, record)
             raise
 
+    def is_free(self) -> bool:
+        """True if nothing stands at the lock's name, not even a broken link. A quarter of a read's cost."""
+        try:
+            return not os.access(LOCK_NAME, os.F_OK, dir_fd=self.descriptor, follow_symlinks=False)
+        except (NotImplementedError, OSError):
+            return self.read() is None
+
     def remove_undisputed(self) -> bool:
         """
-        Take away a record whose lease is far from its end. False: look closer, with `remove`.
+        Take away the record that this store created, whose lease is far from its end. False: look closer,
+        with `remove`.
 
         For the holder itself, and only while by every rule nobody may take it over: then nobody has a
-        reason to claim, and excluding claims would cost as much as the rest of a release.
+        reason to claim, and excluding claims would cost as much as the rest of a release. The file is
+        known by its inode: our descriptor keeps that number from being given to another.
         """
-        try:
-            descriptor = os.open(LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK,
-                                 dir_fd=self.descriptor)  # fmt: skip
-        except OSError:
+        pinned, self._pinned = self._pinned, -1
+        if pinned < 0:
             return False
         try:
-            if self._published is None or os.read(descriptor, MAX_RECORD_BYTES) != self._published:
+            ours, there = os.fstat(pinned), os.stat(LOCK_NAME, dir_fd=self.descriptor, follow_symlinks=False)
+            if ours.st_ino != there.st_ino or ours.st_dev != there.st_dev:
                 return False
         except OSError:
             return False
         finally:
-            os.close(descriptor)
+            os.close(pinned)
         self._unlink(LOCK_NAME)
         return True
 
@@ -351,7 +351,6 @@ class FolderStore:
     def _publish(self, record: LockRecord, target: str) -> bool:
         """Give a complete record a name. False if the name is taken."""
         content = record.to_bytes()
-        self._published = content
         published = self._publish_unnamed(content, target) if _UNNAMED else None
         return self._publish_named(content, target) if published is None else published
 
@@ -365,12 +364,16 @@ class FolderStore:
         try:
             _write_whole(descriptor, content)
             os.link(f"/proc/self/fd/{descriptor}", target, dst_dir_fd=self.descriptor, follow_symlinks=True)
+            if target == LOCK_NAME:
+                self.unpin()
+                self._pinned, descriptor = descriptor, -1
         except FileExistsError:
             return False
         except OSError:
             return None
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
         return True
 
     def _publish_named(self, content: bytes, target: str) -> bool:
@@ -424,7 +427,8 @@ class FolderStore:
     def _path(self, name: str) -> str:
         return os.path.join(self.location(), name)
 
-    def _busy(self, patience_s: float) -> FileBusyError:
+    def busy(self, patience_s: float) -> FileBusyError:
+        """Say who has been in the section for so long."""
         from noclobber.disk.processes import mutex_holder
 
         pid = mutex_holder(self.place.device, self.place.inode)
@@ -437,52 +441,30 @@ class FolderStore:
         )
 
 
+class _Section:
+    """The folder's mutex, held for a block; `FileBusyError` if that takes too long."""
+
+    __slots__ = ("_clock", "_patience_s", "_store")
+
+    def __init__(self, store: FolderStore, patience_s: float, clock: Clock) -> None:
+        self._store, self._patience_s, self._clock = store, patience_s, clock
+
+    def __enter__(self) -> None:
+        store = self._store
+        try:
+            store.is_held = True  # Before it is: an interruption right after the call must not leave it held.
+            if not mutex.hold(store.descriptor, patience_s=self._patience_s, clock=self._clock):
+                store.is_held = False
+                raise store.busy(self._patience_s)
+        except OSError as error:
+            if error.errno not in _NO_MUTEX_HERE:
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._store.is_held:  # Not in a child that was forked meanwhile, and not after close().
+            self._store.let_go()
+
+
 def _write_whole(descriptor: int, content: bytes) -> None:
     if os.write(descriptor, content) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def explain(error: OSError, path: str, verb: str, directory: int | None = None, name: str = "") -> NoReturn:
-    """Turn what the operating system said into an error that names path, owner and remedy (X-003)."""
-    number = error.errno
-    reason = error.strerror or str(error)
-    if number == errno.ENOENT:
-        raise MissingFileError(path, f"cannot {verb}: there is no such folder; create it first") from error
-    if number in (errno.ENOTDIR, errno.ELOOP):
-        raise NotAFileError(path, f"cannot {verb}: it is not a folder; a deliverable is one") from error
-    if number in (errno.EACCES, errno.EPERM):
-        owner = _owner(path, directory, name)
-        raise AccessDeniedError(
-            path,
-            f"cannot {verb} ({reason}): it belongs to {owner}, and this process runs as uid {os.geteuid()}. "
-            f"Ask {owner} to release or remove it, or give this user the rights (chown, chmod, setfacl). "
-            "Until then it counts as locked",
-            owner=owner,
-        ) from error
-    if number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV) and verb == "link":
-        raise StorageError(
-            path, "this filesystem has no hard links, which locks are published with; "
-            "keep deliverables on a local filesystem (noclobber doctor says more)"
-        ) from error  # fmt: skip
-    raise StorageError(
-        path, f"cannot {verb} ({reason}); check the disk (noclobber doctor)", errno=number
-    ) from error
-
-
-def _owner(path: str, directory: int | None, name: str) -> str:
-    try:
-        if directory is not None and name:
-            try:
-                uid = os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid
-            except FileNotFoundError:
-                uid = os.fstat(directory).st_uid  # To be created or removed: the folder's rights decide.
-        else:
-            uid = os.stat(path).st_uid
-    except OSError:
-        return "another user"
-    try:
-        import pwd
-
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except (ImportError, KeyError):
-        return f"uid {uid}"

@@ -8,11 +8,9 @@ reported was true at the moment of reading, and may be history when it is printe
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Any, NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
-from noclobber.lock.filesystems import keeps_inodes
 from noclobber.lock.judge import Place, judge
 from noclobber.lock.names import LOCK_NAME
 from noclobber.lock.record import read
@@ -59,39 +57,26 @@ class LockStatus(NamedTuple):
 
 def status_of(folder: str, clock: Clock = SYSTEM_CLOCK) -> LockStatus:
     """Return the state of a folder's lock. Errors as in acquire: what cannot be read is not free."""
-    from noclobber.lock.store import explain
+    try:
+        found = read(f"{folder}/{LOCK_NAME}")
+        there = os.stat(folder if found is not None else f"{folder}/.")  # ENOTDIR if the folder is a file.
+    except OSError as error:
+        from noclobber.lock.explain import explain
 
-    path = f"{folder}/{LOCK_NAME}"
-    try:
-        found = read(path)
-    except OSError as error:
-        explain(error, path, "read")
-    try:
-        there = os.stat(folder)
-        if found is None:
-            os.stat(f"{folder}/.")  # ENOTDIR if the folder is a file.
-            return LockStatus(folder, "free", "not locked")
-    except OSError as error:
-        explain(error, folder, "look into the deliverable folder")
+        name = folder if isinstance(error, FileNotFoundError) else f"{folder}/{LOCK_NAME}"
+        explain(error, name, "look into the deliverable folder")
+    if found is None:
+        return LockStatus(folder, "free", "not locked")
     now_s = clock.now_s()
-    verdict = judge(found, now_s, Place(there.st_dev, there.st_ino, partial(keeps_inodes, folder)))
+    verdict = judge(found, now_s, Place(there.st_dev, there.st_ino, folder))
     record = found.record
     if record is None:
         return LockStatus(folder, verdict.state, verdict.detail)
     return LockStatus(
-        folder,
-        verdict.state,
-        verdict.detail,
-        record.deliverable_id,
-        record.holder,
-        record.acquired,
-        max(0, int(now_s - record.acquired_s)),
-        record.lease_duration_s,
-        verdict.remaining_s,
-        record.pid,
-        record.host,
-        record.lock_id,
-    )
+        folder, verdict.state, verdict.detail, record.deliverable_id, record.holder, record.acquired,
+        max(0, int(now_s - record.acquired_s)), record.lease_duration_s, verdict.remaining_s,
+        record.pid, record.host, record.lock_id,
+    )  # fmt: skip
 
 
 def list_locks(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[LockStatus]:
@@ -117,7 +102,7 @@ def list_locks(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[LockStatus]:
                         waiting.append(entry.path)
         except OSError as error:
             if folder == root:
-                from noclobber.lock.store import explain
+                from noclobber.lock.explain import explain
 
                 explain(error, root, "list")
             continue

@@ -1,0 +1,293 @@
+"""
+`noclobber completion SHELL`: a script that completes commands, options and their values.
+
+Made from the parsers themselves, so it knows what `--help` knows. The script is static: completing starts
+no Python.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from noclobber.cli import COMMANDS, EXIT_OK, parser_of
+from noclobber.cli.terminal import add_json, print_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Action, ArgumentParser, Namespace
+    from collections.abc import Callable, Iterator
+
+EXAMPLES = """\
+examples:
+  eval "$(noclobber completion bash)"                                     in ~/.bashrc
+  noclobber completion zsh > "${fpath[1]}/_noclobber"                      once
+  noclobber completion fish > ~/.config/fish/completions/noclobber.fish    once
+"""
+
+_FOLDER_WORDS = frozenset(("DIR", "FOLDER", "ROOT"))
+_FILE_WORDS = frozenset(("PATH", "FILE"))
+
+
+class Option(NamedTuple):
+    """An option, or a positional argument if it has no flags."""
+
+    flags: tuple[str, ...]
+    summary: str
+    value: str
+    """`none`, `file`, `folder`, `choice` or `text`."""
+    choices: tuple[str, ...] = ()
+
+
+class Node(NamedTuple):
+    """One place on the command line: what may follow there."""
+
+    path: tuple[str, ...]
+    subcommands: tuple[tuple[str, str], ...]
+    options: tuple[Option, ...]
+    positionals: tuple[Option, ...]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("shell", metavar="SHELL", choices=list(SHELLS), help=", ".join(SHELLS))
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    """Print the script."""
+    script = SHELLS[args.shell](list(nodes()))
+    if args.json:
+        print_json({"shell": args.shell, "script": script})
+    else:
+        sys.stdout.write(script)
+    return EXIT_OK
+
+
+# What there is
+
+
+def nodes() -> Iterator[Node]:
+    """Yield every place on the command line, the top first."""
+    top = (
+        Option(("-h", "--help"), "show the help", "none"),
+        Option(("-V", "--version"), "show the version", "none"),
+    )
+    commands = tuple((name, summary) for name, (_, summary) in COMMANDS.items())
+    yield Node((), commands, top, ())
+    for name in COMMANDS:
+        yield from _nodes_of(parser_of(name), (name,))
+
+
+def _nodes_of(parser: ArgumentParser, path: tuple[str, ...]) -> Iterator[Node]:
+    import argparse
+
+    subcommands: dict[str, ArgumentParser] = {}
+    summaries: tuple[tuple[str, str], ...] = ()
+    options, positionals = [], []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            subcommands = dict(action.choices)
+            summaries = tuple((choice.dest, choice.help or "") for choice in action._choices_actions)
+        elif action.help == argparse.SUPPRESS:
+            continue
+        elif action.option_strings:
+            options.append(_option(action))
+        else:
+            positionals.append(_option(action))
+    yield Node(path, summaries, tuple(options), tuple(positionals))
+    for name, below in subcommands.items():
+        yield from _nodes_of(below, (*path, name))
+
+
+def _option(action: Action) -> Option:
+    word = str(action.metavar or action.dest).upper()
+    if action.nargs == 0:
+        value = "none"
+    elif action.choices:
+        value = "choice"
+    else:
+        value = "folder" if word in _FOLDER_WORDS else "file" if word in _FILE_WORDS else "text"
+    choices = tuple(str(choice) for choice in action.choices or ())
+    return Option(tuple(action.option_strings), _one_line(action.help or ""), value, choices)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("%%", "%").split())
+
+
+def _words(node: Node) -> list[str]:
+    names = [name for name, _ in node.subcommands]
+    names += [choice for option in node.positionals for choice in option.choices]
+    return names + [flag for option in node.options for flag in option.flags]
+
+
+def _valued(found: list[Node]) -> list[tuple[Node, Option]]:
+    return [(node, option) for node in found for option in node.options if option.value != "none"]
+
+
+# bash
+
+_BASH = """\
+# Completion of noclobber for bash: eval "$(noclobber completion bash)"
+_noclobber() {{
+    local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" at="" word i
+    COMPREPLY=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        word="${{COMP_WORDS[i]}}"
+        case "$at $word" in
+{paths}
+        esac
+    done
+    case "$at $prev" in
+{values}
+    esac
+    case "$at" in
+{words}
+    esac
+}}
+# Where nothing of ours fits, bash completes file names by itself, blanks and all.
+complete -o default -F _noclobber noclobber
+"""
+
+
+def _bash(found: list[Node]) -> str:
+    paths = [f'            "{" ".join(["", *node.path])}") at="$at $word" ;;' for node in found if node.path]
+    values = []
+    for node, option in _valued(found):
+        answer = (
+            f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$cur"))' if option.choices else ":"
+        )
+        values += [
+            f'        "{" ".join(["", *node.path, flag])}") {answer}; return ;;' for flag in option.flags
+        ]
+    words = [
+        f'        "{" ".join(["", *node.path])}") '
+        f'COMPREPLY=($(compgen -W "{" ".join(_words(node))}" -- "$cur")) ;;'
+        for node in found
+    ]
+    return _BASH.format(paths="\n".join(paths), values="\n".join(values), words="\n".join(words))
+
+
+# zsh
+
+
+def _zsh(found: list[Node]) -> str:
+    lines = ["#compdef noclobber", "# Completion of noclobber for zsh."]
+    for node in found:
+        lines += _zsh_function(node)
+    lines += [
+        'if [ "$funcstack[1]" = "_noclobber" ]; then',
+        '    _noclobber "$@"',
+        "else",
+        "    compdef _noclobber noclobber",
+        "fi",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _zsh_name(path: tuple[str, ...]) -> str:
+    return "_".join(["_noclobber", *(part.replace("-", "_") for part in path)])
+
+
+def _zsh_function(node: Node) -> list[str]:
+    specs = []
+    for option in node.options:
+        text = _zsh_text(option.summary)
+        value = {
+            "none": "",
+            "folder": ":folder:_files -/",
+            "file": ":file:_files",
+            "choice": f":value:({' '.join(option.choices)})",
+            "text": ":value:",
+        }[option.value]
+        specs += [f"'{flag}[{text}]{value}'" for flag in option.flags]
+    for number, option in enumerate(node.positionals, 1):
+        values = {"folder": "_files -/", "file": "_files", "choice": f"({' '.join(option.choices)})"}
+        specs.append(f"'{number}::argument:{values.get(option.value, '')}'")
+    if not node.subcommands:
+        body = " \\\n        ".join(["_arguments -s", *specs])
+        return [f"{_zsh_name(node.path)}() {{", f"    {body}", "}"]
+    names = "\n".join(f"        '{name}:{_zsh_text(summary)}'" for name, summary in node.subcommands)
+    cases = "\n".join(
+        f"            {name}) {_zsh_name((*node.path, name))} ;;" for name, _ in node.subcommands
+    )
+    body = " \\\n        ".join(["_arguments -C", *specs, "'1: :->name'", "'*:: :->rest'"])
+    return [
+        f"{_zsh_name(node.path)}() {{",
+        "    local context state state_descr line",
+        "    typeset -A opt_args",
+        f"    {body}",
+        "    case $state in",
+        "    name)",
+        "        local -a names",
+        f"        names=(\n{names}\n        )",
+        "        _describe command names ;;",
+        "    rest)",
+        f"        case $line[1] in\n{cases}\n        esac ;;",
+        "    esac",
+        "}",
+    ]
+
+
+def _zsh_text(text: str) -> str:
+    for letter in "\\[]:":
+        text = text.replace(letter, f"\\{letter}")
+    return text.replace("'", "'\\''")
+
+
+# fish
+
+_FISH = """\
+# Completion of noclobber for fish.
+function __noclobber_at --description 'the commands typed so far are exactly these'
+    set -l known {known}
+    set -l at
+    for word in (commandline -opc)[2..-1]
+        set -l next (string join ' ' -- $at $word)
+        if contains -- $next $known
+            set at $at $word
+        end
+    end
+    test "$at" = "$argv"
+end
+complete -c noclobber -f
+"""
+
+
+def _fish(found: list[Node]) -> str:
+    known = " ".join(f"'{' '.join(node.path)}'" for node in found if node.path)
+    lines = [_FISH.format(known=known)]
+    for node in found:
+        condition = f"-n '__noclobber_at {' '.join(node.path)}'"
+        for name, summary in node.subcommands:
+            lines.append(f"complete -c noclobber {condition} -a {name} -d {_fish_text(summary)}\n")
+        for option in node.options:
+            flags = " ".join(
+                f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags
+            )
+            text = _fish_text(option.summary)
+            lines.append(f"complete -c noclobber {condition} {flags}{_fish_value(option)} -d {text}\n")
+        for option in node.positionals:
+            if option.value in ("file", "folder", "choice"):
+                value = _fish_value(option).removeprefix(" -r").removeprefix(" -x")
+                lines.append(f"complete -c noclobber {condition}{value}\n")
+    return "".join(lines)
+
+
+def _fish_value(option: Option) -> str:
+    return {
+        "none": "",
+        "folder": " -r -a '(__fish_complete_directories)'",
+        "file": " -r -F",
+        "choice": f" -x -a '{' '.join(option.choices)}'",
+        "text": " -x",
+    }[option.value]
+
+
+def _fish_text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+SHELLS: dict[str, Callable[[list[Node]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -1,0 +1,85 @@
+"""
+`noclobber config show`: the options in force, and where each comes from.
+
+What a program passes to `Workspace` or `turn()` beats all of this and cannot be seen from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from noclobber.cli import EXIT_OK
+from noclobber.cli.place import add_root, root_of
+from noclobber.cli.terminal import Cell, add_json, print_json, table, visible
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from typing import Any
+
+EXAMPLES = """\
+examples:
+  noclobber config show                  every option of this workspace
+  noclobber config show --root ~/project --json
+
+Options stand in noclobber.toml, or in [tool.noclobber] of pyproject.toml, in the workspace's root:
+
+  unread = "deny"              # writes to files that the turn has not read are refused
+  write_scope = ["docs"]       # and so is everything outside this folder
+"""
+
+# Not an option, because it lowers what is promised; but who wonders about a level must find it here.
+ENVIRONMENT = ("NOCLOBBER_LEVEL",)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the subcommands."""
+    subcommands = parser.add_subparsers(
+        title="subcommands", metavar="SUBCOMMAND", dest="subcommand", required=True
+    )
+    show = subcommands.add_parser("show", help="show every option", description="Show every option.")
+    add_root(show)
+    add_json(show)
+
+
+def run(args: Namespace) -> int:
+    """Show the options. A file that is wrong is refused with what is wrong with it (exit code 3)."""
+    from noclobber.config import DEFAULTS, options
+    from noclobber.configfile import load
+
+    root = root_of(args)
+    loaded = load(root)
+    effective = options(loaded.given, DEFAULTS)._asdict()
+    rows = [(name, value, loaded.path if name in loaded.given else None) for name, value in effective.items()]
+    set_here = {name: os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
+    if args.json:
+        print_json(
+            {
+                "root": root,
+                "file": loaded.path,
+                "options": {
+                    name: {"value": value, "source": path or "default"} for name, value, path in rows
+                },
+                "environment": set_here,
+            }
+        )
+        return EXIT_OK
+    file = loaded.path or "none; noclobber.toml would be read"
+    print(f"workspace  {visible(root)}\nfile       {visible(file)}\n")
+    shown = [
+        [
+            name,
+            Cell(_spell(value), "strong" if path else ""),
+            os.path.basename(path) if path else Cell("default", "faint"),
+        ]
+        for name, value, path in rows
+    ]
+    shown += [[name, Cell(value, "warn"), "environment"] for name, value in set_here.items()]
+    print(table(("option", "value", "from"), shown), end="")
+    return EXIT_OK
+
+
+def _spell(value: Any) -> str:
+    """Spell a value as TOML does, except for what TOML has no word for."""
+    return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)

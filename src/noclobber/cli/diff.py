@@ -1,0 +1,297 @@
+"""
+`noclobber diff FILE`: what changed in a file since an agent read or wrote it.
+
+Two questions, answered apart, because the second may have no answer:
+
+1. *Did it change?* What agents knew is on record: a session of a coding agent remembers what it was
+shown, a landed write says what was written, a refused one what had been read. The latest of these is
+compared with the disk. 2. *What changed?* Records hold hashes, never content. The lines can be shown if
+bytes with that hash still exist somewhere: among kept and displaced versions, or in git (the index and
+the last commits of that file).
+
+What it cannot show: the reads of a library turn, which live in the memory of its process. Inside that
+process, `turn.changes_since_read()` does.
+
+Exit codes as in diff(1): 0 unchanged, 1 changed, and 3 if nobody is known to have seen it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from noclobber.changes import unified
+from noclobber.cli import EXIT_NO, EXIT_OK
+from noclobber.cli.place import add_root, find_root, folder_given, ledger_path
+from noclobber.cli.records import Lines, facts_of
+from noclobber.cli.terminal import add_json, is_terminal, print_json, styled, visible
+from noclobber.disk import digest
+from noclobber.disk.paths import STATE_FOLDER
+from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
+from noclobber.guard import OptimisticGuard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
+    from typing import Any
+
+EXAMPLES = """\
+examples:
+  noclobber diff plan.md                       since any agent last knew it
+  noclobber diff plan.md --agent builder-1     since that agent did
+  noclobber diff plan.md --against 3a7bd3e2…   since it had this SHA-256 (an error message has one)
+"""
+
+GIT_COMMITS = 50
+_GIT_PATIENCE_S = 10
+
+
+class Known(NamedTuple):
+    """A version that an agent knew."""
+
+    sha256: str
+    """A hash, `ABSENT` or `DELETED`."""
+    agent_id: str | None
+    session_id: str | None
+    time: str | None
+    how: str
+    """`read`, `wrote`, `refused` (what had been read before), or `given`."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("file", metavar="FILE", help="the file")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="since this agent, or session, knew it (default: any)"
+    )
+    parser.add_argument(
+        "--against", metavar="HASH", help="since it had this SHA-256, or its first 8 digits or more"
+    )
+    add_root(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    """Compare what was known with what is there."""
+    guard, path = _place(args)
+    known = _given(args.against) if args.against is not None else _last_known(guard.root, path, args.agent)
+    now = guard.digest(path)
+    is_same = known.sha256 in (ABSENT, DELETED) if now == DELETED else now.startswith(known.sha256)
+    changed = not is_same
+    before, source = _bytes_of(guard.root, path, known.sha256) if changed else (None, None)
+    after = _content(guard, path) if changed and before is not None else b""
+    text = unified(before, after, path) if changed and before is not None else None
+    answer = {
+        "path": path,
+        "known": known._asdict(),
+        "current_hash": now,
+        "changed": changed,
+        "source": source,
+        "diff": text,
+    }
+    if args.json:
+        print_json(answer)
+    else:
+        _print(answer, known)
+    return EXIT_NO if changed else EXIT_OK
+
+
+def _place(args: Namespace) -> tuple[OptimisticGuard, str]:
+    if args.root is not None:
+        root = folder_given(args.root)
+    else:
+        folder = os.path.dirname(os.path.abspath(args.file)) if "\0" not in args.file else os.getcwd()
+        root = find_root(folder)
+    guard = OptimisticGuard(root)
+    name = args.file if "\0" in args.file or not args.file else os.path.abspath(args.file)
+    return guard, guard.locate(name)
+
+
+# What was known
+
+
+def _given(text: str) -> Known:
+    wanted = text.strip().lower().removeprefix("sha256:").rstrip("….")
+    if not 8 <= len(wanted) <= 64 or set(wanted) - set("0123456789abcdef"):
+        raise BadRequestError("", f"--against takes a SHA-256, at least its first 8 digits, not {text!r}.")
+    return Known(wanted, None, None, None, "given")
+
+
+def _last_known(root: str, path: str, agent: str | None) -> Known:
+    found: Known | None = None
+    on_record = list(_from_ledger(root, path))
+    names = {name for known in on_record for name in (known.agent_id, known.session_id) if name}
+    names |= {agent} if agent else set()
+    for known in (*on_record, *_from_sessions(path, names)):
+        later = found is None or (known.time or "") >= (found.time or "")
+        if later and agent in (None, known.agent_id, known.session_id):
+            found = known
+    if found is None:
+        who = f"the agent {agent!r}" if agent else "an agent"
+        raise UnreadFileError(
+            path,
+            f"nothing on record says that {who} has read or written it, so there is nothing to compare with. "
+            "Reads of a library turn are known to its own process only; --against takes a hash.",
+        )
+    return found
+
+
+def _from_ledger(root: str, path: str) -> Iterator[Known]:
+    import json
+
+    if not os.path.lexists(ledger_path(root)):
+        return
+    needle = json.dumps(path, ensure_ascii=False).encode()
+    for line in Lines(ledger_path(root)):
+        if needle not in line:
+            continue
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and (known := _known(event, path)) is not None:
+            yield known
+
+
+def _known(event: dict[str, Any], path: str) -> Known | None:
+    facts, payload = facts_of(event), event.get("payload")
+    if not isinstance(payload, dict) or path not in facts.paths:
+        return None
+    how, member = {
+        "MUTATION": ("wrote", "after_hash"),
+        "MUTATION_CONFLICT": ("refused", "baseline_hash"),
+    }.get(facts.kind, ("", ""))
+    sha256 = payload.get(member)
+    if not isinstance(sha256, str):
+        return None
+    if facts.path == path and payload.get("destination"):
+        sha256 = DELETED  # Moved away from here.
+    identity = event.get("identity")
+    session_id = identity.get("session_id") if isinstance(identity, dict) else None
+    time = str(event.get("time", ""))
+    return Known(
+        sha256.removeprefix("sha256:"), facts.agent or None, session_id and str(session_id), time, how
+    )
+
+
+def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
+    from noclobber.cli import sessions
+    from noclobber.hook.memory import UNKNOWN
+
+    known = {sessions.key_of(name): name for name in (*names, "main")}
+    for agent in sessions.agents():
+        seen = sessions.seen_by(agent, path)
+        if seen is not None and seen.sha256 != UNKNOWN:
+            who, session = (known.get(key, f"#{key[:8]}") for key in (agent.agent_key, agent.session_key))
+            yield Known(seen.sha256, who, session, seen.time, "read")
+
+
+# Where its bytes are
+
+
+def _content(guard: OptimisticGuard, path: str) -> bytes:
+    try:
+        return guard.read(path).content
+    except MissingFileError:
+        return b""
+
+
+def _bytes_of(root: str, path: str, sha256: str) -> tuple[bytes | None, str | None]:
+    """Return bytes with that hash and where they were found, if any are left."""
+    if sha256 in (ABSENT, DELETED):
+        return b"", "there was no file"
+    for source, content in (*_from_store(root, path), *_from_git(path)):
+        if digest.of_bytes(content).startswith(sha256):
+            return content, source
+    return None, None
+
+
+def _from_store(root: str, path: str) -> Iterator[tuple[str, bytes]]:
+    name = os.path.basename(path)
+    for part in ("kept", "swap"):
+        folder = f"{root}/{STATE_FOLDER}/{part}"
+        try:
+            found = [
+                entry for entry in os.listdir(folder) if name.startswith(entry.partition("~")[2] or "\0")
+            ]
+        except OSError:
+            continue
+        for entry in found:
+            try:
+                descriptor = os.open(f"{folder}/{entry}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                with open(descriptor, "rb") as file:
+                    yield f"{folder}/{entry}", file.read()
+            except OSError:
+                continue
+
+
+def _from_git(path: str) -> Iterator[tuple[str, bytes]]:
+    folder, name = os.path.split(path)
+    if not os.path.isdir(folder):
+        return
+    commits = (
+        _git(folder, "log", f"--max-count={GIT_COMMITS}", "--format=%H", "--", f":(literal){name}") or b""
+    )
+    for commit in ("", *commits.decode("ascii", "replace").split()):
+        content = _git(folder, "cat-file", "blob", f"{commit}:./{name}")
+        if content is not None:
+            yield (f"git commit {commit[:12]}" if commit else "git's index"), content
+
+
+def _git(folder: str, *words: str) -> bytes | None:
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            ["git", "-C", folder, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+# Saying so
+
+
+def _print(answer: dict[str, Any], known: Known) -> None:
+    import sys
+
+    who = f" by {visible(known.agent_id)}" if known.agent_id else ""
+    who += f" (session {visible(known.session_id)})" if who and known.session_id else ""
+    when = f" at {known.time[:19]}Z" if known.time else ""
+    since = {
+        "read": f"since it was read{who}{when}",
+        "wrote": f"since it was written{who}{when}",
+        "refused": f"since what had been read{who} (refused{when})",
+        "given": f"since it had the hash {known.sha256[:12]}",
+    }[known.how]
+    verdict = styled("changed", "warn", sys.stderr) if answer["changed"] else "unchanged"
+    # On stderr, so that stdout is a patch.
+    print(f"{visible(answer['path'])}: {verdict} {since}", file=sys.stderr)
+    if not answer["changed"]:
+        return
+    if answer["diff"] is None:
+        print(
+            f"was {known.sha256}\nis  {answer['current_hash']}\n"
+            "The bytes of that version are kept nowhere (not aside, not in git): no lines can be shown.",
+            file=sys.stderr,
+        )
+        return
+    print(f"what it was comes from: {visible(answer['source'])}", file=sys.stderr)
+    for line in answer["diff"].splitlines(keepends=True):
+        sys.stdout.write(_dressed(line))
+
+
+def _dressed(line: str) -> str:
+    """A line of a diff for a terminal; anywhere else it goes out as it is, for `patch`."""
+    if not is_terminal():
+        return line
+    text = line.rstrip("\n")
+    shown = "\t".join(visible(part) for part in text.split("\t"))
+    style = {"+": "good", "-": "bad", "@": "faint"}.get(text[:1], "")
+    return styled(shown, style) + "\n"

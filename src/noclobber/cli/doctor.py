@@ -1,0 +1,96 @@
+"""
+`noclobber doctor`: is this folder safe to work in? Everything is tried for real, and leftovers are finished.
+
+Joins what `checkup` finds with what the lock's and the hosts' own doctors find. Exit code 0: healthy; 1:
+something needs a person, and the remedy stands next to it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.cli import EXIT_NO, EXIT_OK, aftermath, checkup
+from noclobber.cli.place import find_root, folder_given
+from noclobber.cli.terminal import Progress, add_json, print_json, styled, visible
+from noclobber.clock import SYSTEM_CLOCK
+from noclobber.errors import NoclobberError
+from noclobber.findings import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+EXAMPLES = """\
+examples:
+  noclobber doctor                 the workspace around here
+  noclobber doctor ~/project       another folder
+  noclobber doctor --no-repair     look only: finish nothing, remove nothing
+  noclobber doctor --json          for programs; the exit code says healthy (0) or not (1)
+"""
+
+# Each has `check(folder)` and returns findings.
+DOCTORS = ("noclobber.lock.doctor", "noclobber.hook.doctor")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="default: the workspace around here")
+    parser.add_argument("--no-repair", action="store_true", help="look only: finish and remove nothing")
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    """Look at everything, and say whether it is well."""
+    root = folder_given(args.folder) if args.folder is not None else find_root(os.getcwd())
+    findings = examine(root, repair=not args.no_repair)
+    healthy = all(finding.ok for finding in findings)
+    if args.json:
+        print_json(
+            {"folder": root, "healthy": healthy, "findings": [finding._asdict() for finding in findings]}
+        )
+    else:
+        print(_page(root, findings), end="")
+    return EXIT_OK if healthy else EXIT_NO
+
+
+def examine(root: str, *, repair: bool) -> list[Finding]:
+    """Return every finding about a folder."""
+    findings = checkup.check_level(root)
+    findings += checkup.check_config(root)
+    findings += aftermath.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
+    with Progress("events") as bar:
+        findings += checkup.check_ledger(root, bar.show)
+    for name in DOCTORS:
+        findings += _ask(name, root)
+    return findings
+
+
+def _ask(module_name: str, root: str) -> list[Finding]:
+    """Ask another doctor. If one falls ill itself, that is a finding."""
+    from importlib import import_module
+
+    try:
+        check = import_module(module_name).check
+    except ModuleNotFoundError as error:
+        if error.name and module_name.startswith(error.name):
+            return []
+        raise
+    try:
+        return [Finding(*finding) for finding in check(root)]
+    except (OSError, NoclobberError) as error:
+        return [Finding(module_name, False, f"could not look: {error}", "look at the folder's permissions")]
+
+
+def _page(root: str, findings: list[Finding]) -> str:
+    width = max(len(finding.name) for finding in findings)
+    lines = [f"{styled('folder', 'strong')}  {visible(root)}\n"]
+    for finding in findings:
+        mark = styled("ok ", "good") if finding.ok else styled("BAD", "bad")
+        lines.append(f"{mark}  {finding.name:<{width}}  {visible(finding.detail)}")
+        if finding.remedy:
+            lines.append(f"     {'':<{width}}  {styled('-> ' + visible(finding.remedy), 'warn')}")
+    bad = sum(not finding.ok for finding in findings)
+    verdict = (
+        styled("healthy", "good") if not bad else styled(f"{bad} of {len(findings)} need attention", "bad")
+    )
+    return "\n".join([*lines, "", verdict, ""])

@@ -1,0 +1,37 @@
+"""`noclobber hook HOST`: answer one event of a coding agent. Hosts call it; `install` sets that up."""
+
+from __future__ import annotations
+
+from noclobber.hosts import HOSTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+EPILOG = """\
+The event is read from stdin, as JSON, in the host's own words; the answer goes to stdout. `check` says that a
+write waits for the answer (whatever fails is a refusal), `note` that nobody does, `shell` that a patch may
+hide in a command. Exit code 0 with an answer; 2 refuses where not even an answer could be made.
+
+example:
+  noclobber hook claude-code check < event.json
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Describe the command line."""
+    from argparse import RawDescriptionHelpFormatter
+
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument("host", metavar="HOST", choices=list(HOSTS), help=f"one of: {', '.join(HOSTS)}")
+    parser.add_argument(
+        "duty", nargs="?", metavar="DUTY", choices=["check", "note", "shell", "auto"], default="auto"
+    )
+
+
+def run(args: Namespace) -> int:
+    """Answer it."""
+    from noclobber.hook.main import main
+
+    return main([args.host, args.duty])

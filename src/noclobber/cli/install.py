@@ -1,0 +1,85 @@
+"""`noclobber install`: put the hooks of coding agents in place, show what changed, or take them out again."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from noclobber.cli import EXIT_NO, EXIT_OK
+from noclobber.cli.terminal import add_json, print_json
+from noclobber.hosts import HOSTS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+EPILOG = """\
+examples:
+  noclobber install                          every host that this project or this user has something of
+  noclobber install claude-code              this project's .claude/settings.json
+  noclobber install codex --user             all projects of this user
+  noclobber install cursor --dry-run         show the change, make none
+  noclobber install gemini --uninstall       take our hooks out; the rest stays as it is
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Describe the command line."""
+    from argparse import RawDescriptionHelpFormatter
+
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument("host", nargs="*", metavar="HOST", help=f"one or more of: {', '.join(HOSTS)}")
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--user", action="store_true", help="for all projects of this user")
+    scope.add_argument("--project", action="store_true", help="for this project only (the default)")
+    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+    parser.add_argument("--uninstall", action="store_true", help="take the hooks out again")
+    parser.add_argument(
+        "--portable",
+        action="store_true",
+        help="call `noclobber` from the path: for a file that a team shares; starts a little slower",
+    )
+    parser.add_argument("--root", default=".", metavar="FOLDER", help="the project (default: here)")
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    """Carry it out."""
+    from noclobber.errors import BadRequestError
+    from noclobber.hosts.configuration import find_hosts, place
+    from noclobber.hosts.installing import carry_out, plan
+
+    project = os.path.realpath(args.root)
+    hosts = args.host or find_hosts(project)
+    for host in hosts:
+        if host not in HOSTS:
+            raise BadRequestError("", f"There is no host {host!r}. There are: {', '.join(HOSTS)}.")
+    if not hosts:
+        print(f"No coding agent has left a trace in {project} or in your home folder.", file=sys.stderr)
+        print(f"Name one: noclobber install {{{','.join(HOSTS)}}}", file=sys.stderr)
+        return EXIT_NO
+    rows = []
+    for host in hosts:
+        where = place(host, "user" if args.user else "project", project, portable=args.portable)
+        change = (plan if args.dry_run else carry_out)(where, uninstall=args.uninstall)
+        rows.append({"host": host, "path": where.path, "changed": change.is_needed, "diff": change.diff()})
+        if args.json:
+            continue
+        if not change.is_needed:
+            print(f"{host}: {where.path} is as it should be.")
+            continue
+        verb = "would change" if args.dry_run else "changed"
+        print(f"{host}: {verb} {where.path}")
+        print(change.diff(), end="")
+        if not args.uninstall and not args.dry_run:
+            print(_next_step(host))
+    if args.json:
+        print_json(rows)
+    return EXIT_OK
+
+
+def _next_step(host: str) -> str:
+    if host == "codex":
+        return "codex: start it once and trust the hooks when it asks (/hooks); until then it skips them."
+    return f"{host}: takes effect in the next session."

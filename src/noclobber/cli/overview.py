@@ -1,0 +1,180 @@
+"""
+What goes on in a workspace, gathered for `status` and `watch`. Reads only: no folder is made and nothing
+is mended.
+
+Each part stands for itself. If one cannot be had (a ledger that is a folder, a lock that may not be read)
+the others are shown, and `troubles` says what is missing: a person who asks for the status does so
+because something is odd.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from noclobber import presence
+from noclobber.cli import sessions
+from noclobber.cli.place import ledger_path
+from noclobber.cli.records import facts_of
+from noclobber.clock import iso8601
+from noclobber.disk import leftovers
+from noclobber.disk.paths import STATE_FOLDER
+from noclobber.disk.processes import GONE
+from noclobber.errors import ConfigError, NoclobberError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.clock import Clock
+
+EVENTS_LOOKED_AT = 2000  # From the ledger's end. Refusals before those are history: `ledger show`.
+REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION_RACE", "LOCK_CONTENTION")
+
+
+class Overview(NamedTuple):
+    """One look at a workspace. Every member is plain JSON but for its name."""
+
+    root: str
+    time: str
+    turns: list[dict[str, Any]]
+    sessions: list[dict[str, Any]]
+    claims: list[dict[str, Any]]
+    locks: list[dict[str, Any]]
+    refusals: list[dict[str, Any]]
+    kept: list[dict[str, Any]]
+    leftovers: dict[str, list[str]]
+    ledger: dict[str, Any]
+    troubles: list[str]
+
+    def what_is_new(self) -> Any:
+        """Return what makes one look differ from another: everything but the passing of time."""
+        locks = [
+            {key: value for key, value in lock.items() if key not in ("age_s", "lease_remaining_s", "detail")}
+            for lock in self.locks
+        ]
+        claims = [{**claim, "remaining_s": 0} for claim in self.claims]
+        return self._replace(time="", locks=locks, claims=claims)
+
+
+def gather(root: str, clock: Clock, *, refusals: int = 5) -> Overview:
+    """Look at everything once."""
+    state = f"{root}/{STATE_FOLDER}"
+    troubles: list[str] = []
+
+    def attempt(part: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return part()
+        except (NoclobberError, OSError) as error:
+            troubles.append(str(error))
+            return otherwise
+
+    attempt(lambda: _check_config(root), None)
+    turns = [turn._asdict() for turn in presence.look(state)]
+    found = leftovers.look(state, clock.now_s())
+    events = attempt(lambda: _last_events(root, troubles), [])
+    return Overview(
+        root,
+        iso8601(clock.now_s()),
+        [turn for turn in turns if turn["state"] != GONE],
+        attempt(lambda: sessions.overview(root, _names(events)), []),
+        attempt(lambda: _claims(root, clock), []),
+        attempt(lambda: _locks(root, clock), []),
+        [_refusal(event) for event in events if event.get("action_type") in REFUSALS][-refusals:]
+        if refusals
+        else [],
+        [kept._asdict() for kept in found.kept],
+        {
+            "notes": list(found.notes),
+            "swaps": list(found.swaps),
+            "turns": sorted({turn["file"] for turn in turns if turn["state"] == GONE}),
+        },
+        attempt(lambda: _ledger(root), {"path": ledger_path(root), "exists": True}),
+        troubles,
+    )
+
+
+def _check_config(root: str) -> None:
+    from noclobber.configfile import load
+
+    try:
+        load(root)
+    except ConfigError as error:
+        raise ConfigError(error.path, f"{error.message} Until it is mended, every turn is refused.") from None
+
+
+def _ledger(root: str) -> dict[str, Any]:
+    from noclobber.ledger import AgentTraceLedger
+
+    path = ledger_path(root)
+    if not os.path.lexists(path):
+        return {"path": path, "exists": False, "size_bytes": 0, "head": None}
+    return {
+        "path": path,
+        "exists": True,
+        "size_bytes": os.lstat(path).st_size,
+        "head": AgentTraceLedger(path).head,
+    }
+
+
+def _last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
+    from noclobber.ledger import AgentTraceLedger
+
+    path = ledger_path(root)
+    if not os.path.lexists(path):
+        return []
+    events, bad = [], 0
+    for line in AgentTraceLedger(path).last_lines(EVENTS_LOOKED_AT):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if isinstance(event, dict):
+            events.append(event)
+        else:
+            bad += 1
+    if bad:
+        troubles.append(f"{path}: {bad} of the last lines are no entries; run `noclobber ledger verify`")
+    return events
+
+
+def _refusal(event: dict[str, Any]) -> dict[str, Any]:
+    facts = facts_of(event)
+    return {
+        "seq": event.get("seq"),
+        "time": event.get("time"),
+        "kind": facts.kind,
+        "error_type": facts.outcome,
+        "agent_id": facts.agent,
+        "path": facts.path,
+    }
+
+
+def _locks(root: str, clock: Clock) -> list[dict[str, Any]]:
+    from noclobber.lock.survey import list_locks
+
+    return sorted(
+        (status.to_dict() for status in list_locks(root, clock)), key=lambda lock: str(lock["folder"])
+    )
+
+
+def _names(events: list[dict[str, Any]]) -> set[str]:
+    """Return every id of a session or an agent that is on record lately."""
+    identities = [event["identity"] for event in events if isinstance(event.get("identity"), dict)]
+    found = {identity.get(name) for identity in identities for name in ("session_id", "agent_id")}
+    return {name for name in found if isinstance(name, str)}
+
+
+def _claims(root: str, clock: Clock) -> list[dict[str, Any]]:
+    from noclobber import claims
+
+    return [
+        {
+            "path": claim.path,
+            "holder": claim.owner,
+            "call_id": claim.call_id,
+            "remaining_s": max(0, round(claim.expires_s - clock.now_s())),
+        }
+        for claim in claims.live(root, clock=clock)
+    ]

@@ -1,0 +1,187 @@
+"""`noclobber status`: who is at work in a workspace, what was refused lately, and what waits for a person."""
+
+from __future__ import annotations
+
+from noclobber.cli import EXIT_OK
+from noclobber.cli.overview import gather
+from noclobber.cli.place import add_root, root_of
+from noclobber.cli.terminal import Cell, add_json, print_json, styled, table, visible
+from noclobber.clock import SYSTEM_CLOCK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from noclobber.cli.overview import Overview
+
+    Rows = list[list[str | Cell]]
+    Section = tuple[str, tuple[str, ...], Rows]
+
+EXAMPLES = """\
+examples:
+  noclobber status                         this workspace
+  noclobber status --root ~/project -n 20  another one, with its last 20 refusals
+  noclobber status --json | jq .locks      for programs
+
+A turn that has only read, in a workspace that nobody has written to yet, is not shown:
+reading leaves no trace.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    add_root(parser)
+    add_json(parser)
+    add_refusals(parser)
+
+
+def add_refusals(parser: ArgumentParser) -> None:
+    """Declare `-n`, which `watch` has too."""
+    from argparse import ArgumentTypeError
+
+    def count(text: str) -> int:
+        if text.isascii() and text.isdigit() and len(text) < 7:
+            return int(text)
+        raise ArgumentTypeError(f"takes a number from 0, not {text!r}")
+
+    parser.add_argument(
+        "-n", type=count, default=5, metavar="N", help="how many refusals to show (default: 5)"
+    )
+
+
+def run(args: Namespace) -> int:
+    """Show it."""
+    overview = gather(root_of(args), SYSTEM_CLOCK, refusals=args.n)
+    if args.json:
+        print_json(overview._asdict())
+    else:
+        print(page(overview), end="")
+    return EXIT_OK
+
+
+def page(overview: Overview) -> str:
+    """Return an overview as text for people."""
+    parts = [f"{styled('workspace', 'strong')}  {visible(overview.root)}\n"]
+    parts += [styled(f"! {visible(trouble)}", "bad") + "\n" for trouble in overview.troubles]
+    for part in (_turns, _sessions, _claims, _locks, _refusals, _kept):
+        title, titles, rows = part(overview)
+        if rows:
+            parts.append(f"\n{styled(title, 'strong')}\n{table(titles, rows)}")
+    parts += [_leftovers(overview)] if any(overview.leftovers.values()) else []
+    if len(parts) == 1:
+        known = overview.ledger["exists"]
+        parts.append(
+            "\nnobody is at work here\n" if known else "\nnothing was written through the guard here yet\n"
+        )
+    return "".join(parts)
+
+
+def _turns(overview: Overview) -> Section:
+    rows: Rows = [
+        [
+            turn["agent_id"],
+            turn["session_id"] or "",
+            turn["host"] or "",
+            _second(turn["started"]),
+            str(turn["pid"]),
+            Cell(turn["state"], "good" if turn["state"] == "running" else "warn"),
+        ]
+        for turn in overview.turns
+    ]
+    return "turns", ("agent", "session", "host", "since", ">pid", "state"), rows
+
+
+def _sessions(overview: Overview) -> Section:
+    rows: Rows = [
+        [
+            session["host"],
+            session["session_id"],
+            session["agent_id"] or "",
+            str(session["file_count"]),
+            _second(session["last_event"]),
+        ]
+        for session in overview.sessions
+    ]
+    return "sessions of coding agents", ("host", "session", "agent", ">files seen", "last event"), rows
+
+
+def _claims(overview: Overview) -> Section:
+    rows: Rows = [
+        [
+            _near(overview, claim["path"]),
+            claim["holder"],
+            claim["call_id"] or "",
+            _seconds(claim["remaining_s"]),
+        ]
+        for claim in overview.claims
+    ]
+    return "claims", ("file", "by", "call", ">ends in"), rows
+
+
+def _locks(overview: Overview) -> Section:
+    rows: Rows = [
+        [
+            _near(overview, lock["folder"]),
+            lock["holder"] or "",
+            Cell(lock["state"], "good" if lock["state"] == "live" else "warn"),
+            _seconds(lock["lease_remaining_s"]),
+            lock["detail"],
+        ]
+        for lock in overview.locks
+    ]
+    return "locks", ("folder", "holder", "state", ">left", "detail"), rows
+
+
+def _refusals(overview: Overview) -> Section:
+    rows: Rows = [
+        [
+            _second(refusal["time"]),
+            refusal["agent_id"],
+            Cell(refusal["error_type"], "bad"),
+            _near(overview, refusal["path"]),
+        ]
+        for refusal in overview.refusals
+    ]
+    return "last refusals", ("time", "agent", "why", "file"), rows
+
+
+def _kept(overview: Overview) -> Section:
+    rows: Rows = [
+        [
+            kept["name"],
+            str(kept["size_bytes"]),
+            _second(kept["changed"]),
+            Cell(_near(overview, kept["path"]), "warn"),
+        ]
+        for kept in overview.kept
+    ]
+    title = "kept files (written to after they had been replaced; `noclobber doctor` says what to do)"
+    return title, ("file", ">bytes", "written", "kept as"), rows
+
+
+def _leftovers(overview: Overview) -> str:
+    words = {
+        "notes": "commits under way, or cut off",
+        "swaps": "swap files older than a minute",
+        "turns": "boards of processes that are gone",
+    }
+    found = [f"{words[kind]}: {len(names)}" for kind, names in overview.leftovers.items() if names]
+    # Who is still at work clears up at the end of the turn.
+    advice = "" if overview.turns else "; `noclobber doctor` looks after them"
+    return f"\n{styled('left in .noclobber', 'strong')}\n{', '.join(found)}{advice}\n"
+
+
+def _near(overview: Overview, path: str) -> str:
+    """Return a path as it is called in this workspace."""
+    if path == overview.root:
+        return "."
+    return path.removeprefix(f"{overview.root}/")
+
+
+def _second(time: str | None) -> str:
+    """Return a time down to the second: what people read. `--json` has the microseconds."""
+    return f"{time[:19]}Z" if time else ""
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} s"

@@ -1,0 +1,213 @@
+"""
+What goes to a person's terminal, and what goes to a program: one way for every command.
+
+- On a terminal: tables by rich if it is installed, aligned columns if not; colours, unless `NO_COLOR` is set
+  or the terminal is a dumb one.
+- Anywhere else: aligned columns and nothing but text. No escape code ever reaches a file or a pipe, and
+  rich, which takes longer to import than most commands take to run, is not imported.
+- With `--json`: JSON and nothing else, on stdout. `print_json` is one document on one line.
+
+File names and agents' names are other people's text. `visible()` shows their control characters instead of
+sending them: a name must not be able to move the cursor, or to paint a table cell of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Iterable, Sequence
+    from typing import Any, TextIO
+
+# A style is a meaning; how it looks is decided here. SGR codes, and rich's words for the same.
+_CODES = {"good": "32", "bad": "31", "warn": "33", "faint": "2", "strong": "1"}
+_RICH_WORDS = {"good": "green", "bad": "red", "warn": "yellow", "faint": "dim", "strong": "bold"}
+_BAR_CELLS = 30
+_ASCII_ENOUGH = 0x300  # Below it every character is one cell wide.
+
+
+class Cell(NamedTuple):
+    """A table's cell with a meaning: one of `good`, `bad`, `warn`, `faint`, `strong`, or "" for none."""
+
+    text: str
+    style: str = ""
+
+
+# What is where
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """True if a person is watching. Streams may be closed, missing or replaced."""
+    stream = sys.stdout if stream is None else stream
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # Closed.
+        return False
+
+
+def wants_colour(stream: TextIO | None = None) -> bool:
+    """True on a terminal whose user has not asked for none (https://no-color.org)."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def add_json(parser: ArgumentParser) -> None:
+    """Declare `--json`, which every command has."""
+    parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+
+
+# Text
+
+
+def visible(text: str) -> str:
+    """Return text with control characters spelled out, so that printing it changes nothing but its cells."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+    """Return text in a style, where colours are wanted."""
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style and wants_colour(stream) else text
+
+
+def speak_utf8() -> None:
+    """Have stdout speak UTF-8: JSON between programs is always that."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # Which JSON reads as well.
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on one line, at once: a reader of `watch --json` waits for it."""
+    import json
+
+    speak_utf8()
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+# Tables
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str | Cell]], stream: TextIO | None = None) -> str:
+    """
+    Return a table as text that ends with a newline. Titles that begin with ">" are of numbers: set right.
+
+    Cells are shown as they are: what looks like markup is not.
+    """
+    stream = sys.stdout if stream is None else stream
+    cells = [
+        [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+        for row in (
+            [Cell(visible(c.text), c.style) if isinstance(c, Cell) else visible(c) for c in row]
+            for row in rows
+        )
+    ]
+    if is_terminal(stream) and os.environ.get("TERM") != "dumb":
+        try:
+            return _rich_table(titles, cells, colours=wants_colour(stream))
+        except ImportError:
+            pass
+    return _plain_table(titles, cells, stream)
+
+
+def _plain_table(titles: Sequence[str], rows: list[list[Cell]], stream: TextIO) -> str:
+    names = [title.removeprefix(">").upper() for title in titles]
+    widths = [
+        max([_cells_wide(name), *(_cells_wide(row[number].text) for row in rows)])
+        for number, name in enumerate(names)
+    ]
+    lines = [_plain_line([Cell(name, "strong") for name in names], titles, widths, stream)]
+    lines += [_plain_line(row, titles, widths, stream) for row in rows]
+    return "".join(lines)
+
+
+def _plain_line(row: list[Cell], titles: Sequence[str], widths: list[int], stream: TextIO) -> str:
+    words = []
+    for cell, title, width in zip(row, titles, widths, strict=True):
+        blank = " " * (width - _cells_wide(cell.text))
+        text = styled(cell.text, cell.style, stream)
+        words.append(blank + text if title.startswith(">") else text + blank)
+    return "  ".join(words).rstrip(" ") + "\n"
+
+
+def _rich_table(titles: Sequence[str], rows: list[list[Cell]], *, colours: bool) -> str:
+    import io
+
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold" if colours else "")
+    for title in titles:
+        drawn.add_column(
+            title.removeprefix(">"), justify="right" if title.startswith(">") else "left", overflow="fold"
+        )
+    for row in rows:
+        drawn.add_row(*(Text(cell.text, _RICH_WORDS.get(cell.style, "") if colours else "") for cell in row))
+    paper = io.StringIO()
+    console = Console(
+        file=paper,
+        width=columns_wide(),
+        force_terminal=colours,
+        color_system="standard" if colours else None,
+        highlight=False,
+    )
+    console.print(drawn)
+    return "".join(f"{line.rstrip(' ')}\n" for line in paper.getvalue().splitlines())
+
+
+def columns_wide() -> int:
+    """Return how wide the terminal is, 80 if it does not say."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size((80, 24)).columns
+
+
+def rows_high() -> int:
+    """Return how many lines the terminal has, 24 if it does not say."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size((80, 24)).lines
+
+
+def _cells_wide(text: str) -> int:
+    """Return how many cells a terminal needs: two for East Asian letters, none for combining marks."""
+    if not text or ord(max(text)) < _ASCII_ENOUGH:
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+# Progress
+
+
+class Progress:
+    """A bar on stderr while a terminal watches; nothing anywhere else, and nothing once it is done."""
+
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
+        self._wanted = is_terminal(sys.stderr)
+        self._cells = -1
+
+    def show(self, done: int, total: int, count: int) -> None:
+        """Show how much is done, and how many of what that was."""
+        cells = _BAR_CELLS * done // max(total, 1)
+        if self._wanted and cells != self._cells:
+            self._cells = cells
+            bar = "█" * cells + "░" * (_BAR_CELLS - cells)
+            print(
+                f"\r{bar} {100 * done // max(total, 1):3d} %  {count:,} {self._noun}", end="", file=sys.stderr
+            )
+            sys.stderr.flush()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._cells >= 0:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,188 @@
+"""
+Is this project protected? Hooks that are missing, out of date, untrusted, doubled or slow.
+
+Looks and runs, changes nothing. Only hosts that have left a trace here or at home are asked about.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import time
+from typing import Any
+
+from noclobber.errors import NoclobberError
+from noclobber.findings import Finding
+from noclobber.hosts import configuration, installing
+
+SLOW_RATIO = 6.0
+SLOW_S = 0.25
+TRIES = 3
+
+
+def check(project: str) -> list[Finding]:
+    """Return what there is to say about the hooks of every host that is used here."""
+    project = os.path.realpath(project)
+    findings: list[Finding] = []
+    installed: dict[str, list[str]] = {}
+    for host in configuration.find_hosts(project):
+        scopes = [scope for scope in ("project", "user") if _has_ours(host, scope, project)]
+        if scopes:
+            installed[host] = scopes
+        findings += _of_host(host, scopes, project)
+    if "copilot" in installed and "project" in installed.get("claude-code", ()):
+        findings.append(
+            Finding(
+                "hooks of copilot and claude-code",
+                True,
+                "doubled: Copilot reads .claude/settings.json too, so every event of Copilot's comes twice",
+                "Harmless, and slower. `noclobber install copilot --uninstall` leaves Claude's for both.",
+            )
+        )
+    if installed:
+        findings += [_memory(), _speed(next(iter(installed))), _log()]
+    return findings
+
+
+def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
+    name = f"hooks of {host}"
+    if not scopes:
+        return [Finding(name, False, "missing", f"noclobber install {host}")]
+    findings = []
+    for scope in scopes:
+        place = configuration.place(host, scope, project)
+        trouble = _trouble(host, scope, project)
+        option = " --user" if scope == "user" else ""
+        detail = trouble or f"in place ({place.path})"
+        findings.append(
+            Finding(name, not trouble, detail, f"noclobber install {host}{option}" if trouble else "")
+        )
+    if len(scopes) > 1:
+        findings.append(
+            Finding(
+                name,
+                True,
+                "doubled: in the project's and in the user's configuration, so every event comes twice",
+                f"Harmless, and slower. `noclobber install {host} --uninstall` leaves the user's.",
+            )
+        )
+    if host == "codex":
+        findings.append(_codex_trust([configuration.place(host, scope, project).path for scope in scopes]))
+    return findings
+
+
+def _has_ours(host: str, scope: str, project: str) -> bool:
+    place = configuration.place(host, scope, project)
+    try:
+        change = installing.plan(place, uninstall=True)
+    except NoclobberError:
+        return False  # Not ours to read, or not readable: `_trouble` of another scope, or "missing", says it.
+    return change.is_needed
+
+
+def _trouble(host: str, scope: str, project: str) -> str:
+    """Return what is wrong with hooks that are there, empty if nothing is."""
+    text = installing.plan(configuration.place(host, scope, project)).before or ""
+    for portable in (False, True):
+        if not installing.plan(configuration.place(host, scope, project, portable=portable)).is_needed:
+            return ""
+    for line in _commands(text):
+        program = shlex.split(line)[0] if line else ""
+        if program.startswith("/") and not os.access(program, os.X_OK):
+            return f"broken: {program} is not there any more, so every write is refused or none is checked"
+    return "not as this version of noclobber would write them"
+
+
+def _commands(text: str) -> list[str]:
+    from noclobber.hosts import jsonedit
+
+    found: list[str] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            line = value.get("command", value.get("bash"))
+            if isinstance(line, str) and configuration.is_ours(value):
+                found.append(line)
+            for member in value.values():
+                walk(member)
+        elif isinstance(value, list):
+            for member in value:
+                walk(member)
+
+    try:
+        walk(jsonedit.parse(text).value)
+    except NoclobberError:
+        pass
+    return found
+
+
+def _codex_trust(paths: list[str]) -> Finding:
+    """Codex skips hooks until the user trusts them, and remembers that in its own configuration."""
+    import tomllib
+
+    home = os.environ.get("CODEX_HOME", os.path.expanduser("~/.codex"))
+    remedy = "Start codex in this project, and trust the hooks when it asks (or /hooks)."
+    try:
+        with open(f"{home}/config.toml", "rb") as file:
+            hooks = tomllib.load(file).get("hooks", {})
+    except FileNotFoundError:
+        hooks = {}
+    except (OSError, ValueError) as error:
+        return Finding("hooks of codex", False, f"untrusted, as far as can be told: {error}", remedy)
+    states = hooks.get("state", {}) if isinstance(hooks, dict) else {}
+    trusted = [
+        key
+        for key, state in (states.items() if isinstance(states, dict) else ())
+        if isinstance(state, dict) and any(name.startswith("trusted") for name in state)
+    ]
+    if any(any(path in key for path in paths) for key in trusted):
+        return Finding("hooks of codex", True, "trusted")
+    return Finding("hooks of codex", False, "untrusted: Codex skips them", remedy)
+
+
+def _memory() -> Finding:
+    from noclobber.hook import memory
+
+    try:
+        os.close(memory.open_runtime())
+    except NoclobberError as error:
+        return Finding("what sessions have seen", False, str(error), "Until then every write is refused.")
+    return Finding("what sessions have seen", True, f"kept in {memory.runtime_folder()}")
+
+
+def _speed(host: str) -> Finding:
+    """Run a hook that has nothing to do, and an interpreter that has nothing to do."""
+    line = shlex.split(configuration.command(host, "note"))
+    ours_s = min(_seconds(line) for _ in range(TRIES))
+    bare_s = min(_seconds([line[0], "-I", "-S", "-c", "pass"]) for _ in range(TRIES))
+    detail = f"{ours_s * 1000:.0f} ms a call, {ours_s / bare_s:.1f} times a bare interpreter"
+    if ours_s <= SLOW_S and ours_s <= SLOW_RATIO * bare_s:
+        return Finding("speed of a hook", True, detail)
+    return Finding(
+        "speed of a hook",
+        False,
+        f"slow: {detail}",
+        "Is the package on a slow disk, or are its .pyc files not written? `python -m compileall` helps.",
+    )
+
+
+def _seconds(line: list[str]) -> float:
+    start_s = time.perf_counter()
+    subprocess.run(line, input=b"{}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+    return time.perf_counter() - start_s
+
+
+def _log() -> Finding:
+    from noclobber.hook import main, memory
+
+    path = f"{memory.runtime_folder()}/{main.LOG_NAME}"
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    if not lines:
+        return Finding("failures of hooks", True, "none")
+    last = lines[-1][:300].decode("utf-8", "replace")
+    return Finding("failures of hooks", True, f"{len(lines)} on record, the last: {last}", f"See {path}.")

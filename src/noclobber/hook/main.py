@@ -1,0 +1,237 @@
+"""
+A hook call: stdin in, stdout and an exit code out, and an answer whatever happens in between.
+
+What fails never lets a write through: if this call is asked about a write, or may be, the answer to every
+failure is a refusal that says what to do. A read, and everything that is only being told, goes ahead. The
+failure is logged in `hook.log` in the runtime folder either way.
+
+The command line may say what the call is for, because a payload that cannot be read does not: `check` for a
+call that is asked before a write, `note` for one that is only told. `install` writes it into the host's
+configuration.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.clock import SYSTEM_CLOCK, iso8601
+from noclobber.disk import digest
+from noclobber.errors import HookFailedError, NoclobberError, RefusalError
+from noclobber.hosts import HOSTS, load
+from noclobber.hosts.event import NOTHING, Answer, Event
+from noclobber.jsontext import parse, spell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from noclobber.hosts import Host
+
+MOST_BYTES = 256 << 20
+LOG_NAME = "hook.log"
+LOG_BYTES = 1 << 20
+CHECK, NOTE, SHELL, AUTO = "check", "note", "shell", "auto"
+DUTIES = (CHECK, NOTE, SHELL, AUTO)
+
+
+def main(words: Sequence[str]) -> int:
+    """Answer one event; return the exit code."""
+    digest.start_light()
+    if not words or words[0] not in HOSTS or any(word not in DUTIES for word in words[1:2]):
+        _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [{'|'.join(DUTIES)}] < event.json\n")
+        return 2
+    answer = respond(_real_host(words[0]), words[1] if len(words) > 1 else AUTO, 0)
+    _write(2, answer.stderr)
+    _write(1, answer.stdout)
+    return answer.code
+
+
+def _real_host(name: str) -> str:
+    """Copilot runs Claude's hooks too. Both are then Copilot's, or one event would be two agents' events."""
+    return "copilot" if name == "claude-code" and os.environ.get("COPILOT_CLI") else name
+
+
+def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
+    """Read an event from a descriptor and answer it."""
+    host = load(host_name)
+    event: Event | None = None
+    data = b""
+    try:
+        data = _read_all(stdin_fd)
+        payload = parse(data)
+        if not isinstance(payload, dict):
+            raise ValueError("the event is not an object")
+        event = host.read(payload)
+        if duty == CHECK and event.kind == "other":  # A name that we do not know, and a write that waits.
+            event = host.read({**payload, **host.ASKED})
+        return _handle(host, event)
+    except Exception as error:  # Whatever it is: what cannot be judged is not let through.
+        return _stand_in(host, host_name, duty, data, event, error)
+
+
+def _handle(host: Host, event: Event) -> Answer:
+    if event.trouble is not None:
+        raise event.trouble
+    if event.kind in ("pre", "post", "failure"):
+        if not event.actions or (event.kind == "pre" and not event.writes):
+            return host.phrase(event, None)
+        from noclobber.hook.judge import Judge
+        from noclobber.hook.settings import load_settings
+
+        judge = Judge(event, load_settings(event.cwd))
+        if event.kind == "pre":
+            return host.phrase(event, judge.before())
+        if event.kind == "failure":
+            judge.failed()
+            return host.phrase(event, None)
+        told = judge.after()
+        return host.phrase(event, None) if told is None else host.warn(event, told)
+    _note(event)
+    return host.phrase(event, None)
+
+
+def _note(event: Event) -> None:
+    """What begins and ends."""
+    from noclobber.hook import memory
+
+    if event.kind == "session-start":
+        memory.forget_old()
+        if event.detail == "resume":
+            with memory.Memory(event.host, event.session_id, event.agent_id) as known:
+                if known.is_empty:  # The model remembers files that we know nothing of any more.
+                    known.lose()
+    elif event.kind in ("stop", "session-end"):
+        from noclobber.hook.judge import Judge
+        from noclobber.hook.settings import load_settings
+
+        Judge(event, load_settings(event.cwd)).turn_ended()
+        if event.kind == "session-end":
+            memory.end_session(event.host, event.session_id, forget=event.detail == "clear")
+
+
+# -- when something fails ---------------------------------------------------------------------------------
+
+
+def _stand_in(
+    host: Host, host_name: str, duty: str, data: bytes, event: Event | None, error: Exception
+) -> Answer:
+    """Answer for a call that could not be judged."""
+    _log(host_name, event, data, error)
+    known = event or Event(host_name, "pre")
+    if not _may_write(host, duty, data, event):
+        return host.phrase(known, None) if event is not None or host_name == "cursor" else NOTHING
+    if isinstance(error, RefusalError):
+        refusal: NoclobberError = error
+    else:
+        why = "its event cannot be read" if isinstance(error, ValueError) and event is None else "it failed"
+        refusal = HookFailedError(
+            "",
+            f"noclobber could not check this write ({why}: {type(error).__name__}), so it was not let "
+            "through and nothing was written. Try again; if it happens again, tell the user to run "
+            "`noclobber doctor`.",
+        )
+    try:
+        _record(known, refusal)
+    except Exception as failure:  # The refusal stands; that it is not on record is in the log.
+        _log(host_name, event, data, failure)
+    return host.phrase(known, refusal)
+
+
+def _may_write(host: Host, duty: str, data: bytes, event: Event | None) -> bool:
+    """True unless it is certain that no write waits for this answer."""
+    if event is not None and event.kind != "other":
+        return event.kind == "pre" and not event.is_reading
+    if duty == NOTE:
+        return False
+    if duty == CHECK:
+        return True
+    if duty == SHELL:  # A command that can be read, and has no patch in it, is none of our business.
+        return b"apply_patch" in data or b'"command"' not in data
+    # Not understood, and nobody said what for: the words of events that come after, or of reads, may tell.
+    return not any(word in data[:4096] for word in _HARMLESS_MARKS)
+
+
+_HARMLESS_MARKS = (
+    *(b'"PostToolUse', b'"SessionStart"', b'"SessionEnd"', b'"Stop"', b'"SubagentSt', b'"UserPromptSubmit"'),
+    *(
+        b'"AfterTool"',
+        b'"BeforeAgent"',
+        b'"AfterAgent"',
+        b'"postToolUse',
+        b'"beforeReadFile"',
+        b'"ev":"after"',
+    ),
+    *(b'"tool_name":"Read"', b'"tool_name": "Read"', b'"tool_name":"read_file"', b'"toolName":"view"'),
+    *(b'"toolName": "view"', b'"tool_name": "read_file"'),
+)
+
+
+def _record(event: Event, refusal: NoclobberError) -> None:
+    """Put a refusal on record where there is a project to record it in."""
+    from noclobber.hook.judge import Judge
+    from noclobber.hook.settings import load_settings
+
+    if event.cwd and event.session_id and refusal.code != "LEDGER_FAILED":
+        judge = Judge(event._replace(actions=()), load_settings(event.cwd))
+        from noclobber import recording
+
+        recording.record_refusal(judge.ledger, judge.call, refusal)
+
+
+def _log(host_name: str, event: Event | None, data: bytes, error: Exception) -> None:
+    """Append what went wrong to the log in the runtime folder; its failure changes nothing."""
+    try:
+        from noclobber.hook.memory import open_runtime
+
+        line = _line(host_name, event, data, error)
+        runtime_fd = open_runtime()
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            log_fd = os.open(LOG_NAME, flags, 0o600, dir_fd=runtime_fd)
+            try:
+                if os.fstat(log_fd).st_size > LOG_BYTES:
+                    os.rename(LOG_NAME, f"{LOG_NAME}.1", src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
+                os.write(log_fd, line)
+            finally:
+                os.close(log_fd)
+        finally:
+            os.close(runtime_fd)
+    except Exception:  # noqa: S110 - a log that cannot be written must not decide anything
+        pass
+
+
+def _line(host_name: str, event: Event | None, data: bytes, error: Exception) -> bytes:
+    entry: dict[str, Any] = {
+        "time": iso8601(SYSTEM_CLOCK.now_s()),
+        "host": host_name,
+        "event": "" if event is None else event.name,
+        "tool": "" if event is None else event.tool,
+        "session_id": "" if event is None else event.session_id,
+        "error": f"{type(error).__name__}: {error}"[:2000],
+        "input_bytes": len(data),
+    }
+    if not isinstance(error, (NoclobberError, ValueError)):
+        import traceback
+
+        entry["traceback"] = "".join(traceback.format_exception(error))[-4000:]
+    return spell(entry).encode("utf-8", "backslashreplace") + b"\n"
+
+
+# -- descriptors -----------------------------------------------------------------------------------------
+
+
+def _read_all(descriptor: int) -> bytes:
+    pieces, total = [], 0
+    while piece := os.read(descriptor, 1 << 20):
+        pieces.append(piece)
+        total += len(piece)
+        if total > MOST_BYTES:
+            raise ValueError(f"the event has more than {MOST_BYTES} bytes")
+    return b"".join(pieces)
+
+
+def _write(descriptor: int, text: str) -> None:
+    data = text.encode("utf-8", "backslashreplace")
+    while data:
+        data = data[os.write(descriptor, data) :]

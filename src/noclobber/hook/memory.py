@@ -1,0 +1,319 @@
+"""
+What an agent saw, kept between the processes of its hooks.
+
+One folder an agent (host, session, subagent) in the user's runtime folder, one small file for each file
+that it saw, named by the hash of the path. So a call costs the same whether ten files were seen or ten
+thousand. Each record is written under the folder's mutex: hooks of parallel tool calls lose nothing of
+each other's.
+
+The runtime folder is `$XDG_RUNTIME_DIR/noclobber`, else `noclobber-<uid>` in the temporary folder. It must be
+a real folder, ours, and closed to everybody else; if not, it is not used, and writes are refused: whoever can
+change what an agent is said to have seen can let any write through.
+
+Life: a session's end puts its folders aside (`ended.…`), a resumed session takes them up again, and what
+nobody touched for two weeks is removed when another session starts. A session that is resumed after its
+memory was lost, or whose memory could not be written, has *amnesia*: it must read a file before it writes
+it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.clock import SYSTEM_CLOCK
+from noclobber.disk import digest, mutex
+from noclobber.errors import ABSENT, HookFailedError
+from noclobber.jsontext import parse, spell
+from noclobber.turn import TurnContext
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from noclobber.clock import Clock
+
+UNKNOWN = (
+    "0" * 64
+)  # The baseline of an agent whose picture of a file is not to be trusted: no file hashes to it.
+FORGET_AFTER_S = 14 * 86400.0
+PATIENCE_S = 5.0
+AMNESIA = "amnesia"
+ENDED = "ended."
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+MOST_BYTES = 1 << 20
+
+
+def runtime_folder() -> str:
+    """Return where hooks keep what they know. Nothing is created."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if given.startswith("/"):
+        try:
+            if os.stat(given).st_uid == os.geteuid():  # Not root's own under `sudo -E`, for one.
+                return f"{given}/noclobber"
+        except OSError:
+            pass
+    return f"{os.environ.get('TMPDIR') or '/tmp'}/noclobber-{os.geteuid()}"  # noqa: S108 - private, and checked
+
+
+def open_runtime() -> int:
+    """Open the runtime folder, made if need be; `HookFailedError` if it is not ours alone."""
+    path = runtime_folder()
+    try:
+        try:
+            descriptor = os.open(path, _FOLDER)
+        except FileNotFoundError:
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass
+            descriptor = os.open(path, _FOLDER)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        os.close(descriptor)
+        whose = "belongs to somebody else" if status.st_uid != os.geteuid() else "is open to other users"
+        raise _unusable(path, whose)
+    return descriptor
+
+
+def _unusable(path: str, why: str) -> HookFailedError:
+    return HookFailedError(
+        path,
+        f"noclobber keeps here what this session has seen, and cannot: {why}. Until that is mended no write "
+        "can be checked, so none is let through. A person should remove the folder, or set its owner and "
+        "mode 0700.",
+    )
+
+
+class Memory:
+    """What one agent saw. Use as a context manager: inside, no other hook of that agent runs."""
+
+    def __init__(self, host: str, session_id: str, agent_id: str, turn_id: str | None = None) -> None:
+        self.owner = f"{host}/{session_id}/{agent_id}"
+        self._session = f"{host}.{_short(session_id)}."
+        self._name = f"{self._session}{_short(agent_id)}" + (f".{_short(turn_id)}" if turn_id else "")
+        self._runtime_fd = open_runtime()
+        try:
+            self._fd = self._open()
+        except OSError as error:
+            os.close(self._runtime_fd)
+            raise _unusable(f"{runtime_folder()}/{self._name}", error.strerror or str(error)) from error
+
+    def _open(self) -> int:
+        for _ in range(3):
+            try:
+                return os.open(self._name, _FOLDER, dir_fd=self._runtime_fd)
+            except FileNotFoundError:
+                pass
+            try:  # A session that had ended goes on.
+                os.rename(
+                    ENDED + self._name, self._name, src_dir_fd=self._runtime_fd, dst_dir_fd=self._runtime_fd
+                )
+                continue
+            except FileNotFoundError:
+                pass
+            try:
+                os.mkdir(self._name, 0o700, dir_fd=self._runtime_fd)
+            except FileExistsError:
+                pass
+        return os.open(self._name, _FOLDER, dir_fd=self._runtime_fd)
+
+    def __enter__(self) -> Memory:
+        try:
+            held = mutex.hold(self._fd, patience_s=PATIENCE_S)
+        except OSError:
+            held = True  # No flock there: two hooks at once may damage a record, which means read again.
+        if not held:
+            raise HookFailedError("", "Another hook of this session does not finish. Try again in a moment.")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            mutex.release(self._fd)
+        except OSError:
+            pass
+        os.close(self._fd)
+        os.close(self._runtime_fd)
+
+    # -- records ------------------------------------------------------------------------------------
+
+    def load(self, context: TurnContext, name: str, path: str) -> dict[str, Any]:
+        """Give a context what is known under a name and a path; return what else is noted of that path."""
+        leads_to = self._read_name(name)
+        noted: dict[str, Any] = {}
+        for known in {path, name, path if leads_to is None else leads_to[1]}:
+            record = self._read("f", known)
+            if record is not None:
+                context.unpack({"files": {known: record["seen"]}, "name": None})
+                noted = record["noted"] if known == path else noted
+        if leads_to is not None:
+            context.unpack({"files": {}, "name": leads_to})
+        return noted
+
+    def save(self, context: TurnContext, name: str, path: str, noted: dict[str, Any]) -> None:
+        """Keep what a context knows now. If that cannot be kept, the agent has amnesia from here on."""
+        packed = context.pack(name, path)
+        try:
+            for known, seen in packed["files"].items():
+                kept = noted if known == path else (self._read("f", known) or {"noted": {}})["noted"]
+                self._write("f", known, {"path": known, "seen": seen, "noted": kept})
+            if path not in packed["files"]:
+                self._write("f", path, {"path": path, "seen": [None, None, None, None], "noted": noted})
+            if packed["name"] is not None:
+                self._write("n", name, packed["name"])
+        except OSError as error:
+            self.lose()
+            raise HookFailedError(
+                f"{runtime_folder()}/{self._name}",
+                f"What this session has seen could not be kept ({error.strerror}). Free some space, and "
+                "read the file again.",
+            ) from error
+
+    def _read(self, kind: str, key: str) -> dict[str, Any] | None:
+        """Return the record of a path. One that cannot be read is one of an unknown baseline."""
+        try:
+            value = self._value(kind, key)
+            if value is None:
+                return None
+            if value["path"] != key or not isinstance(value["noted"], dict) or not _is_sound(value["seen"]):
+                raise ValueError("not a record")
+            record: dict[str, Any] = value
+            return record
+        except (OSError, ValueError, KeyError, TypeError):
+            return {"path": key, "seen": [None, UNKNOWN, None, None], "noted": {}}
+
+    def _read_name(self, name: str) -> list[Any] | None:
+        try:
+            value = self._value("n", name)
+        except (OSError, ValueError):
+            return None  # Then the path alone counts.
+        if isinstance(value, list) and len(value) == 3 and value[0] == name and isinstance(value[1], str):
+            return value
+        return None
+
+    def _value(self, kind: str, key: str) -> Any:
+        try:
+            descriptor = os.open(kind + _long(key), _READ, dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
+        try:
+            return parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
+        finally:
+            os.close(descriptor)
+
+    def _write(self, kind: str, key: str, value: Any) -> None:
+        data = spell(value).encode("utf-8", "surrogatepass")
+        # In place: a rename over a file makes ext4 write it out at once, which is most of a millisecond.
+        # Nobody reads without the mutex, and what a kill in here leaves is damaged, which means read again.
+        descriptor = os.open(kind + _long(key), _WRITE, 0o600, dir_fd=self._fd)
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(28, "the disk is full")
+            os.ftruncate(descriptor, len(data))
+        finally:
+            os.close(descriptor)
+
+    # -- amnesia --------------------------------------------------------------------------------------
+
+    @property
+    def is_lost(self) -> bool:
+        """True if something that the agent saw may be missing here."""
+        try:
+            os.stat(AMNESIA, dir_fd=self._fd)
+            return True
+        except FileNotFoundError:
+            return False
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was ever noted."""
+        with os.scandir(self._fd) as entries:
+            return next(iter(entries), None) is None
+
+    def lose(self) -> None:
+        """Note that something is missing. A folder, because that works where no byte can be written."""
+        try:
+            os.mkdir(AMNESIA, 0o700, dir_fd=self._fd)
+        except OSError:
+            pass
+
+
+# -- sessions ------------------------------------------------------------------------------------------
+
+
+def end_session(host: str, session_id: str, *, forget: bool) -> None:
+    """Put the memory of a session's agents aside, or remove it if the conversation is gone for good."""
+    runtime_fd = open_runtime()
+    try:
+        prefix = f"{host}.{_short(session_id)}."
+        for name in os.listdir(runtime_fd):
+            if name.startswith(prefix):
+                if forget:
+                    _remove_folder(runtime_fd, name)
+                else:
+                    _remove_folder(runtime_fd, ENDED + name)
+                    os.rename(name, ENDED + name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
+    finally:
+        os.close(runtime_fd)
+
+
+def forget_old(clock: Clock = SYSTEM_CLOCK) -> None:
+    """Remove what no session has touched for two weeks."""
+    runtime_fd = open_runtime()
+    try:
+        for name in os.listdir(runtime_fd):
+            if name.count(".") >= 2 and not name.startswith("hook.log"):
+                age_s = clock.now_s() - os.stat(name, dir_fd=runtime_fd, follow_symlinks=False).st_mtime
+                if age_s > FORGET_AFTER_S:
+                    _remove_folder(runtime_fd, name)
+    finally:
+        os.close(runtime_fd)
+
+
+def _remove_folder(runtime_fd: int, name: str) -> None:
+    try:
+        folder_fd = os.open(name, _FOLDER, dir_fd=runtime_fd)
+    except OSError:
+        return
+    try:
+        for entry in os.listdir(folder_fd):
+            if entry == AMNESIA:
+                os.rmdir(entry, dir_fd=folder_fd)
+            else:
+                os.unlink(entry, dir_fd=folder_fd)
+        os.rmdir(name, dir_fd=runtime_fd)
+    except OSError:
+        pass  # Somebody else is at it, or will be.
+    finally:
+        os.close(folder_fd)
+
+
+def new_context(root: str, agent_id: str, rebaseline: Literal["on-read", "after-conflict"]) -> TurnContext:
+    """Return an empty context, to be filled with what is known of the files of one call."""
+    return TurnContext(root, turn_id="hook", agent_id=agent_id, rebaseline=rebaseline)
+
+
+def _is_sound(seen: Any) -> bool:
+    """True if a record can be handed to a context: a damaged one must not pass for one that says nothing."""
+    initial, baseline, coverage, trouble = seen
+    return (
+        _is_hash(initial)
+        and _is_hash(baseline)
+        and (coverage is None or (isinstance(coverage, list) and len(coverage) == 2))
+        and (trouble is None or (isinstance(trouble, list) and len(trouble) == 5))
+    )
+
+
+def _is_hash(value: Any) -> bool:
+    return value is None or value == ABSENT or (isinstance(value, str) and len(value) == 64)
+
+
+def _short(text: str) -> str:
+    return digest.of_bytes(text.encode("utf-8", "surrogatepass"))[:24]
+
+
+def _long(text: str) -> str:
+    return digest.of_bytes(text.encode("utf-8", "surrogatepass"))[:40]

@@ -1,0 +1,167 @@
+"""
+Claude Code: `PreToolUse` and its family. `agent_id` is present only inside subagents.
+
+A deny is JSON on stdout with exit 0; the model gets the reason as the tool's error. After a call, `decision:
+"block"` puts the reason before the model without undoing anything.
+"""
+
+from __future__ import annotations
+
+from noclobber.hosts.event import (
+    NOTHING,
+    Action,
+    Answer,
+    Edit,
+    Event,
+    Shown,
+    acting,
+    edit_action,
+    maybe_count,
+    maybe_text,
+    path,
+    read_action,
+    same_moment,
+    table,
+    text,
+    unknown_tool,
+)
+from noclobber.hosts.reason import reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from noclobber.errors import NoclobberError
+
+ASKED = {"hook_event_name": "PreToolUse"}
+KINDS = {
+    "SessionStart": "session-start",
+    "SessionEnd": "session-end",
+    "UserPromptSubmit": "prompt",
+    "PreToolUse": "pre",
+    "PostToolUse": "post",
+    "PostToolUseFailure": "failure",
+    "Stop": "stop",
+    "SubagentStop": "stop",
+}
+HARMLESS = (
+    *("Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite", "Task", "Agent", "Skill", "ExitPlanMode"),
+    *("EnterPlanMode", "AskUserQuestion", "BashOutput", "KillShell", "TaskCreate", "TaskUpdate", "TaskList"),
+    *("TaskGet", "TaskOutput", "TaskStop", "ToolSearch", "SlashCommand", "KillBash", "ListMcpResources"),
+)
+
+
+def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
+    """Say in our words what happened."""
+    name = maybe_text(payload, "hook_event_name") or ""
+    duration_ms = payload.get("duration_ms")
+    event = Event(
+        host=host,
+        kind=KINDS.get(name, "other"),
+        name=name,
+        session_id=maybe_text(payload, "session_id") or "",
+        agent_id=maybe_text(payload, "agent_id") or "main",
+        turn_id=maybe_text(payload, "prompt_id", "turn_id"),
+        call_id=maybe_text(payload, "tool_use_id"),
+        cwd=maybe_text(payload, "cwd") or "",
+        tool=maybe_text(payload, "tool_name") or "",
+        moment=same_moment(payload.get("timestamp")),
+        duration_s=duration_ms / 1000 if isinstance(duration_ms, (int, float)) else None,
+        detail=maybe_text(payload, "source", "reason") or "",
+    )
+    if event.kind not in ("pre", "post", "failure"):
+        return event
+    event = acting(event, actions, payload.get("tool_input"), READERS)
+    tool, response = event.tool, payload.get("tool_response")
+    if event.kind != "post" or response is None:
+        return event
+    if tool == "Bash":
+        return event._replace(shown=Shown(maybe_text(response, "stdout"), is_mixed=True))
+    if tool == "Read":
+        return event._replace(shown=_shown(response))
+    return event._replace(after=_after(response))
+
+
+def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
+    """What a call does to files."""
+    if tool in HARMLESS:
+        return ()
+    values = table({"tool_input": given}, "tool_input") if tool in _TOOLS else given
+    if tool == "Read":
+        return (read_action(values, "file_path", "path"),)
+    if tool == "Write":
+        return (Action("write", path(values), content=text(values, "content", "file_text")),)
+    if tool == "Edit":
+        return (edit_action(values, ("old_string", "old_str"), ("new_string", "new_str")),)
+    if tool == "MultiEdit":
+        return (_several(values),)
+    if tool == "NotebookEdit":
+        return (Action("edit", path(values, "notebook_path", "file_path")),)
+    if tool == "Bash":
+        from noclobber.hosts import shell
+
+        return shell.actions(text(values, "command"), kind)
+    return unknown_tool(tool, values)
+
+
+READERS = ("Read", *HARMLESS)
+_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "Bash")
+
+
+def _several(values: dict[str, Any]) -> Action:
+    listed = values.get("edits")
+    where = path(values)
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        return Action("edit", where)  # Checked all the same; what comes out of it cannot be foreseen.
+    changes = (
+        Edit(text(one, "old_string"), text(one, "new_string"), one.get("replace_all") is True)
+        for one in listed
+    )
+    return Action("edit", where, edits=tuple(changes))
+
+
+def _shown(response: Any) -> Shown:
+    file = response.get("file") if isinstance(response, dict) else None
+    if not isinstance(file, dict) or not isinstance(file.get("content"), str):
+        return Shown()
+    first, count, total = (maybe_count(file, key) for key in ("startLine", "numLines", "totalLines"))
+    if first is None or count is None or total is None:
+        return Shown(file["content"])
+    return Shown(file["content"], first_line=first or 1, is_part=not (first <= 1 and count >= total))
+
+
+def _after(response: Any) -> str | None:
+    """Return the new text where the host says it: as such, or as the old one and what it replaced in it."""
+    if not isinstance(response, dict):
+        return None
+    whole = maybe_text(response, "updated_file")
+    if whole is not None:
+        return whole
+    # What the host really looked for and put in: it straightens quotes, for one.
+    before = maybe_text(response, "originalFile")
+    old, new = maybe_text(response, "oldString"), maybe_text(response, "newString")
+    if before is None or not old or new is None or old not in before:
+        return None
+    return before.replace(old, new) if response.get("replaceAll") is True else before.replace(old, new, 1)
+
+
+def phrase(event: Event, error: NoclobberError | None) -> Answer:
+    """Refuse, or say nothing: silence lets the host's own permissions decide."""
+    if error is None:
+        return NOTHING
+    return Answer(
+        reason(
+            {
+                "hookSpecificOutput": {
+                    "hookEventName": event.name or "PreToolUse",
+                    "permissionDecision": "deny",
+                    "permissionDecisionReason": reason(error),
+                }
+            }
+        )
+    )
+
+
+def warn(event: Event, error: NoclobberError) -> Answer:
+    """Put a reason before the model after the call."""
+    return Answer(reason({"decision": "block", "reason": reason(error)}))

@@ -1,0 +1,66 @@
+"""
+Codex: writes are patches, and reads are shell commands.
+
+Print a deny or nothing: anything else counts as a failed hook, and then the call goes ahead. A patch that is
+run through the shell (`apply_patch <<EOF`) arrives as `Bash`, and no event follows it.
+"""
+
+from __future__ import annotations
+
+from noclobber.hosts import claude_code, patches, shell
+from noclobber.hosts.claude_code import ASKED, phrase, warn
+from noclobber.hosts.event import Action, Event, Shown, acting, maybe_text, table, text, unknown_tool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["ASKED", "phrase", "read", "warn"]
+
+HARMLESS = (
+    "update_plan",
+    "view_image",
+    "web_search",
+    "request_user_input",
+    "spawn_agent",
+    "wait",
+    "list_agents",
+)
+SHELLS = ("Bash", "shell", "exec_command", "local_shell", "unified_exec")
+
+
+def read(payload: dict[str, Any]) -> Event:
+    """Say in our words what happened."""
+    event = claude_code.read({**payload, "tool_name": "Glob"}, "codex")  # All but the tool is Claude's.
+    if event.kind not in ("pre", "post", "failure"):
+        return event
+    tool = maybe_text(payload, "tool_name") or ""
+    event = acting(event._replace(tool=tool), actions, payload.get("tool_input"), HARMLESS)
+    response = payload.get("tool_response")
+    said = response if isinstance(response, str) else maybe_text(response, "output", "stdout")
+    if event.kind == "post" and tool == "apply_patch" and said is not None and _failed(said):
+        return event._replace(kind="failure")
+    return event._replace(shown=Shown(said, is_mixed=True))
+
+
+def _failed(said: str) -> bool:
+    """True for a patch that Codex could not apply: the event is the same as for one that it could."""
+    head = said[:200]
+    return head.startswith("Exit code: ") and not head.startswith("Exit code: 0")
+
+
+def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
+    """What a call does to files."""
+    if tool in HARMLESS:
+        return ()
+    if tool == "apply_patch":
+        values = table({"tool_input": given}, "tool_input")
+        return patches.actions(text(values, "command", "input", "patch"))
+    if tool in SHELLS:
+        values = table({"tool_input": given}, "tool_input")
+        command = values.get("command", values.get("cmd"))
+        if isinstance(command, list) and all(isinstance(word, str) for word in command):
+            # ["bash", "-lc", "…"]: the last word is the script.
+            command = command[-1] if len(command) > 1 and command[1].startswith("-") else " ".join(command)
+        return shell.actions(text({"command": command}, "command"), kind)
+    return unknown_tool(tool, given)

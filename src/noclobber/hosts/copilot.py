@@ -1,0 +1,130 @@
+"""
+Copilot CLI: its own camel-case events, and Claude's, because it reads `.claude/settings.json` as well.
+
+With both files present every event arrives twice, with one and the same moment, which is how the two are told
+to be one. Its own payloads name no event: what is in them tells. There is no call id and no turn id.
+"""
+
+from __future__ import annotations
+
+from noclobber.hosts import claude_code, shell
+from noclobber.hosts.claude_code import ASKED, phrase, warn
+from noclobber.hosts.event import (
+    Action,
+    Event,
+    Shown,
+    acting,
+    edit_action,
+    maybe_count,
+    maybe_text,
+    path,
+    same_moment,
+    table,
+    text,
+    unknown_tool,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["ASKED", "phrase", "read", "warn"]
+
+KINDS = {**claude_code.KINDS, "ErrorOccurred": "other"}
+HARMLESS = (
+    *(
+        "glob",
+        "grep",
+        "rg",
+        "task",
+        "think",
+        "report_intent",
+        "update_todo",
+        "web_fetch",
+        "fetch",
+        "list_agents",
+    ),
+    *("read_bash", "stop_bash", "ask_user", "show_file", "fetch_copilot_cli_documentation", "sql", "skill"),
+)
+# What the Claude-shaped payload calls the same tools.
+ALIASES = {"Read": "view", "Write": "create", "Edit": "edit", "Bash": "bash"}
+READERS = ("view", *HARMLESS)
+TOOLS = ("view", "create", "edit", "str_replace", "insert", "bash", "shell", "apply_patch")
+
+
+def read(payload: dict[str, Any]) -> Event:
+    """Say in our words what happened."""
+    name = maybe_text(payload, "hook_event_name", "hookEventName") or _guess(payload)
+    kind = KINDS.get(name, KINDS.get(name[:1].upper() + name[1:], "other"))
+    tool = maybe_text(payload, "toolName", "tool_name") or ""
+    tool = ALIASES.get(tool, tool)
+    event = Event(
+        host="copilot",
+        kind=kind,
+        name=name,
+        session_id=maybe_text(payload, "sessionId", "session_id") or "",
+        agent_id=maybe_text(payload, "agentId", "agent_id") or "main",
+        turn_id=maybe_text(payload, "turnId", "turn_id"),
+        call_id=maybe_text(payload, "toolCallId", "tool_use_id"),
+        cwd=maybe_text(payload, "cwd") or "",
+        tool=tool,
+        moment=same_moment(payload.get("timestamp")),
+        detail=maybe_text(payload, "source", "reason") or "",
+    )
+    if kind not in ("pre", "post", "failure"):
+        return event
+    given = payload.get("toolArgs", payload.get("tool_input"))
+    event = acting(event, actions, given, READERS)
+    result = payload.get("toolResult", payload.get("tool_result"))
+    if kind != "post" or not isinstance(result, dict):
+        return event
+    if maybe_text(result, "resultType", "result_type") not in (None, "success"):
+        return event._replace(kind="failure")
+    said = maybe_text(result, "textResultForLlm", "text_result_for_llm")
+    return event._replace(shown=Shown(said, is_mixed=tool in ("bash", "shell")))
+
+
+def _guess(payload: dict[str, Any]) -> str:
+    """Its own payloads do not say which event they are."""
+    if "toolName" in payload or "toolArgs" in payload:
+        return "PostToolUse" if "toolResult" in payload else "PreToolUse"
+    if "stopReason" in payload:
+        return "Stop"
+    if "source" in payload:
+        return "SessionStart"
+    if "prompt" in payload:
+        return "UserPromptSubmit"
+    return "SessionEnd" if "reason" in payload else ""
+
+
+def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
+    """What a call does to files."""
+    if tool in HARMLESS:
+        return ()
+    if isinstance(given, str):  # Older versions sent the arguments as JSON text.
+        from noclobber.jsontext import parse
+
+        given = parse(given)
+    values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given
+    if tool == "view":
+        lines = values.get("view_range")
+        seen = Action("read", path(values))
+        if isinstance(lines, list) and len(lines) == 2:
+            spread = dict(zip(("first", "last"), lines, strict=True))
+            first, last = maybe_count(spread, "first"), maybe_count(spread, "last")
+            count = last - first + 1 if first and last and last >= first else None
+            return (seen._replace(first_line=first or 1, line_count=count),)
+        return (seen,)
+    if tool == "create":
+        return (Action("write", path(values), content=text(values, "file_text", "content")),)
+    if tool in ("edit", "str_replace"):
+        return (edit_action(values, ("old_str", "old_string"), ("new_str", "new_string")),)
+    if tool == "insert":
+        return (Action("edit", path(values)),)
+    if tool == "apply_patch":
+        from noclobber.hosts import patches
+
+        return patches.actions(text(values, "patch", "command", "input"))
+    if tool in ("bash", "shell"):
+        return shell.actions(text(values, "command"), kind)
+    return unknown_tool(tool, values)

@@ -1,0 +1,110 @@
+"""
+Cursor: `preToolUse`, `postToolUse`, `beforeReadFile`. A write carries the whole new text, edits too.
+
+Empty output counts as a failed hook, so letting a call through is said as well. A refusal sets both messages:
+one is for the user, the other for the model.
+"""
+
+from __future__ import annotations
+
+from noclobber.hosts import shell
+from noclobber.hosts.event import (
+    Action,
+    Answer,
+    Event,
+    Shown,
+    acting,
+    maybe_text,
+    path,
+    read_action,
+    table,
+    text,
+    unknown_tool,
+)
+from noclobber.hosts.reason import reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from noclobber.errors import NoclobberError
+
+ASKED = {"hook_event_name": "preToolUse"}
+KINDS = {
+    "sessionStart": "session-start",
+    "sessionEnd": "session-end",
+    "beforeSubmitPrompt": "prompt",
+    "preToolUse": "pre",
+    "postToolUse": "post",
+    "postToolUseFailure": "failure",
+    "beforeReadFile": "post",  # It brings the content that will be shown: that is the read.
+    "stop": "stop",
+    "subagentStop": "stop",
+}
+HARMLESS = ("Grep", "Glob", "LS", "SemanticSearch", "WebSearch", "WebFetch", "Task", "TodoWrite", "ReadLints")
+READERS = ("Read", *HARMLESS)
+TOOLS = ("Read", "Write", "Delete", "Shell")
+
+
+def read(payload: dict[str, Any]) -> Event:
+    """Say in our words what happened."""
+    name = maybe_text(payload, "hook_event_name") or ""
+    event = Event(
+        host="cursor",
+        kind=KINDS.get(name, "other"),
+        name=name,
+        session_id=maybe_text(payload, "conversation_id", "session_id") or "",
+        agent_id=maybe_text(payload, "subagent_id", "agent_id") or "main",
+        turn_id=maybe_text(payload, "generation_id"),
+        call_id=maybe_text(payload, "tool_use_id"),
+        cwd=maybe_text(payload, "cwd") or _first_root(payload),
+        tool=maybe_text(payload, "tool_name") or "",
+        detail=maybe_text(payload, "source", "reason") or "",
+    )
+    if name == "beforeReadFile":
+        shown = Shown(maybe_text(payload, "content"))
+        return acting(event._replace(tool="Read", shown=shown), actions, payload, READERS)
+    if event.kind not in ("pre", "post", "failure"):
+        return event
+    event = acting(event, actions, payload.get("tool_input"), READERS)
+    tool = event.tool
+    if event.kind == "post":
+        said = payload.get("tool_output", payload.get("tool_response"))
+        said = said if isinstance(said, str) else maybe_text(said, "content", "output", "stdout")
+        event = event._replace(shown=Shown(said, is_mixed=tool == "Shell"))
+    return event
+
+
+def _first_root(payload: dict[str, Any]) -> str:
+    roots = payload.get("workspace_roots")
+    return roots[0] if isinstance(roots, list) and roots and isinstance(roots[0], str) else ""
+
+
+def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
+    """What a call does to files."""
+    if tool in HARMLESS:
+        return ()
+    values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given
+    if tool == "Read":
+        return (read_action(values),)
+    if tool == "Write":
+        return (Action("write", path(values), content=text(values, "content", "contents")),)
+    if tool == "Delete":
+        return (Action("delete", path(values)),)
+    if tool == "Shell":
+        return shell.actions(text(values, "command"), kind)
+    return unknown_tool(tool, values)
+
+
+def phrase(event: Event, error: NoclobberError | None) -> Answer:
+    """Refuse, or allow in so many words."""
+    if error is None:
+        is_asked = event.name in ("preToolUse", "beforeReadFile", "") or event.kind == "pre"
+        return Answer(reason({"permission": "allow"} if is_asked else {}))
+    told = reason(error)
+    return Answer(reason({"permission": "deny", "user_message": told, "agent_message": told}))
+
+
+def warn(event: Event, error: NoclobberError) -> Answer:
+    """Put a reason beside the tool's result."""
+    return Answer(reason({"additional_context": reason(error)}))

@@ -1,0 +1,257 @@
+"""
+What happened in a host, in our words; and the reading of parameters that all hosts share.
+
+An `Event` is one call of a hook. Before and after a tool call it carries `actions`: what the call does to
+which file. Paths are as the host spelled them; `cwd` is what relative ones are relative to.
+"""
+
+from __future__ import annotations
+
+from noclobber.errors import BadRequestError, RefusalError, UnknownToolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, NamedTuple
+else:
+    from noclobber.tuples import NamedTuple
+
+PATH_KEYS = (
+    "file_path",
+    "path",
+    "notebook_path",
+    "filePath",
+    "filename",
+    "file",
+    "absolute_path",
+    "target_file",
+)
+CONTENT_KEYS = ("content", "contents", "file_text", "text")
+
+
+class Edit(NamedTuple):
+    """Put `new` in the place of `old`: the only one, or all of them."""
+
+    old: str
+    new: str
+    every: bool = False
+
+
+class Action(NamedTuple):
+    """What a tool call does to one file."""
+
+    kind: str
+    """`read`, `write` (the whole file), `edit`, `delete`."""
+    path: str
+    content: str | None = None
+    """Of a write: the whole text."""
+    edits: tuple[Edit, ...] = ()
+    hunks: tuple[Any, ...] | None = None
+    """Of a patch: what `patches.apply` takes."""
+    first_line: int | None = None
+    line_count: int | None = None
+    moved_from: str | None = None
+    """Of a patch that moves: where the text comes from; `hunks` are applied to that."""
+
+
+class Shown(NamedTuple):
+    """What the model was given to read. `text` None: nothing that can be compared."""
+
+    text: str | None = None
+    first_line: int = 1
+    is_part: bool | None = None
+    """None: not said."""
+    is_mixed: bool = False
+    """True if other text stands around it: a shell's output."""
+
+
+class Event(NamedTuple):
+    """One call of a hook."""
+
+    host: str
+    kind: str
+    """`session-start`, `session-end`, `prompt`, `pre`, `post`, `failure`, `stop`, or `other`."""
+    name: str = ""
+    """The host's own name for it; the answer may have to repeat it."""
+    session_id: str = ""
+    agent_id: str = "main"
+    turn_id: str | None = None
+    call_id: str | None = None
+    tool: str = ""
+    cwd: str = ""
+    actions: tuple[Action, ...] = ()
+    shown: Shown = Shown()
+    after: str | None = None
+    """After a call: the whole new text, if the host says it."""
+    moment: str = ""
+    """When the host says that it happened; the same for both deliveries of one event."""
+    duration_s: float | None = None
+    detail: str = ""
+    """Of a session's start or end: why."""
+    trouble: Any = None
+    """What is wrong with the call: an error, if its parameters cannot be read."""
+    is_reading: bool = False
+    """True for a tool that only reads, whatever its parameters."""
+
+    @property
+    def writes(self) -> bool:
+        """True if the call changes a file."""
+        return any(action.kind != "read" for action in self.actions)
+
+
+def acting(
+    event: Event, actions: Callable[[str, Any, str], tuple[Action, ...]], given: Any, readers: tuple[str, ...]
+) -> Event:
+    """Add what a call does to files; or what is wrong with it, and then whether it could be a write."""
+    event = event._replace(is_reading=event.tool in readers)
+    try:
+        if not event.tool:
+            raise BadRequestError("", "The tool's name is missing.", parameter="tool_name")
+        return event._replace(actions=actions(event.tool, given, event.kind))
+    except (RefusalError, ValueError) as error:
+        return event._replace(trouble=error)
+
+
+class Answer(NamedTuple):
+    """What a hook process leaves behind."""
+
+    stdout: str = ""
+    stderr: str = ""
+    code: int = 0
+
+
+NOTHING = Answer()
+
+
+# -- reading parameters -----------------------------------------------------------------------------
+
+
+def text(values: Mapping[str, Any], *names: str) -> str:
+    """Return the first of some members that is present; it must be text."""
+    for name in names:
+        if name in values:
+            value = values[name]
+            if isinstance(value, str):
+                return value
+            raise BadRequestError("", f"The parameter {name!r} must be text.", parameter=name)
+    raise BadRequestError("", f"The parameter {names[0]!r} is missing.", parameter=names[0])
+
+
+def path(values: Mapping[str, Any], *names: str) -> str:
+    """Return a path: text, and not empty."""
+    found = text(values, *(names or PATH_KEYS))
+    if not found:
+        raise BadRequestError("", f"The parameter {(names or PATH_KEYS)[0]!r} is empty.")
+    return found
+
+
+def maybe_text(values: Any, *names: str) -> str | None:
+    """Return the first of some members that is text, or None."""
+    if isinstance(values, dict):
+        for name in names:
+            if isinstance(values.get(name), str):
+                found: str = values[name]
+                return found
+    return None
+
+
+def maybe_count(values: Mapping[str, Any], *names: str) -> int | None:
+    """Return a whole number from 0 on, or None for anything else."""
+    for name in names:
+        value = values.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None
+
+
+def table(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return a member that must be an object."""
+    for name in names:
+        if name in values:
+            if isinstance(values[name], dict):
+                found: dict[str, Any] = values[name]
+                return found
+            raise BadRequestError("", f"The parameter {name!r} must be an object.", parameter=name)
+    raise BadRequestError("", f"The parameter {names[0]!r} is missing.", parameter=names[0])
+
+
+def read_action(values: Mapping[str, Any], *names: str) -> Action:
+    """A read of one file, or of some of its lines (`offset` counts from 1)."""
+    return Action(
+        "read",
+        path(values, *names),
+        first_line=maybe_count(values, "offset", "start_line"),
+        line_count=maybe_count(values, "limit"),
+    )
+
+
+def edit_action(values: Mapping[str, Any], old: tuple[str, ...], new: tuple[str, ...]) -> Action:
+    """One replacement in one file; an empty `old` makes the file."""
+    every = values.get("replace_all", values.get("replaceAll", values.get("allow_multiple")))
+    many = values.get("expected_replacements")
+    several = isinstance(many, int) and many > 1
+    change = Edit(text(values, *old), text(values, *new), every is True or several)
+    return Action("edit", path(values), edits=(change,))
+
+
+# -- tools that no host module knows ------------------------------------------------------------------
+
+_WRITING = (
+    *("write", "edit", "create", "delete", "remove", "move", "rename", "patch", "replace", "insert", "save"),
+    *("update", "append", "modify", "put", "set", "change", "apply", "overwrite", "copy"),
+)
+_READING = (
+    *("read", "view", "list", "ls", "search", "grep", "glob", "find", "get", "fetch", "show", "open", "stat"),
+    *("tree", "diff", "info", "query", "lookup", "inspect", "describe"),
+)
+
+
+def unknown_tool(tool: str, values: Any) -> tuple[Action, ...]:
+    """
+    Make the best of a tool that nobody told us about: what may write is checked or refused.
+
+    By its name, and by whether its parameters name a file. A tool that names one and is not plainly a
+    reader counts as one that changes it in a way that we cannot foresee.
+    """
+    words = _words(tool)
+    given = values if isinstance(values, dict) else {}
+    where = maybe_text(given, *PATH_KEYS)
+    is_writer = any(word in _WRITING for word in words)
+    if not is_writer and any(word in _READING for word in words):
+        return (Action("read", where),) if where else ()
+    if where:
+        whole = maybe_text(given, *CONTENT_KEYS)
+        if whole is not None and any(word in ("write", "create", "save", "overwrite") for word in words):
+            return (Action("write", where, content=whole),)
+        return (Action("edit", where),)
+    if is_writer:
+        raise UnknownToolError(
+            "",
+            f"{tool!r} is not a tool that noclobber knows, and its parameters name no file, so what it "
+            "writes cannot be checked. Use the host's own file tools.",
+            tool=tool,
+        )
+    return ()
+
+
+def _words(name: str) -> list[str]:
+    """Split `mcp__fs__writeFile` into words."""
+    spaced = "".join(
+        f" {letter}" if letter.isupper() else letter if letter.isalnum() else " " for letter in name
+    )
+    return spaced.lower().split()
+
+
+def same_moment(value: Any) -> str:
+    """
+    Return a time as milliseconds within its minute, however it was spelled.
+
+    Copilot says epoch milliseconds to its own hooks and ISO 8601 to Claude's for one and the same event.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value % 60_000)
+    if isinstance(value, str) and len(value) >= 20 and value[10:11] == "T":
+        whole, _, fraction = value[17:].rstrip("Z").partition(".")
+        if whole.isdigit() and (fraction.isdigit() or not fraction):
+            return str(int(whole) * 1000 + int((fraction + "000")[:3]))
+    return ""

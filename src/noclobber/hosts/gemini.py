@@ -1,0 +1,63 @@
+"""
+Gemini CLI: `BeforeTool` and `AfterTool`. There is no turn id and no call id; `BeforeAgent` starts a turn.
+
+Exit 1 and a time-out let the call through, so a refusal is JSON with exit 0, never an exit code.
+"""
+
+from __future__ import annotations
+
+from noclobber.hosts import qwen
+from noclobber.hosts.event import NOTHING, Answer, Event, maybe_text, same_moment
+from noclobber.hosts.reason import reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from noclobber.errors import NoclobberError
+
+ASKED = {"hook_event_name": "BeforeTool"}
+KINDS = {
+    "SessionStart": "session-start",
+    "SessionEnd": "session-end",
+    "BeforeAgent": "prompt",
+    "AfterAgent": "stop",
+    "BeforeTool": "pre",
+    "AfterTool": "post",
+}
+
+
+def read(payload: dict[str, Any]) -> Event:
+    """Say in our words what happened."""
+    name = maybe_text(payload, "hook_event_name") or ""
+    event = Event(
+        host="gemini",
+        kind=KINDS.get(name, "other"),
+        name=name,
+        session_id=maybe_text(payload, "session_id") or "",
+        agent_id=maybe_text(payload, "agent_id") or "main",
+        turn_id=maybe_text(payload, "prompt_id"),
+        call_id=maybe_text(payload, "tool_call_id", "tool_use_id"),
+        cwd=maybe_text(payload, "cwd") or "",
+        tool=maybe_text(payload, "tool_name") or "",
+        moment=same_moment(payload.get("timestamp")),
+        detail=maybe_text(payload, "source", "reason") or "",
+    )
+    if event.kind not in ("pre", "post"):
+        return event
+    event = qwen.with_tool(event, payload)
+    response = payload.get("tool_response")
+    if event.kind == "post" and isinstance(response, dict) and response.get("error"):
+        return event._replace(kind="failure")
+    return event
+
+
+def phrase(event: Event, error: NoclobberError | None) -> Answer:
+    """Refuse, or say nothing."""
+    return NOTHING if error is None else Answer(reason({"decision": "deny", "reason": reason(error)}))
+
+
+def warn(event: Event, error: NoclobberError) -> Answer:
+    """Put a reason beside the tool's result."""
+    told = {"hookEventName": event.name or "AfterTool", "additionalContext": reason(error)}
+    return Answer(reason({"hookSpecificOutput": told}))

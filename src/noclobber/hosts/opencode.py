@@ -1,0 +1,121 @@
+"""
+opencode: a plugin in its own process, which `install` writes; it asks us and throws what we refuse.
+
+The message that is thrown reaches the model word for word. What the plugin sends is what opencode gives it:
+`{"ev": "before" | "after", "input": …, "output": …, "directory": …}`.
+"""
+
+from __future__ import annotations
+
+from noclobber.hosts import patches, shell
+from noclobber.hosts.event import (
+    NOTHING,
+    Action,
+    Answer,
+    Event,
+    Shown,
+    acting,
+    edit_action,
+    maybe_count,
+    maybe_text,
+    path,
+    read_action,
+    table,
+    text,
+    unknown_tool,
+)
+from noclobber.hosts.reason import reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from noclobber.errors import NoclobberError
+
+ASKED = {"ev": "before"}
+KINDS = {
+    "before": "pre",
+    "after": "post",
+    "chat.message": "prompt",
+    "session.idle": "stop",
+    "session.deleted": "session-end",
+    "session.created": "session-start",
+}
+HARMLESS = (
+    "list",
+    "grep",
+    "glob",
+    "webfetch",
+    "websearch",
+    "todowrite",
+    "todoread",
+    "task",
+    "skill",
+    "question",
+)
+READERS = ("read", *HARMLESS)
+TOOLS = ("read", "write", "edit", "multiedit", "apply_patch", "patch", "bash")
+
+
+def read(payload: dict[str, Any]) -> Event:
+    """Say in our words what happened."""
+    name = maybe_text(payload, "ev") or ""
+    given, output = payload.get("input"), payload.get("output")
+    event = Event(
+        host="opencode",
+        kind=KINDS.get(name, "other"),
+        name=name,
+        session_id=maybe_text(given, "sessionID") or "",
+        call_id=maybe_text(given, "callID"),
+        cwd=maybe_text(payload, "directory", "worktree") or "",
+        tool=maybe_text(given, "tool") or "",
+    )
+    if event.kind not in ("pre", "post"):
+        return event
+    tool = event.tool
+    found: Any = None
+    for holder in (output, given):  # Before a call they are in the output, after it in the input.
+        if isinstance(holder, dict) and "args" in holder:
+            found = holder["args"]
+            break
+    event = acting(event, actions, found, READERS)
+    if event.kind == "pre" or not isinstance(output, dict):
+        return event
+    about = output.get("metadata")
+    display = about.get("display") if isinstance(about, dict) else None
+    if tool == "read" and isinstance(display, dict):
+        first, last = maybe_count(display, "lineStart"), maybe_count(display, "lineEnd")
+        total = maybe_count(display, "totalLines")
+        is_part = display.get("truncated") is True or (first or 1) > 1 or (last or 0) < (total or 0)
+        return event._replace(shown=Shown(maybe_text(display, "text"), first or 1, is_part))
+    return event._replace(shown=Shown(maybe_text(output, "output"), is_mixed=tool == "bash"))
+
+
+def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
+    """What a call does to files."""
+    if tool in HARMLESS:
+        return ()
+    values = table({"args": given}, "args") if tool in TOOLS else given
+    if tool == "read":
+        return (read_action(values, "filePath", "path"),)
+    if tool == "write":
+        return (Action("write", path(values, "filePath", "path"), content=text(values, "content")),)
+    if tool == "edit":
+        return (edit_action(values, ("oldString",), ("newString",)),)
+    if tool == "multiedit":
+        return (Action("edit", path(values, "filePath", "path")),)
+    if tool in ("apply_patch", "patch"):
+        return patches.actions(text(values, "patchText", "patch"))
+    if tool == "bash":
+        return shell.actions(text(values, "command"), kind)
+    return unknown_tool(tool, values)
+
+
+def phrase(event: Event, error: NoclobberError | None) -> Answer:
+    """The plugin throws what is denied."""
+    return NOTHING if error is None else Answer(reason({"decision": "deny", "reason": reason(error)}))
+
+
+def warn(event: Event, error: NoclobberError) -> Answer:
+    """The plugin appends it to what the tool returned."""
+    return Answer(reason({"decision": "warn", "reason": reason(error)}))

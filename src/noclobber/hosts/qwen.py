@@ -1,0 +1,94 @@
+"""
+Qwen Code: Claude's events and answers, Gemini's tool names, and `edit`.
+
+`UserPromptSubmit` fires again after each tool result, so the turn is `prompt_id` and not the prompt.
+"""
+
+from __future__ import annotations
+
+from noclobber.hosts import claude_code, shell
+from noclobber.hosts.claude_code import ASKED, phrase, warn
+from noclobber.hosts.event import (
+    Action,
+    Event,
+    Shown,
+    acting,
+    edit_action,
+    maybe_text,
+    path,
+    read_action,
+    table,
+    text,
+    unknown_tool,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["ASKED", "phrase", "read", "warn"]
+
+HARMLESS = (
+    *(
+        "list_directory",
+        "ls",
+        "search_file_content",
+        "grep_search",
+        "grep",
+        "glob",
+        "web_fetch",
+        "web_search",
+    ),
+    *("google_web_search", "save_memory", "todo_write", "write_todos", "task", "agent", "skill", "ask_user"),
+    *("exit_plan_mode", "enter_plan_mode", "ask_user_question", "delegate_to_agent", "activate_skill"),
+)
+READERS = ("read_file", "read_many_files", *HARMLESS)
+TOOLS = ("read_file", "write_file", "replace", "edit", "run_shell_command", "read_many_files")
+
+
+def read(payload: dict[str, Any]) -> Event:
+    """Say in our words what happened."""
+    event = claude_code.read({**payload, "tool_name": "Glob"}, "qwen")  # All but the tool is Claude's.
+    if event.kind not in ("pre", "post", "failure"):
+        return event
+    return with_tool(event, payload)
+
+
+def with_tool(event: Event, payload: dict[str, Any]) -> Event:
+    """Add what a tool of this family does. Gemini shares it."""
+    event = event._replace(tool=maybe_text(payload, "tool_name") or "")
+    event = acting(event, actions, payload.get("tool_input"), READERS)
+    tool = event.tool
+    if event.kind != "post":
+        return event
+    response = payload.get("tool_response")
+    said = response if isinstance(response, str) else maybe_text(response, "llmContent", "output")
+    display = response.get("returnDisplay") if isinstance(response, dict) else None
+    if tool == "read_file":
+        return event._replace(shown=Shown(said))
+    if tool == "run_shell_command":
+        return event._replace(shown=Shown(said, is_mixed=True))
+    return event._replace(after=maybe_text(display, "newContent"))
+
+
+def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
+    """What a call does to files."""
+    if tool in HARMLESS:
+        return ()
+    values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given
+    if tool == "read_file":
+        found = read_action(values, "file_path", "absolute_path", "path")
+        # `offset` counts from 0 here.
+        first = found.first_line
+        return (found._replace(first_line=None if first is None else first + 1),)
+    if tool == "write_file":
+        return (Action("write", path(values), content=text(values, "content")),)
+    if tool in ("replace", "edit"):
+        return (edit_action(values, ("old_string",), ("new_string",)),)
+    if tool == "read_many_files":
+        listed = values.get("paths", values.get("include"))
+        names = listed if isinstance(listed, list) else []
+        return tuple(Action("read", name) for name in names if isinstance(name, str) and "*" not in name)
+    if tool == "run_shell_command":
+        return shell.actions(text(values, "command"), kind)
+    return unknown_tool(tool, values)

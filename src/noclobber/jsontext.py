@@ -1,0 +1,104 @@
+"""
+JSON for the hook's path, without the `json` package.
+
+`json` is quick; importing it is not, because it brings `re` along. Its C half, `_json`, is all that is needed
+to parse and to spell, and importing that costs next to nothing. Where `_json` is missing or has changed,
+the `json` package does the same work a few milliseconds later.
+
+`parse()` takes what the world sends: any encoding error, any depth, anything that is not JSON is a
+`ValueError`. `spell()` gives UTF-8 without spaces between members, and refuses NaN.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_WHITESPACE = " \t\n\r"
+
+
+class _Reading:
+    """What the C scanner asks of its owner: plain JSON into plain values."""
+
+    strict = False
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+
+    @staticmethod
+    def parse_constant(name: str) -> Any:
+        """NaN and the infinities are not JSON."""
+        raise ValueError(f"{name} is not JSON")
+
+
+def _reader() -> Callable[[str, int], tuple[Any, int]]:
+    from _json import make_scanner
+
+    scan: Callable[[str, int], tuple[Any, int]] = make_scanner(_Reading)  # type: ignore[arg-type]
+    if scan('{"a":[1,"\\u00e9",null]}', 0) != ({"a": [1, "é", None]}, 23):
+        raise ImportError("the scanner does not scan as it used to")
+    return scan
+
+
+def _writer() -> Callable[[Any], str]:
+    from _json import encode_basestring, make_encoder
+
+    # markers, default, encoder, indent, key and item separator, sort_keys, skipkeys, allow_nan
+    encode = make_encoder(None, _unspeakable, encode_basestring, None, ":", ",", False, False, False)
+    if "".join(encode({"a": [1, "é"]}, 0)) != '{"a":[1,"é"]}':
+        raise ImportError("the encoder does not encode as it used to")
+    return lambda value: "".join(encode(value, 0)) if not isinstance(value, str) else encode_basestring(value)
+
+
+def _unspeakable(value: object) -> Any:
+    raise TypeError(f"JSON has no word for a {type(value).__name__}")
+
+
+def _slow_reader() -> Callable[[str, int], tuple[Any, int]]:
+    from json import JSONDecoder
+
+    return JSONDecoder(strict=False, parse_constant=_Reading.parse_constant).raw_decode
+
+
+def _slow_writer() -> Callable[[Any], str]:
+    from json import JSONEncoder
+
+    return JSONEncoder(
+        ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+    ).encode
+
+
+try:
+    _scan, _encode = _reader(), _writer()
+except (ImportError, TypeError, ValueError, AttributeError):
+    _scan, _encode = _slow_reader(), _slow_writer()
+
+
+def parse(data: bytes | str) -> Any:
+    """Return the value that a JSON text spells; `ValueError` for everything that is not one."""
+    # A UnicodeDecodeError is a ValueError.
+    text = data.removeprefix(b"\xef\xbb\xbf").decode() if isinstance(data, bytes) else data
+    at = _skip(text, 0)
+    try:
+        value, end = _scan(text, at)
+    except StopIteration:
+        raise ValueError("not JSON: a value is missing") from None
+    except RecursionError:
+        raise ValueError("not JSON that anybody means: nested too deeply") from None
+    if _skip(text, end) != len(text):
+        raise ValueError("not JSON: something follows the value")
+    return value
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _WHITESPACE:
+        at += 1
+    return at
+
+
+def spell(value: Any) -> str:
+    """Return a value as JSON text. Surrogates stay as they are; the caller chooses how to encode them."""
+    return _encode(value)

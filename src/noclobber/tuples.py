@@ -1,0 +1,96 @@
+"""
+`NamedTuple` without `typing`.
+
+A hook is a process per tool call, and `typing` alone takes as long to import as all else that a hook does
+(it pulls in `re`, `collections` and `contextlib`). Values on a hook's path are declared the usual way,
+
+    if TYPE_CHECKING:
+        from typing import NamedTuple
+    else:
+        from noclobber.tuples import NamedTuple
+
+so that type checkers see the real thing. What is here behaves the same as far as this library goes:
+fields in order, defaults, keywords, `_fields`, `_replace`, `_asdict`, `repr`, pickling, methods, properties.
+"""
+
+from __future__ import annotations
+
+from _collections import _tuplegetter  # type: ignore[import-not-found]  # What `collections.namedtuple` uses.
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class _Maker(type):
+    """Turns a class body with annotations into a tuple with named fields."""
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], body: dict[str, Any], *, is_root: bool = False
+    ) -> type:
+        if is_root:
+            return type.__new__(mcs, name, bases, body)
+        fields = tuple(body.get("__annotations__", ()))
+        defaults = tuple(body.pop(field) for field in fields if field in body)
+        members = {
+            **body,
+            **{field: _tuplegetter(at, "") for at, field in enumerate(fields)},
+            "__slots__": (),
+            "__new__": _until_needed(name, fields, defaults),
+            "__repr__": _repr,
+            "__getnewargs__": _arguments,
+            "__match_args__": fields,
+            "_fields": fields,
+            "_field_defaults": dict(zip(fields[len(fields) - len(defaults) :], defaults, strict=True)),
+            "_replace": _replace,
+            "_asdict": _asdict,
+            "_make": classmethod(tuple.__new__),
+        }
+        return type(name, (tuple,), members)
+
+
+def _until_needed(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
+    """Put off making a constructor until the first value is made: most processes make few kinds of them."""
+
+    def __new__(cls: Any, /, *given: Any, **named: Any) -> Any:  # noqa: N807
+        made = _constructor(name, fields, defaults)
+        cls.__new__ = staticmethod(made)
+        return made(cls, *given, **named)
+
+    return __new__
+
+
+def _constructor(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
+    # Made from text, so that the interpreter itself binds arguments and complains about wrong ones.
+    arguments = ", ".join(fields)
+    comma = "," if len(fields) == 1 else ""
+    made = eval(  # noqa: S307 - field names are identifiers of this library's own source
+        f"lambda _cls, {arguments}: _new(_cls, ({arguments}{comma}))", {"_new": tuple.__new__}
+    )
+    made.__defaults__ = defaults
+    made.__name__, made.__qualname__ = "__new__", f"{name}.__new__"
+    return made
+
+
+def _repr(self: Any) -> str:
+    pairs = ", ".join(f"{field}={value!r}" for field, value in zip(self._fields, self, strict=True))
+    return f"{type(self).__name__}({pairs})"
+
+
+def _arguments(self: Any) -> tuple[Any, ...]:
+    return tuple(self)  # For pickle and copy.
+
+
+def _asdict(self: Any) -> dict[str, Any]:
+    return dict(zip(self._fields, self, strict=True))
+
+
+def _replace(self: Any, /, **changes: Any) -> Any:
+    values = [changes.pop(field, value) for field, value in zip(self._fields, self, strict=True)]
+    if changes:
+        raise ValueError(f"{type(self).__name__} has no field {next(iter(changes))!r}")
+    return tuple.__new__(type(self), values)
+
+
+class NamedTuple(metaclass=_Maker, is_root=True):
+    """Base of values with named fields; see the top."""

@@ -1,0 +1,179 @@
+"""The real Codex from npm, with our hooks as `noclobber install` writes them, and a scripted model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from tests.conftest import sha256
+from tests.e2e.model import ScriptedResponses, Use
+
+FIRST = "hello\nworld\n"
+THEIRS = "hello\nworld\na person's line\n"
+
+
+@pytest.fixture
+def file(project):
+    """A file that the agent will read."""
+    path = project.root / "a.txt"
+    path.write_text(FIRST)
+    return path
+
+
+@pytest.fixture
+def run_codex(codex_binary, project):
+    """Run Codex with a prompt against a model endpoint, and wait for it."""
+
+    def run(url, prompt, *, trusted=True):
+        home = project.home / ".codex"
+        home.mkdir(exist_ok=True)
+        (home / "config.toml").write_text(
+            'model = "gpt-6-astra"\n'
+            'model_provider = "local"\n'
+            "[model_providers.local]\n"
+            'name = "local"\n'
+            f'base_url = "{url}/v1"\n'
+            'wire_api = "responses"\n'
+            'env_key = "LOCAL_KEY"\n'
+            "request_max_retries = 0\n"
+            "stream_max_retries = 0\n"
+            f'[projects."{project.root}"]\n'
+            'trust_level = "trusted"\n'
+        )
+        trust = ["--dangerously-bypass-hook-trust"] if trusted else []
+        done = subprocess.run(
+            [
+                codex_binary,
+                "exec",
+                "--skip-git-repo-check",
+                "--dangerously-bypass-approvals-and-sandbox",
+                *trust,
+                prompt,
+            ],
+            cwd=project.root,
+            env=project.environment(LOCAL_KEY="none"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done
+
+    return run
+
+
+def shell(command):
+    return Use("exec_command", {"cmd": command})
+
+
+def patch(*lines):
+    return Use("apply_patch", {"patch": "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))})
+
+
+def after(action, use):
+    """A step before which something else happens."""
+
+    def step():
+        action()
+        return use
+
+    return step
+
+
+CHANGE = ("*** Update File: a.txt", "@@", "-hello", "+HELLO")
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_stale_patch_is_refused_once_the_hooks_are_trusted(trusted, file, project, run_codex):
+    """009-FR-004: the host alone, or with hooks that nobody trusted yet, applies it over the person's line."""
+    project.install("codex")
+    stale = after(lambda: file.write_text(THEIRS), patch(*CHANGE))
+    with ScriptedResponses(one=[shell("cat a.txt"), stale]) as model:
+        run_codex(model.url, "script:one", trusted=trusted)
+
+    if not trusted:
+        assert file.read_text() == THEIRS.replace("hello", "HELLO")
+        return
+    told = model.told["one"][1]
+    refusal, _ = json.JSONDecoder().raw_decode(told[told.index("{") :])
+    assert refusal["error_type"] == "STALE_FILE"
+    assert refusal["details"] == {
+        "path": str(file),
+        "baseline_hash": sha256(FIRST.encode()),
+        "current_disk_hash": sha256(THEIRS.encode()),
+    }
+    assert file.read_text() == THEIRS
+    assert [event["action_type"] for event in project.ledger()] == ["MUTATION_CONFLICT"]
+
+
+def test_a_new_read_helps_and_own_patches_need_none(file, project, run_codex):
+    """009-FR-007, 009-SC-002: refused, read, applied, applied again; add, move and delete on the way."""
+    project.install("codex")
+    with ScriptedResponses(
+        one=[
+            shell("cat a.txt"),
+            after(lambda: file.write_text(THEIRS), patch(*CHANGE)),
+            shell("cat a.txt"),
+            patch(*CHANGE, "*** Add File: new.txt", "+n1", "+n2"),
+            patch(
+                "*** Update File: a.txt",
+                "@@",
+                "-world",
+                "+WORLD",
+                "*** Update File: new.txt",
+                "@@",
+                " n1",
+                "-n2",
+            ),
+            patch("*** Update File: new.txt", "*** Move to: moved.txt", "@@", "-n1", "+N1"),
+            patch("*** Delete File: moved.txt"),
+        ]
+    ) as model:
+        run_codex(model.url, "script:one")
+
+    assert "STALE_FILE" in model.told["one"][1]
+    assert not [told for told in model.told["one"][2:] if "STALE" in told], model.told["one"]
+    assert file.read_text() == "HELLO\nWORLD\na person's line\n"
+    assert sorted(path.name for path in project.root.glob("*.txt")) == ["a.txt"]
+    kinds = [event["action_type"] for event in project.ledger()]
+    assert kinds[0] == "MUTATION_CONFLICT"
+    assert set(kinds[1:]) == {"MUTATION"}
+
+
+def test_one_stale_file_stops_the_whole_patch(file, project, run_codex):
+    """011-FR-002: of a patch over several files, none is touched."""
+    project.install("codex")
+    other = project.root / "b.txt"
+    other.write_text("b\n")
+    stale = after(
+        lambda: file.write_text(THEIRS),
+        patch("*** Update File: b.txt", "@@", "-b", "+B", *CHANGE, "*** Add File: new.txt", "+n"),
+    )
+    with ScriptedResponses(one=[shell("cat a.txt b.txt"), stale]) as model:
+        run_codex(model.url, "script:one")
+
+    assert "STALE_FILE" in model.told["one"][1]
+    assert (file.read_text(), other.read_text()) == (THEIRS, "b\n")
+    assert not (project.root / "new.txt").exists()
+
+
+def test_a_stale_patch_through_the_shell_is_refused(file, project, run_codex):
+    """HOSTS: it arrives as a shell command, and no event follows it."""
+    project.install("codex")
+    heredoc = (
+        "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: a.txt\n@@\n-hello\n+HELLO\n*** End Patch\nEOF"
+    )
+    stale = after(lambda: file.write_text(THEIRS), shell(heredoc))
+    with ScriptedResponses(
+        one=[shell("cat a.txt"), stale, shell("cat a.txt"), shell(heredoc), patch(*_WORLD)]
+    ) as model:
+        run_codex(model.url, "script:one")
+
+    assert "STALE_FILE" in model.told["one"][1]
+    assert "STALE_FILE" not in model.told["one"][4]
+    assert file.read_text() == "HELLO\nWORLD\na person's line\n"
+
+
+_WORLD = ("*** Update File: a.txt", "@@", "-world", "+WORLD")
