@@ -18,6 +18,7 @@ from tests.hookrig import HookRig, is_denied, refusal
 from noclobber import DeliverableLock, claims, wire
 from noclobber.disk.glance import Glance
 from noclobber.disk.replace import Committer
+from noclobber.errors import HookFailedError
 from noclobber.hook import memory
 from noclobber.hook.foresight import foresee
 from noclobber.hook.sight import seen_part
@@ -596,8 +597,19 @@ def _note_parts(root, start, numbers):
         with memory.Memory("claude-code", "s1", "main") as known:
             context = memory.new_context(root, "main", "on-read")
             noted = known.load(context, path, path)
+            os.sched_yield()  # Somebody else's turn, if there is nothing to keep them out.
             context.observe(path, path, "ab" * 32, None, Coverage(((number, number + 1),), 80))
             known.save(context, path, path, noted)
+
+
+def test_one_hook_of_an_agent_at_a_time(rig, monkeypatch):
+    """Item 3: a second one waits, and gives up after a while; another agent's does not even wait."""
+    monkeypatch.setattr(memory, "PATIENCE_S", 0.01)
+    with memory.Memory("claude-code", "s1", "main"):
+        with pytest.raises(HookFailedError), memory.Memory("claude-code", "s1", "main"):
+            pass
+        with memory.Memory("claude-code", "s1", "sub"):
+            pass
 
 
 def test_notes_of_one_file_from_several_processes_add_up(rig, root):
