@@ -103,7 +103,7 @@ def test_list_is_a_table_for_people_and_a_list_for_machines(tmp_path):
         code_json, text, _ = noclobber("lock", "list", tmp_path, "--json")
     assert code == code_json == 0
     lines = table.splitlines()
-    assert lines[0].split() == ["state", "holder", "age", "remaining", "pid", "deliverable", "folder"]
+    assert lines[0].lower().split() == ["state", "holder", "age", "remaining", "pid", "deliverable", "folder"]
     assert lines[1].split()[:2] == ["live", "builder-1"]
     assert "\x1b" not in table, "a lock file drives the terminal"
     assert [status["state"] for status in json.loads(text)] == ["live", "dead"]

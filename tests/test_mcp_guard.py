@@ -15,9 +15,9 @@ from conftest import sha256
 from noclobber import AgentTraceLedger, schema
 from noclobber.errors import STALE_HINT, STALE_MESSAGE
 from noclobber.mcp import toolbox
-from noclobber.mcp.catalog import TOOLS
 from noclobber.mcp.memory import House, Memory
 from noclobber.mcp.roots import Roots
+from noclobber.mcp.table import TOOLS
 from noclobber.mcp.toolbox import Outcome
 
 Call = Callable[..., Outcome]

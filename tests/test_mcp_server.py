@@ -24,9 +24,9 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from conftest import sha256
-from noclobber.mcp.catalog import TOOLS
 from noclobber.mcp.roots import Roots
 from noclobber.mcp.server import FileServer
+from noclobber.mcp.table import TOOLS
 
 SOURCE = str(Path(__file__).parent.parent / "src")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE}

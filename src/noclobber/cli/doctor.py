@@ -29,7 +29,7 @@ examples:
 """
 
 # Each has `check(folder)` and returns findings.
-DOCTORS = ("noclobber.lock.doctor", "noclobber.hosts.doctor")
+DOCTORS = ("noclobber.lock.doctor", "noclobber.hook.doctor")
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
-    from noclobber.lock.lock import Recovery
+    from noclobber.lock.protocol import Recovery
     from noclobber.lock.survey import LockStatus
 
     T = TypeVar("T")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from noclobber.errors import LockContention
     from noclobber.ledger import AgentTraceLedger
     from noclobber.lock.record import LockRecord
-    from noclobber.lock.store import FolderStore
 
     class Ledger(Protocol):
         """What is asked of a ledger."""
@@ -84,11 +83,10 @@ class Audit:
         }
         self._write(folder, "LOCK_RECOVERED", payload, result, record.holder, record.host)
 
-    def catch_up(self, store: FolderStore, orphan: LockRecord) -> None:
+    def catch_up(self, folder: str, orphan: LockRecord) -> None:
         """Write the recovery that `orphan`'s holder made, if it was killed before it could."""
         if orphan.recovered_from is None:
             return
-        folder = store.location()
         with suppress(Exception):  # An unreadable ledger says nothing; a doubled event is better than none.
             for event in self._ledger(folder).events():
                 if (
@@ -113,14 +111,14 @@ class Audit:
             self._own = None
 
     def _append(self, folder: str, kind: str, record: LockRecord, result: dict[str, Any]) -> None:
-        payload = {
+        payload: dict[str, Any] = {
             "deliverable_id": record.deliverable_id,
             "folder": folder,
             "lock_id": record.lock_id,
             "acquired": record.acquired,
-            "lease_duration_s": record.lease_duration_s,
-            "pid": record.pid,
         }
+        if kind != "LOCK_RELEASED":
+            payload |= {"lease_duration_s": record.lease_duration_s, "pid": record.pid}
         self._write(folder, kind, payload, result, record.holder, record.host)
 
     def _write(

@@ -1,9 +1,8 @@
 """
 `DeliverableLock`: one task agent at a time in a deliverable folder.
 
-Four operations, each one compare-and-set on one record, judged by one clock: acquire (from nothing, or
-from an orphan's record), renew and release (from this holder's own record), recover (from an orphan's
-record to nothing). Where the record lives is the store's business; who may take it over is the judge's.
+What happens to the record is the protocol's business; here it gets a holder: a process with threads, a
+heartbeat, signals and forks.
 
 Calling sequence:
 
@@ -21,20 +20,20 @@ for writes that were admitted to subfolders a moment before; the guard's own che
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import threading
 import warnings
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
-from noclobber.clock import SYSTEM_CLOCK, iso8601
+from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk.processes import identify
 from noclobber.errors import BadRequestError, FileBusyError, LockContention, LockLost, NoclobberError
 from noclobber.lock import endings, heartbeat, refusals
 from noclobber.lock.audit import Audit
-from noclobber.lock.judge import DEFAULT_LEASE_S, FREE, Verdict, check_lease_s
+from noclobber.lock.judge import DEFAULT_LEASE_S, FREE, check_lease_s
+from noclobber.lock.protocol import Protocol, Recovery, Refused, Taker
 from noclobber.lock.record import MAX_TEXT_CHARS, LockRecord
 from noclobber.lock.store import PATIENCE_S, FolderStore
 from noclobber.lock.survey import status_of
@@ -51,20 +50,8 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.0004, 0.05
 BEAT_PATIENCE_S = 0.25
-SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
-_TRIES = 8  # How often a record may change hands under our eyes before we call it contention.
 
 ENVIRONMENT_ID, ENVIRONMENT_FOLDER = "NOCLOBBER_LOCK_ID", "NOCLOBBER_LOCK_FOLDER"
-
-
-class Recovery(NamedTuple):
-    """An orphan that was cleared, as its event records it."""
-
-    recovery_reason: str
-    previous_holder: str | None
-    previous_acquired: str | None
-    previous_lock_id: str | None
-    detail: str
 
 
 class DeliverableLock:
@@ -101,6 +88,7 @@ class DeliverableLock:
         self._beats = (pid is None and not lease_only) if heartbeat is None else heartbeat
         self._on_lost, self._clock = on_lost, clock
         self._audit = Audit(clock, ledger)
+        self._protocol = Protocol(clock, self._audit)
         self._is_attached = False
         self._store: FolderStore | None = None
         self._spare: FolderStore | None = None  # Open, between one holding and the next.
@@ -108,6 +96,7 @@ class DeliverableLock:
         self._lost: LockLost | None = None
         self._renewed_s = 0.0
         self._owner_pid = os.getpid()
+        self._who: Taker | None = None
         self._mutex = threading.RLock()
         self.changing_thread: int | None = None
 
@@ -205,17 +194,19 @@ class DeliverableLock:
                 raise RuntimeError(f"{self._path}: this DeliverableLock is already held; release() it first")
             store = self._open()
             try:
-                refusal = self._take(store)
+                refused = self._protocol.take(store, self._taker(), self._path, self._begin)
+                busy = None
             except FileBusyError as error:
-                refusal = self._contention(None, FREE, error)
+                refused, busy = Refused(None, FREE), error
             except BaseException:
+                self._record = None
+                self._end()
                 store.close()
                 raise
-            if refusal is None:
-                self._begin()
-            else:
-                self._spare = store
-            return refusal
+            if refused is None:
+                return None
+            self._spare = store
+            return self._contention(refused, busy)
 
     def _open(self) -> FolderStore:
         """Open the folder, or take it from the last time, if its path still names the same one."""
@@ -226,90 +217,24 @@ class DeliverableLock:
             store.close()
         return FolderStore(self._path)
 
-    def _begin(self) -> None:
+    def _begin(self, store: FolderStore, record: LockRecord) -> None:
+        self._store, self._record, self._renewed_s = store, record, record.acquired_s
         self._lost, self._is_attached, self._owner_pid = None, False, os.getpid()
         endings.holding(self)
         if self._beats:
             heartbeat.start(self, self.lease_duration_s)
 
-    def _take(self, store: FolderStore) -> LockContention | None:
-        """
-        Make the record ours, from nothing or from an orphan's. What we hold is in `_store` and `_record`
-        then.
-        """
-        found = store.read()
-        verdict = self._judge(store, found)
-        if verdict.state == "live":  # Refused without the mutex: waiting contenders disturb nobody.
-            return self._contention(found, verdict)
-        record = None
-        try:
-            with store.section(clock=self._clock):
-                look_again = found is not None  # It was judged outside the section.
-                for _ in range(_TRIES):
-                    if look_again:
-                        found = store.read()
-                        verdict = self._judge(store, found)
-                        if verdict.state == "live":
-                            return self._contention(found, verdict)
-                    record = self._new_record(store, found, verdict)
-                    if self._put(store, found, record):
-                        self._audit.acquired(self._path, record)
-                        self._store, self._record = store, record
-                        return None
-                    look_again = True
-                return self._contention(found, verdict)
-        except BaseException:
-            # A ledger that cannot be written, Ctrl-C between two steps: what we published must not stay,
-            # because nobody would renew or release it.
-            if record is not None:
-                self._store = self._record = None
-                with suppress(Exception), store.section(clock=self._clock):
-                    store.remove(record.lock_id, record, self._may_break(store))
-            raise
-
-    def _put(self, store: FolderStore, found: Found | None, record: LockRecord) -> bool:
-        if found is None:
-            return store.create(record)
-        if found.record is not None:
-            self._audit.catch_up(store, found.record)
-        if not store.replace(found.key, record, self._may_break(store)):
-            return False
-        with suppress(NoclobberError):  # Where one was killed, more may have been.
-            store.sweep(self._may_break(store))
-        return True
-
-    def _new_record(self, store: FolderStore, found: Found | None, verdict: Verdict) -> LockRecord:
-        process = identify(self._pid)
-        now_s = self._clock.now_s()
-        self._renewed_s = now_s
-        origin = None
-        if found is not None:
-            previous = found.record
-            origin = Recovery(
-                verdict.reason or "corrupt",
-                previous and previous.holder,
-                previous and previous.acquired,
-                previous and previous.lock_id,
-                verdict.detail,
-            )._asdict()
-        return LockRecord(
-            self.deliverable_id,
-            self.holder or f"pid {process.pid} on {process.host}",
-            iso8601(now_s),
-            self.lease_duration_s,
-            # Lease only: a reader that knows only the five mandatory members asks whether the pid runs.
-            # Pid 1 does, always, so that it waits for the lease, which is what is meant.
-            1 if self._lease_only else process.pid,
-            os.urandom(16).hex(),
-            process.host,
-            process.boot_id,
-            process.pid_namespace,
-            None if self._lease_only else process.started,
-            store.place.device,
-            store.place.inode,
-            self.lease_duration_s,
-            origin,
-        )
+    def _taker(self) -> Taker:
+        """Who asks. Looked up once: a process does not become another, but for a fork."""
+        taker = self._who
+        if taker is None or self._pid is not None or taker.process.pid != os.getpid():
+            process = identify(self._pid)
+            holder = self.holder or f"pid {process.pid} on {process.host}"
+            taker = Taker(self.deliverable_id, holder, self.lease_duration_s, process, self._lease_only)
+        elif taker.lease_duration_s != self.lease_duration_s:
+            taker = taker._replace(lease_duration_s=self.lease_duration_s)
+        self._who = taker
+        return taker
 
     # Renew, check
 
@@ -334,18 +259,14 @@ class DeliverableLock:
         """Renew inside a section that is already held: our own, or the fence's."""
         self._check_standing(store, record)
         now_s = self._clock.now_s()
-        # `acquired` stays, so that acquired + lease_duration_s is the true expiry for every reader. Never
-        # shorter than before: after the clock was set back the old end is the later one.
-        needed_s = math.ceil(now_s - record.acquired_s) + lease_s
-        renewed = record._replace(lease_duration_s=max(record.lease_duration_s, needed_s), renewal_s=lease_s)
-        if not store.replace(record.lock_id, renewed, self._may_break(store, record.lock_id)):
+        renewed = self._protocol.renew(store, record, lease_s, now_s)
+        if renewed is None:
             raise self._lose(store, store.read())
         self._record, self._renewed_s = renewed, now_s
         if lease_s != self.lease_duration_s:
             self.lease_duration_s = lease_s
             if self._beats:
                 heartbeat.start(self, lease_s)
-        self._audit.renewed(store.location(), renewed)
 
     def assert_held(self) -> None:
         """
@@ -418,14 +339,8 @@ class DeliverableLock:
                 return False
             record, store = self._mine()
             with store.section(clock=self._clock):
-                undisputed = (
-                    self._pid is None
-                    and not self._is_attached
-                    and self._clock.now_s() < record.expires_s - SAFE_MARGIN_S
-                )
-                if not (undisputed and store.remove_undisputed()) and not store.remove(
-                    record.lock_id, record, self._may_break(store, record.lock_id)
-                ):
+                is_own = self._pid is None and not self._is_attached
+                if not self._protocol.give_up(store, record, is_own=is_own):
                     raise self._lose(store, store.read())
                 self._record = None
                 self._path = folder = store.location()
@@ -482,68 +397,57 @@ class DeliverableLock:
 
         The same steps and the same record as when `acquire` takes over, but the folder is free afterwards.
         """
-        return self._clear(lambda store, record: self._audit.recovered(store.location(), record, "manual"))
+        return self._clear(lambda folder, record: self._audit.recovered(folder, record, "manual"))
 
     def retire(self) -> Recovery | None:
         """
-        Make a folder ready to be deleted or archived (REQ-LOCK-012): refuse while a live lock is held,
-        clear a stale one.
+        Make a folder ready to be deleted or archived (REQ-LOCK-012): refuse while a live lock is held, clear
+        a stale one.
         """
 
-        def record_event(store: FolderStore, record: LockRecord) -> None:
+        def record_event(folder: str, record: LockRecord) -> None:
             if record.recovered_from is not None:
-                self._audit.recovered(store.location(), record, "manual")
-            self._audit.retired(store.location(), record)
+                self._audit.recovered(folder, record, "manual")
+            self._audit.retired(folder, record)
 
         return self._clear(record_event, even_if_free=True)
 
+    def recover_within(self, store: FolderStore) -> Recovery | None:
+        """Recover inside a section that the fence holds; `LockContention` if somebody is alive there."""
+        return self._clear_within(
+            store, lambda folder, record: self._audit.recovered(folder, record, "write")
+        )
+
     def _clear(
-        self, record_event: Callable[[FolderStore, LockRecord], None], *, even_if_free: bool = False
+        self, record_event: Callable[[str, LockRecord], None], *, even_if_free: bool = False
     ) -> Recovery | None:
-        """
-        Take the lock as acquire does, record, and remove it: a kill in between leaves an ordinary orphan.
-        """
         store = FolderStore(self._path)
         try:
             with store.section(clock=self._clock):
-                found = store.read()
-                if found is None and not even_if_free:
-                    store.sweep(self._may_break(store))
-                    return None
-                return self._clear_within(store, found, record_event)
+                return self._clear_within(store, record_event, even_if_free=even_if_free)
         except LockContention as refusal:
             self.report(refusal)
             raise
         finally:
             store.close()
 
-    def recover_within(self, store: FolderStore) -> Recovery | None:
-        """Recover inside a section that the fence holds; `LockContention` if somebody is alive there."""
-        found = store.read()
-        if found is None:
-            return None
-        return self._clear_within(
-            store, found, lambda store, record: self._audit.recovered(store.location(), record, "write")
-        )
-
     def _clear_within(
         self,
         store: FolderStore,
-        found: Found | None,
-        record_event: Callable[[FolderStore, LockRecord], None],
+        record_event: Callable[[str, LockRecord], None],
+        *,
+        even_if_free: bool = False,
     ) -> Recovery | None:
-        verdict = self._judge(store, found)
-        if verdict.state == "live":
-            raise self._contention(found, verdict)
-        record = self._new_record(store, found, verdict)._replace(holder=self.holder or _person())
-        if not self._put(store, found, record):
-            raise self._contention(store.read(), verdict)
-        try:
-            record_event(store, record)
-        finally:
-            store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
-            store.sweep(self._may_break(store))
-        return Recovery(**record.recovered_from) if record.recovered_from else None
+        found = store.read()
+        if found is None and not even_if_free:
+            self._protocol.sweep(store)
+            return None
+        taker = self._taker()._replace(holder=self.holder or _person())
+        folder = store.location()
+        outcome = self._protocol.clear(store, taker, found, lambda record: record_event(folder, record))
+        if isinstance(outcome, Refused):
+            raise self._contention(outcome)
+        return outcome
 
     # Parts
 
@@ -576,24 +480,14 @@ class DeliverableLock:
         endings.released(self)
         self._spare, self._store = self._store, None
 
-    def _judge(self, store: FolderStore, found: Found | None) -> Verdict:
-        return store.judge(found, self._clock.now_s())
-
-    def _may_break(self, store: FolderStore, own_id: str | None = None) -> Callable[[Found], bool]:
-        """Whose claims may be broken: an orphan's, and what an interrupted step of our own left."""
-
-        def answer(found: Found) -> bool:
-            if own_id is not None and found.record is not None and found.record.lock_id == own_id:
-                return True
-            return self._judge(store, found).reason is not None
-
-        return answer
-
-    def _contention(
-        self, found: Found | None, verdict: Verdict, busy: FileBusyError | None = None
-    ) -> LockContention:
+    def _contention(self, refused: Refused, busy: FileBusyError | None = None) -> LockContention:
         return refusals.contention(
-            self._path, found, verdict, self._clock.now_s(), deliverable_id=self.deliverable_id, busy=busy
+            self._path,
+            refused.found,
+            refused.verdict,
+            self._clock.now_s(),
+            deliverable_id=self.deliverable_id,
+            busy=busy,
         )
 
     def report(self, refusal: LockContention) -> None:

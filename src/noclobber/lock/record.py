@@ -25,9 +25,14 @@ import stat
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
+from itertools import count
 from typing import Any, NamedTuple
 
 from noclobber.disk.processes import ProcessIdentity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SCHEMA_VERSION = "1"
 MAX_RECORD_BYTES = 64 * 1024
@@ -37,6 +42,8 @@ MAX_TEXT_CHARS = 4096  # Of a holder or a deliverable id; keeps a record far bel
 # A lock_id becomes part of a file name, so what another program wrote there is not taken on trust.
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{7,63}").fullmatch
 CORRUPT_KEY = "corrupt"
+
+_quote = json.encoder.encode_basestring_ascii
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -78,25 +85,44 @@ class LockRecord(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Spell it as a lock file: JSON on one line, the five mandatory members first."""
-        members: dict[str, Any] = {
-            "holder": self.holder,
-            "acquired": self.acquired,
-            "lease_duration_s": self.lease_duration_s,
-            "pid": self.pid,
-            "deliverable_id": self.deliverable_id,
-            "schema_version": self.schema_version,
-            "lock_id": self.lock_id,
-            "host": self.host,
-            "boot_id": self.boot_id,
-            "pid_namespace": self.pid_namespace,
-            "pid_started": self.pid_started,
-            "folder_device": self.folder_device,
-            "folder_inode": self.folder_inode,
-            "renewal_s": self.renewal_s,
-        }
+        # By hand: a dict and an encoder for it would cost as much as publishing the file.
+        text = (
+            f'{{"holder": {_quote(self.holder)}, "acquired": {_quote(self.acquired)}, '
+            f'"lease_duration_s": {self.lease_duration_s}, "pid": {self.pid}, '
+            f'"deliverable_id": {_quote(self.deliverable_id)}, "schema_version": "{SCHEMA_VERSION}", '
+            f'"lock_id": {_quote(self.lock_id)}, "host": {_spell(self.host)}, '
+            f'"boot_id": {_spell(self.boot_id)}, "pid_namespace": {_spell(self.pid_namespace)}, '
+            f'"pid_started": {_spell(self.pid_started)}, "folder_device": {_spell(self.folder_device)}, '
+            f'"folder_inode": {_spell(self.folder_inode)}, "renewal_s": {_spell(self.renewal_s)}'
+        )
         if self.recovered_from is not None:
-            members["recovered_from"] = self.recovered_from
-        return json.dumps(members).encode() + b"\n"
+            text += f', "recovered_from": {json.dumps(self.recovered_from)}'
+        return f"{text}}}\n".encode()
+
+
+_ids: Iterator[str] | None = None
+
+
+def new_id() -> str:
+    """Return an id that no other acquisition has: twelve random bytes for this process, and a count."""
+    global _ids
+    if _ids is None:
+        process = os.urandom(12).hex()
+        _ids = (f"{process}{number:08x}" for number in count())
+    return next(_ids)
+
+
+def _forget_ids() -> None:
+    # A child that went on with its parent's count would use the parent's next ids.
+    global _ids
+    _ids = None
+
+
+os.register_at_fork(after_in_child=_forget_ids)
+
+
+def _spell(value: str | int | None) -> str:
+    return "null" if value is None else _quote(value) if isinstance(value, str) else str(value)
 
 
 class Found(NamedTuple):

@@ -33,15 +33,15 @@ from contextlib import suppress
 
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex, renames
-from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError, StorageError
+from noclobber.errors import FileBusyError, MissingFileError
+from noclobber.lock.explain import explain
 from noclobber.lock.judge import Place, is_copied, judge
 from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
-from noclobber.lock.record import MAX_RECORD_BYTES, read
+from noclobber.lock.record import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NoReturn
 
     from noclobber.clock import Clock
     from noclobber.lock.judge import Verdict
@@ -66,6 +66,7 @@ def _close_inherited() -> None:
     for store in list(_OPEN):
         descriptor, store.descriptor, store.is_held = store.descriptor, -1, False
         os.close(descriptor)  # And no LOCK_UN: that would unlock the parent, which shares the open file.
+        store.unpin()
     _OPEN.clear()
 
 
@@ -83,7 +84,7 @@ class FolderStore:
         self.descriptor = -1
         self.is_held = False
         self._given_path = folder
-        self._published: bytes | None = None
+        self._pinned = -1  # The lock file that we created, open.
         try:
             self.descriptor = os.open(folder, _FOLDER_FLAGS)
         except OSError as error:
@@ -100,6 +101,13 @@ class FolderStore:
                 self.let_go()
             descriptor, self.descriptor = self.descriptor, -1
             os.close(descriptor)
+        self.unpin()
+
+    def unpin(self) -> None:
+        """Close the lock file that was kept open."""
+        pinned, self._pinned = self._pinned, -1
+        if pinned >= 0:
+            os.close(pinned)
 
     def let_go(self) -> None:
         """Leave the section that was entered."""
@@ -170,25 +178,33 @@ class FolderStore:
             self._drop(CLAIM_PREFIX + expected, record)
             raise
 
+    def is_free(self) -> bool:
+        """True if nothing stands at the lock's name, not even a broken link. A quarter of a read's cost."""
+        try:
+            return not os.access(LOCK_NAME, os.F_OK, dir_fd=self.descriptor, follow_symlinks=False)
+        except (NotImplementedError, OSError):
+            return self.read() is None
+
     def remove_undisputed(self) -> bool:
         """
-        Take away a record whose lease is far from its end. False: look closer, with `remove`.
+        Take away the record that this store created, whose lease is far from its end. False: look closer,
+        with `remove`.
 
         For the holder itself, and only while by every rule nobody may take it over: then nobody has a
-        reason to claim, and excluding claims would cost as much as the rest of a release.
+        reason to claim, and excluding claims would cost as much as the rest of a release. The file is
+        known by its inode: our descriptor keeps that number from being given to another.
         """
-        try:
-            descriptor = os.open(LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK,
-                                 dir_fd=self.descriptor)  # fmt: skip
-        except OSError:
+        pinned, self._pinned = self._pinned, -1
+        if pinned < 0:
             return False
         try:
-            if self._published is None or os.read(descriptor, MAX_RECORD_BYTES) != self._published:
+            ours, there = os.fstat(pinned), os.stat(LOCK_NAME, dir_fd=self.descriptor, follow_symlinks=False)
+            if ours.st_ino != there.st_ino or ours.st_dev != there.st_dev:
                 return False
         except OSError:
             return False
         finally:
-            os.close(descriptor)
+            os.close(pinned)
         self._unlink(LOCK_NAME)
         return True
 
@@ -335,7 +351,6 @@ class FolderStore:
     def _publish(self, record: LockRecord, target: str) -> bool:
         """Give a complete record a name. False if the name is taken."""
         content = record.to_bytes()
-        self._published = content
         published = self._publish_unnamed(content, target) if _UNNAMED else None
         return self._publish_named(content, target) if published is None else published
 
@@ -349,12 +364,16 @@ class FolderStore:
         try:
             _write_whole(descriptor, content)
             os.link(f"/proc/self/fd/{descriptor}", target, dst_dir_fd=self.descriptor, follow_symlinks=True)
+            if target == LOCK_NAME:
+                self.unpin()
+                self._pinned, descriptor = descriptor, -1
         except FileExistsError:
             return False
         except OSError:
             return None
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
         return True
 
     def _publish_named(self, content: bytes, target: str) -> bool:
@@ -449,49 +468,3 @@ class _Section:
 def _write_whole(descriptor: int, content: bytes) -> None:
     if os.write(descriptor, content) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def explain(error: OSError, path: str, verb: str, directory: int | None = None, name: str = "") -> NoReturn:
-    """Turn what the operating system said into an error that names path, owner and remedy (X-003)."""
-    number = error.errno
-    reason = error.strerror or str(error)
-    if number == errno.ENOENT:
-        raise MissingFileError(path, f"cannot {verb}: there is no such folder; create it first") from error
-    if number in (errno.ENOTDIR, errno.ELOOP):
-        raise NotAFileError(path, f"cannot {verb}: it is not a folder; a deliverable is one") from error
-    if number in (errno.EACCES, errno.EPERM):
-        owner = _owner(path, directory, name)
-        raise AccessDeniedError(
-            path,
-            f"cannot {verb} ({reason}): it belongs to {owner}, and this process runs as uid {os.geteuid()}. "
-            f"Ask {owner} to release or remove it, or give this user the rights (chown, chmod, setfacl). "
-            "Until then it counts as locked",
-            owner=owner,
-        ) from error
-    if number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV) and verb == "link":
-        raise StorageError(
-            path, "this filesystem has no hard links, which locks are published with; "
-            "keep deliverables on a local filesystem (noclobber doctor says more)"
-        ) from error  # fmt: skip
-    raise StorageError(
-        path, f"cannot {verb} ({reason}); check the disk (noclobber doctor)", errno=number
-    ) from error
-
-
-def _owner(path: str, directory: int | None, name: str) -> str:
-    try:
-        if directory is not None and name:
-            try:
-                uid = os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid
-            except FileNotFoundError:
-                uid = os.fstat(directory).st_uid  # To be created or removed: the folder's rights decide.
-        else:
-            uid = os.stat(path).st_uid
-    except OSError:
-        return "another user"
-    try:
-        import pwd
-
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except (ImportError, KeyError):
-        return f"uid {uid}"

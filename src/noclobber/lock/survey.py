@@ -61,7 +61,7 @@ def status_of(folder: str, clock: Clock = SYSTEM_CLOCK) -> LockStatus:
         found = read(f"{folder}/{LOCK_NAME}")
         there = os.stat(folder if found is not None else f"{folder}/.")  # ENOTDIR if the folder is a file.
     except OSError as error:
-        from noclobber.lock.store import explain
+        from noclobber.lock.explain import explain
 
         name = folder if isinstance(error, FileNotFoundError) else f"{folder}/{LOCK_NAME}"
         explain(error, name, "look into the deliverable folder")
@@ -102,7 +102,7 @@ def list_locks(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[LockStatus]:
                         waiting.append(entry.path)
         except OSError as error:
             if folder == root:
-                from noclobber.lock.store import explain
+                from noclobber.lock.explain import explain
 
                 explain(error, root, "list")
             continue
