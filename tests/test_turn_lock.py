@@ -187,6 +187,8 @@ def test_a_dead_holders_lock_does_not_keep_writers_out(ws):
 
 def test_a_file_that_a_hook_has_claimed_waits_and_is_then_busy(ws):
     """Issue 4.4: between a hook's check and its host's write other guarded writers keep out."""
+    with ws.turn(agent_id="first") as turn:
+        turn.write_file("del-2/a.md", b"so that there is a state folder")
     claims.acquire(ws.root, f"{ws.root}/free.md", "claude-code/session-1", "call-1")
     with ws.turn(agent_id="other", wait_s=0.0) as turn:
         with pytest.raises(noclobber.FileBusyError, match="Another agent"):
