@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from noclobber.cli import main as command_line
 from noclobber.errors import AccessDeniedError
-from noclobber.hosts import HOSTS, doctor, installing, jsonedit
+from noclobber.hook import doctor
+from noclobber.hosts import HOSTS, installing, jsonedit
 from noclobber.hosts.configuration import command, find_hosts, is_ours, place
 from noclobber.hosts.jsonedit import BadConfigurationError
 
@@ -223,7 +224,7 @@ def test_a_read_only_configuration_is_left_alone(root, is_root):
     os.chmod(where.path, 0o444)
     program = (
         "import os, sys\n"
-        "from noclobber.hosts import installing, doctor, jsonedit\n"
+        "from noclobber.hosts import installing, jsonedit\n"
         "from noclobber.hosts.configuration import place\n"
         "import difflib, json, noclobber.disk.remove, noclobber.disk.replace\n"
         "where = place('claude-code', 'project', sys.argv[1])\n"
