@@ -224,7 +224,7 @@ def test_a_read_only_configuration_is_left_alone(root, is_root):
     os.chmod(where.path, 0o444)
     program = (
         "import os, sys\n"
-        "from noclobber.hosts import installing, jsonedit\n"
+        "from noclobber.hook import doctor\nfrom noclobber.hosts import installing, jsonedit\n"
         "from noclobber.hosts.configuration import place\n"
         "import difflib, json, noclobber.disk.remove, noclobber.disk.replace\n"
         "where = place('claude-code', 'project', sys.argv[1])\n"

@@ -582,6 +582,18 @@ def test_an_edit_keeps_bytes_that_are_no_text(call: Call, root: Path) -> None:
     assert (root / "mixed").read_bytes() == b"\xff\xfe 1 \xf0\x9f\x98 two"
 
 
+def test_an_edit_across_bytes_that_are_no_text_keeps_them(call: Call, root: Path) -> None:
+    """N-bytes: the model saw replacement characters and sends them back; the bytes stay what they were."""
+    (root / "latin").write_bytes(b"caf\xe9 one\r\ntwo\n")
+
+    edited = call(
+        "edit_file", path="latin", edits=[{"oldText": "f\ufffd one\ntwo", "newText": "F\ufffd 1\n2"}]
+    )
+
+    assert not edited.is_error
+    assert (root / "latin").read_bytes() == b"caF\xe9 1\r\n2\n"
+
+
 # -- nothing that arrives is too strange ---------------------------------------------------------------
 
 

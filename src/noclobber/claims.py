@@ -112,6 +112,11 @@ class ClaimFence:
         refuse_if_claimed(self._root, path, clock=self._clock)
         return _UNCLAIMED if self._then is None else self._then.guarding(path, held)
 
+    def check(self, path: str) -> None:
+        """Raise if a write to `path` would be refused now; for writes that somebody else carries out."""
+        with self.guarding(path, ()):
+            pass
+
 
 class _Unclaimed:
     """Nothing to keep: whoever claims the file now needs the mutex that the commit holds."""
