@@ -472,6 +472,51 @@ def test_a_lock_is_taken_shown_renewed_and_given_back(connect: Callable[..., Cal
     assert after["state"] == "free"
 
 
+def test_a_locked_folder_is_written_by_who_took_the_lock_or_shows_its_id(
+    connect: Callable[..., Call], root: Path
+) -> None:
+    """REQ-LOCK-013: others are refused, and so is a holder that lost its lock."""
+    (root / "part").mkdir()
+    holder, other = connect(), connect()
+    anyone = connect(is_session=False, is_process=False)
+    taken = holder("lock_acquire", path="part").structured
+    assert taken is not None
+    shown = {"lock_id": taken["lock_id"]}
+
+    mine = [
+        holder("write_file", path="part/a.md", content="1"),
+        holder("write_file", path="elsewhere.md", content="1"),
+        holder("create_directory", path="part/in/it"),
+        anyone("write_file", path="part/a.md", content="2", **shown),
+        anyone("write_files", files=[{"path": "part/b.md", "content": "2"}], **shown),
+    ]
+    theirs = [
+        call(*tool, **arguments)
+        for call in (other, anyone)
+        for tool, arguments in (
+            (("write_file",), {"path": "part/c.md", "content": "x"}),
+            (("write_files",), {"files": [{"path": "part/c.md", "content": "x"}]}),
+            (("delete_file",), {"path": "part/a.md"}),
+            (("create_directory",), {"path": "part/d"}),
+            (("move_file",), {"source": "part/in", "destination": "out"}),
+        )
+    ]
+
+    assert [one.is_error for one in mine] == [False] * 5
+    assert [one.structured["error_type"] for one in theirs if one.structured] == ["LOCK_CONTENTION"] * 10
+    assert sorted(path.name for path in (root / "part").iterdir() if path.name[0] != ".") == [
+        "a.md",
+        "b.md",
+        "in",
+    ]
+
+    other("lock_release", path="part", lock_id=taken["lock_id"])
+    other("lock_acquire", path="part")
+    lost = holder("write_file", path="part/a.md", content="3", expected_sha256=sha256(b"2"))
+    assert lost.structured is not None
+    assert lost.structured["error_type"] == "LOCK_LOST"
+
+
 def test_a_wrong_lock_id_releases_nothing(connect: Callable[..., Call], root: Path) -> None:
     """REQ-LOCK-005: only the owner's id."""
     (root / "part").mkdir()
