@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from noclobber import recording
+from noclobber.claims import ClaimFence
 from noclobber.catalogue import FORMS, Tool
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
 from noclobber.lock.fence import locked_folder
@@ -125,7 +126,8 @@ class Memory:
 
     def _new_turn(self, root: str, held: Mapping[str, str] | None = None) -> Turn:
         turn = self.house.workspace(root).turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST)
-        turn.fence = ConnectionFence(turn.guard.root, self.locks if held is None else held)
+        locks = ConnectionFence(turn.guard.root, self.locks if held is None else held)
+        turn.fence = ClaimFence(turn.guard.root, locks)
         return turn
 
     def forget_lock(self, lock_id: str) -> None:
