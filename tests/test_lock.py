@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from lock_room import T0_S, ToldClock, dead_process, events, put_record
+from noclobber.disk import mutex
 from noclobber.disk.processes import identify
 from noclobber.errors import BadRequestError, FileBusyError, LedgerError, LockContention, LockLost
 from noclobber.lock import filesystems
 from noclobber.lock.judge import MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.store import FolderStore
+from noclobber.lock.store import FolderStore, _Section
 from noclobber.lock.survey import list_locks, status_of
 
 
@@ -357,6 +358,17 @@ def test_a_recreated_folder_with_a_new_holder_is_not_touched_by_the_old_one(tmp_
     new.release()
 
 
+def test_a_lock_that_was_removed_by_hand_and_taken_by_another_is_not_released(tmp_path, clock):
+    """REQ-LOCK-005: with all of its lease left, too; what stands there is not what it published."""
+    first = lock_of(tmp_path, clock).acquire()
+    (tmp_path / ".lock").unlink()
+    second = lock_of(tmp_path, clock, "b").acquire()
+    with pytest.raises(LockLost, match="taken over by b"):
+        first.release()
+    second.assert_held()
+    second.release()
+
+
 def test_a_copied_folder_does_not_carry_the_lock(tmp_path, clock):
     """REQ-LOCK-012: the copy is free to be taken, the original stays locked."""
     if not filesystems.keeps_inodes(str(tmp_path)):
@@ -558,6 +570,38 @@ def test_an_interrupted_take_over_leaves_neither_lock_nor_claim(tmp_path, clock,
     assert list(tmp_path.glob(".lock.take.*")) == []
     with lock_of(tmp_path, clock, "b"):
         pass
+
+
+@pytest.mark.parametrize("mutex_works", [True, False])
+def test_a_holder_that_renews_at_the_last_moment_is_not_taken_over(tmp_path, clock, monkeypatch, mutex_works):
+    """
+    REQ-LOCK-013: judged expired, then renewed under the same id; with the mutex, and where it excludes
+    nobody.
+    """
+    holder = lock_of(tmp_path, clock, lease_duration_s=60).acquire()
+    clock.time_s += 60
+    renewals = []
+
+    def renew_first(original):
+        def step(*arguments: object, **options: object) -> object:
+            if not renewals:
+                renewals.append(True)
+                holder.renew()
+            return original(*arguments, **options)
+
+        return step
+
+    if mutex_works:  # Between the look without the mutex and the one with it.
+        monkeypatch.setattr(_Section, "__enter__", renew_first(_Section.__enter__))
+    else:  # Between the judgement and the claim.
+        monkeypatch.setattr(mutex, "hold", lambda *_, **__: True)
+        monkeypatch.setattr(FolderStore, "_claim", renew_first(FolderStore._claim))
+    with pytest.raises(LockContention):
+        lock_of(tmp_path, clock, "b").acquire()
+    monkeypatch.undo()
+    assert renewals
+    holder.assert_held()
+    holder.release()
 
 
 def test_leftovers_of_killed_processes_are_swept_by_recover(tmp_path, clock):

@@ -65,8 +65,9 @@ from noclobber.lock import endings, store
 endings.release_on_sigterm()
 original = store.FolderStore.create
 def create(self, record):
-    os.kill(os.getpid(), signal.SIGTERM)  # Python runs its handler in here, before the next line is over.
-    return original(self, record)
+    published = original(self, record)
+    os.kill(os.getpid(), signal.SIGTERM)  # Python runs its handler here: published, and nobody knows yet.
+    return published
 store.FolderStore.create = create
 lock.acquire()
 time.sleep(10)

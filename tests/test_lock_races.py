@@ -13,7 +13,7 @@ from lock_room import REPOSITORY
 ROUNDS = {
     "races": 60,  # REQ-LOCK-003: 2, 8 and 32 racers
     "recoveries": 100,  # REQ-LOCK-006, X-005: 8 recoverers of every kind of orphan
-    "recoveries-without-mutex": 100,  # The same where flock excludes nobody
+    "recoveries-without-mutex": 250,  # The same where flock excludes nobody
     "kills": 40,  # Never two holders, never a lock that stays
     "steps": 1,  # kill -9 before every call that touches the disk
     "interrupts": 30,  # REQ-LOCK-005: Ctrl-C in the middle

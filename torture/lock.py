@@ -68,12 +68,8 @@ def recoveries(base: Path, rounds: int, seed: int, *, trust_mutex: bool = True) 
 
 def recoveries_without_mutex(base: Path, rounds: int, seed: int) -> Iterator[Proof]:
     """The same where `flock` succeeds and excludes nobody: claims alone arbitrate."""
-    hold = arena.mutex.hold
-    arena.without_mutex()
-    try:
+    with arena.without_mutex():
         yield from recoveries(base, rounds, seed, trust_mutex=False)
-    finally:
-        arena.mutex.hold = hold
 
 
 def kills(base: Path, rounds: int, seed: int, *, contenders: int = 4) -> Iterator[Proof]:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,13 @@ from noclobber.clock import iso8601
 from noclobber.disk import mutex
 from noclobber.disk.processes import identify
 from noclobber.errors import LockContention
+from noclobber.lock import store
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.record import LockRecord
 from noclobber.lock.store import FolderStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 FORK = get_context("fork")
@@ -67,9 +69,26 @@ def two_inside(witness: int) -> bool:
     return False
 
 
-def without_mutex() -> None:
-    """From now on this process and its children live on a filesystem whose `flock` excludes nobody."""
-    mutex.hold = lambda *_args, **_options: True  # type: ignore[assignment]
+class _NoMutex:
+    """`flock` as some filesystems have it: it succeeds and excludes nobody."""
+
+    @staticmethod
+    def hold(*_arguments: object, **_options: object) -> bool:
+        return True
+
+    @staticmethod
+    def release(_descriptor: int) -> None:
+        pass
+
+
+@contextmanager
+def without_mutex() -> Iterator[None]:
+    """Let locks live on such a filesystem, in this process and its children. The ledger keeps its own."""
+    store.mutex = _NoMutex  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        store.mutex = mutex
 
 
 def put_orphan(folder: Path, kind: str) -> None:

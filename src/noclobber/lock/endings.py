@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     class Held(Protocol):
         """What is asked of a lock at the end."""
 
-        changing_thread: int | None
-
         def let_go(self) -> None:
             """Release, if held by this process. Raises nothing."""
 
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
 _held: dict[int, weakref.ref[Held]] = {}
 _is_settled = False  # The handler was set, or need not or must not be.
 _is_deferred = False
+_changes = 0  # How many changes of locks the main thread is in the middle of.
+_main = threading.main_thread().ident
 
 
 def holding(lock: Held) -> None:
@@ -78,23 +78,29 @@ def release_on_sigterm() -> None:
         signal.signal(signal.SIGTERM, _on_sigterm)
 
 
-def after_change() -> None:
+def begin_change(thread: int) -> None:
+    """Called by a lock before a change: SIGTERM is carried out after it."""
+    global _changes
+    if thread == _main:
+        _changes += 1
+
+
+def end_change(thread: int) -> None:
     """Called by a lock when a change has ended: carry out a SIGTERM that came in the middle of it."""
-    global _is_deferred
-    if _is_deferred and threading.current_thread() is threading.main_thread():
-        _is_deferred = False
-        _on_sigterm(signal.SIGTERM, None)
+    global _changes
+    if thread == _main:
+        _changes -= 1
+        if _is_deferred and _changes <= 0:
+            _on_sigterm(signal.SIGTERM, None)
 
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
     global _is_deferred
-    main = threading.main_thread().ident
-    locks = [lock for lock in (reference() for reference in list(_held.values())) if lock is not None]
-    if any(lock.changing_thread == main for lock in locks):
+    # Once: if an interruption made us lose count, the second SIGTERM is obeyed all the same.
+    if _changes > 0 and not _is_deferred:
         _is_deferred = True
         return
-    for lock in locks:
-        lock.let_go()
+    _release_all()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -109,11 +115,13 @@ def _release_all() -> None:
 
 def _forget_in_child() -> None:
     # The locks are the parent's. Its handler would release nothing here, and dies of the signal as it should.
+    global _changes, _is_deferred, _main
     for reference in _held.values():
         lock = reference()
         if lock is not None:
             lock.begin_in_child()
     _held.clear()
+    _changes, _is_deferred, _main = 0, False, threading.main_thread().ident
 
 
 atexit.register(_release_all)

@@ -98,7 +98,6 @@ class DeliverableLock:
         self._owner_pid = os.getpid()
         self._who: Taker | None = None
         self._mutex = threading.RLock()
-        self.changing_thread: int | None = None
 
     @classmethod
     def attach(cls, folder: str | os.PathLike[str], lock_id: str, **options: Any) -> DeliverableLock:
@@ -325,7 +324,6 @@ class DeliverableLock:
     def begin_in_child(self) -> None:
         """After a fork, in the child: a thread that does not exist here may have had the mutex."""
         self._mutex = threading.RLock()
-        self.changing_thread = None
 
     # Release
 
@@ -453,7 +451,7 @@ class DeliverableLock:
 
     def changing(self) -> _Changing:
         """One operation on this object at a time: the heartbeat's thread and the owner's share it."""
-        return _Changing(self, self._mutex)
+        return _Changing(self._mutex)
 
     def _mine(self) -> tuple[LockRecord, FolderStore]:
         if self._record is None or self._store is None:
@@ -506,19 +504,18 @@ class _Changing:
     mutex, while the same thread's `except` block already releases the lock.
     """
 
-    __slots__ = ("_lock", "_mutex", "_outer")
+    __slots__ = ("_mutex", "_thread")
 
-    def __init__(self, lock: DeliverableLock, mutex: threading.RLock) -> None:
-        self._lock, self._mutex = lock, mutex
+    def __init__(self, mutex: threading.RLock) -> None:
+        self._mutex, self._thread = mutex, threading.get_ident()
 
     def __enter__(self) -> None:
+        endings.begin_change(self._thread)
         self._mutex.acquire()
-        self._outer, self._lock.changing_thread = self._lock.changing_thread, threading.get_ident()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.changing_thread = self._outer
         self._mutex.release()
-        endings.after_change()
+        endings.end_change(self._thread)
 
 
 def _check_text(name: str, value: str | None, default: str) -> str:

@@ -173,7 +173,7 @@ class Protocol:
             return store.create(record)
         if found.record is not None:
             self._audit.catch_up(store.location(), found.record)
-        if not store.replace(found.key, record, self._may_break(store)):
+        if not store.replace(found.key, record, self._may_break(store), found):
             return False
         with suppress(NoclobberError):  # Where one was killed, more may have been.
             self.sweep(store)

@@ -169,11 +169,22 @@ class FolderStore:
         """Publish a record if there is none. False if there is one."""
         return self._publish(record, LOCK_NAME)
 
-    def replace(self, expected: str, record: LockRecord, may_break: Callable[[Found], bool]) -> bool:
-        """Put a record in place of the one with the key `expected`. False if another stands there now."""
+    def replace(
+        self,
+        expected: str,
+        record: LockRecord,
+        may_break: Callable[[Found], bool],
+        judged: Found | None = None,
+    ) -> bool:
+        """
+        Put a record in place of the one with the key `expected`. False if another stands there now.
+
+        `judged` is for a take-over: not a byte may have changed since. A holder that renewed in between has
+        the same id, and is no orphan.
+        """
         try:
             claim = self._claim(LOCK_NAME, expected, record, may_break)
-            return claim is not None and self._finish(claim, LOCK_NAME, expected, record)
+            return claim is not None and self._finish(claim, LOCK_NAME, expected, record, judged)
         except BaseException:
             self._drop(CLAIM_PREFIX + expected, record)
             raise
@@ -278,9 +289,16 @@ class FolderStore:
                 return claim
         return None
 
-    def _finish(self, claim: str, name: str, expected: str, record: LockRecord) -> bool:
+    def _finish(
+        self, claim: str, name: str, expected: str, record: LockRecord, judged: Found | None = None
+    ) -> bool:
         """Under our claim: if what stands there is still what we claimed, rename the claim over it."""
-        if self._mark(name, name) != expected:
+        found = self._read(name)
+        if (
+            found is None
+            or (found.key if name == LOCK_NAME else found.fingerprint) != expected
+            or (judged is not None and found.content != judged.content)
+        ):
             self._unlink(claim)
             return False
         try:
