@@ -20,8 +20,8 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from noclobber import recording
-from noclobber.claims import ClaimFence
 from noclobber.catalogue import FORMS, Tool
+from noclobber.claims import ClaimFence
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
 from noclobber.lock.fence import locked_folder
 from noclobber.lock.lock import DeliverableLock
