@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lock_room import T0_S, ToldClock, put_record
+from lock_room import T0_S, ToldClock, finish, put_record, python
 from noclobber.disk.processes import GONE, RUNNING, UNKNOWN, identify
 from noclobber.lock.judge import MAX_REMAINING_S, judge
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.names import LEDGER_NAME, LOCK_NAME, is_lock_file
-from noclobber.lock.record import MAX_RECORD_BYTES, LockRecord, parse, read
+from noclobber.lock.record import MAX_RECORD_BYTES, LockRecord, new_id, parse, read
 
 FIVE = {
     "holder": "other tool",
@@ -232,6 +232,16 @@ def test_a_published_record_is_read_back_as_it_was(tmp_path):
     assert found is not None
     assert found.record == record
     assert found.key == record.lock_id
+
+
+def test_ids_are_never_given_twice_not_even_to_a_forked_child():
+    """REQ-LOCK-002: unique per acquisition; a child does not go on with its parent's."""
+    mine = [new_id() for _ in range(3)]
+    code = "import os; from noclobber.lock.record import new_id; new_id(); pid = os.fork();" \
+           "print(new_id(), flush=True); pid and os.waitpid(pid, 0)"  # fmt: skip
+    returned, said, _ = finish(python(code))
+    assert returned == 0
+    assert len({*mine, *said.split()}) == 5
 
 
 def test_the_contention_report_has_exactly_its_fields(tmp_path):
