@@ -4,10 +4,14 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint bench torture clean help
+E2E    := $(VENV)/.e2e
+PEERS  := $(VENV)/.peers
+
+.PHONY: demo test lint e2e bench torture clean help
 help:
 	@echo "make demo     the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test     lint, types, tests, and a short torture run"
+	@echo "make e2e      the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make torture  the long proof: real processes, outsiders of every kind, kill -9 (SECONDS=, SEED=)"
 	@echo "make bench    speed and memory as ratios within one run"
 	@echo "make lint     ruff and mypy only"
@@ -26,13 +30,26 @@ lint: $(READY)
 	$(PY) -m ruff format --check src tests torture bench
 	$(PY) -m mypy
 
+# Two workers: most of the time goes into waiting for processes that the tests start.
 test: lint
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadgroup --ignore tests/e2e
 
-torture: $(READY)
+$(E2E): $(READY) requirements-e2e.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-e2e.txt
+	@touch $(E2E)
+
+e2e: $(E2E)
+	$(PY) -m pytest tests/e2e
+
+$(PEERS): $(READY) requirements-bench.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
+	@touch $(PEERS)
+
+torture: $(PEERS)
 	$(PY) -m torture
+	$(PY) -m torture --lock
 
-bench: $(READY)
+bench: $(PEERS)
 	$(PY) -m bench
 
 clean:

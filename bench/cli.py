@@ -37,13 +37,15 @@ def rows() -> Iterator[Row]:
         script = f"{folder}/noclobber"
         with open(script, "w") as file:
             file.write(SCRIPT.format(python=sys.executable))
-        yield _row("`noclobber --help`, the script", [sys.executable, script, "--help"])
-        yield _row("`python -m noclobber --help`", [sys.executable, "-m", "noclobber", "--help"])
+        yield _row("`noclobber --help`, the script", [sys.executable, script, "--help"], folder)
+        yield _row("`python -m noclobber --help`", [sys.executable, "-m", "noclobber", "--help"], folder)
 
 
-def _row(what: str, command: list[str]) -> Row:
+def _row(what: str, command: list[str], folder: str) -> Row:
     home = os.path.dirname(os.path.dirname(os.path.abspath(noclobber.__file__)))
-    environment = {**os.environ, "PYTHONPATH": home}
+    # Compiled, as an installed package is, and compiled elsewhere: a bench leaves no files in the source.
+    environment = {**os.environ, "PYTHONPATH": home, "PYTHONPYCACHEPREFIX": folder}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run(words: list[str]) -> None:
         subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=True)

@@ -3,7 +3,8 @@ A hook call against a bare interpreter and against node, and a long session agai
 
 The process is included on both sides: that is what a host waits for. Every round runs ours and its peers
 once, in turn, and the best round of each counts: what a busy machine adds to a process that takes
-milliseconds is noise, and it adds more to some than to others.
+milliseconds is noise, and it adds more to some than to others. Everybody gets the environment of whoever runs
+this, as hosts hand theirs on; node is quicker where no certificates are named in it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Session:
         os.makedirs(f"{self.root}/.git")
         os.mkdir(self.runtime, 0o700)
         self.file = f"{self.root}/a.txt"
-        self.environment = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": self.runtime}
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": self.runtime}  # As a host hands it on.
 
     def payload(self, name: str, tool: str, call_id: str, given: dict[str, Any], **more: Any) -> bytes:
         about = {"session_id": "s", "cwd": self.root, "hook_event_name": name, "tool_use_id": call_id}

@@ -28,7 +28,7 @@ class Done(NamedTuple):
 
 def environment(**changes: str | None) -> dict[str, str]:
     """The environment of a command: this very package, and nothing that changes how it looks."""
-    unwanted = ("NO_COLOR", "NOCLOBBER_DEBUG", "NOCLOBBER_LEVEL", "COLUMNS", "LINES")
+    unwanted = ("NO_COLOR", "NOCLOBBER_DEBUG", "NOCLOBBER_LEVEL", "COLUMNS", "LINES", "PYTHONUNBUFFERED")
     base = {key: value for key, value in os.environ.items() if key not in unwanted}
     base |= {"PYTHONPATH": HOME, "TERM": "xterm-256color"}
     # Neither the sessions nor the coding agents of whoever runs the tests.

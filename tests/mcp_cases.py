@@ -217,6 +217,8 @@ EDITING = [
     _edit("fence.md", ("x", "`````y")),
     _edit("lines.txt", ("line 3\n", "LINE 3\n"), ("line 20\n", "")),
     _edit("lines.txt", ("line 8", "l8"), ("line 17", "l17")),
+    _edit("lines.txt", ("line 4", "l4"), ("line 14", "l14")),
+    _edit("lines.txt", ("line 5", "l5"), ("line 16", "l16")),
     _edit("lines.txt", ("line 9\n", "line 9\nline 9\nline 9\n")),
     _edit("lines.txt", ("line 1\n", "zero\nline 1\n"), ("line 30\n", "line 30\nline 31")),
     _edit("code.py", ("def f(self):\n    return 1", "def f(self):\n    x = 1\n    return x")),

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from jsonschema import Draft202012Validator
 from tests.conftest import sha256
 from tests.hookrig import HookRig, is_denied, refusal
 
-from noclobber import claims, wire
+from noclobber import DeliverableLock, claims, wire
 from noclobber.disk.glance import Glance
+from noclobber.disk.replace import Committer
+from noclobber.errors import HookFailedError
 from noclobber.hook import memory
+from noclobber.hook.foresight import foresee
 from noclobber.hook.sight import seen_part
 from noclobber.hosts.configuration import START
-from noclobber.hosts.event import Action, Shown
-from noclobber.model import WHOLE
+from noclobber.hosts.event import Action, Edit, Shown
+from noclobber.model import WHOLE, Coverage
 
 UNKNOWN = "0" * 64
 
@@ -236,6 +241,13 @@ def test_a_host_that_keeps_line_endings_has_not_raced_with_anybody(rig, file):
     assert rig.kinds() == ["MUTATION", "MUTATION"]
 
 
+def test_an_edit_is_foreseen_in_the_files_own_dress():
+    """Item 4: the very bytes, where the host keeps mark and line endings as most do."""
+    before = b"\xef\xbb\xbfone\r\ntwo\r\n"
+    outcome = foresee(Action("edit", "f", edits=(Edit("one\ntwo", "1\n2"),)), before)
+    assert outcome.sha256 == sha256(b"\xef\xbb\xbf1\r\n2\r\n")
+
+
 def test_a_shell_that_shows_a_file_has_read_it(rig, file):
     """Codex has no other way to read, and the others may."""
     payload = rig.tool(
@@ -408,6 +420,54 @@ def test_a_claim_is_seen_from_every_workspace_above_and_below(root):
     claims.refuse_if_claimed(str(inner), str(file))
 
 
+def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root):
+    """Item 4: inside the commit's own critical section, so that neither slips past the other."""
+    file = root / "a.txt"
+    file.write_bytes(b"old")
+    (root / ".noclobber").mkdir()
+    committer = Committer(str(root))
+    fence = claims.ClaimFence(str(root))
+
+    def commit():
+        return committer.replace(str(file), sha256(b"old"), b"new", fence=fence)
+
+    claims.acquire(str(root), str(file), "agent", "call")
+    with pytest.raises(claims.ClaimedError) as refused:
+        claims.retrying(commit, 0.05)
+    assert refused.value.resolution == "RETRY_LATER"
+    assert file.read_bytes() == b"old"
+
+    timer = threading.Timer(0.05, claims.release, (str(root), str(file), "agent"))
+    timer.start()
+    assert claims.retrying(commit, 10.0).sha256 == sha256(b"new")
+    timer.join()
+
+
+def test_a_claim_that_nobody_made_costs_microseconds(root):
+    """Item 4: every guarded write of the library asks."""
+    deep = root / "a" / "b" / "c" / "d" / "file.txt"
+    rounds = 200
+    start_s = time.perf_counter()
+    for _ in range(rounds):
+        assert claims.check(str(root), str(deep)) is None
+    assert (time.perf_counter() - start_s) / rounds < 0.001
+
+
+def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(rig, root, monkeypatch):
+    """REQ-LOCK: no two agents in one deliverable; the one that was started with the lock may write."""
+    folder = root / "deliverable"
+    folder.mkdir()
+    file = folder / "a.txt"
+    file.write_text("x\n")
+    with DeliverableLock(folder, deliverable_id="D-1", holder="builder-1") as lock:
+        answer = rig.ask("Write", {"file_path": str(file), "content": "y"}, tool_use_id="w")
+        assert refusal(answer)["error_type"] == "LOCK_CONTENTION"
+        assert claims.live(str(root)) == []
+        monkeypatch.setenv("NOCLOBBER_LOCK_ID", lock.lock_id)
+        monkeypatch.setenv("NOCLOBBER_LOCK_FOLDER", str(folder))
+        assert rig.write(file, "y") == {}
+
+
 # -- sessions --------------------------------------------------------------------------------------------
 
 
@@ -424,7 +484,8 @@ def test_a_session_remembers_across_turns_compaction_and_resumption(rig, file):
         rig.call("claude-code", rig.event(name, **members), "note")
     file.write_bytes(b"theirs\n")
 
-    assert is_denied(rig.write(file, "mine\n", prompt_id="p2"))
+    refused = refusal(rig.write(file, "mine\n", prompt_id="p2"))
+    assert refused["details"]["baseline_hash"] == sha256(b"hello\nworld\n")
 
 
 def test_a_resumed_session_whose_memory_is_gone_must_read_first(rig, file):
@@ -526,6 +587,45 @@ def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig, root):
     for number in range(10):
         (root / f"{number}.txt").write_text("theirs\n")
         assert is_denied(rig.write(root / f"{number}.txt", "x"))
+
+
+def _note_parts(root, start, numbers):
+    """In a process of its own: see one line of a file after another."""
+    path = f"{root}/big.txt"
+    start.wait()
+    for number in numbers:
+        with memory.Memory("claude-code", "s1", "main") as known:
+            context = memory.new_context(root, "main", "on-read")
+            noted = known.load(context, path, path)
+            os.sched_yield()  # Somebody else's turn, if there is nothing to keep them out.
+            context.observe(path, path, "ab" * 32, None, Coverage(((number, number + 1),), 80))
+            known.save(context, path, path, noted)
+
+
+def test_one_hook_of_an_agent_at_a_time(rig, monkeypatch):
+    """Item 3: a second one waits, and gives up after a while; another agent's does not even wait."""
+    monkeypatch.setattr(memory, "PATIENCE_S", 0.01)
+    with memory.Memory("claude-code", "s1", "main"):
+        with pytest.raises(HookFailedError), memory.Memory("claude-code", "s1", "main"):
+            pass
+        with memory.Memory("claude-code", "s1", "sub"):
+            pass
+
+
+def test_notes_of_one_file_from_several_processes_add_up(rig, root):
+    """Item 3: four processes, twenty lines each, all at once; not one line is forgotten."""
+    fork = multiprocessing.get_context("fork")
+    start = fork.Barrier(4)
+    workers = [fork.Process(target=_note_parts, args=(str(root), start, range(at, 80, 4))) for at in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    with memory.Memory("claude-code", "s1", "main") as known:
+        context = memory.new_context(str(root), "main", "on-read")
+        known.load(context, f"{root}/big.txt", f"{root}/big.txt")
+        assert context.coverage_for(f"{root}/big.txt", f"{root}/big.txt").is_whole
 
 
 @pytest.mark.slow

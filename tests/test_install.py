@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from noclobber.cli import main as command_line
 from noclobber.errors import AccessDeniedError
-from noclobber.hosts import HOSTS, doctor, installing, jsonedit
+from noclobber.hook import doctor
+from noclobber.hosts import HOSTS, installing, jsonedit
 from noclobber.hosts.configuration import command, find_hosts, is_ours, place
 from noclobber.hosts.jsonedit import BadConfigurationError
 
@@ -223,7 +224,7 @@ def test_a_read_only_configuration_is_left_alone(root, is_root):
     os.chmod(where.path, 0o444)
     program = (
         "import os, sys\n"
-        "from noclobber.hosts import installing, doctor, jsonedit\n"
+        "from noclobber.hook import doctor\nfrom noclobber.hosts import installing, jsonedit\n"
         "from noclobber.hosts.configuration import place\n"
         "import difflib, json, noclobber.disk.remove, noclobber.disk.replace\n"
         "where = place('claude-code', 'project', sys.argv[1])\n"
@@ -340,7 +341,7 @@ def test_user_and_project_are_two_places(root, home):
 
 def test_an_unknown_host_is_an_error_that_names_the_known(root, capsys):
     """Errors say what to do next."""
-    assert command_line(["install", "emacs", "--root", str(root)]) == 3
+    assert command_line(["install", "emacs", "--root", str(root)]) == 2
     assert "claude-code" in capsys.readouterr().err
 
 

@@ -15,9 +15,9 @@ from conftest import sha256
 from noclobber import AgentTraceLedger, schema
 from noclobber.errors import STALE_HINT, STALE_MESSAGE
 from noclobber.mcp import toolbox
-from noclobber.mcp.catalog import TOOLS
 from noclobber.mcp.memory import House, Memory
 from noclobber.mcp.roots import Roots
+from noclobber.mcp.table import TOOLS
 from noclobber.mcp.toolbox import Outcome
 
 Call = Callable[..., Outcome]
@@ -472,6 +472,51 @@ def test_a_lock_is_taken_shown_renewed_and_given_back(connect: Callable[..., Cal
     assert after["state"] == "free"
 
 
+def test_a_locked_folder_is_written_by_who_took_the_lock_or_shows_its_id(
+    connect: Callable[..., Call], root: Path
+) -> None:
+    """REQ-LOCK-013: others are refused, and so is a holder that lost its lock."""
+    (root / "part").mkdir()
+    holder, other = connect(), connect()
+    anyone = connect(is_session=False, is_process=False)
+    taken = holder("lock_acquire", path="part").structured
+    assert taken is not None
+    shown = {"lock_id": taken["lock_id"]}
+
+    mine = [
+        holder("write_file", path="part/a.md", content="1"),
+        holder("write_file", path="elsewhere.md", content="1"),
+        holder("create_directory", path="part/in/it"),
+        anyone("write_file", path="part/a.md", content="2", **shown),
+        anyone("write_files", files=[{"path": "part/b.md", "content": "2"}], **shown),
+    ]
+    theirs = [
+        call(*tool, **arguments)
+        for call in (other, anyone)
+        for tool, arguments in (
+            (("write_file",), {"path": "part/c.md", "content": "x"}),
+            (("write_files",), {"files": [{"path": "part/c.md", "content": "x"}]}),
+            (("delete_file",), {"path": "part/a.md"}),
+            (("create_directory",), {"path": "part/d"}),
+            (("move_file",), {"source": "part/in", "destination": "out"}),
+        )
+    ]
+
+    assert [one.is_error for one in mine] == [False] * 5
+    assert [one.structured["error_type"] for one in theirs if one.structured] == ["LOCK_CONTENTION"] * 10
+    assert sorted(path.name for path in (root / "part").iterdir() if path.name[0] != ".") == [
+        "a.md",
+        "b.md",
+        "in",
+    ]
+
+    other("lock_release", path="part", lock_id=taken["lock_id"])
+    other("lock_acquire", path="part")
+    lost = holder("write_file", path="part/a.md", content="3", expected_sha256=sha256(b"2"))
+    assert lost.structured is not None
+    assert lost.structured["error_type"] == "LOCK_LOST"
+
+
 def test_a_wrong_lock_id_releases_nothing(connect: Callable[..., Call], root: Path) -> None:
     """REQ-LOCK-005: only the owner's id."""
     (root / "part").mkdir()
@@ -580,6 +625,18 @@ def test_an_edit_keeps_bytes_that_are_no_text(call: Call, root: Path) -> None:
 
     assert not call("edit_file", path="mixed", edits=[{"oldText": "one", "newText": "1"}]).is_error
     assert (root / "mixed").read_bytes() == b"\xff\xfe 1 \xf0\x9f\x98 two"
+
+
+def test_an_edit_across_bytes_that_are_no_text_keeps_them(call: Call, root: Path) -> None:
+    """N-bytes: the model saw replacement characters and sends them back; the bytes stay what they were."""
+    (root / "latin").write_bytes(b"caf\xe9 one\r\ntwo\n")
+
+    edited = call(
+        "edit_file", path="latin", edits=[{"oldText": "f\ufffd one\ntwo", "newText": "F\ufffd 1\n2"}]
+    )
+
+    assert not edited.is_error
+    assert (root / "latin").read_bytes() == b"caF\xe9 1\r\n2\n"
 
 
 # -- nothing that arrives is too strange ---------------------------------------------------------------

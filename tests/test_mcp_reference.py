@@ -23,7 +23,7 @@ pytest.importorskip("mcp", reason="the extra 'mcp' is not installed")
 
 from bench.mcp_peer import INSPECTOR, Peer, Unavailable, our_command, package_program, reference_command
 
-from noclobber.mcp.catalog import REFERENCE_NAMES, TOOLS
+from noclobber.mcp.table import REFERENCE_NAMES, TOOLS
 
 RECORDED = Path(__file__).parent / "data" / "mcp" / "reference.json"
 LISTED = Path(__file__).parent / "data" / "mcp" / "tools.json"

@@ -13,6 +13,7 @@ import pytest
 
 import noclobber
 from conftest import sha256
+from noclobber import claims
 from noclobber.disk import steps
 
 
@@ -92,6 +93,8 @@ def test_a_former_holders_writes_are_refused(ws):
 ZOMBIE = """
 import os, signal, sys
 import noclobber
+from noclobber import claims
+from noclobber import claims
 from noclobber.disk import steps
 root = sys.argv[1]
 lock = noclobber.DeliverableLock(root + "/del-1", deliverable_id="DEL-1", holder="zombie", lease_duration_s=1)
@@ -180,3 +183,17 @@ def test_a_dead_holders_lock_does_not_keep_writers_out(ws):
     assert not os.path.exists(f"{ws.root}/del-1/.lock")
     events = noclobber.AgentTraceLedger(f"{ws.root}/del-1/.lock-ledger.jsonl").events()
     assert "pid_dead" in json.dumps(list(events))
+
+
+def test_a_file_that_a_hook_has_claimed_waits_and_is_then_busy(ws):
+    """Issue 4.4: between a hook's check and its host's write other guarded writers keep out."""
+    with ws.turn(agent_id="first") as turn:
+        turn.write_file("del-2/a.md", b"so that there is a state folder")
+    claims.acquire(ws.root, f"{ws.root}/free.md", "claude-code/session-1", "call-1")
+    with ws.turn(agent_id="other", wait_s=0.0) as turn:
+        with pytest.raises(noclobber.FileBusyError, match="Another agent"):
+            turn.write_file("free.md", b"x")
+        turn.write_file("del-2/a.md", b"another file is free")
+        assert claims.release(ws.root, f"{ws.root}/free.md", "claude-code/session-1")
+        turn.write_file("free.md", b"x")
+    assert ws.guard.read("free.md").content == b"x"

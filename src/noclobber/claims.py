@@ -11,9 +11,9 @@ folder. Who looks for one asks every folder above the file, so workspaces inside
 claims.
 
 Calling sequence of a hook: `acquire()` before the check, `release()` after the call or a refusal. A
-committer, inside its critical section: `check()`. Both sides under the mutex of the file's folder, and that
-is the point: either the commit is over when the claim is made, and the hook's look sees its outcome, or the
-commit sees the claim.
+committer: `ClaimFence`, which asks inside the critical section, and `retrying()` around the commit. Both
+sides under the mutex of the file's folder, and that is the point: either the commit is over when the claim
+is made, and the hook's look sees its outcome, or the commit sees the claim.
 
 Not promised: an outsider has never heard of claims; what it does in between shows afterwards, when the hook
 compares what is on the disk with what the call must have written.
@@ -31,10 +31,12 @@ from noclobber.jsontext import parse, spell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from typing import NamedTuple, TypeVar
 
     from noclobber.clock import Clock
+    from noclobber.disk.section import Admission, Fence
 
     T = TypeVar("T")
 else:
@@ -46,7 +48,7 @@ PATIENCE_S = 2.0
 MUTEX_PATIENCE_S = 5.0
 NAP_S = 0.01
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_BYTES = 1 << 16
 
 
@@ -68,11 +70,12 @@ def check(root: str, path: str, own_owner: str | None = None, clock: Clock = SYS
 
     A few microseconds where there is none: one failed look for each folder above the file.
     """
-    name = _name(path)
+    tail = f"/{STATE_FOLDER}/{CLAIMS_FOLDER}/{_name(path)}"
     for folder in _folders(root, path):
-        claim = _read(f"{folder}/{STATE_FOLDER}/{CLAIMS_FOLDER}/{name}", path)
-        if claim is not None and claim.owner != own_owner and _is_live(claim, clock.now_s()):
-            return claim
+        if os.access(folder + tail, os.F_OK):  # Says no without the price of an exception.
+            claim = _read(folder + tail, path)
+            if claim is not None and claim.owner != own_owner and _is_live(claim, clock.now_s()):
+                return claim
     return None
 
 
@@ -87,6 +90,48 @@ def refuse_if_claimed(
     claim = check(root, path, own_owner, clock)
     if claim is not None:
         raise busy(claim, clock)
+
+
+class ClaimFence:
+    """
+    Asks for claims in a commit's critical section, and then whoever else has a say there.
+
+    The commit gives up with `ClaimedError`, because waiting inside would hold up the folder; `retrying()`
+    waits.
+    """
+
+    def __init__(self, root: str, then: Fence | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._root, self._then, self._clock = root, then, clock
+
+    def folder(self, path: str) -> str | None:
+        """Return a folder whose mutex is needed as well; claims need none but the file's own folder's."""
+        return None if self._then is None else self._then.folder(path)
+
+    def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
+        """Let a write pass if nobody else has claimed the file, or raise."""
+        refuse_if_claimed(self._root, path, clock=self._clock)
+        return _UNCLAIMED if self._then is None else self._then.guarding(path, held)
+
+    def check(self, path: str) -> None:
+        """Raise if a write to `path` would be refused now; for writes that somebody else carries out."""
+        with self.guarding(path, ()):
+            pass
+
+
+class _Unclaimed:
+    """Nothing to keep: whoever claims the file now needs the mutex that the commit holds."""
+
+    def __enter__(self) -> Admission:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def look_again(self) -> None:
+        """It cannot have changed."""
+
+
+_UNCLAIMED = _Unclaimed()
 
 
 def retrying(attempt: Callable[[], T], wait_s: float, clock: Clock = SYSTEM_CLOCK) -> T:
@@ -158,7 +203,7 @@ def live(root: str, *, everything: bool = False, clock: Clock = SYSTEM_CLOCK) ->
         names = os.listdir(folder)
     except OSError:
         return []
-    found = [_read(f"{folder}/{name}", "") for name in names if "." not in name]
+    found = [_read(f"{folder}/{name}", "") for name in names]
     now_s = clock.now_s()
     return [claim for claim in found if claim is not None and (everything or _is_live(claim, now_s))]
 
@@ -224,7 +269,7 @@ def _folders(root: str, path: str) -> list[str]:
     """Every folder above a file, the nearest first, and the root if it is not one of them."""
     folders = []
     here = path
-    while (here := os.path.dirname(here)) != "/" and here:
+    while here := here.rpartition("/")[0]:
         folders.append(here)
     if root not in folders:
         folders.append(root)
@@ -261,13 +306,14 @@ def _read(file: str, path: str) -> Claim | None:
 
 
 def _write(claim: Claim) -> None:
-    staged = f"{claim.file}.{os.getpid()}"
-    descriptor = os.open(staged, _WRITE, 0o644)
+    # In place, under the mutex; a rename over an old one would be flushed to the disk at once.
+    data = spell(list(claim[:4])).encode("utf-8", "backslashreplace")
+    descriptor = os.open(claim.file, _WRITE, 0o644)
     try:
-        os.write(descriptor, spell(list(claim[:4])).encode("utf-8", "backslashreplace"))
+        os.write(descriptor, data)
+        os.ftruncate(descriptor, len(data))
     finally:
         os.close(descriptor)
-    os.rename(staged, claim.file)
 
 
 def _remove(file: str) -> None:

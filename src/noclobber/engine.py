@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from noclobber import foreign, recording
 from noclobber.catalogue import FORMS
+from noclobber.claims import retrying
 from noclobber.disk import digest
 from noclobber.errors import (
     ABSENT,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from noclobber.catalogue import Catalogue, Request
+    from noclobber.clock import Clock
     from noclobber.disk.replace import Commit
     from noclobber.gathering import OpenTurn, Target
     from noclobber.model import ToolCall
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         """What the engine needs of the workspace."""
 
         catalogue: Catalogue
+        clock: Clock
 
         @property
         def ledger(self) -> Ledger:
@@ -97,7 +100,11 @@ class HookEngine:
         try:
             targets += gather(turn, request)
             try:
-                return carry_out(turn, call, request, targets)
+                return retrying(
+                    lambda: carry_out(turn, call, request, targets),
+                    turn.options.wait_s,
+                    self._workspace.clock,
+                )
             except (NotAFileError, AccessDeniedError, MissingFileError):
                 for target in targets:  # If it is not what the agent saw, then that is the reason to give.
                     _refuse_if_stale(turn, target.facts)

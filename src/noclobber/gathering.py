@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from noclobber.catalogue import Request
+    from noclobber.claims import ClaimFence
     from noclobber.config import Options
     from noclobber.guard import OptimisticGuard
-    from noclobber.lock.fence import LockFence
     from noclobber.turn import TurnContext
 
     class OpenTurn(Protocol):
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         guard: OptimisticGuard
         options: Options
         write_scope: tuple[str, ...] | None
-        fence: LockFence
+        fence: ClaimFence
 
 
 class Target(NamedTuple):

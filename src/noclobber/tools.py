@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
+    from noclobber.claims import ClaimFence
     from noclobber.config import Options
     from noclobber.engine import HookEngine
     from noclobber.guard import OptimisticGuard
-    from noclobber.lock.fence import LockFence
     from noclobber.model import Edit, ReadResult, WriteResult
     from noclobber.turn import TurnContext
 
@@ -45,7 +45,7 @@ class Turn:
         options: Options,
         write_scope: tuple[str, ...] | None,
         on_end: Callable[[Turn], None],
-        fence: LockFence,
+        fence: ClaimFence,
         host: str | None = None,
         intent_id: str | None = None,
     ) -> None:

@@ -36,7 +36,7 @@ class _Maker(type):
             **body,
             **{field: _tuplegetter(at, "") for at, field in enumerate(fields)},
             "__slots__": (),
-            "__new__": _constructor(name, fields, defaults),
+            "__new__": _until_needed(name, fields, defaults),
             "__repr__": _repr,
             "__getnewargs__": _arguments,
             "__match_args__": fields,
@@ -47,6 +47,17 @@ class _Maker(type):
             "_make": classmethod(tuple.__new__),
         }
         return type(name, (tuple,), members)
+
+
+def _until_needed(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
+    """Put off making a constructor until the first value is made: most processes make few kinds of them."""
+
+    def __new__(cls: Any, /, *given: Any, **named: Any) -> Any:  # noqa: N807
+        made = _constructor(name, fields, defaults)
+        cls.__new__ = staticmethod(made)
+        return made(cls, *given, **named)
+
+    return __new__
 
 
 def _constructor(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:

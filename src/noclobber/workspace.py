@@ -16,6 +16,7 @@ import weakref
 
 from noclobber import presence, recording
 from noclobber.catalogue import Catalogue
+from noclobber.claims import ClaimFence
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.config import DEFAULTS, load_options, options
 from noclobber.disk import store
@@ -119,7 +120,7 @@ class Workspace:
             chosen,
             folders,
             self._end,
-            LockFence(self.root, lock, self.clock),
+            ClaimFence(self.root, LockFence(self.root, lock, self.clock), self.clock),
             host,
             intent_id,
         )

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,11 +76,10 @@ def claude_binary() -> str:
     given = os.environ.get("NOCLOBBER_E2E_CLAUDE")
     if given:
         return given
-    try:
-        import claude_agent_sdk
-    except ImportError:
-        pytest.skip("claude-agent-sdk is not installed (pip install -r requirements-dev.txt)")
-    binary = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+    found = find_spec("claude_agent_sdk")  # Not imported: all that is wanted is the program inside.
+    if found is None or found.origin is None:
+        pytest.skip("claude-agent-sdk is not installed (pip install claude-agent-sdk)")
+    binary = Path(found.origin).parent / "_bundled" / "claude"
     if not binary.exists():
         pytest.skip("this build of claude-agent-sdk bundles no Claude Code")
     return str(binary)

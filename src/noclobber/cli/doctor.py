@@ -15,10 +15,13 @@ from noclobber.cli.terminal import Progress, add_json, print_json, styled, visib
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.errors import NoclobberError
 from noclobber.findings import Finding
+from noclobber.hook import doctor as hook_doctor
+from noclobber.lock import doctor as lock_doctor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
 EXAMPLES = """\
 examples:
@@ -27,9 +30,6 @@ examples:
   noclobber doctor --no-repair     look only: finish nothing, remove nothing
   noclobber doctor --json          for programs; the exit code says healthy (0) or not (1)
 """
-
-# Each has `check(folder)` and returns findings.
-DOCTORS = ("noclobber.lock.doctor", "noclobber.hook.doctor")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -60,25 +60,17 @@ def examine(root: str, *, repair: bool) -> list[Finding]:
     findings += aftermath.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
     with Progress("events") as bar:
         findings += checkup.check_ledger(root, bar.show)
-    for name in DOCTORS:
-        findings += _ask(name, root)
+    findings += _ask("locks", lock_doctor.check, root)
+    findings += _ask("hooks", hook_doctor.check, root)
     return findings
 
 
-def _ask(module_name: str, root: str) -> list[Finding]:
+def _ask(name: str, check: Callable[[str], list[Finding]], root: str) -> list[Finding]:
     """Ask another doctor. If one falls ill itself, that is a finding."""
-    from importlib import import_module
-
     try:
-        check = import_module(module_name).check
-    except ModuleNotFoundError as error:
-        if error.name and module_name.startswith(error.name):
-            return []
-        raise
-    try:
-        return [Finding(*finding) for finding in check(root)]
+        return check(root)
     except (OSError, NoclobberError) as error:
-        return [Finding(module_name, False, f"could not look: {error}", "look at the folder's permissions")]
+        return [Finding(name, False, f"could not be looked at: {error}", "look at the permissions")]
 
 
 def _page(root: str, findings: list[Finding]) -> str:

@@ -34,7 +34,7 @@ from noclobber.errors import (
 from noclobber.hook.foresight import UNFORESEEN, Outcome, foresee, plain_hash, to_bytes
 from noclobber.hook.memory import UNKNOWN, Memory, new_context
 from noclobber.model import WHOLE, Coverage, ToolCall
-from noclobber.policies import Facts, decide
+from noclobber.policies import LOCK_NAMES, Facts, decide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,8 +175,22 @@ class Judge:
         )
         if not decision.allowed:
             raise decision.error
+        self._pass_locks(looked.path)
         before = looked.content if action.moved_from is None else self._source(action.moved_from)
         target.outcome = foresee(action, before)
+
+    def _pass_locks(self, path: str) -> None:
+        """Refuse what is inside a deliverable that somebody else has locked."""
+        folder = path
+        while folder != self.root and folder.startswith(self.root):
+            folder = os.path.dirname(folder)
+            if os.path.lexists(f"{folder}/{LOCK_NAMES[0]}"):
+                from noclobber.lock.fence import LockFence
+                from noclobber.lock.lock import DeliverableLock
+
+                # An agent that was started by `noclobber lock run` has its lock in the environment.
+                LockFence(self.root, DeliverableLock.from_environment(), self.clock).check(path)
+                return
 
     def _source(self, moved_from: str) -> bytes | None:
         return glance(self._lexical(moved_from), keep=True, clock=self.clock).content

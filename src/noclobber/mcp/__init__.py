@@ -7,7 +7,7 @@ observation id, writes may say what they expect, a stale write is refused, and e
 on record.
 
 - `roots` says where the tools may go; `words` spells operating-system errors as that server does.
-- `catalog` lists the tools as data; `arguments` checks a call's arguments against it.
+- `table` lists the tools as data; `arguments` checks a call's arguments against it.
 - `files`, `listing`, `locks` carry tools out; `editing`, `patch`, `globs`, `collation` are what they need.
 - `memory` is what a connection has seen: the turns that its writes are judged by.
 - `toolbox` finds the tool for a call and phrases its answer.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from noclobber.mcp.catalog import Tool
+    from noclobber.mcp.table import Tool
 
 _MISSING = object()
 

@@ -203,7 +203,7 @@ def write_files(memory: Memory, given: Mapping[str, Any], report: Report) -> Ans
         raise BadRequestError(
             "", "All files of one call must be different files below one root: nothing was written."
         )
-    with memory.writing_many(files) as (turn, expected):
+    with memory.writing_many(files, given.get("lock_id")) as (turn, expected):
         contents = {located.name: _encoded(file["content"]) for located, file in files}
         done: dict[str, WriteResult] = turn.write_files(contents, expected_hashes=expected)
     written = [{"path": file["path"], **landed(done[located.name])} for located, file in files]

@@ -36,6 +36,8 @@ def create_directory(memory: Memory, given: Mapping[str, Any], report: Report) -
     if not os.path.isdir(located.real):
         if os.path.lexists(located.real):
             raise failed(errno.EEXIST, "mkdir", located.real)
+        with memory.writing("create_directory", located, {**given, "expected_sha256": ABSENT}) as writing:
+            writing.turn.fence.check(located.real)
         try:
             # Pinning a file in it makes the folders one by one, below an open descriptor each.
             paths.pin(memory.roots.home_of(located.real), f"{located.real}/new", make_folders=True).close()
@@ -80,7 +82,7 @@ def _move(memory: Memory, source: Located, destination: Located, given: Mapping[
             )
             return moved
         now = translated(source, lambda: writing.turn.guard.read(source.name))
-        with memory.writing("move_file", destination, {"expected_sha256": ABSENT}) as there:
+        with memory.writing("move_file", destination, {**given, "expected_sha256": ABSENT}) as there:
             there.turn.write_file(destination.name, now.content, expected_hash=ABSENT)
             try:
                 os.chmod(destination.real, stat.S_IMODE(os.stat(source.real).st_mode))
@@ -109,6 +111,9 @@ def _rename(memory: Memory, source: Located, destination: Located, given: Mappin
         raise bad_request("A root cannot be moved: this server's own records are in it.", source.real)
     home = memory.roots.home_of(source.real)
     ledger = memory.house.workspace(home).ledger
+    for moved in (source, destination):
+        with memory.writing("move_file", moved, {**given, "expected_sha256": ABSENT}) as writing:
+            writing.turn.fence.check(moved.real)
     here = paths.pin(home, source.real)
     try:
         there = paths.pin(memory.roots.home_of(destination.real), destination.real)

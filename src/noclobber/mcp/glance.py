@@ -15,7 +15,9 @@ from collections import deque
 
 from noclobber.disk import paths
 from noclobber.disk.digest import CHUNK_BYTES
-from noclobber.disk.looking import LOOK
+from noclobber.disk.looking import DEFAULT_PATIENCE_S, open_patiently
+from noclobber.disk.openers import Patience
+from noclobber.errors import FileBusyError
 from noclobber.mcp.words import bad_request, failed
 from noclobber.model import Coverage, ReadResult
 from noclobber.policies import Facts, decide
@@ -37,7 +39,8 @@ def glance(turn: Turn, located: Located, head: int, tail: int) -> tuple[str, Rea
         if not decision.allowed:
             raise decision.error
         try:
-            descriptor = os.open(target.name, LOOK, dir_fd=target.folder_fd)
+            turn.guard.committer.heal(target)
+            descriptor = open_patiently(target, Patience(DEFAULT_PATIENCE_S))
         except OSError as error:
             raise failed(error.errno, "open", target.path) from None
         try:
@@ -46,6 +49,8 @@ def glance(turn: Turn, located: Located, head: int, tail: int) -> tuple[str, Rea
             shown, sha256, total = _pass(descriptor, head, tail, target.path)
         finally:
             os.close(descriptor)
+        if not paths.still_leads_to(turn.guard.root, target):
+            raise FileBusyError(target.path, "a link on the way to it was changed meanwhile; read again.")
     finally:
         target.close()
     lines = len(shown) - (bool(tail) and shown[-1:] == [b""])

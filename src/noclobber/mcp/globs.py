@@ -11,7 +11,8 @@ Glob patterns over relative paths, with the dialect that the replaced server's c
 | `!` in front of all | everything that the rest does not match; so no `!(a)` can stand there |
 | `#` in front of all | nothing: a comment |
 
-Case counts. An unfinished `[` or `(` stands for itself.
+Case counts. An unfinished `[` or `(` stands for itself. Every pattern is matched in polynomial time: patterns
+come from a model, and one that took for ever would stop the server.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ import re
 from functools import lru_cache
 from itertools import pairwise
 
+from noclobber.mcp import extglob
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+STAR = extglob.STAR
 MOST_BRACES = 10_000  # What one pattern may expand to; beyond that the rest stays as it is.
-LONGEST_PATTERN = 64 * 1024
+LONGEST_PATTERN = 4096  # No path is longer.
 
 _CLASSES = {
     "alnum": r"^\W_",
@@ -46,7 +50,7 @@ _CLASSES = {
 
 
 class BadPatternError(ValueError):
-    """A pattern that is too long to be a pattern."""
+    """A pattern that is too long, or too deep, to be a pattern."""
 
 
 @lru_cache(maxsize=256)
@@ -60,8 +64,11 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     is_negated = (len(pattern) - len(bare)) % 2 == 1
     if not bare:
         return lambda path: is_negated and path != ""
-    expressions = [re.compile(_whole(one), re.S) for one in _expand(bare)]
-    return lambda path: any(one.fullmatch(path) for one in expressions) != is_negated
+    try:
+        tests = [_one(option) for option in _expand(bare)]
+    except RecursionError:
+        raise BadPatternError("pattern is nested too deeply") from None
+    return lambda path: any(test(path) for test in tests) != is_negated
 
 
 # -- braces ------------------------------------------------------------------------------------------
@@ -82,50 +89,31 @@ def _expand(pattern: str) -> list[str]:
 
 
 def _first_braces(pattern: str) -> tuple[str, list[str], str] | None:
-    at = 0
-    while (at := _find(pattern, "{", at)) >= 0:
-        end, commas = _closing(pattern, at)
-        if end >= 0 and not pattern.startswith("${", at - 1):
-            inner = pattern[at + 1 : end]
-            if commas:
-                cuts = [at, *commas, end]
-                options = [pattern[a + 1 : b] for a, b in pairwise(cuts)]
-                return pattern[:at], options, pattern[end + 1 :]
-            if sequence := _sequence(inner):
-                return pattern[:at], sequence, pattern[end + 1 :]
-        at += 1
+    for at, (end, commas) in sorted(_pairs(pattern).items()):
+        if pattern.startswith("${", at - 1):
+            continue
+        if commas:
+            options = [pattern[a + 1 : b] for a, b in pairwise([at, *commas, end])]
+            return pattern[:at], options, pattern[end + 1 :]
+        if sequence := _sequence(pattern[at + 1 : end]):
+            return pattern[:at], sequence, pattern[end + 1 :]
     return None
 
 
-def _find(pattern: str, what: str, start: int) -> int:
-    at = start
-    while at < len(pattern):
-        if pattern[at] == "\\":
-            at += 2
-            continue
-        if pattern[at] == what:
-            return at
-        at += 1
-    return -1
-
-
-def _closing(pattern: str, start: int) -> tuple[int, list[int]]:
-    commas: list[int] = []
-    depth, at = 0, start
-    while at < len(pattern):
-        letter = pattern[at]
-        if letter == "\\":
-            at += 1
-        elif letter == "{":
-            depth += 1
-        elif letter == "}":
-            depth -= 1
-            if depth == 0:
-                return at, commas
-        elif letter == "," and depth == 1:
-            commas.append(at)
-        at += 1
-    return -1, []
+def _pairs(pattern: str) -> dict[int, tuple[int, list[int]]]:
+    """Return where each brace that is closed ends, and the commas that are its own; in one pass."""
+    found: dict[int, tuple[int, list[int]]] = {}
+    waiting: list[tuple[int, list[int]]] = []
+    for part in re.finditer(r"\\.|[{},]", pattern, re.S):
+        letter, at = part[0], part.start()
+        if letter == "{":
+            waiting.append((at, []))
+        elif letter == "," and waiting:
+            waiting[-1][1].append(at)
+        elif letter == "}" and waiting:
+            start, commas = waiting.pop()
+            found[start] = (at, commas)
+    return found
 
 
 def _sequence(inner: str) -> list[str] | None:
@@ -147,87 +135,84 @@ def _sequence(inner: str) -> list[str] | None:
 # -- one pattern without braces ------------------------------------------------------------------------
 
 
-def _whole(pattern: str) -> str:
+def _one(pattern: str) -> Callable[[str], object]:
     names = re.split(r"/+", pattern)
-    folded = [name for at, name in enumerate(names) if name != "**" or names[at - 1 : at] != ["**"]]
-    if folded == ["**"]:
-        return r".+"
-    out = ""
-    for number, name in enumerate(folded):
-        is_last = number == len(folded) - 1
-        if name != "**":
-            out += _name(name) + ("" if is_last else "/")
-        elif is_last:
-            out += r".+"  # `a/**`: at least one name below.
+    names = [name for at, name in enumerate(names) if name != "**" or names[at - 1 : at] != ["**"]]
+    if any(extglob.OPENING.search(name) for name in names):
+        return extglob.path_matcher([None if name == "**" else pieces(name) for name in names])
+    return re.compile(_whole(names), re.S).fullmatch
+
+
+def _whole(names: list[str]) -> str:
+    """
+    Translate names between slashes into one regular expression.
+
+    What stands between two wildcards is matched at the first place where it fits, and never looked for
+    again (`(?>…)`): a later place leaves less for the rest. So no pattern takes exponential time.
+    """
+    runs: list[list[str]] = [[]]
+    for name in names:
+        if name == "**":
+            runs.append([])
         else:
-            out += r"(?:[^/]+/)*"
-    return out
+            runs[-1].append(_name(name))
+    first, *middle = runs
+    if not middle:
+        return "/".join(first)
+    out = "".join(f"{name}/" for name in first)
+    for run in middle[:-1]:
+        out += "(?>(?:[^/]+/)*?" + "".join(f"{name}/" for name in run) + ")"
+    last = middle[-1]
+    return out + (r"(?:[^/]+/)*" + "/".join(last) if last else r".+")  # `a/**`: at least one name below.
 
 
 def _name(text: str) -> str:
-    """Translate what may stand between two slashes."""
-    out, at = "", 0
-    if re.fullmatch(r"\*+", text):
-        return r"[^/]+"
+    """Translate what may stand between two slashes, if it has no groups."""
+    runs: list[str] = [""]
+    for piece in pieces(text):
+        if piece == STAR:
+            runs.append("")
+        else:
+            assert isinstance(piece, str)
+            runs[-1] += piece
+    first, *middle = runs
+    if not middle:
+        return first
+    if not any(runs):
+        return r"[^/]+"  # A lone star is a name, and no name is empty.
+    return first + "".join(f"(?>[^/]*?{run})" for run in middle[:-1] if run) + r"[^/]*" + middle[-1]
+
+
+def pieces(text: str) -> list[extglob.Piece]:
+    """Cut a name into expressions for one character each, stars, and groups."""
+    out: list[extglob.Piece] = []
+    at = 0
     while at < len(text):
         letter = text[at]
-        if letter in "?*+@!" and text[at + 1 : at + 2] == "(" and (end := _group_end(text, at + 1)) > 0:
-            out += _group(letter, text[at + 2 : end], text[end + 1 :])
-            at = end + 1
+        if extglob.OPENING.match(text, at) and (found := extglob.group(text, at)):
+            group, at = found
+            out.append(group)
             continue
-        if letter == "[" and (found := _set(text, at)):
-            expression, at = found
-            out += expression
+        if letter == "[" and (bracket := _set(text, at)):
+            expression, at = bracket
+            out.append(expression)
             continue
         if letter == "\\" and at + 1 < len(text):
             at += 1
-            out += re.escape(text[at])
+            out.append(re.escape(text[at]))
         elif letter == "*":
-            out += r"[^/]*" if not out.endswith(r"[^/]*") else ""
-        elif letter == "?":
-            out += r"[^/]"
+            if out[-1:] != [STAR]:
+                out.append(STAR)
         else:
-            out += re.escape(letter)
+            out.append(r"[^/]" if letter == "?" else re.escape(letter))
         at += 1
     return out
-
-
-def _group_end(text: str, start: int) -> int:
-    depth, at = 0, start
-    while at < len(text):
-        if text[at] == "\\":
-            at += 1
-        elif text[at] == "(":
-            depth += 1
-        elif text[at] == ")":
-            depth -= 1
-            if depth == 0:
-                return at
-        at += 1
-    return -1
-
-
-def _group(kind: str, inner: str, rest: str) -> str:
-    options, depth, last = [], 0, 0
-    for at, letter in enumerate(inner):
-        depth += (letter == "(") - (letter == ")")
-        if letter == "|" and depth == 0:
-            options.append(inner[last:at])
-            last = at + 1
-    options.append(inner[last:])
-    either = "|".join(_part(option) for option in options)
-    if kind == "!":
-        # Anything but: so that what follows the group still has to match, it is looked at here, too.
-        return rf"(?!(?:{either}){_part(rest)}(?:/|\Z))[^/]*?"
-    return f"(?:{either})" + {"?": "?", "*": "*", "+": "+", "@": ""}[kind]
-
-
-def _part(text: str) -> str:
-    return r"[^/]*" if re.fullmatch(r"\*+", text) else _name(text)
 
 
 def _set(text: str, start: int) -> tuple[str, int] | None:
     """Translate `[…]`; None if it has no end."""
+    if text.find("]", start + 2) < 0:
+        return None
     at = start + 1
     is_negated = text[at : at + 1] in ("!", "^")
     at += is_negated

@@ -3,7 +3,9 @@ The lock tools: one task at a time in a deliverable's folder, for agents that sp
 
 A lock is known by its id, so any connection that has the id can renew and release it: the protocol has no
 sessions. On stdio the lock is bound to this process as well, and ends with it at once; over HTTP only
-the lease counts. Nothing renews a lock on its own: an agent that forgets it must not keep a folder for
+the lease counts. Writes inside a locked
+folder are let through for who took the lock on this connection or shows its id (`lock_id`), and refused for
+others. Nothing renews a lock on its own: an agent that forgets it must not keep a folder for
 as long as some program happens to be open.
 """
 
@@ -45,8 +47,12 @@ def lock_acquire(memory: Memory, given: Mapping[str, Any], report: Report) -> An
     )
     lock.acquire(timeout_s)
     answer = _standing(lock, f"Locked {given['path']}.")
-    # From here on the id speaks for the lock: the next call may come by another connection.
-    memory.locks[lock.detach()] = folder
+    # From here on the id speaks for the lock: the next call may come by another connection. Without
+    # sessions it is shown with each write, because nobody knows who else comes this way.
+    lock_id = lock.detach()
+    if memory.is_session:
+        memory.locks[lock_id] = folder
+        memory.taken.add(lock_id)
     return answer
 
 
@@ -60,9 +66,10 @@ def lock_renew(memory: Memory, given: Mapping[str, Any], report: Report) -> Answ
 
 def lock_release(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
     """Give a lock back."""
-    lock = _held(memory, given)
-    released = lock.release()
-    memory.locks.pop(given["lock_id"], None)
+    try:
+        released = _held(memory, given).release()
+    finally:
+        memory.forget_lock(given["lock_id"])  # If it was lost it is of no use either.
     return text_answer(f"Released the lock of {given['path']}.", released=released)
 
 

@@ -20,8 +20,12 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from noclobber import recording
+from noclobber.claims import ClaimFence
 from noclobber.catalogue import FORMS, Tool
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
+from noclobber.lock.fence import locked_folder
+from noclobber.lock.lock import DeliverableLock
+from noclobber.mcp.fence import ConnectionFence
 from noclobber.workspace import Workspace
 
 TYPE_CHECKING = False
@@ -95,7 +99,9 @@ class Memory:
         self.is_session, self.is_process, self.agent_id = is_session, is_process, agent_id
         self.session_id = session_id or os.urandom(8).hex()
         self.locks: dict[str, str] = {}
-        """Folders by the id of the lock that this connection took there."""
+        """Folders by the id of the lock that this connection took there, or showed."""
+        self.taken: set[str] = set()
+        """Ids of the locks that it took itself, and that end with it."""
         self._turns: dict[str, Turn] = {}
         self._lock = threading.Lock()
 
@@ -118,10 +124,16 @@ class Memory:
                 found = self._turns[root] = self._new_turn(root)
             return found
 
-    def _new_turn(self, root: str, **options: Any) -> Turn:
-        return self.house.workspace(root).turn(
-            agent_id=self.agent_id, session_id=self.session_id, host=HOST, **options
-        )
+    def _new_turn(self, root: str, held: Mapping[str, str] | None = None) -> Turn:
+        turn = self.house.workspace(root).turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST)
+        locks = ConnectionFence(turn.guard.root, self.locks if held is None else held)
+        turn.fence = ClaimFence(turn.guard.root, locks)
+        return turn
+
+    def forget_lock(self, lock_id: str) -> None:
+        """Show a lock no longer: it was given back, or lost."""
+        self.locks.pop(lock_id, None)
+        self.taken.discard(lock_id)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -129,7 +141,7 @@ class Memory:
     def writing(self, tool: str, located: Located, given: Mapping[str, Any]) -> Iterator[Writing]:
         """Let one change happen. `given` may have `expected_sha256` and `observation_id`."""
         remembering = self.turn(located)
-        turn = remembering if self.is_session else self._new_turn(self.roots.home_of(located.real))
+        turn = self._showing(remembering, self.roots.home_of(located.real), located, given.get("lock_id"))
         try:
             yield Writing(turn, self._expected(tool, remembering, turn, located, given))
         finally:
@@ -138,12 +150,12 @@ class Memory:
 
     @contextmanager
     def writing_many(
-        self, files: Sequence[tuple[Located, Mapping[str, Any]]]
+        self, files: Sequence[tuple[Located, Mapping[str, Any]]], lock_id: str | None
     ) -> Iterator[tuple[Turn, dict[str, str]]]:
         """Let several files of one root change. Gives the turn, and the hashes that were said, by name."""
         root = self.roots.home_of(files[0][0].real)
         remembering = self._turn_of(root)
-        turn = remembering if self.is_session else self._new_turn(root)
+        turn = self._showing(remembering, root, files[0][0], lock_id)
         try:
             hashes = {}
             for located, given in files:
@@ -159,6 +171,16 @@ class Memory:
         finally:
             if turn is not remembering:
                 turn.end()
+
+    def _showing(self, remembering: Turn, root: str, located: Located, lock_id: str | None) -> Turn:
+        """Return the turn to write with. Who shows a lock's id may write where that lock is."""
+        shown = {}
+        if lock_id is not None:
+            shown = {lock_id: locked_folder(located.real, root) or os.path.dirname(located.real)}
+        if not self.is_session:
+            return self._new_turn(root, shown)
+        self.locks |= shown
+        return remembering
 
     def _expected(
         self, tool: str, remembering: Turn, turn: Turn, located: Located, given: Mapping[str, Any]
@@ -185,12 +207,11 @@ class Memory:
     def close(self) -> None:
         """End the turns, and the locks that are bound to them: the connection is over."""
         with self._lock:
-            turns, locks = list(self._turns.values()), dict(self.locks)
+            turns = list(self._turns.values())
+            taken = [(lock_id, self.locks[lock_id]) for lock_id in self.taken & set(self.locks)]
             self._turns.clear()
             self.locks.clear()
-        for lock_id, folder in locks.items() if self.is_process else ():
-            from noclobber.lock.lock import DeliverableLock
-
+        for lock_id, folder in taken if self.is_process else ():
             with suppress(NoclobberError, OSError):  # Released, lost or gone: nothing to end.
                 DeliverableLock.attach(folder, lock_id).release()
         for turn in turns:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONTEXT_LINES = 4
-MOST_EDITS = 1500
+MOST_EDITS = 1000
 _NO_NEWLINE = "\\ No newline at end of file"
 
 

@@ -31,10 +31,10 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from noclobber import __version__
 from noclobber.mcp import toolbox
-from noclobber.mcp.catalog import TOOLS
 from noclobber.mcp.memory import House, Memory
 from noclobber.mcp.roots import Roots, from_client
 from noclobber.mcp.stdio import wire
+from noclobber.mcp.table import TOOLS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from noclobber import wire
 from noclobber.errors import NoclobberError, RefusalError, StaleFileError
 from noclobber.mcp import files, folders, listing, locks
 from noclobber.mcp.arguments import checked
-from noclobber.mcp.catalog import TOOLS
+from noclobber.mcp.table import TOOLS
 from noclobber.mcp.words import PlainError, bad_request, failed
 
 TYPE_CHECKING = False

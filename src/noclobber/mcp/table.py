@@ -38,6 +38,13 @@ _EXPECTED = {
         "description": "Instead of expected_sha256: the observation_id that your read returned.",
     },
 }
+_SHOWN = {
+    "lock_id": {
+        "type": "string",
+        "description": "If the folder is locked: the lock_id that lock_acquire returned. Not needed on the "
+        "connection that took the lock.",
+    }
+}
 _EXCLUDE = {"excludePatterns": {"type": "array", "items": _TEXT, "default": []}}
 _LOCK_ID = {"type": "string", "description": "The lock_id that lock_acquire returned."}
 _FOLDER = {"path": {"type": "string", "description": "The deliverable's folder."}}
@@ -174,10 +181,10 @@ _REFERENCE = (
         "Write File",
         "Create a file or replace all of it, in one atomic step. Refused with STALE_FILE if somebody else "
         "changed the file after you read it: read it again, work their changes in, and write again.",
-        {**_PATH, "content": _TEXT, **_EXPECTED},
+        {**_PATH, "content": _TEXT, **_EXPECTED, **_SHOWN},
         ["path", "content"],
         hints="write",
-        ours=_EXPECTED,
+        ours=[*_EXPECTED, *_SHOWN],
         answers=_WRITTEN,
     ),
     _tool(
@@ -201,19 +208,21 @@ _REFERENCE = (
             },
             "dryRun": {"type": "boolean", "default": False, "description": "Only show the diff."},
             **_EXPECTED,
+            **_SHOWN,
         },
         ["path", "edits"],
         hints="change",
-        ours=_EXPECTED,
+        ours=[*_EXPECTED, *_SHOWN],
         answers=_WRITTEN,
     ),
     _tool(
         "create_directory",
         "Create Directory",
         "Create a folder, and the folders above it where they are missing. One that exists already is fine.",
-        _PATH,
+        {**_PATH, **_SHOWN},
         ["path"],
         hints="add",
+        ours=_SHOWN,
     ),
     _tool(
         "list_directory",
@@ -240,10 +249,10 @@ _REFERENCE = (
         "move_file",
         "Move File",
         "Move or rename a file or a folder. The destination must not exist.",
-        {"source": _TEXT, "destination": _TEXT, **_EXPECTED},
+        {"source": _TEXT, "destination": _TEXT, **_EXPECTED, **_SHOWN},
         ["source", "destination"],
         hints="change",
-        ours=_EXPECTED,
+        ours=[*_EXPECTED, *_SHOWN],
         answers=_WRITTEN,
     ),
     _tool(
@@ -284,10 +293,12 @@ _ADDED = (
                     "properties": {**_PATH, "content": _TEXT, **_EXPECTED},
                     "required": ["path", "content"],
                 },
-            }
+            },
+            **_SHOWN,
         },
         ["files"],
         hints="write",
+        ours=_SHOWN,
         answers={
             "files": {
                 "type": "array",
@@ -299,10 +310,10 @@ _ADDED = (
         "delete_file",
         "Delete File",
         "Delete a file, if it is still what you saw.",
-        {**_PATH, **_EXPECTED},
+        {**_PATH, **_EXPECTED, **_SHOWN},
         ["path"],
         hints="change",
-        ours=_EXPECTED,
+        ours=[*_EXPECTED, *_SHOWN],
         answers=_WRITTEN,
     ),
     _tool(
