@@ -18,7 +18,7 @@ from noclobber.disk.processes import GONE, RUNNING, UNKNOWN, identify
 from noclobber.lock.judge import MAX_REMAINING_S, judge
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.names import LEDGER_NAME, LOCK_NAME, is_lock_file
-from noclobber.lock.record import MAX_RECORD_BYTES, LockRecord, new_id, parse, read
+from noclobber.lock.record import MAX_RECORD_BYTES, LockRecord, parse, read
 
 FIVE = {
     "holder": "other tool",
