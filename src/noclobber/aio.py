@@ -21,6 +21,7 @@ import inspect
 from noclobber import controller, workspace
 from noclobber import engine as engines
 from noclobber.controller import Attempt, CallStep, ReRead, Transition
+from noclobber.lock.aio import DeliverableLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,16 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Path = str | os.PathLike[str]
 
-__all__ = ["AgentController", "Attempt", "HookEngine", "Transition", "Turn", "Workspace", "in_thread"]
+__all__ = [
+    "AgentController",
+    "Attempt",
+    "DeliverableLock",
+    "HookEngine",
+    "Transition",
+    "Turn",
+    "Workspace",
+    "in_thread",
+]
 
 
 async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
