@@ -1,5 +1,6 @@
 """
-The same names for asyncio: `aio.Workspace`, its turns, `aio.HookEngine`, `aio.AgentController`.
+The same names for asyncio: `aio.Workspace`, its turns, `aio.HookEngine`, `aio.AgentController`,
+`aio.DeliverableLock`. For anything else that blocks there is `aio.in_thread`.
 
     async with ws.turn(agent_id="builder-1") as turn:
         seen = await turn.read_file("plan.md")
@@ -21,6 +22,7 @@ import inspect
 from noclobber import controller, workspace
 from noclobber import engine as engines
 from noclobber.controller import Attempt, CallStep, ReRead, Transition
+from noclobber.lock.aio import DeliverableLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,13 +33,23 @@ if TYPE_CHECKING:
 
     from noclobber import tools
     from noclobber.ledger import AgentTraceLedger
+    from noclobber.lock import lock as blocking
     from noclobber.model import Decision, Edit, ReadResult, ToolCall, WriteResult
 
     P = ParamSpec("P")
     T = TypeVar("T")
     Path = str | os.PathLike[str]
 
-__all__ = ["AgentController", "Attempt", "HookEngine", "Transition", "Turn", "Workspace", "in_thread"]
+__all__ = [
+    "AgentController",
+    "Attempt",
+    "DeliverableLock",
+    "HookEngine",
+    "Transition",
+    "Turn",
+    "Workspace",
+    "in_thread",
+]
 
 
 async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -73,9 +85,9 @@ class Workspace:
         """The ledger. Its methods block for as long as a disk takes; `in_thread` runs them elsewhere."""
         return self.sync.ledger
 
-    def turn(self, **options: Any) -> Turn:
-        """Begin a turn; use it with `async with`."""
-        return Turn(self.sync.turn(**options))
+    def turn(self, *, lock: DeliverableLock | blocking.DeliverableLock | None = None, **options: Any) -> Turn:
+        """Begin a turn; use it with `async with`. A `lock` may be of either kind."""
+        return Turn(self.sync.turn(lock=lock.sync if isinstance(lock, DeliverableLock) else lock, **options))
 
     async def close(self) -> None:
         """End every open turn and let go of the ledger."""
