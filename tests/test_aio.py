@@ -11,7 +11,7 @@ import pytest
 
 from conftest import sha256
 from noclobber import aio, controller, engine, tools, workspace
-from noclobber.errors import GaveUpError, LedgerError, StaleFileError, TurnClosedError
+from noclobber.errors import GaveUpError, LedgerError, LockContention, StaleFileError, TurnClosedError
 from noclobber.model import Edit
 
 
@@ -252,3 +252,22 @@ def test_errors_come_through_the_thread_as_they_are(ws):
                 await turn.write_file("a.md", b"x")
 
     run(story())
+
+
+def test_a_turn_carries_a_lock_of_either_kind(tmp_path):
+    """K-WRITE-1: the holder writes in its deliverable, and others do not."""
+    (tmp_path / "DEL-1").mkdir()
+
+    async def story() -> None:
+        ws = aio.Workspace(tmp_path)
+        async with aio.DeliverableLock(tmp_path / "DEL-1", holder="builder-1") as lock:
+            for carried in (lock, lock.sync):
+                async with ws.turn(agent_id="builder-1", lock=carried) as turn:
+                    await turn.write_file("DEL-1/a.md", "mine")
+            async with ws.turn(agent_id="other") as turn:
+                with pytest.raises(LockContention):
+                    await turn.write_file("DEL-1/a.md", "theirs")
+        await ws.close()
+
+    asyncio.run(story())
+    assert (tmp_path / "DEL-1" / "a.md").read_text() == "mine"

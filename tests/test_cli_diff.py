@@ -73,7 +73,8 @@ def test_lines_are_shown_from_git_if_it_has_that_version(turn, root):
         return
     patch = run("diff", "sub/a.md", cwd=root).out
     done = subprocess.run(
-        ["patch", "--reverse", "-o", "-", str(root / "sub" / "a.md")],
+        ["patch", "-p1", "--reverse", "-o", "-"],  # In the root, without a name.
+        cwd=root,
         input=patch,
         capture_output=True,
         text=True,

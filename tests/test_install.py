@@ -339,6 +339,13 @@ def test_user_and_project_are_two_places(root, home):
         assert place(host, "project", str(root)).path.startswith(str(root))
 
 
+def test_a_project_that_does_not_exist_is_not_made(root, capsys):
+    """A mistyped --root would leave a folder with hooks that protect nothing."""
+    assert command_line(["install", "cursor", "--root", str(root / "typo")]) == 3
+    assert "there is no such folder" in capsys.readouterr().err
+    assert not (root / "typo").exists()
+
+
 def test_an_unknown_host_is_an_error_that_names_the_known(root, capsys):
     """Errors say what to do next."""
     assert command_line(["install", "emacs", "--root", str(root)]) == 2
@@ -359,6 +366,14 @@ def findings(root):
         (finding.name, finding.detail.partition(":")[0].partition(" (")[0]): finding
         for finding in doctor.check(str(root))
     }
+
+
+def test_an_agent_that_is_used_elsewhere_makes_no_folder_unhealthy(rig, root, home):
+    """R-hook: a library's user who also has a coding agent at home needs no hooks here."""
+    (home / ".claude").mkdir(exist_ok=True)
+    [finding] = [finding for finding in doctor.check(str(root)) if finding.name == "hooks of claude-code"]
+    assert finding.ok
+    assert "noclobber install claude-code" in finding.remedy
 
 
 def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(rig, root, home):

@@ -174,6 +174,13 @@ def test_when_run_is_killed_its_command_ends_and_the_lock_is_an_orphan(tmp_path)
     finish(process)
 
 
+def test_run_says_where_the_command_belongs(tmp_path):
+    """N-cli: the dashes are what people forget."""
+    code, _, complaint = noclobber("lock", "run", tmp_path, "echo", "hi")
+    assert code == 2
+    assert "FOLDER -- echo hi" in complaint
+
+
 def test_run_ends_a_command_whose_lock_was_lost(tmp_path):
     """REQ-LOCK-013: a holder that lost its lock is told."""
     code = "import time; print('ready', flush=True); time.sleep(60)"

@@ -1,5 +1,6 @@
 """
-The same names for asyncio: `aio.Workspace`, its turns, `aio.HookEngine`, `aio.AgentController`.
+The same names for asyncio: `aio.Workspace`, its turns, `aio.HookEngine`, `aio.AgentController`,
+`aio.DeliverableLock`. For anything else that blocks there is `aio.in_thread`.
 
     async with ws.turn(agent_id="builder-1") as turn:
         seen = await turn.read_file("plan.md")
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from noclobber import tools
     from noclobber.ledger import AgentTraceLedger
+    from noclobber.lock import lock as blocking
     from noclobber.model import Decision, Edit, ReadResult, ToolCall, WriteResult
 
     P = ParamSpec("P")
@@ -83,9 +85,9 @@ class Workspace:
         """The ledger. Its methods block for as long as a disk takes; `in_thread` runs them elsewhere."""
         return self.sync.ledger
 
-    def turn(self, **options: Any) -> Turn:
-        """Begin a turn; use it with `async with`."""
-        return Turn(self.sync.turn(**options))
+    def turn(self, *, lock: DeliverableLock | blocking.DeliverableLock | None = None, **options: Any) -> Turn:
+        """Begin a turn; use it with `async with`. A `lock` may be of either kind."""
+        return Turn(self.sync.turn(lock=lock.sync if isinstance(lock, DeliverableLock) else lock, **options))
 
     async def close(self) -> None:
         """End every open turn and let go of the ledger."""

@@ -3,10 +3,10 @@ The options of a workspace and of a turn: names, values, and errors that say wha
 
 | option | values | meaning |
 |---|---|---|
-| `rebaseline` | `"on-read"`, `"after-conflict"` | does every whole re-read move the baseline (ruling 2) |
-| `unread` | `"allow"`, `"deny"` | writes to existing files that the turn has not read (ruling 7) |
-| `partial` | `"allow"`, `"deny"` | replacing a file of which only a part was seen (ruling 11) |
-| `scope` | `"turn"`, `"session"` | how long baselines live (ruling 14) |
+| `rebaseline` | `"on-read"`, `"after-conflict"` | does every whole re-read move the baseline |
+| `unread` | `"allow"`, `"deny"` | writes to existing files that the turn has not read |
+| `partial` | `"allow"`, `"deny"` | replacing a file of which only a part was seen |
+| `scope` | `"turn"`, `"session"` | how long baselines live |
 | `write_scope` | None, folders | where the turn may write (K-WRITE-1); None: anywhere |
 | `durable` | False, True | flush to the disk before a write counts as done |
 | `wait_s` | 0 … 3600 | how long to wait for somebody who has the file open for writing |

@@ -95,7 +95,7 @@ def stale(facts: Facts) -> Decision:
 
 
 def unread(facts: Facts) -> Decision:
-    """Ruling 7, `unread = "deny"`. A path where nothing stands may be written: there is nothing to read."""
+    """`unread = "deny"`. A path where nothing stands may be written: there is nothing to read."""
     if not facts.deny_unread or facts.kind in ("read", "create"):
         return ALLOW
     if facts.expected is not None or facts.actual == DELETED:
@@ -106,7 +106,7 @@ def unread(facts: Facts) -> Decision:
 
 
 def partial(facts: Facts) -> Decision:
-    """Ruling 11, `partial = "deny"`: a whole file is not replaced by who has seen a part of it."""
+    """`partial = "deny"`: a whole file is not replaced by who has seen a part of it."""
     if not facts.deny_partial or facts.kind != "write" or facts.seen_whole:
         return ALLOW
     return Decision(

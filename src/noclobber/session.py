@@ -1,5 +1,5 @@
 """
-What an agent saw in earlier turns of its session (`scope = "session"`, ruling 14).
+What an agent saw in earlier turns of its session (`scope = "session"`).
 
 A model that remembers a file from two questions ago writes it without reading it again. Its turns then
 start from the baselines that its last turn ended with. Initial hashes do not go along: those are of

@@ -223,7 +223,7 @@ class TurnContext:
         seen: Coverage = WHOLE,
     ) -> None:
         """
-        Take note of an own write: the hash of the bytes that were written is the baseline (ruling 10).
+        Take note of an own write: the hash of the bytes that were written is the baseline.
 
         `seen` says how much of them the agent knows: all, unless it edited a file that it had not
         wholly seen.

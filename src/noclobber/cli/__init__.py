@@ -36,7 +36,7 @@ COMMANDS = {
     # name: (module below this package, one line for --help)
     "demo": ("demo", "see it work on a scratch folder, with real processes, in half a minute"),
     "status": ("status", "turns, claims, locks, last refusals and kept files of a workspace"),
-    "watch": ("watch", "the same, live"),
+    "watch": ("watch", "what `status` shows, live"),
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
     "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),

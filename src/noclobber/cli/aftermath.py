@@ -72,7 +72,8 @@ def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
         detail = f"looked at the first {seen.folder_count:,} folders only"
         findings.append(Finding("leftovers", True, detail, "name a smaller folder to see the rest"))
     if not any(finding.name in ("cut-off commit", "swap files", "kept file", "busy") for finding in findings):
-        findings.append(Finding("leftovers", True, f"none in {seen.folder_count:,} folders"))
+        folders = "folder" if seen.folder_count == 1 else "folders"
+        findings.append(Finding("leftovers", True, f"none in {seen.folder_count:,} {folders}"))
     return findings
 
 

@@ -81,7 +81,9 @@ def run(args: Namespace) -> int:
     changed = not is_same
     before, source = _bytes_of(guard.root, path, known.sha256) if changed else (None, None)
     after = _content(guard, path) if changed and before is not None else b""
-    text = unified(before, after, path) if changed and before is not None else None
+    # Named from the root, so that `patch -p1` and `git apply` find the file there.
+    name = path.removeprefix(guard.root.rstrip("/"))
+    text = unified(before, after, name) if changed and before is not None else None
     answer = {
         "path": path,
         "known": known._asdict(),
@@ -267,7 +269,7 @@ def _print(answer: dict[str, Any], known: Known) -> None:
     since = {
         "read": f"since it was read{who}{when}",
         "wrote": f"since it was written{who}{when}",
-        "refused": f"since what had been read{who} (refused{when})",
+        "refused": f"since it was read{who}, whose write was refused{when}",
         "given": f"since it had the hash {known.sha256[:12]}",
     }[known.how]
     verdict = styled("changed", "warn", sys.stderr) if answer["changed"] else "unchanged"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from noclobber.cli import EXIT_NO, EXIT_OK
+from noclobber.cli.place import folder_given
 from noclobber.cli.terminal import add_json, print_json
 from noclobber.hosts import HOSTS
 
@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     from noclobber.hosts.configuration import find_hosts, place
     from noclobber.hosts.installing import carry_out, plan
 
-    project = os.path.realpath(args.root)
+    project = folder_given(args.root)
     hosts = args.host or find_hosts(project)
     for host in hosts:
         if host not in HOSTS:

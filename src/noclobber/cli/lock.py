@@ -43,6 +43,7 @@ examples:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the subcommands."""
+    from noclobber.cli.terminal import add_json
     from noclobber.lock.judge import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 
     actions = parser.add_subparsers(
@@ -52,47 +53,61 @@ def add_arguments(parser: ArgumentParser) -> None:
     def add(
         name: str, act: Callable[[Namespace], int], summary: str, *, folder: bool = True
     ) -> ArgumentParser:
-        action = actions.add_parser(name, help=summary, description=summary)
+        action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         action.set_defaults(act=act)
         if folder:
-            action.add_argument("folder", help="the deliverable folder")
-        action.add_argument("--json", action="store_true", help="for machines")
+            action.add_argument("folder", metavar="FOLDER", help="the deliverable folder")
+        add_json(action)
         return action
 
     def describe(action: ArgumentParser) -> None:
-        action.add_argument("--holder", help="who asks; default: user and host")
-        action.add_argument("--deliverable-id", help="default: the folder's name")
+        action.add_argument("--holder", metavar="NAME", help="who asks (default: user and host)")
         action.add_argument(
-            "--timeout", type=float, default=0.0, metavar="S", help="wait so long; default: 0"
+            "--deliverable-id", metavar="ID", help="what is locked (default: the folder's name)"
+        )
+        action.add_argument(
+            "--timeout", type=float, default=0.0, metavar="S", help="wait for it so many seconds (default: 0)"
         )
 
     lease = f"seconds, {MIN_LEASE_S} to {MAX_LEASE_S}"
     acquire = add("acquire", _acquire, "take the lock and print its id; it lives by its lease, or by --pid")
     describe(acquire)
-    acquire.add_argument("--lease", type=int, default=DEFAULT_LEASE_S, metavar="S", help=lease)
+    acquire.add_argument(
+        "--lease",
+        type=int,
+        default=DEFAULT_LEASE_S,
+        metavar="S",
+        help=f"{lease} (default: {DEFAULT_LEASE_S})",
+    )
     acquire.add_argument(
         "--pid", type=int, help="bind it to this process: when it ends, the lock is an orphan"
     )
     renew = add("renew", _renew, "extend the lease to a full one from now")
-    renew.add_argument("--id", help="what acquire printed; default: $NOCLOBBER_LOCK_ID")
-    renew.add_argument("--lease", type=int, default=None, metavar="S", help=f"{lease}; default: as acquired")
+    renew.add_argument("--id", help="what acquire printed (default: $NOCLOBBER_LOCK_ID)")
+    renew.add_argument("--lease", type=int, default=None, metavar="S", help=f"{lease} (default: as acquired)")
     release = add("release", _release, "let go")
-    release.add_argument("--id", help="what acquire printed; default: $NOCLOBBER_LOCK_ID")
+    release.add_argument("--id", help="what acquire printed (default: $NOCLOBBER_LOCK_ID)")
     add("status", _status, "who holds it, for how long; exit code 1 if nobody does")
     recover = add(
         "recover", _recover, "clear an orphan: expired, dead or corrupt; recorded, like any recovery"
     )
     retire = add("retire", _retire, "before deleting or archiving: refuse if it is in use, clear an orphan")
     for action in (recover, retire):
-        action.add_argument("--holder", help="who does this, for the record")
+        action.add_argument(
+            "--holder", metavar="NAME", help="who does this, for the record (default: user and host)"
+        )
     listing = add("list", _list, "every lock below a folder", folder=False)
-    listing.add_argument("root", nargs="?", default=".", help="default: here")
-    run = add("run", _run, "hold the lock while a command runs: lock run FOLDER -- command …")
+    listing.add_argument("root", nargs="?", default=".", metavar="FOLDER", help="default: here")
+    run = add("run", _run, "hold the lock, and renew it, while a command runs")
     describe(run)
     run.add_argument(
-        "--lease", type=int, default=DEFAULT_LEASE_S, metavar="S", help=f"{lease}; it is renewed"
+        "--lease",
+        type=int,
+        default=DEFAULT_LEASE_S,
+        metavar="S",
+        help=f"{lease}; it is renewed (default: {DEFAULT_LEASE_S})",
     )
-    run.usage = "noclobber lock run [options] FOLDER -- command …"
+    run.usage = "noclobber lock run [options] FOLDER -- COMMAND …"
     run.epilog = "The command finds NOCLOBBER_LOCK_ID and NOCLOBBER_LOCK_FOLDER in its environment."
 
 
@@ -103,6 +118,8 @@ class _UpToDashes(ArgumentParser):
         words = list(args or ())
         cut = words.index("--") if "--" in words else len(words)
         parsed, unknown = super().parse_known_args(words[:cut], namespace)
+        if unknown and not unknown[0].startswith("-") and self.prog.endswith(" run"):
+            self.error(f"the command stands after --: FOLDER -- {' '.join(unknown)}")
         parsed.command = words[cut + 1 :]
         return parsed, unknown
 

@@ -48,7 +48,15 @@ def check(project: str) -> list[Finding]:
 def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
     name = f"hooks of {host}"
     if not scopes:
-        return [Finding(name, False, "missing", f"noclobber install {host}")]
+        remedy = f"noclobber install {host}"
+        if configuration.is_used_in(project, host):
+            return [Finding(name, False, "missing", remedy)]
+        # At home only: whoever uses the library here and the agent elsewhere lacks nothing.
+        return [
+            Finding(
+                name, True, "not installed; it has left no trace in this folder", f"to use it here: {remedy}"
+            )
+        ]
     findings = []
     for scope in scopes:
         place = configuration.place(host, scope, project)

@@ -74,9 +74,14 @@ def find_hosts(project: str) -> list[str]:
     found = []
     for host, marks in _MARKS.items():
         at_home = [f"{home}/{mark}" for mark in marks if mark.startswith(".")]
-        if any(os.path.exists(path) for path in (*(f"{project}/{mark}" for mark in marks), *at_home)):
+        if is_used_in(project, host) or any(os.path.exists(path) for path in at_home):
             found.append(host)
     return found
+
+
+def is_used_in(project: str, host: str) -> bool:
+    """True if the host has left a trace in the project itself."""
+    return any(os.path.exists(f"{project}/{mark}") for mark in _MARKS[host])
 
 
 _MARKS = {

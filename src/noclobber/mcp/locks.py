@@ -46,7 +46,7 @@ def lock_acquire(memory: Memory, given: Mapping[str, Any], report: Report) -> An
         heartbeat=False,
     )
     lock.acquire(timeout_s)
-    answer = _standing(lock, f"Locked {given['path']}.")
+    answer = _standing(lock, f"Locked {folder}.")
     # From here on the id speaks for the lock: the next call may come by another connection. Without
     # sessions it is shown with each write, because nobody knows who else comes this way.
     lock_id = lock.detach()
