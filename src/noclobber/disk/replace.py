@@ -210,9 +210,11 @@ class Committer:
         fence: Fence | None = None,
     ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        kept = tuple(where for _, where in self.sweep())
-        commit = starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
-        return commit._replace(kept=kept) if kept else commit
+        kept: list[tuple[str, str]] = []
+        if not self.durable:  # Otherwise while the new bytes are being flushed.
+            kept += self.sweep()
+        commit = starting_over(lambda: self._replace(path, expected, data, at, fence, kept), str(path))
+        return commit._replace(kept=tuple(where for _, where in kept)) if kept else commit
 
     def _replace(
         self,
@@ -221,6 +223,7 @@ class Committer:
         data: bytes,
         at: str | None,
         fence: Fence | None,
+        kept: list[tuple[str, str]],
     ) -> Commit:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
@@ -229,7 +232,7 @@ class Committer:
         try:
             with self.section([target], fence) as section:
                 reached("entered")
-                level, previous, new_hash = self._replace_in(section, target, expected, data)
+                level, previous, new_hash = self._replace_in(section, target, expected, data, kept)
                 recovered = tuple(section.recovered)
         except OSError as error:
             raise explained(error, target.path) from error
@@ -238,7 +241,12 @@ class Committer:
         return Commit(target.path, new_hash, level, previous, (), recovered)
 
     def _replace_in(
-        self, section: Section, target: Target, expected: str | None, data: bytes
+        self,
+        section: Section,
+        target: Target,
+        expected: str | None,
+        data: bytes,
+        kept: list[tuple[str, str]],
     ) -> tuple[Level, str, str]:
         for _ in range(MOST_TRIES):
             if expected == ABSENT or (expected is None and not _exists(target)):
@@ -249,14 +257,19 @@ class Committer:
                         raise
                     continue  # Nothing was demanded, so go on with what is there now.
             try:
-                return self._exchange(section, target, expected, data)
+                return self._exchange(section, target, expected, data, kept)
             except StaleFileError:
                 if expected is not None:
                     raise
         raise StaleFileError(target.path, ABSENT, look(target))
 
     def _exchange(
-        self, section: Section, target: Target, expected: str | None, data: bytes
+        self,
+        section: Section,
+        target: Target,
+        expected: str | None,
+        data: bytes,
+        kept: list[tuple[str, str]],
     ) -> tuple[Level, str, str]:
         folder = os.path.dirname(target.path)
         place, note, patience = section.store(folder), section.note(folder), self.patience()
@@ -277,7 +290,7 @@ class Committer:
             prefix = place.new_prefix()
             note.prepare(prefix)
             swap.begin_staging(prefix)
-            swap.stage()
+            swap.stage(meanwhile=lambda: kept.extend(self.sweep()))
             swap.verify(patience)
             if not can_exchange:
                 section.look_again()

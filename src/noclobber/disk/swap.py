@@ -21,10 +21,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 
 from noclobber.disk import digest, forks, metadata, openers, paths, renames
 from noclobber.disk.looking import LOOK, look
+from noclobber.disk.meanwhile import Meanwhile
 from noclobber.disk.restore import restore
 from noclobber.disk.steps import reached
 from noclobber.errors import (
@@ -40,6 +40,8 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from noclobber.disk.notes import Note
     from noclobber.disk.openers import Patience
     from noclobber.disk.paths import Target
@@ -60,24 +62,17 @@ class LinkAppearedError(NoclobberError):
 
 
 class Hashing:
-    """The hash of the new bytes, on a second core while the first writes them."""
+    """The hash of the new bytes: large ones on a second core, while the first writes them."""
 
     def __init__(self, data: bytes) -> None:
+        self._data = data
         self._value: str | None = None
-        if len(data) < HASH_ASIDE_BYTES:
-            self._thread = None
-            self._value = digest.of_bytes(data)
-        else:
-            self._thread = threading.Thread(target=self._work, args=(data,), daemon=True)
-            self._thread.start()
-
-    def _work(self, data: bytes) -> None:
-        self._value = digest.of_bytes(data)
+        self._aside = Meanwhile(digest.of_bytes, data) if len(data) >= HASH_ASIDE_BYTES else None
 
     def result(self) -> str:
-        """Wait for it."""
-        if self._thread is not None:
-            self._thread.join()
+        """Wait for it, or make it now."""
+        if self._value is None:
+            self._value = digest.of_bytes(self._data) if self._aside is None else self._aside.result()
         assert self._value is not None
         return self._value
 
@@ -190,8 +185,8 @@ class Swap:
         self._new_status = os.fstat(self.new_fd)
         self.new_inode = self._new_status.st_ino
 
-    def stage(self) -> None:
-        """Write the new bytes and give them the old file's metadata."""
+    def stage(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """Write the new bytes and give them the old file's metadata; `meanwhile` runs during the flush."""
         reached("staging")
         write_all(self.new_fd, self.data)
         self._old_metadata = metadata.of(self.old_fd, self.old_status)
@@ -204,7 +199,13 @@ class Swap:
             is_bare=not self.store.gives_acl,
         )
         if self.durable:
-            os.fsync(self.new_fd)
+            flushing = Meanwhile(os.fsync, self.new_fd)
+            try:
+                _ = self.new_hash
+                if meanwhile is not None:
+                    meanwhile()
+            finally:
+                flushing.result()
         reached("staged")
 
     # 3
