@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lock_room import T0_S, ToldClock, put_record
+from lock_room import T0_S, ToldClock, finish, put_record, python
 from noclobber.disk.processes import GONE, RUNNING, UNKNOWN, identify
 from noclobber.lock.judge import MAX_REMAINING_S, judge
 from noclobber.lock.lock import DeliverableLock
@@ -232,6 +232,24 @@ def test_a_published_record_is_read_back_as_it_was(tmp_path):
     assert found is not None
     assert found.record == record
     assert found.key == record.lock_id
+
+
+def test_ids_are_never_given_twice_not_even_to_a_forked_child():
+    """REQ-LOCK-002: unique per acquisition; a child does not go on with its parent's."""
+    code = """
+import os
+from noclobber.lock.record import new_id
+ids = [new_id() for _ in range(3)]
+pid = os.fork()
+if pid:
+    os.waitpid(pid, 0)
+print(*ids, new_id(), flush=True)
+os._exit(0)
+"""
+    returned, said, _ = finish(python(code))
+    assert returned == 0
+    assert len(said.split()) == 8
+    assert len(set(said.split())) == 5
 
 
 def test_the_contention_report_has_exactly_its_fields(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -197,3 +198,32 @@ def test_a_file_that_a_hook_has_claimed_waits_and_is_then_busy(ws):
         assert claims.release(ws.root, f"{ws.root}/free.md", "claude-code/session-1")
         turn.write_file("free.md", b"x")
     assert ws.guard.read("free.md").content == b"x"
+
+
+def test_lock_files_are_kept_out_of_git_when_a_workspace_is_set_up(root):
+    """REQ-LOCK-010: a lock that is committed would lock every clone."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    (root / "a.md").write_bytes(b"v1")
+    with noclobber.Workspace(root) as ws, ws.turn(agent_id="a") as turn:
+        turn.write_file("a.md", b"v2")
+    (root / "del").mkdir()
+    with noclobber.DeliverableLock(root / "del", deliverable_id="D", holder="h"):
+        shown = subprocess.run(
+            ["git", "-C", str(root), "status", "--porcelain", "-uall"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert shown.stdout == "?? a.md\n"
+
+
+@pytest.mark.parametrize("name", [".lock", ".lock-ledger.jsonl", ".lock.take.1", ".lock.new.x", ".LOCK"])
+def test_guarded_tools_serve_no_lock_files(ws, name):
+    """REQ-LOCK-010: neither read nor written, whatever stage of a lock they belong to."""
+    with ws.turn(agent_id="a") as turn:
+        with pytest.raises(noclobber.ReservedFileError):
+            turn.read_file(f"del-1/{name}")
+        with pytest.raises(noclobber.ReservedFileError):
+            turn.write_file(f"del-1/{name}", b"x")

@@ -221,7 +221,7 @@ def interrupts(base: Path, rounds: int, seed: int) -> Iterator[Proof]:
         bad = hit = 0
         for _ in range(rounds):
             folder = _fresh(base, "interrupt")
-            pid = _interrupted_after(folder, operation, chance.uniform(1e-6, 500e-6))
+            pid = _interrupted_after(folder, operation, chance.uniform(1e-6, 2e-3))
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             hit += code == 0
             bad += code not in (0, 9)
@@ -241,6 +241,8 @@ def _interrupted_after(folder: Path, operation: str, delay_s: float) -> int:
             arena.put_orphan(folder, "killed")
         lease_s = 1 if operation == "late release" else 1800
         lock = DeliverableLock(folder, holder="interrupted", heartbeat=False, lease_duration_s=lease_s)
+        with DeliverableLock(_fresh(folder.parent, "warm"), holder="warms up", heartbeat=False):
+            pass  # Otherwise the first cycle is mostly page faults of a new process.
         signal.signal(signal.SIGALRM, interrupt)
         code = 9
         try:
@@ -381,7 +383,7 @@ def _peer_expiry(base: Path, rounds: int, kind: Callable[..., object]) -> str:
 PROOFS = {
     # name: (function, rounds at full size)
     "races": (races, 1000),
-    "recoveries": (recoveries, 1000),
+    "recoveries": (recoveries, 10_000),  # 1 000 of each kind of orphan
     "recoveries-without-mutex": (recoveries_without_mutex, 1000),
     "kills": (kills, 600),
     "steps": (kill_at_every_step, 1),

@@ -21,6 +21,7 @@ from noclobber.errors import (
     StaleFileError,
     UnreadFileError,
 )
+from noclobber.lock.names import is_lock_file
 from noclobber.model import ALLOW, Decision
 
 TYPE_CHECKING = False
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 else:
     from noclobber.tuples import NamedTuple
-
-# Names that belong to deliverable locks. A claim on a stale lock is `.lock.take.<id>`.
-LOCK_NAMES = (".lock", ".lock-ledger.jsonl")
-LOCK_CLAIM_PREFIX = ".lock.take."
 
 
 class Facts(NamedTuple):
@@ -60,9 +57,7 @@ class Facts(NamedTuple):
 def reserved(facts: Facts) -> Decision:
     """REQ-LOCK-010: lock files are neither read nor written through an agent's tools."""
     for path in (facts.path, facts.name):
-        # Folded, because on macOS `.LOCK` opens the same file.
-        last = path.rpartition("/")[2].casefold()
-        if last in LOCK_NAMES or last.startswith(LOCK_CLAIM_PREFIX):
+        if is_lock_file(path):
             return Decision(
                 False,
                 ReservedFileError(

@@ -26,6 +26,7 @@ from noclobber.errors import TurnClosedError
 from noclobber.guard import OptimisticGuard
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.fence import LockFence
+from noclobber.lock.ignore import keep_out_of_git
 from noclobber.session import SessionMemory
 from noclobber.tools import Turn
 from noclobber.turn import TurnContext
@@ -155,6 +156,7 @@ class Workspace:
             return found
         try:
             store.for_workspace(self.root).close()
+            keep_out_of_git(self.root)
         except OSError:
             pass  # The second look says what is wrong.
         for turn in list(self._turns.values()):

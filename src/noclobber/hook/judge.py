@@ -33,8 +33,9 @@ from noclobber.errors import (
 )
 from noclobber.hook.foresight import UNFORESEEN, Outcome, foresee, plain_hash, to_bytes
 from noclobber.hook.memory import UNKNOWN, Memory, new_context
+from noclobber.lock.names import LOCK_NAME
 from noclobber.model import WHOLE, Coverage, ToolCall
-from noclobber.policies import LOCK_NAMES, Facts, decide
+from noclobber.policies import Facts, decide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Judge:
         folder = path
         while folder != self.root and folder.startswith(self.root):
             folder = os.path.dirname(folder)
-            if os.path.lexists(f"{folder}/{LOCK_NAMES[0]}"):
+            if os.path.lexists(f"{folder}/{LOCK_NAME}"):
                 from noclobber.lock.fence import LockFence
                 from noclobber.lock.lock import DeliverableLock
 

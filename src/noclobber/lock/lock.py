@@ -251,8 +251,11 @@ class DeliverableLock:
         record, store = self._mine()
         if os.getpid() != self._owner_pid:
             raise LockLost(self._path, "a forked copy of the holder cannot renew; its parent does")
-        with store.section(patience_s=patience_s, clock=self._clock):
-            self._renew_within(store, record, lease_s)
+        try:
+            with store.section(patience_s=patience_s, clock=self._clock):
+                self._renew_within(store, record, lease_s)
+        finally:
+            _leave(store)
 
     def _renew_within(self, store: FolderStore, record: LockRecord, lease_s: int) -> None:
         """Renew inside a section that is already held: our own, or the fence's."""
@@ -336,17 +339,23 @@ class DeliverableLock:
             if os.getpid() != self._owner_pid or (self._record is None and self._lost is None):
                 return False
             record, store = self._mine()
-            with store.section(clock=self._clock):
-                is_own = self._pid is None and not self._is_attached
-                if not self._protocol.give_up(store, record, is_own=is_own):
-                    raise self._lose(store, store.read())
-                self._record = None
-                self._path = folder = store.location()
-                try:
-                    self._audit.released(folder, record)
-                finally:
-                    self._end()
+            try:
+                with store.section(clock=self._clock):
+                    self._give_up(store, record)
+            finally:
+                _leave(store)
             return True
+
+    def _give_up(self, store: FolderStore, record: LockRecord) -> None:
+        is_own = self._pid is None and not self._is_attached
+        if not self._protocol.give_up(store, record, is_own=is_own):
+            raise self._lose(store, store.read())
+        self._record = None
+        self._path = folder = store.location()
+        try:
+            self._audit.released(folder, record)
+        finally:
+            self._end()
 
     def detach(self) -> str:
         """Leave the lock standing and return its id: whoever knows it can renew and release it."""
@@ -516,6 +525,12 @@ class _Changing:
     def __exit__(self, *_: object) -> None:
         self._mutex.release()
         endings.end_change(self._thread)
+
+
+def _leave(store: FolderStore) -> None:
+    """An interrupt on the way out of a section leaves it held, on a folder that stays open."""
+    if store.is_held:
+        store.let_go()
 
 
 def _check_text(name: str, value: str | None, default: str) -> str:

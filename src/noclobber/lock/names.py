@@ -23,4 +23,4 @@ def is_lock_file(path: str) -> bool:
     (REQ-LOCK-010). Case is folded, because on APFS `.LOCK` opens `.lock`.
     """
     name = path.rstrip("/").rpartition("/")[2].casefold()
-    return name == LOCK_NAME or name.startswith((LOCK_NAME + ".", LEDGER_NAME))
+    return name == LOCK_NAME or name.startswith((CLAIM_PREFIX, STAGED_PREFIX, SET_ASIDE_PREFIX, LEDGER_NAME))

@@ -30,10 +30,6 @@ from typing import Any, NamedTuple
 
 from noclobber.disk.processes import ProcessIdentity
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 SCHEMA_VERSION = "1"
 MAX_RECORD_BYTES = 64 * 1024
 _USUAL_BYTES = 4096  # Asking for the bound every time would allocate it every time.
@@ -100,25 +96,25 @@ class LockRecord(NamedTuple):
         return f"{text}}}\n".encode()
 
 
-_ids: Iterator[str] | None = None
+_id_prefix = ""
+_id_numbers = count()  # Made in C: neither a second thread nor an interrupt can break it in the middle.
 
 
 def new_id() -> str:
     """Return an id that no other acquisition has: twelve random bytes for this process, and a count."""
-    global _ids
-    if _ids is None:
-        process = os.urandom(12).hex()
-        _ids = (f"{process}{number:08x}" for number in count())
-    return next(_ids)
+    global _id_prefix
+    if not _id_prefix:
+        _id_prefix = os.urandom(12).hex()
+    return f"{_id_prefix}{next(_id_numbers):08x}"
 
 
-def _forget_ids() -> None:
-    # A child that went on with its parent's count would use the parent's next ids.
-    global _ids
-    _ids = None
+def _forget_id_prefix() -> None:
+    # A child that went on with its parent's prefix would use the parent's next ids.
+    global _id_prefix
+    _id_prefix = ""
 
 
-os.register_at_fork(after_in_child=_forget_ids)
+os.register_at_fork(after_in_child=_forget_id_prefix)
 
 
 def _spell(value: str | int | None) -> str:

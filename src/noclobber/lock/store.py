@@ -111,11 +111,11 @@ class FolderStore:
 
     def let_go(self) -> None:
         """Leave the section that was entered."""
-        self.is_held = False
         try:
             mutex.release(self.descriptor)
         except OSError:  # Never taken: a filesystem without.
             pass
+        self.is_held = False  # Last: an interrupt before it leaves a reason to do this again.
 
     def location(self) -> str:
         """Return where the folder is now, canonical; where it was given, if the system does not tell."""
