@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 E2E    := $(VENV)/.e2e
 PEERS  := $(VENV)/.peers
 
-.PHONY: demo test lint e2e bench torture clean help
+.PHONY: python demo test lint e2e bench torture clean help
 help:
 	@echo "make demo     the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test     lint, types, tests, and a short torture run"
@@ -16,14 +16,17 @@ help:
 	@echo "make bench    speed and memory as ratios within one run"
 	@echo "make lint     ruff and mypy only"
 
-$(READY): pyproject.toml requirements-dev.txt
+python:
 	@$(PYTHON) -c 'import sys; sys.exit("noclobber needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=...") if sys.version_info < (3, 11) else None'
+
+$(READY): pyproject.toml requirements-dev.txt | python
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -e ".[all]"
 	@touch $(READY)
 
-demo: $(READY)
-	$(PY) -m noclobber demo
+# From the checkout as it is: the demo needs nothing but Python, so nobody waits for an installation.
+demo: python
+	@PYTHONPATH=src $(PYTHON) -m noclobber demo
 
 lint: $(READY)
 	$(PY) -m ruff check src tests torture bench

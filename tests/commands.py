@@ -32,8 +32,9 @@ def environment(**changes: str | None) -> dict[str, str]:
     base = {key: value for key, value in os.environ.items() if key not in unwanted}
     base |= {"PYTHONPATH": HOME, "TERM": "xterm-256color"}
     # Neither the sessions nor the coding agents of whoever runs the tests.
-    base |= {"HOME": "/nonexistent"}
-    base.setdefault("XDG_RUNTIME_DIR", "/nonexistent")
+    # Below /proc, where not even root can make a folder.
+    base |= {"HOME": "/proc/nonexistent"}
+    base.setdefault("XDG_RUNTIME_DIR", "/proc/nonexistent")
     return {key: value for key, value in (base | changes).items() if value is not None}
 
 

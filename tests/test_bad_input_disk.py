@@ -586,3 +586,12 @@ def test_a_target_on_another_mount_is_committed_beside_it(root):
         assert os.listdir(root / "mnt") == ["a.md"]
     finally:
         subprocess.run(["umount", "-l", str(root / "mnt")], check=True)
+
+
+@pytest.mark.parametrize("expected", ["abc", "sha256:" + "a" * 64, "A" * 64, "DELETED", ""])
+def test_a_hash_that_is_none_is_a_mistake_and_no_conflict(tmp_path, expected):
+    """009-FR-005: a conflict sends the caller to read again, which would not help here."""
+    (tmp_path / "a").write_bytes(b"v1")
+    with pytest.raises(noclobber.BadRequestError):
+        noclobber.replace_if_unchanged(tmp_path / "a", expected, b"v2")
+    assert (tmp_path / "a").read_bytes() == b"v1"

@@ -10,7 +10,7 @@ import pytest
 
 from commands import Terminal, run
 from conftest import sha256
-from noclobber import StaleFileError, Workspace
+from noclobber import AgentTraceLedger, StaleFileError, Workspace
 
 
 @pytest.fixture
@@ -162,6 +162,22 @@ def test_nobody_knew_it_is_an_answer_of_its_own(root):
     assert "--against" in done.err
     assert run("diff", "/etc/passwd", "--root", str(root)).code == 3
     assert run("diff", "", cwd=root).code == 3
+
+
+def test_a_version_that_nobody_could_name_is_not_compared_with(turn, root):
+    """A hook that does not know what an agent saw puts zeros on record; they are no version."""
+    turn.write_file("a.md", "one\n")
+    payload = {
+        "tool_name": "Write",
+        "target_file": str(root / "a.md"),
+        "baseline_hash": f"sha256:{'0' * 64}",
+        "current_hash": f"sha256:{'1' * 64}",
+    }
+    result = {"status": "DENIED", "error_type": "STALE_FILE"}
+    ledger = AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl")
+    ledger.append({"action_type": "MUTATION_CONFLICT", "payload": payload, "result": result})
+    code, told = answer(root, "a.md")
+    assert (code, told["known"]["how"]) == (0, "wrote")
 
 
 def test_a_terminal_gets_colours_and_no_control_characters(turn, root):

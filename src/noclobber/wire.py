@@ -57,7 +57,7 @@ def to_json(error: NoclobberError, audience: Literal["agent", "controller"] = "a
 
 
 def parse_stale(value: object) -> StaleFileError | None:
-    """Return the error if `value` is the controller's object, as exception, mapping or JSON text; else None."""
+    """Return the error if `value` is the controller's object (exception, mapping or JSON text), else None."""
     if isinstance(value, StaleFileError):
         return value
     found = _as_object(value, _STALE_KEYS)

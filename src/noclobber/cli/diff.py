@@ -157,6 +157,8 @@ def _from_ledger(root: str, path: str) -> Iterator[Known]:
 
 
 def _known(event: dict[str, Any], path: str) -> Known | None:
+    from noclobber.hook.memory import UNKNOWN
+
     facts, payload = facts_of(event), event.get("payload")
     if not isinstance(payload, dict) or path not in facts.paths:
         return None
@@ -165,7 +167,7 @@ def _known(event: dict[str, Any], path: str) -> Known | None:
         "MUTATION_CONFLICT": ("refused", "baseline_hash"),
     }.get(facts.kind, ("", ""))
     sha256 = payload.get(member)
-    if not isinstance(sha256, str):
+    if not isinstance(sha256, str) or sha256.removeprefix("sha256:") == UNKNOWN:
         return None
     if facts.path == path and payload.get("destination"):
         sha256 = DELETED  # Moved away from here.

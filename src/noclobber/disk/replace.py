@@ -35,6 +35,7 @@ from noclobber.disk.swap import Hashing, LinkAppearedError, Swap, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
+    NOT_A_FILE,
     AccessDeniedError,
     BadRequestError,
     FileBusyError,
@@ -126,7 +127,10 @@ class Committer:
         if at is None or target.path == at:
             return target
         try:
-            if expected is not None and (actual := look(target)) != expected:
+            actual = look(target)
+            if actual == NOT_A_FILE and os.path.islink(target.path):
+                raise LinkAppearedError(target.path)  # It wavers: look again.
+            if expected is not None and actual != expected:
                 raise StaleFileError(target.path, expected, actual)
             raise FileBusyError(target.path, f"{path} has just led to {at}, and leads here now; try again.")
         finally:
@@ -494,5 +498,15 @@ def replace_if_unchanged(
     whatever is there. Raises StaleFileError, FileBusyError and the other refusals; then nothing has
     changed.
     """
+    if expected_hash not in (None, ABSENT) and not _is_hash(expected_hash):
+        # As a stale file it would send the caller to read again, for ever.
+        message = (
+            f"An expected hash is 64 lower-case hex digits, or {ABSENT} for a file that must not exist yet."
+        )
+        raise BadRequestError(os.fspath(path), message, parameter="expected_hash")
     committer = Committer(None, durable=durable, wait_s=wait_s, ceiling=ceiling, clock=clock)
     return committer.replace(path, expected_hash, new_bytes)
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")

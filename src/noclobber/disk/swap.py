@@ -23,7 +23,7 @@ import os
 import stat
 
 from noclobber.disk import digest, forks, metadata, openers, paths, renames
-from noclobber.disk.looking import LOOK, look
+from noclobber.disk.looking import LOOK
 from noclobber.disk.meanwhile import Meanwhile
 from noclobber.disk.restore import restore
 from noclobber.disk.steps import reached
@@ -54,7 +54,7 @@ NO_FD = -1
 
 class LinkAppearedError(NoclobberError):
     """
-    A link stands where a file was resolved to. Not an answer to anybody: the commit starts over.
+    A link stands where a file was resolved to, or leads elsewhere. Not an answer: the commit starts over.
 
     It may have been put there by somebody, or be back where another commit had displaced it for a
     moment. Either way it is to be written through, if what it leads to is what was expected.
@@ -276,9 +276,6 @@ class Swap:
     def settle(self, patience: Patience, note: Note) -> None:
         """Look at what was displaced; put it back and refuse if it is not what was expected."""
         displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
-        # What it leads to now is looked up after restoring: another commit may hide that until it has
-        # seen what we hide, and then each would wait for the other.
-        astray = self.busy("a link on the way to it is being changed")
         try:
             if not os.path.samestat(displaced, self.old_status):
                 self._take_the_other(displaced, patience)
@@ -290,34 +287,18 @@ class Swap:
                 if self.expected is not None and now != self.expected:
                     raise self.stale(now)
             if not paths.still_leads_to(self.root, self.target):
-                raise astray
+                raise LinkAppearedError(self.target.path)  # The link that led here leads elsewhere.
             # A chmod or chown between our copy and the exchange went to the displaced file.
             latest = metadata.of(self.old_fd)
             if latest != self._old_metadata and metadata.of(self.new_fd) == self._old_metadata:
                 # (If ours is not as we made it, somebody has changed that since, which is later.)
                 metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
-        except NoclobberError as refusal:
+        except NoclobberError:
             reached("conflict")
             restore(self, patience, note)
-            if refusal is astray:
-                raise self._led_astray() from None
             raise
         self.is_settled = True
         reached("settled")
-
-    def _led_astray(self) -> NoclobberError:
-        """The link that led here was changed meanwhile. What was asked for is another file now."""
-        if self.expected is not None:
-            try:
-                other = paths.pin(self.root, self.target.via)
-            except NoclobberError:
-                return self.stale(DELETED)
-            try:
-                if (actual := look(other)) != self.expected:
-                    return StaleFileError(other.path, self.expected, actual)
-            finally:
-                other.close()
-        return self.busy("a link on the way to it is being changed")
 
     def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
         """Somebody put another file in place between our look and the exchange. Judge that one."""
