@@ -109,6 +109,8 @@ class OptimisticGuard:
             finally:
                 os.close(descriptor)
             still = paths.still_leads_to(self.root, target)
+        except OSError as error:
+            raise replace.explained(error, target.path) from error
         finally:
             target.close()
         return Snapshot(target.path, content, digest.of_bytes(content), recovered), still

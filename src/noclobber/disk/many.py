@@ -71,7 +71,11 @@ class Creation:
         self._hashing = Hashing(data)
         self.swap_name, self.new_fd = place.create_swap(prefix, target.name, None, 0o666)
         forks.track(self.new_fd)
-        self.new_inode = os.fstat(self.new_fd).st_ino
+        try:
+            self.new_inode = os.fstat(self.new_fd).st_ino
+        except BaseException:
+            self.close(landed=False)
+            raise
 
     @property
     def new_hash(self) -> str:
@@ -213,7 +217,7 @@ def _replace_in(
                 if isinstance(file, Swap):
                     file.settle(patience, leader)
                 reached("many-exchanged")
-        except NoclobberError:
+        except (NoclobberError, OSError):
             _take_back(files, patience, leader)
             raise
         leader.mark(notes.LANDED)  # The commit point.

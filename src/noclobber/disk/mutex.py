@@ -56,4 +56,7 @@ def hold(descriptor: int, *, patience_s: float = DEFAULT_PATIENCE_S, clock: Cloc
 def release(descriptor: int) -> None:
     """Let go. Always before close(): a child forked meanwhile shares this open file, and its copy
     would keep the mutex after our close()."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError:
+        pass  # close() is next, and lets go too.

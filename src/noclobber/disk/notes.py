@@ -130,6 +130,9 @@ class Note:
             record = memoryview(json.dumps(files).encode())
             while record:
                 record = record[os.write(book_fd, record) :]
+        except BaseException:
+            os.unlink(book, dir_fd=self._folder_fd)  # No note speaks of it yet.
+            raise
         finally:
             os.close(book_fd)
         self._say(RECORD_AT, json.dumps({"book": book}))
@@ -142,8 +145,8 @@ class Note:
         if book:
             try:
                 os.unlink(book, dir_fd=self._folder_fd)
-            except FileNotFoundError:
-                pass
+            except OSError:
+                pass  # What it is about is over; that it cannot be removed changes nothing.
 
     def _say(self, offset: int, text: str) -> None:
         body = text.encode() + b"\n"

@@ -19,8 +19,10 @@ from noclobber.errors import (
     AccessDeniedError,
     BadPathError,
     MissingFileError,
+    NoclobberError,
     NotAFileError,
     OutsideWorkspaceError,
+    StorageError,
 )
 
 TYPE_CHECKING = False
@@ -215,6 +217,8 @@ def _make_folders(root: str | None, head: str, path: str) -> int:
 
 
 def _explained(error: OSError, path: str) -> Exception:
+    if isinstance(error, NoclobberError):
+        return error
     code = error.errno
     if code == errno.ENOENT:
         return MissingFileError(path, "there is no such file.")
@@ -226,4 +230,4 @@ def _explained(error: OSError, path: str) -> Exception:
         return BadPathError(path, "too many links lead from one to another.")
     if code in (errno.EACCES, errno.EPERM):
         return AccessDeniedError(path, "the folder cannot be opened by this user; check its permissions.")
-    return error
+    return StorageError(path, f"it cannot be looked up ({os.strerror(code or 0)}); nothing was changed.")

@@ -362,7 +362,13 @@ class Committer:
         hashing = Hashing(data)
         prefix = place.new_prefix()
         note.prepare(prefix)
-        name, new_fd = place.create_swap(prefix, target.name, None, 0o666)
+        try:
+            name, new_fd = place.create_swap(prefix, target.name, None, 0o666)
+        except BaseException:
+            note.clear()
+            if place is not section.store(folder):
+                store.leave(place)
+            raise
         forks.track(new_fd)
         try:
             reached("creating")

@@ -237,17 +237,22 @@ class Section:
         self._close_opened()
 
     def _leave(self) -> None:
-        self._admissions.clear()
-        while self._fenced:
-            self._fenced.pop().__exit__(None, None, None)
-        for store in self._stores.values():
-            if store.is_beside:
-                stores.leave(store)
-        self._stores.clear()
-        self._notes.clear()
-        for descriptor in self._held:
-            mutex.release(descriptor)
-        self._held.clear()
-        if self._mask is not None:
-            mask, self._mask = self._mask, None
-            pthread_sigmask(signal.SIG_SETMASK, mask)
+        # Each step whatever became of the one before: a mutex or a mask that stays would lock out
+        # everybody else, or make us deaf to Ctrl-C, for the life of the process.
+        try:
+            self._admissions.clear()
+            while self._fenced:
+                self._fenced.pop().__exit__(None, None, None)
+            while self._stores:
+                _, store = self._stores.popitem()
+                if store.is_beside:
+                    stores.leave(store)
+            self._notes.clear()
+        finally:
+            try:
+                while self._held:
+                    mutex.release(self._held.pop())
+            finally:
+                if self._mask is not None:
+                    mask, self._mask = self._mask, None
+                    pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -112,10 +112,15 @@ class Store:
         return name, os.open(name, CREATE, mode, dir_fd=self.swap_fd)
 
     def remove_swap(self, name: str) -> None:
-        """Remove a swap file that nobody needs; harmless if it is gone."""
+        """
+        Remove a swap file that nobody needs; harmless if it is gone.
+
+        If it cannot be removed it stays for `adopt_orphans()`. An error here would cut off whatever has
+        yet to be closed and released, and say of a commit that landed that it did not.
+        """
         try:
             os.unlink(name, dir_fd=self.swap_fd)
-        except FileNotFoundError:
+        except OSError:
             pass
 
     def remove_swaps(self, prefix: str) -> None:
@@ -165,7 +170,10 @@ class Store:
         with self._lock:
             for name, note in self._notes.items():
                 if note.is_idle:
-                    os.unlink(name, dir_fd=self.notes_fd)
+                    try:
+                        os.unlink(name, dir_fd=self.notes_fd)
+                    except OSError:
+                        pass  # It stays, idle: a puzzle, and no harm.
                 note.close()
             self._notes.clear()
 
@@ -206,7 +214,10 @@ class Store:
         if not had_lease:
             openers.expect_no_signal(descriptor)
         if not as_named or size >= MARK_FROM_BYTES:
-            os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
+            try:
+                os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
+            except OSError:
+                pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
         self.waiting.append(Displaced(name, path, descriptor))
 
     def sweep(self) -> list[tuple[str, str]]:
@@ -372,11 +383,19 @@ _known_folders: set[tuple[int, int]] = set()
 
 def beside(folder_fd: int, folder: str, now_s: float) -> Store:
     """Open a store in a target's own folder; `leave()` it after the commit."""
-    opened = Store(folder, os.dup(folder_fd), os.dup(folder_fd), os.dup(folder_fd), prefix=BESIDE_PREFIX)
-    status = os.fstat(folder_fd)
-    if (status.st_dev, status.st_ino) not in _known_folders:  # Once per process: it lists the folder.
-        _known_folders.add((status.st_dev, status.st_ino))
-        opened.adopt_orphans(now_s)
+    copies: list[int] = []
+    try:
+        while len(copies) < 3:
+            copies.append(os.dup(folder_fd))
+        opened = Store(folder, copies[0], copies[1], copies[2], prefix=BESIDE_PREFIX)
+        status = os.fstat(folder_fd)
+        if (status.st_dev, status.st_ino) not in _known_folders:  # Once per process: it lists the folder.
+            _known_folders.add((status.st_dev, status.st_ino))
+            opened.adopt_orphans(now_s)
+    except BaseException:
+        for descriptor in copies:  # A copy shares the folder's mutex, and left open it would keep it.
+            os.close(descriptor)
+        raise
     return opened
 
 

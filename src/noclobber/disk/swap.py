@@ -293,7 +293,7 @@ class Swap:
             if latest != self._old_metadata and metadata.of(self.new_fd) == self._old_metadata:
                 # (If ours is not as we made it, somebody has changed that since, which is later.)
                 metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
-        except NoclobberError:
+        except (NoclobberError, OSError):  # A disk that fails here is a reason to refuse, too.
             reached("conflict")
             restore(self, patience, note)
             raise
@@ -334,7 +334,8 @@ class Swap:
         """Hand the swap file and its descriptor over to the sweep."""
         if self.leases:
             openers.release(descriptor)
-        as_named = self.is_settled and self.previous == self.expected
+        # Only what was displaced has that hash; after putting back, what is left aside is ours.
+        as_named = descriptor == self.old_fd and self.is_settled and self.previous == self.expected
         self.store.set_aside(
             self.swap_name,
             self.target.path,
