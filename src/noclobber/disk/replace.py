@@ -214,11 +214,9 @@ class Committer:
         fence: Fence | None = None,
     ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        kept: list[tuple[str, str]] = []
-        if not self.durable:  # Otherwise while the new bytes are being flushed.
-            kept += self.sweep()
-        commit = starting_over(lambda: self._replace(path, expected, data, at, fence, kept), str(path))
-        return commit._replace(kept=tuple(where for _, where in kept)) if kept else commit
+        kept = tuple(where for _, where in self.sweep())
+        commit = starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
+        return commit._replace(kept=kept) if kept else commit
 
     def _replace(
         self,
@@ -227,7 +225,6 @@ class Committer:
         data: bytes,
         at: str | None,
         fence: Fence | None,
-        kept: list[tuple[str, str]],
     ) -> Commit:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
@@ -236,7 +233,7 @@ class Committer:
         try:
             with self.section([target], fence) as section:
                 reached("entered")
-                level, previous, new_hash = self._replace_in(section, target, expected, data, kept)
+                level, previous, new_hash = self._replace_in(section, target, expected, data)
                 recovered = tuple(section.recovered)
         except OSError as error:
             raise explained(error, target.path) from error
@@ -250,7 +247,6 @@ class Committer:
         target: Target,
         expected: str | None,
         data: bytes,
-        kept: list[tuple[str, str]],
     ) -> tuple[Level, str, str]:
         for _ in range(MOST_TRIES):
             if expected == ABSENT or (expected is None and not _exists(target)):
@@ -261,7 +257,7 @@ class Committer:
                         raise
                     continue  # Nothing was demanded, so go on with what is there now.
             try:
-                return self._exchange(section, target, expected, data, kept)
+                return self._exchange(section, target, expected, data)
             except StaleFileError:
                 if expected is not None:
                     raise
@@ -273,7 +269,6 @@ class Committer:
         target: Target,
         expected: str | None,
         data: bytes,
-        kept: list[tuple[str, str]],
     ) -> tuple[Level, str, str]:
         folder = os.path.dirname(target.path)
         place, note, patience = section.store(folder), section.note(folder), self.patience()
@@ -294,7 +289,7 @@ class Committer:
             prefix = place.new_prefix()
             note.prepare(prefix)
             swap.begin_staging(prefix)
-            swap.stage(meanwhile=lambda: kept.extend(self.sweep()))
+            swap.stage()
             swap.verify(patience)
             if not can_exchange:
                 section.look_again()

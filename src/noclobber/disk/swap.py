@@ -40,8 +40,6 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from noclobber.disk.notes import Note
     from noclobber.disk.openers import Patience
     from noclobber.disk.paths import Target
@@ -185,8 +183,8 @@ class Swap:
         self._new_status = os.fstat(self.new_fd)
         self.new_inode = self._new_status.st_ino
 
-    def stage(self, meanwhile: Callable[[], None] | None = None) -> None:
-        """Write the new bytes and give them the old file's metadata; `meanwhile` runs during the flush."""
+    def stage(self) -> None:
+        """Write the new bytes and give them the old file's metadata."""
         reached("staging")
         write_all(self.new_fd, self.data)
         self._old_metadata = metadata.of(self.old_fd, self.old_status)
@@ -199,13 +197,7 @@ class Swap:
             is_bare=not self.store.gives_acl,
         )
         if self.durable:
-            flushing = Meanwhile(os.fsync, self.new_fd)
-            try:
-                _ = self.new_hash
-                if meanwhile is not None:
-                    meanwhile()
-            finally:
-                flushing.result()
+            os.fsync(self.new_fd)
         reached("staged")
 
     # 3
