@@ -164,3 +164,27 @@ def test_whichever_system_call_fails_nothing_is_lost_leaked_or_locked(tmp_path, 
             assert nth > 5
             return
     pytest.fail("a commit should not need so many system calls")
+
+
+def test_a_rewrite_in_place_that_can_neither_go_on_nor_back_is_undone_later(root, monkeypatch):
+    """N-faults: the copy of the old version outlives a disk that fails in the middle of both."""
+    guard = prepared(root / "below")
+    path, pwrite, calls = root / "below" / "linked.md", os.pwrite, 0
+
+    def torn(descriptor: int, data: bytes, offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1 or len(data) < 10:
+            return pwrite(descriptor, data, offset)  # The copy that is made first.
+        if calls == 2:
+            return pwrite(descriptor, data[:4], offset)
+        raise OSError(errno.EIO, "I/O error")
+
+    monkeypatch.setattr(os, "pwrite", torn)
+    with pytest.raises(NoclobberError):
+        guard.write("linked.md", NEW, expected=sha256(OLD))
+    monkeypatch.undo()
+    assert path.read_bytes() not in (OLD, NEW)
+    assert guard.read("linked.md").content == OLD
+    use(guard)
+    assert os.listdir(root / "below" / ".noclobber" / "swap") == []

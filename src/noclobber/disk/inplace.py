@@ -44,6 +44,7 @@ def rewrite(
             target.path, "it is read-only for this user; change its mode first."
         ) from None
     staged: list[tuple[str, int]] = []
+    is_torn = False
     try:
         if not openers.lease(file_fd, openers.WRITE, patience):
             raise FileBusyError(target.path, "somebody has it open; try again when they have closed it.")
@@ -73,28 +74,33 @@ def rewrite(
             undo_name,
         )
         note.swap(planned)
-        _overwrite(file_fd, new_fd, undo_fd, len(data), durable)
+        is_torn = True
+        try:
+            _overwrite(file_fd, new_fd, len(data), durable)
+        except BaseException:
+            os.ftruncate(file_fd, copy_all(undo_fd, file_fd))
+            is_torn = False
+            raise
+        is_torn = False
         return previous
     finally:
         openers.release(file_fd)
         forks.close(file_fd)
         for name, descriptor in staged:
             os.close(descriptor)
-            store.remove_swap(name)
-        note.clear()
+            if not is_torn:
+                store.remove_swap(name)
+        if not is_torn:  # Else the copy and the note are all that is left of the old version: for recovery.
+            note.clear()
 
 
-def _overwrite(file_fd: int, new_fd: int, undo_fd: int, size: int, durable: bool) -> None:
-    try:
-        # Room first: a full disk must be found before the first old byte is gone.
-        if size:
-            os.posix_fallocate(file_fd, 0, size)
-        reached("inplace-begin")
-        copy_all(new_fd, file_fd)
-        reached("inplace-written")
-        os.ftruncate(file_fd, size)
-        if durable:
-            os.fsync(file_fd)
-    except BaseException:
-        os.ftruncate(file_fd, copy_all(undo_fd, file_fd))
-        raise
+def _overwrite(file_fd: int, new_fd: int, size: int, durable: bool) -> None:
+    # Room first: a full disk must be found before the first old byte is gone.
+    if size:
+        os.posix_fallocate(file_fd, 0, size)
+    reached("inplace-begin")
+    copy_all(new_fd, file_fd)
+    reached("inplace-written")
+    os.ftruncate(file_fd, size)
+    if durable:
+        os.fsync(file_fd)

@@ -274,6 +274,7 @@ class Committer:
         place, note, patience = section.store(folder), section.note(folder), self.patience()
         leases = self.ceiling == "lease+exchange" and openers.SUPPORTED
         swap = Swap(target, expected, data, place, leases=leases, durable=self.durable, root=self.root)
+        in_use = [note]
         try:
             swap.open_old()
             must_keep_inode = swap.links > 1
@@ -281,10 +282,11 @@ class Committer:
             if must_keep_inode or not can_exchange:
                 swap.close()  # Our own look would keep the write lease away.
                 if leases or must_keep_inode:
+                    in_use.clear()  # It clears the note itself, or leaves it for recovery.
                     try:
                         return self._in_place(target, expected, data, place, note, patience)
                     except openers.LeasesUnavailableError:
-                        pass  # A second name is lost then: the rename gives this one a new file.
+                        in_use.append(note)  # A second name is lost then: the rename makes a new file.
                 swap.open_old()
             prefix = place.new_prefix()
             note.prepare(prefix)
@@ -302,7 +304,7 @@ class Committer:
             swap.finish()
             return swap.level, swap.previous, swap.new_hash
         finally:
-            conclude(section, [swap], [note], landed=swap.is_settled)
+            conclude(section, [swap], in_use, landed=swap.is_settled)
 
     def _in_place(
         self,
