@@ -255,8 +255,10 @@ class Store:
                 self.remove_swap(name)
                 return ""
             return self.keep(name)
-        except FileNotFoundError:
-            return ""  # Another process swept it between our look and our rename.
+        except OSError:
+            # Another process swept it between our look and our rename; or it cannot be read or moved, and
+            # stays for `adopt_orphans()`. No reason to fail the write that happened to sweep.
+            return ""
         finally:
             openers.release(descriptor)
 

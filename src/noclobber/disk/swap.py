@@ -327,26 +327,27 @@ class Swap:
         if self.leases:
             openers.release(descriptor)
         # Only what was displaced has that hash; after putting back, what is left aside is ours.
-        as_named = descriptor == self.old_fd and self.is_settled and self.previous == self.expected
+        is_old = descriptor == self.old_fd
+        name, self.swap_name, self.is_swapped = self.swap_name, "", False  # Never handed over twice.
+        if is_old:
+            self.old_fd = NO_FD
         self.store.set_aside(
-            self.swap_name,
+            name,
             self.target.path,
             descriptor,
-            as_named=as_named,
+            as_named=is_old and self.is_settled and self.previous == self.expected,
             size=self.old_status.st_size,
-            had_lease=self.leases and descriptor == self.old_fd,
+            had_lease=self.leases and is_old,
         )
-        self.is_swapped, self.swap_name = False, ""
-        if descriptor == self.old_fd:
-            self.old_fd = NO_FD
 
     # 6
 
     def finish(self) -> None:
         """Let everybody in, and leave the displaced file to the sweep."""
         if self.leases and self.new_fd != NO_FD:
-            self.close_one(self.new_fd)
-            self.new_fd = NO_FD
+            # Forgotten first: closed twice after an interrupt, the number may be a stranger's by then.
+            new_fd, self.new_fd = self.new_fd, NO_FD
+            self.close_one(new_fd)
         reached("released")
         if self.durable:
             os.fsync(self.target.folder_fd)
