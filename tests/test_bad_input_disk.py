@@ -17,10 +17,11 @@ import pytest
 
 import noclobber
 from conftest import sha256
-from noclobber.disk import steps
+from noclobber.disk import openers, steps
 from noclobber.errors import (
     BadPathError,
     FileBusyError,
+    MetadataNotKeptError,
     MissingFileError,
     NoclobberError,
     NotAFileError,
@@ -371,7 +372,7 @@ def test_a_conflict_on_a_full_disk_still_gives_the_outsider_their_bytes(small_di
 
 INTERRUPTED = """
 import os, signal, sys
-from noclobber.disk import steps
+from noclobber.disk import openers, steps
 from noclobber.guard import OptimisticGuard
 root, step, number, expected = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 if number == signal.SIGTERM:
@@ -595,3 +596,46 @@ def test_a_hash_that_is_none_is_a_mistake_and_no_conflict(tmp_path, expected):
     with pytest.raises(noclobber.BadRequestError):
         noclobber.replace_if_unchanged(tmp_path / "a", expected, b"v2")
     assert (tmp_path / "a").read_bytes() == b"v1"
+
+
+def test_a_state_folder_that_was_moved_away_is_made_anew(root):
+    """N-clean: others would look for our notes in the new one."""
+    guard = OptimisticGuard(root)
+    guard.write("a.md", b"v1", expected=None)
+    os.rename(root / ".noclobber", root / "gone")
+    guard.write("a.md", b"v2", expected=sha256(b"v1"))
+    guard.sweep()
+    assert os.listdir(root / ".noclobber/notes") != []
+    assert os.listdir(root / "gone/swap") == []
+
+
+def test_a_hard_link_that_cannot_be_kept_is_a_refusal(root, monkeypatch):
+    """N-links: without leases the rename would leave the other name with the old bytes, silently."""
+
+    def none_to_be_had(*_: object) -> bool:
+        raise openers.LeasesUnavailableError(22, "none here")
+
+    (root / "a.md").write_bytes(b"v1")
+    os.link(root / "a.md", root / "b.md")
+    monkeypatch.setattr(openers, "try_lease", none_to_be_had)
+    with pytest.raises(MetadataNotKeptError, match="hard links"):
+        OptimisticGuard(root).write("a.md", b"v2", expected=sha256(b"v1"))
+    assert (root / "a.md").read_bytes() == (root / "b.md").read_bytes() == b"v1"
+
+
+def test_a_flush_that_fails_after_the_exchange_says_that_the_write_landed(root, monkeypatch):
+    """N-durable: "the old content stands" would be a lie."""
+    (root / "a.md").write_bytes(b"v1")
+    guard = OptimisticGuard(root, durable=True)
+    real = os.fsync
+
+    def fail_for_folders(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(5, "I/O error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_for_folders)
+    with pytest.raises(StorageError, match="new content stands") as told:
+        guard.write("a.md", b"v2", expected=sha256(b"v1"))
+    assert told.value.details["landed"] == sha256(b"v2")
+    assert (root / "a.md").read_bytes() == b"v2"

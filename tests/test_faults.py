@@ -151,7 +151,7 @@ def test_whichever_system_call_fails_nothing_is_lost_leaked_or_locked(tmp_path, 
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set(), which
         use(guard)
         assert contents(root) == now, which
-        assert len(forks._tracked) == tracked, which
+        assert len(forks._tracked) <= tracked, which
         assert open_descriptors() <= descriptors, which
         if faults.failed not in REMOVALS:
             state = root / ".noclobber"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import noclobber
 from conftest import sha256
 from noclobber.errors import (
     AccessDeniedError,
@@ -899,3 +900,14 @@ def test_the_check_costs_far_less_than_fifty_milliseconds(root, turn):
         turn.write_file("a.bin", data)
         best_s = min(best_s, time.perf_counter() - begun)
     assert best_s < 0.05
+
+
+def test_a_file_that_is_no_ledger_any_more_lets_no_write_through(tmp_path):
+    """Ruling 13: an append would fail, so nothing may be changed."""
+    with noclobber.Workspace(tmp_path) as ws, ws.turn() as turn:
+        turn.write_file("a.md", b"v1")
+        with open(ws.ledger.path, "wb") as garbage:
+            garbage.write(b"\xff{not json\nzzz")
+        with pytest.raises(noclobber.LedgerError):
+            turn.write_file("a.md", b"v2")
+        assert (tmp_path / "a.md").read_bytes() == b"v1"

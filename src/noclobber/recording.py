@@ -51,10 +51,18 @@ def trouble(ledger: Ledger) -> LedgerError | None:
             errno=error.errno,
         )
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
+        status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        # Whatever else an append would meet: a file that is no ledger, say, or is kept busy.
+        check = getattr(ledger, "assert_writable", None)
+        try:
+            if check is not None and status.st_size:
+                check()
+        except LedgerError as error:
+            return error
+        return None
     return LedgerError(ledger.path, "The ledger is not a regular file, so nothing may be changed. Mend it.")
 
 

@@ -31,7 +31,7 @@ from noclobber.disk.looking import DEFAULT_PATIENCE_S, look
 from noclobber.disk.openers import Patience
 from noclobber.disk.section import Section
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Hashing, LinkAppearedError, Swap, write_all
+from noclobber.disk.swap import Hashing, LinkAppearedError, Swap, flush_name, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -39,6 +39,7 @@ from noclobber.errors import (
     AccessDeniedError,
     BadRequestError,
     FileBusyError,
+    MetadataNotKeptError,
     MissingFileError,
     NoclobberError,
     StaleFileError,
@@ -143,7 +144,7 @@ class Committer:
     def store_of(self, folder_fd: int, folder: str, device: int) -> Store:
         """Return the store for a folder: the workspace's own if that is on the same mount."""
         own = self._store
-        if own is None or not os.fstat(own.swap_fd).st_nlink:  # Removed: `git clean -fdx` takes it along.
+        if own is None or not own.is_in_place():  # `git clean -fdx` takes it along; or it was moved.
             own = self.open_store()
         if own is not None and own.device == device:
             return own
@@ -286,7 +287,14 @@ class Committer:
                     try:
                         return self._in_place(target, expected, data, place, note, patience)
                     except openers.LeasesUnavailableError:
-                        in_use.append(note)  # A second name is lost then: the rename makes a new file.
+                        in_use.append(note)
+                        if must_keep_inode:
+                            raise MetadataNotKeptError(
+                                target.path,
+                                "it has several hard links, and without file leases it cannot be changed"
+                                " under all of them at once. Write to a copy, or unlink the other names.",
+                                links=swap.links,
+                            ) from None
                 swap.open_old()
             prefix = place.new_prefix()
             note.prepare(prefix)
@@ -380,7 +388,7 @@ class Committer:
                 raise StaleFileError(target.path, ABSENT, look(target)) from None
             reached("created")
             if self.durable:
-                os.fsync(target.folder_fd)
+                flush_name(target, hashing.result())
             return hashing.result()
         finally:
             forks.close(new_fd)

@@ -72,13 +72,23 @@ class Store:
     def __init__(self, path: str, swap_fd: int, notes_fd: int, kept_fd: int, prefix: str) -> None:
         self.path, self.prefix = path, prefix
         self.swap_fd, self.notes_fd, self.kept_fd = swap_fd, notes_fd, kept_fd
-        self.device = os.fstat(swap_fd).st_dev
+        self._is_closed = True  # Until it is whole.
+        self._status = os.fstat(swap_fd)
+        self.device = self._status.st_dev
         self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
         self._notes: dict[str, Note] = {}
         self._lock = threading.Lock()
         forks.on_fork_in_child(self, "_lock", threading.Lock)
         forks.on_fork_in_child(self, "waiting", deque)  # The parent sweeps its own.
+        self._is_closed = False
+
+    def is_in_place(self) -> bool:
+        """False once somebody removed or moved our folders: others would look for our notes elsewhere."""
+        try:
+            return os.path.samestat(os.stat(f"{self.path}/swap", follow_symlinks=False), self._status)
+        except FileNotFoundError:
+            return False
 
     @property
     def is_beside(self) -> bool:
@@ -86,12 +96,22 @@ class Store:
         return bool(self.prefix)
 
     def close(self) -> None:
-        """Close every descriptor."""
+        """Close every descriptor. Displaced files that were never swept are orphans then. Twice is fine."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         for note in self._notes.values():
             note.close()
         self._notes.clear()
+        while self.waiting:
+            forks.close(self.waiting.pop().descriptor)
         for descriptor in {self.swap_fd, self.notes_fd, self.kept_fd}:
             os.close(descriptor)
+
+    def __del__(self) -> None:
+        # A store whose folders were removed is replaced while a thread may still be committing with it.
+        # So nobody closes it then; it closes itself when the last one is done.
+        self.close()
 
     # Swap files.
 
@@ -386,6 +406,7 @@ _known_folders: set[tuple[int, int]] = set()
 def beside(folder_fd: int, folder: str, now_s: float) -> Store:
     """Open a store in a target's own folder; `leave()` it after the commit."""
     copies: list[int] = []
+    opened: Store | None = None
     try:
         while len(copies) < 3:
             copies.append(os.dup(folder_fd))
@@ -395,8 +416,12 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
             _known_folders.add((status.st_dev, status.st_ino))
             opened.adopt_orphans(now_s)
     except BaseException:
-        for descriptor in copies:  # A copy shares the folder's mutex, and left open it would keep it.
-            os.close(descriptor)
+        # A copy shares the folder's mutex, and left open it would keep it.
+        if opened is not None:
+            opened.close()
+        else:
+            for descriptor in copies:
+                os.close(descriptor)
         raise
     return opened
 

@@ -36,6 +36,7 @@ from noclobber.errors import (
     NoclobberError,
     NotAFileError,
     StaleFileError,
+    StorageError,
 )
 
 TYPE_CHECKING = False
@@ -349,10 +350,10 @@ class Swap:
             new_fd, self.new_fd = self.new_fd, NO_FD
             self.close_one(new_fd)
         reached("released")
-        if self.durable:
-            os.fsync(self.target.folder_fd)
         if self.is_settled and self.is_swapped:
             self.leave_aside(self.old_fd)
+        if self.durable:
+            flush_name(self.target, self.new_hash)
 
     def close_one(self, descriptor: int) -> None:
         """Release a descriptor's lease, and close it."""
@@ -371,6 +372,19 @@ class Swap:
         if self.swap_name and not self.is_swapped:
             self.store.remove_swap(self.swap_name)
             self.swap_name = ""
+
+
+def flush_name(target: Target, landed: str) -> None:
+    """Flush a folder whose name for a file has changed. Nothing is taken back if that fails."""
+    try:
+        os.fsync(target.folder_fd)
+    except OSError as error:
+        raise StorageError(
+            target.path,
+            f"the new content stands, but the disk would not flush it ({os.strerror(error.errno or 0)});"
+            " a power cut may bring the old one back.",
+            landed=landed,
+        ) from error
 
 
 def write_all(descriptor: int, data: bytes) -> None:
