@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noclobber.demo import accounting, versions
+from noclobber.demo import accounting, agents, versions
 from noclobber.demo.versions import parse, render
 
 
@@ -279,3 +279,14 @@ def test_a_version_that_was_cut_or_mixed_is_not_whole(cut: int, flip: int) -> No
 
     assert not parse(content[: cut % len(content)]).is_whole
     assert not parse(content[:place] + b"#" + content[place + 1 :]).is_whole
+
+
+@pytest.mark.parametrize(
+    ("log", "last"), [("", 0), ("A 1 x\n", 1), ("A 2 x\n", 2), ("A 2 x\nS 2\n", 2), ("A 1 x\nC 1\nA 2", 1)]
+)
+def test_an_agent_that_is_started_again_never_uses_a_number_twice(
+    tmp_path: Path, log: str, last: int
+) -> None:
+    """Two versions of one name made a landed one look like a refused one that somebody had seen."""
+    (tmp_path / "log").write_text(log)
+    assert agents.last_attempt(str(tmp_path / "log")) == last

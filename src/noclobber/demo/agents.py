@@ -199,14 +199,17 @@ def last_attempt(log_path: str) -> int:
     for tail_bytes in (4096, 1 << 62):
         try:
             with open(log_path, "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - tail_bytes))
-                lines = file.read().split(b"\n")[1:-1]
+                start = max(0, os.fstat(file.fileno()).st_size - tail_bytes)
+                file.seek(start)
+                # The last part is what a killed agent had not finished; the first, if we began in the
+                # middle, is a fragment, too.
+                lines = file.read().split(b"\n")[1 if start else 0 : -1]
         except FileNotFoundError:
             return 0
         for line in reversed(lines):
             if line.startswith(b"A "):
                 return int(line.split()[1])
-    return 1  # At most the very first line, which the slice above takes for a fragment.
+    return 0
 
 
 def watch(path: str, log_path: str, until_s: float) -> None:

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from noclobber.disk import digest, forks, openers
 from noclobber.disk.looking import LOOK
-from noclobber.disk.notes import BOOK_PREFIX, Note
+from noclobber.disk.notes import BOOK_PREFIX, NOTE_BYTES, Note
 from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
 
 VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
@@ -205,6 +205,10 @@ class Store:
                 if name != f"{self.prefix}note":
                     continue
             elif BOOK_PREFIX in name:
+                continue
+            # Looked at without the mutex, so not one that its maker has yet to fill: opening that would
+            # fill it for them, perhaps over what they have just written.
+            if os.stat(name, dir_fd=self.notes_fd).st_size < NOTE_BYTES:
                 continue
             note = Note(name, self.notes_fd)
             if note.is_idle:
