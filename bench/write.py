@@ -26,6 +26,7 @@ def rows() -> Iterator[Row]:
         for durable in (False, True):
             for size, name, bar in SIZES:
                 yield _row(folder, size, name, DURABLE_BAR if durable else bar, durable)
+        yield _first_writes(folder)
         yield _overhead(folder)
     finally:
         shutil.rmtree(folder)
@@ -82,6 +83,35 @@ def plain_write(path: str, data: bytes, durable: bool) -> None:
         folder = os.open(os.path.dirname(path), os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
+
+
+def _first_writes(folder: str) -> Row:
+    """The same with files that this process has not written before: no old version to write over."""
+    data, count = os.urandom(KIB), 200
+    digest = hashlib.sha256(data).hexdigest()
+    names = [f"first-{number}" for number in range(2 * (count + 2))]
+    for name in names:
+        with open(f"{folder}/{name}", "wb") as file:
+            file.write(data)
+    committer = Committer(os.path.realpath(folder), durable=True)
+
+    def ours() -> None:
+        committer.replace(names.pop(), digest, data)
+
+    def peer() -> None:
+        hashlib.sha256(data).hexdigest()
+        hashlib.sha256(data).hexdigest()
+        plain_write(f"{folder}/{names.pop()}", data, True)
+
+    mine, theirs, ratio = in_turns(ours, peer, rounds=count)
+    return Row(
+        "guarded write, 1 KiB, fsync, first of a file",
+        "the same; nothing can be written over yet",
+        ratio,
+        "none",
+        True,
+        f"{spelled(mine)} / {spelled(theirs)}",
+    )
 
 
 def _overhead(folder: str) -> Row:

@@ -49,6 +49,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--kind", action="append", choices=list(outsiders.KINDS), help="only this kind; repeatable"
     )
     parser.add_argument("--level", choices=LEVELS, help="force a weaker level, and see what it is worth")
+    parser.add_argument(
+        "--flushing",
+        choices=("none", "some", "all"),
+        default="some",
+        help="which agents have every write flushed to the disk (default: every other one)",
+    )
     parser.add_argument("--lock", action="store_true", help="torture the deliverable lock instead")
     parser.add_argument("--no-counter", action="store_true", help="leave out the 64 agents with one counter")
     parser.add_argument("--folder", help="work below this folder, to try its filesystem")
@@ -67,7 +73,7 @@ def _files(args: argparse.Namespace) -> bool:
     print(f"\n{report.heading()}", flush=True)
     complaints: list[str] = []
     outside_updates = 0
-    for name, kind, round_ in plan.rounds(args.seconds, args.seed, args.kind):
+    for name, kind, round_ in plan.rounds(args.seconds, args.seed, args.kind, flushing=args.flushing):
         if reason := outsiders.unavailable(kind):
             print(f"{name:<34}skipped: {reason}", flush=True)
             continue

@@ -41,7 +41,7 @@ class Planned(NamedTuple):
     round: Round
 
 
-def rounds(seconds: float, seed: int, kinds: list[str] | None) -> list[Planned]:
+def rounds(seconds: float, seed: int, kinds: list[str] | None, *, flushing: str = "some") -> list[Planned]:
     """Share the time out over the rounds."""
     chosen = kinds or list(outsiders.KINDS)
     plan = [(kind, False, _weight(kind)) for kind in chosen]
@@ -53,7 +53,14 @@ def rounds(seconds: float, seed: int, kinds: list[str] | None) -> list[Planned]:
         own_seed = (seed * 1_000_003 + crc32(name.encode())) % 1_000_000_000
         # Six processes at a time: agents (with their killer), outsider, watcher, and this one.
         agents = 2 if under_fire else 3
-        round_ = Round((kind,), seconds=unit_s * weight, seed=own_seed, agents=agents, under_fire=under_fire)
+        round_ = Round(
+            (kind,),
+            seconds=unit_s * weight,
+            seed=own_seed,
+            agents=agents,
+            under_fire=under_fire,
+            flushing=flushing,
+        )
         out.append(Planned(name, kind, round_))
     return out
 

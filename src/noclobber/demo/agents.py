@@ -146,7 +146,7 @@ def work(
 
 
 def work_under_fire(
-    guard_name: str,
+    guard_names: list[str],
     root: str,
     path: str,
     names: list[str],
@@ -161,7 +161,7 @@ def work_under_fire(
     Forked, not started afresh: a new interpreter takes longer than an agent gets to live here. This
     process itself never touches the guard, so that its children inherit no lock and no lease.
     """
-    rivals.guard_named(guard_name, root, wait_s=WAIT_S)  # Imports, once.
+    rivals.guard_named(guard_names[0], root, wait_s=WAIT_S)  # Imports, once.
     chance = random.Random(seed)  # noqa: S311
     dies_at_s: dict[int, tuple[float, int]] = {}
     kills = 0
@@ -170,7 +170,7 @@ def work_under_fire(
         serial = last_attempt(log_paths[slot])
         child = os.fork()
         if child == 0:
-            name, log_path = names[slot], log_paths[slot]
+            guard_name, name, log_path = guard_names[slot], names[slot], log_paths[slot]
             work(guard_name, root, [path], name, [log_path], seed=seed + slot, until_s=until_s, serial=serial)
             os._exit(0)
         dies_at_s[child] = (time.monotonic() + chance.choice((0.004, 0.02, 0.08)) * chance.random(), slot)
@@ -248,8 +248,8 @@ def main(argv: list[str]) -> None:
     guard_name, root, path, names, log_paths, seed, start_s, until_s = words
     time.sleep(max(0.0, float(start_s) - time.monotonic()))
     if role == "under-fire":
-        who, logs = names.split(","), log_paths.split(",")
-        work_under_fire(guard_name, root, path, who, logs, seed=int(seed), until_s=float(until_s))
+        guards, who, logs = guard_name.split(";"), names.split(","), log_paths.split(",")
+        work_under_fire(guards, root, path, who, logs, seed=int(seed), until_s=float(until_s))
     else:
         paths, logs = path.split(","), log_paths.split(",")
         work(guard_name, root, paths, names, logs, seed=int(seed), until_s=float(until_s))

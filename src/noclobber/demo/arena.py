@@ -41,8 +41,15 @@ class Round(NamedTuple):
     """Agents are killed with SIGKILL at random moments, and restarted. For one kind only."""
     watched: bool = True
     """Somebody looks at the first file all the time."""
+    flushing: str = "none"
+    """Which agents have every write flushed to the disk: none, every other one ("some"), or all."""
     eagerness: float = 0.7
     """Share of the outsider's updates that follow the last one at once."""
+
+    def guard_of(self, number: int) -> str:
+        """Which guard an agent uses."""
+        flushes = self.flushing == "all" or (self.flushing == "some" and number % 2)
+        return rivals.FLUSHING if flushes else self.guard
 
 
 class Place(NamedTuple):
@@ -89,13 +96,14 @@ class Arena:
         if round_.under_fire:
             logs = ",".join(first.log(name) for name in names)
             who = (first.path, ",".join(names), logs, str(round_.seed))
-            self._spawn("agents", "agents", "under-fire", round_.guard, self.root, *who, *times)
+            guards = ";".join(round_.guard_of(number) for number in range(round_.agents))
+            self._spawn("agents", "agents", "under-fire", guards, self.root, *who, *times)
             return until_s
         paths = ",".join(place.path for place in self.places)
         for number, name in enumerate(names):
             logs = ",".join(place.log(name) for place in self.places)
             who = (paths, name, logs, str(round_.seed * 100 + number))
-            self._spawn(name, "agents", "agent", round_.guard, self.root, *who, *times)
+            self._spawn(name, "agents", "agent", round_.guard_of(number), self.root, *who, *times)
         return until_s
 
     def _spawn(self, name: str, module: str, *words: str) -> None:

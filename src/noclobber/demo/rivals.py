@@ -25,6 +25,7 @@ from noclobber.errors import ABSENT, DELETED, MissingFileError, NotAFileError, S
 
 NAMES = ("unguarded", "check-inplace", "check-replace", "check-flock")
 REAL = "noclobber"
+FLUSHING = "noclobber, flushing"  # The same with `durable`, which stages its bytes in another way.
 
 
 class Seen(NamedTuple):
@@ -116,8 +117,8 @@ class Rival:
 
 def guard_named(name: str, root: str, *, wait_s: float) -> GuardLike:
     """Return the real guard of a workspace, or a rival."""
-    if name != REAL:
+    if name not in (REAL, FLUSHING):
         return Rival(name)
     from noclobber.guard import OptimisticGuard
 
-    return OptimisticGuard(root, wait_s=wait_s)
+    return OptimisticGuard(root, wait_s=wait_s, durable=name == FLUSHING)

@@ -178,10 +178,10 @@ class Committer:
         """How long one commit waits for others to close a file."""
         return Patience(self.wait_s, self.clock)
 
-    def sweep(self) -> list[tuple[str, str]]:
+    def sweep(self, sparing: str = "") -> list[tuple[str, str]]:
         """Clear displaced files; return (path, where) of those kept because somebody wrote to them."""
         kept = store.sweep_lingering()
-        return kept + self._store.sweep() if self._store is not None else kept
+        return kept + self._store.sweep(sparing) if self._store is not None else kept
 
     def heal(self, target: Target) -> list[Recovered]:
         """
@@ -215,9 +215,9 @@ class Committer:
         fence: Fence | None = None,
     ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        kept = tuple(where for _, where in self.sweep())
-        commit = starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
-        return commit._replace(kept=kept) if kept else commit
+        kept: list[str] = []
+        commit = starting_over(lambda: self._replace(path, expected, data, at, fence, kept), str(path))
+        return commit._replace(kept=tuple(kept)) if kept else commit
 
     def _replace(
         self,
@@ -226,12 +226,14 @@ class Committer:
         data: bytes,
         at: str | None,
         fence: Fence | None,
+        kept: list[str],
     ) -> Commit:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:
+            kept += [where for _, where in self.sweep(sparing=target.path)]
             with self.section([target], fence) as section:
                 reached("entered")
                 level, previous, new_hash = self._replace_in(section, target, expected, data)

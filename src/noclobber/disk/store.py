@@ -40,6 +40,7 @@ MARK_FROM_BYTES = 1 << 16
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_OPEN_NOTES = 64
 MOST_WAITING = 256
+MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wait to be written over.
 YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
 BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
 
@@ -64,6 +65,9 @@ class Displaced(NamedTuple):
     name: str
     path: str
     descriptor: int
+    size: int = 0
+    is_past: bool = False
+    """Its replacement is on the disk: no power cut brings this version back to its name."""
 
 
 class Store:
@@ -119,16 +123,20 @@ class Store:
         """Return how the names of one commit's swap files begin."""
         return f"{self.prefix}swap-{new_token()}"
 
+    def swap_name(self, prefix: str, target_name: str, expected: str | None) -> str:
+        """Return what the swap file of one target is called."""
+        # The target's name is in it for the person who finds it after a crash. 140 bytes of it,
+        # because a name may have 255 and the rest needs room.
+        tail = target_name if len(target_name) < 35 else target_name.encode()[:140].decode("utf-8", "ignore")
+        return f"{prefix}-{expected}~{tail}"
+
     def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
         """
         Create an empty swap file; return its name and a descriptor for reading and writing.
 
         FileNotFoundError: somebody removed our folder (`git clean -fdx`).
         """
-        # The target's name is in it for the person who finds it after a crash. 140 bytes of it,
-        # because a name may have 255 and the rest needs room.
-        tail = target_name if len(target_name) < 35 else target_name.encode()[:140].decode("utf-8", "ignore")
-        name = f"{prefix}-{expected}~{tail}"
+        name = self.swap_name(prefix, target_name, expected)
         return name, os.open(name, CREATE, mode, dir_fd=self.swap_fd)
 
     def remove_swap(self, name: str) -> None:
@@ -228,12 +236,13 @@ class Store:
         as_named: bool,
         size: int = MARK_FROM_BYTES,
         had_lease: bool = False,
+        is_past: bool = False,
     ) -> None:
         """
         Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
         `as_named`: it was verified to have the hash that stands in its name. `had_lease`: its signal is
-        set already; a lease on a descriptor without that could kill us.
+        set already; a lease on a descriptor without that could kill us. `is_past`: see `Displaced`.
         """
         if not had_lease:
             openers.expect_no_signal(descriptor)
@@ -242,22 +251,29 @@ class Store:
                 os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
             except OSError:
                 pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
-        self.waiting.append(Displaced(name, path, descriptor))
+        self.waiting.append(Displaced(name, path, descriptor, size, is_past))
 
-    def sweep(self) -> list[tuple[str, str]]:
+    def sweep(self, sparing: str = "") -> list[tuple[str, str]]:
         """
         Remove displaced files that are unopened and unchanged; keep those that somebody wrote to.
 
         Returns (original path, where it is kept) for each of the latter. A process that was suspended
         inside `open()` while the exchange happened may write to the displaced file much later; those
         bytes are what this is about.
+
+        `sparing`: the path that is about to be written. Past versions of it and of a few other files are
+        left alone then, for `reuse`.
         """
         kept: list[tuple[str, str]] = []
-        for _ in range(len(self.waiting)):
+        count = len(self.waiting)
+        for place in range(count):
             try:
                 displaced = self.waiting.popleft()
             except IndexError:
                 break  # Another thread sweeps too.
+            if sparing and displaced.is_past and _is_worth_sparing(displaced, sparing, count - place):
+                self.waiting.append(displaced)
+                continue
             where = self._sweep_one(displaced.name, displaced.descriptor)
             if where is BUSY and len(self.waiting) < MOST_WAITING:
                 self.waiting.append(displaced)
@@ -326,7 +342,8 @@ class Store:
             try:
                 descriptor = os.open(name, LOOK, dir_fd=self.swap_fd)
             except OSError as error:
-                if error.errno != errno.ENOENT:
+                # EWOULDBLOCK: its maker lives, and has a lease on it.
+                if error.errno not in (errno.ENOENT, errno.EWOULDBLOCK):
                     kept.append((name, self.keep(name)))  # A link or a folder that somebody had put there.
                 continue
             try:
@@ -340,6 +357,10 @@ class Store:
             finally:
                 os.close(descriptor)
         return kept
+
+
+def _is_worth_sparing(displaced: Displaced, path: str, age: int) -> bool:
+    return displaced.path == path or (displaced.size <= MOST_SPARE_BYTES and age <= MOST_SPARE)
 
 
 def gives_acl(folder_fd: int) -> bool:

@@ -25,7 +25,8 @@ import stat
 from noclobber.disk import digest, forks, metadata, openers, paths, renames
 from noclobber.disk.looking import LOOK
 from noclobber.disk.meanwhile import Meanwhile
-from noclobber.disk.restore import restore
+from noclobber.disk.restore import copy_all, restore
+from noclobber.disk.reuse import reuse
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     DELETED,
@@ -98,6 +99,7 @@ class Swap:
         self.first_fd = NO_FD  # What stood there before somebody put another file in its place.
         self.swap_name, self.new_inode = "", 0
         self.is_swapped, self.is_settled = False, False
+        self.is_reused = False  # The swap file is an older version: then it has had its lease from the start.
         self.kept: list[str] = []
         self.old_status: os.stat_result
         self._new_status: os.stat_result
@@ -177,17 +179,31 @@ class Swap:
     def begin_staging(self, prefix: str) -> None:
         """Create the swap file and start hashing; the caller has announced the prefix of its name."""
         self._hashing = Hashing(self.data)
-        # Beside the target others can see it: then nobody may read it before it is complete.
-        mode = 0o600 if self.store.is_beside else stat.S_IMODE(self.old_status.st_mode)
-        self.swap_name, self.new_fd = self.store.create_swap(prefix, self.target.name, self.expected, mode)
-        forks.track(self.new_fd)
+        if not (self.durable and self.leases and self.data and self._write_over(prefix)):
+            # Beside the target others can see it: then nobody may read it before it is complete.
+            mode = 0o600 if self.store.is_beside else stat.S_IMODE(self.old_status.st_mode)
+            self.swap_name, self.new_fd = self.store.create_swap(
+                prefix, self.target.name, self.expected, mode
+            )
+            forks.track(self.new_fd)
         self._new_status = os.fstat(self.new_fd)
         self.new_inode = self._new_status.st_ino
+
+    def _write_over(self, prefix: str) -> bool:
+        """Stage in the version before the present one, if that is about to be deleted anyway."""
+        name = self.store.swap_name(prefix, self.target.name, self.expected)
+        self.new_fd = reuse(self.store, self.target.path, name, self.old_status)
+        self.is_reused = self.new_fd != NO_FD
+        if self.is_reused:
+            self.swap_name = name
+        return self.is_reused
 
     def stage(self) -> None:
         """Write the new bytes and give them the old file's metadata."""
         reached("staging")
         write_all(self.new_fd, self.data)
+        if self._new_status.st_size > len(self.data):
+            os.ftruncate(self.new_fd, len(self.data))
         self._old_metadata = metadata.of(self.old_fd, self.old_status)
         metadata.give(
             self.new_fd,
@@ -195,7 +211,7 @@ class Swap:
             path=self.target.path,
             source=self.old_fd,
             status=self._new_status,
-            is_bare=not self.store.gives_acl,
+            is_bare=not (self.is_reused or self.store.gives_acl),
         )
         if self.durable:
             os.fsync(self.new_fd)
@@ -222,7 +238,7 @@ class Swap:
     def exchange(self, patience: Patience) -> None:
         """Swap the names, with the new bytes hidden until `finish()`."""
         if self.leases:
-            if not openers.lease(self.new_fd, openers.WRITE, patience):
+            if not (self.is_reused or openers.lease(self.new_fd, openers.WRITE, patience)):
                 raise self.busy("another program keeps opening noclobber's own files")
             while not openers.is_quiet(self.old_fd, openers.READ):
                 self._let_writers_finish(patience)
@@ -323,7 +339,7 @@ class Swap:
         """Take back a settled exchange, because another file of the same commit was refused."""
         restore(self, patience, note)
 
-    def leave_aside(self, descriptor: int) -> None:
+    def leave_aside(self, descriptor: int, *, is_past: bool = False) -> None:
         """Hand the swap file and its descriptor over to the sweep."""
         if self.leases:
             openers.release(descriptor)
@@ -339,6 +355,7 @@ class Swap:
             as_named=is_old and self.is_settled and self.previous == self.expected,
             size=self.old_status.st_size,
             had_lease=self.leases and is_old,
+            is_past=is_past,
         )
 
     # 6
@@ -350,10 +367,10 @@ class Swap:
             new_fd, self.new_fd = self.new_fd, NO_FD
             self.close_one(new_fd)
         reached("released")
-        if self.is_settled and self.is_swapped:
-            self.leave_aside(self.old_fd)
         if self.durable:
             flush_name(self.target, self.new_hash)
+        if self.is_settled and self.is_swapped:
+            self.leave_aside(self.old_fd, is_past=self.durable)
 
     def close_one(self, descriptor: int) -> None:
         """Release a descriptor's lease, and close it."""
@@ -365,6 +382,8 @@ class Swap:
         """Close what is open; remove what was staged and never exchanged."""
         if landed and self.is_swapped and self.old_fd != NO_FD:
             self.leave_aside(self.old_fd)  # Interrupted between the last look and finish().
+        if self.is_reused and not self.is_swapped and self.new_fd != NO_FD:
+            self._let_latecomers_read()
         for descriptor in (self.new_fd, self.old_fd, self.first_fd):
             if descriptor != NO_FD:
                 self.close_one(descriptor)
@@ -372,6 +391,19 @@ class Swap:
         if self.swap_name and not self.is_swapped:
             self.store.remove_swap(self.swap_name)
             self.swap_name = ""
+
+    def _let_latecomers_read(self) -> None:
+        """
+        Refused, with a swap file that somebody may have looked up while it still had the target's name.
+
+        Stopped inside `open()` since then, they wait for our lease by now. What they get is the present
+        version, not one that never was.
+        """
+        try:
+            if self.old_fd != NO_FD and not openers.is_quiet(self.new_fd, openers.WRITE):
+                os.ftruncate(self.new_fd, copy_all(self.old_fd, self.new_fd))
+        except OSError:
+            pass  # It is on its way out.
 
 
 def flush_name(target: Target, landed: str) -> None:

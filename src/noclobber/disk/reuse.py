@@ -1,0 +1,93 @@
+"""
+Write a file's next version over its last but one, instead of into a file made for it.
+
+A durable commit pays the disk for every inode and block that it takes or frees. Two files that change
+places, the one at the name and the one aside, spare it that: a durable write of 1 KiB takes three
+quarters of the time.
+
+What must be true of the one aside before a byte of it is written over:
+
+- *It cannot come back.* The exchange that displaced it is on the disk. Otherwise a power cut could
+  undo that exchange and leave our half-written bytes at the name. So only durable commits reuse.
+- *Nobody has it open*, for reading or writing: a reader would see it change under its hands. The write
+  lease is granted only then, and whoever comes later waits in `open()` until the new bytes are verified.
+- *It is what was verified when it was displaced.* If not, somebody's bytes are in it, and it is kept.
+- *It was this file's own*, with the same owner, mode and a single name. Who was let in to read it then
+  may read the new version too.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.disk import forks, openers
+from noclobber.disk.looking import LOOK
+from noclobber.disk.store import is_unchanged
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.disk.store import Displaced, Store
+
+WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NO_FD = -1
+
+
+def reuse(store: Store, path: str, name: str, like: os.stat_result) -> int:
+    """
+    Rename the last version of `path` to `name`; return a descriptor for writing, with a write lease.
+
+    `like` is the file at the path now. NO_FD: there is none that may be written over.
+    """
+    displaced = _take(store, path)
+    if displaced is None:
+        return NO_FD
+    try:
+        descriptor = forks.track(os.open(displaced.name, WRITE, dir_fd=store.swap_fd))
+    except OSError:
+        store.waiting.append(displaced._replace(is_past=False))  # The sweep knows what to do.
+        return NO_FD
+    forks.close(displaced.descriptor)  # Our own look would keep the write lease away.
+    try:
+        if openers.try_lease(descriptor, openers.WRITE) and _may_go(displaced.name, descriptor, like):
+            os.rename(displaced.name, name, src_dir_fd=store.swap_fd, dst_dir_fd=store.swap_fd)
+            return descriptor
+    except OSError:
+        pass
+    except BaseException:
+        openers.release(descriptor)
+        forks.close(descriptor)
+        raise
+    openers.release(descriptor)
+    forks.close(descriptor)
+    _leave_to_the_sweep(store, displaced)
+    return NO_FD
+
+
+def _take(store: Store, path: str) -> Displaced | None:
+    for displaced in tuple(store.waiting):
+        if displaced.is_past and displaced.path == path:
+            try:
+                store.waiting.remove(displaced)
+            except (ValueError, IndexError):
+                return None  # Another thread took it, or any other, in this moment.
+            return displaced
+    return None
+
+
+def _may_go(name: str, descriptor: int, like: os.stat_result) -> bool:
+    """True if nothing is lost with it, and nobody may read the new bytes through it who should not."""
+    status = os.fstat(descriptor)
+    return (
+        status.st_nlink == 1
+        and (status.st_mode, status.st_uid, status.st_gid) == (like.st_mode, like.st_uid, like.st_gid)
+        and is_unchanged(name, descriptor)
+    )
+
+
+def _leave_to_the_sweep(store: Store, displaced: Displaced) -> None:
+    try:
+        descriptor = forks.track(os.open(displaced.name, LOOK, dir_fd=store.swap_fd))
+    except OSError:
+        return  # Gone, or to be found by `adopt_orphans()`.
+    openers.expect_no_signal(descriptor)
+    store.waiting.append(displaced._replace(descriptor=descriptor, is_past=False))
