@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from lock_room import T0_S, ToldClock, dead_process, events, put_record
+from lock_room import T0_S, ToldClock, dead_process, events, finish, put_record, python
 from noclobber.disk import mutex
 from noclobber.disk.processes import identify
-from noclobber.errors import BadRequestError, FileBusyError, LedgerError, LockContention, LockLost
+from noclobber.errors import (
+    BadEventError,
+    BadRequestError,
+    FileBusyError,
+    LedgerError,
+    LockContention,
+    LockLost,
+)
 from noclobber.lock import filesystems
 from noclobber.lock.judge import MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
@@ -407,35 +414,44 @@ def test_retire_refuses_while_in_use_and_clears_an_orphan(tmp_path, clock):
     assert len(events(tmp_path, "LOCK_RETIRED")) == 1
 
 
-def test_the_lifecycle_file_is_never_opened(tmp_path, clock):
-    """REQ-LOCK-009: by no operation; an audit hook sees every open()."""
-    import sys
-
-    (tmp_path / "_STATUS.md").write_text("IN_PROGRESS")
-    opened: list[str] = []
-    sys.addaudithook(
-        lambda event, args: opened.append(str(args[0])) if event == "open" and WATCHING else None
-    )
-    WATCHING.append(True)
+WATCHED = """
+import os, sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+from noclobber import DeliverableLock, LockContention
+from noclobber.lock.survey import list_locks
+folder = sys.argv[1]
+with DeliverableLock(folder, lease_duration_s=60) as lock:
+    lock.renew()
+    lock.status()
+    lock.assert_held()
     try:
-        with lock_of(tmp_path, clock, lease_duration_s=60) as lock:
-            lock.renew()
-            lock.status()
-            lock.assert_held()
-            with pytest.raises(LockContention):
-                lock_of(tmp_path, clock, "b").acquire()
-        put_record(tmp_path, dead_process())
-        lock_of(tmp_path, clock).recover()
-        lock_of(tmp_path, clock).retire()
-        list(list_locks(str(tmp_path), clock))
-    finally:
-        WATCHING.clear()
-    assert len(opened) > 20, "the hook saw nothing"
+        DeliverableLock(folder, holder="b").acquire()
+    except LockContention:
+        pass
+DeliverableLock(folder).acquire().detach()
+if os.fork() == 0:
+    DeliverableLock(folder + "/below").acquire().detach()
+    os._exit(0)
+os.wait()
+DeliverableLock(folder + "/below").recover()
+DeliverableLock(folder + "/below").retire()
+list(list_locks(folder))
+print(sum(folder in name or name.startswith(".lock") for name in opened), *opened, sep="\\n")
+"""
+
+
+def test_the_lifecycle_file_is_never_opened(tmp_path):
+    """REQ-LOCK-009: by no operation; an audit hook, which a process never gets rid of, sees every open()."""
+    (tmp_path / "below").mkdir()
+    for folder in (tmp_path, tmp_path / "below"):
+        (folder / "_STATUS.md").write_text("IN_PROGRESS")
+    code, out, complaints = finish(python(WATCHED, tmp_path))
+    assert (code, complaints) == (0, "")
+    count, *opened = out.splitlines()
+    assert int(count) > 10, "the hook saw nothing"
     assert not [name for name in opened if "_STATUS" in name]
     assert (tmp_path / "_STATUS.md").read_text() == "IN_PROGRESS"
-
-
-WATCHING: list[bool] = []
 
 
 def test_no_lock_is_taken_that_cannot_be_recorded(tmp_path, clock):
@@ -469,6 +485,50 @@ def test_a_ledger_of_the_callers_gets_the_events_instead(tmp_path, clock):
         pass
     assert [event["action_type"] for event in seen] == ["LOCK_ACQUIRED", "LOCK_RELEASED"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("holder", ["builder", 'a "quoted" \\ one\n', "Ünïcode \U0001f512 \x7f"])
+def test_both_ledgers_hold_the_same_events(tmp_path, clock, holder):
+    """REQ-LOCK-008: one spelling; what the chained file says is what a caller's ledger is told."""
+    told: list[dict[str, object]] = []
+
+    class Ledger:
+        def append(self, event: dict[str, object]) -> None:
+            told.append(event)
+
+    for options in ({}, {"ledger": Ledger()}):
+        with lock_of(tmp_path, clock, holder, deliverable_id=holder * 2, **options) as lock:
+            lock.renew()
+    own = [
+        {name: event[name] for name in ("action_type", "payload", "result", "identity")}
+        for event in events(tmp_path)
+    ]
+    for event in (*own, *told):
+        assert len(event["payload"].pop("lock_id")) == 32
+        event["payload"].pop("acquired")
+    assert told == own
+    assert [(event["action_type"], event["result"]) for event in own] == [
+        ("LOCK_ACQUIRED", {"status": "ACQUIRED"}),
+        ("LOCK_RENEWED", {"status": "RENEWED"}),
+        ("LOCK_RELEASED", {"status": "RELEASED"}),
+    ]
+    assert own[0]["identity"] == {"agent_id": holder, "host": os.uname().nodename}
+    assert own[0]["payload"] == {
+        "deliverable_id": holder * 2,
+        "folder": str(tmp_path),
+        "lease_duration_s": lock.lease_duration_s,
+        "pid": os.getpid(),
+    }
+    assert "pid" not in own[2]["payload"]
+
+
+def test_a_folder_whose_path_is_no_text_is_not_locked(tmp_path, clock):
+    """REQ-LOCK-008: it could not be recorded."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.mkdir(folder)
+    with pytest.raises(BadEventError, match="UTF-8"):
+        lock_of(folder, clock).acquire()
+    assert ".lock" not in os.listdir(folder)
 
 
 def test_an_id_is_enough_to_renew_and_release_but_not_to_release_twice(tmp_path, clock):

@@ -32,8 +32,15 @@ class SystemClock:
 SYSTEM_CLOCK: Clock = SystemClock()
 
 
+_last_second: tuple[int, str] = (-1, "")
+
+
 def iso8601(epoch_s: float) -> str:
     """Return a UTC timestamp with microseconds, as every record here spells it."""
+    global _last_second
     whole_s = int(epoch_s // 1)
-    micros = int((epoch_s - whole_s) * 1_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole_s))}.{micros:06d}Z"
+    second, text = _last_second  # One tuple: a thread that changes it in between changes both or none.
+    if second != whole_s:  # Spelling the second is most of the work, and records come in bursts.
+        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole_s))
+        _last_second = whole_s, text
+    return f"{text}.{int((epoch_s - whole_s) * 1_000_000):06d}Z"

@@ -88,12 +88,14 @@ class AgentTraceLedger:
         """Name a ledger. Nothing is opened or created before the first append; no folder ever is."""
         self.path = os.path.abspath(os.fspath(path))
         self._clock, self._durable, self._patience_s = clock, durable, patience_s
-        self._second = (-1.0, "")
         self._handle = Handle()
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
         """Record one event: all of it, once, after everything recorded before."""
-        body = encode(self.path, event)
+        return self.append_spelled(encode(self.path, event))
+
+    def append_spelled(self, body: bytes) -> LedgerEntry:
+        """The same for who has spelled its event already: its members in JSON, without the braces."""
         handle = self._own_handle()
         # `with`, and no acquire() with a deadline: an interrupt right behind that call would leave the
         # lock taken for ever. Whoever has it waits for other processes only, and that has a deadline.
@@ -240,7 +242,7 @@ class AgentTraceLedger:
     def _append(self, handle: Handle, body: bytes) -> LedgerEntry:
         try:
             size = self._hold(handle)
-            time = self._stamp()
+            time = iso8601(self._clock.now_s())
             before, end, opening, aside = handle.link, size, b"", None
             if size != handle.size:  # Somebody else was here, or we are new.
                 before, end, opening, aside = self._join(handle, size, time)
@@ -272,15 +274,6 @@ class AgentTraceLedger:
             notice, link = seal(_cut_notice(self.path, handle.link, tail.link), link, time)
             opening += notice
         return link, tail.end, opening, aside
-
-    def _stamp(self) -> str:
-        """Spell the time; the part down to the second is kept, since it is most of the work."""
-        now_s = self._clock.now_s()
-        second, text = self._second
-        if now_s // 1 != second:
-            second, text = now_s // 1, iso8601(now_s)[:-7]
-            self._second = second, text
-        return f"{text}{int((now_s - second) * 1_000_000):06d}Z"
 
     def _hold(self, handle: Handle) -> int:
         """Hold the mutex of the file that the path names now, and return the file's size."""

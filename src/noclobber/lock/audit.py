@@ -12,9 +12,12 @@ whoever recovers that lock finds that the event is missing and writes it first.
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
+from json.encoder import encode_basestring as _quote
 
+from noclobber.errors import BadEventError
 from noclobber.lock.names import LEDGER_NAME
 
 TYPE_CHECKING = False
@@ -48,19 +51,19 @@ class Audit:
         """The lock was taken; if it was taken over, say first from whom."""
         if record.recovered_from is not None:
             self.recovered(folder, record, "acquire")
-        self._append(folder, "LOCK_ACQUIRED", record, {"status": "ACQUIRED"})
+        self._append(folder, "LOCK_ACQUIRED", record, "ACQUIRED")
 
     def renewed(self, folder: str, record: LockRecord) -> None:
         """The lease was extended."""
-        self._append(folder, "LOCK_RENEWED", record, {"status": "RENEWED"})
+        self._append(folder, "LOCK_RENEWED", record, "RENEWED")
 
     def released(self, folder: str, record: LockRecord) -> None:
         """The holder let go."""
-        self._append(folder, "LOCK_RELEASED", record, {"status": "RELEASED"})
+        self._append(folder, "LOCK_RELEASED", record, "RELEASED")
 
     def retired(self, folder: str, record: LockRecord) -> None:
         """The folder is no longer a deliverable that anybody works in."""
-        self._append(folder, "LOCK_RETIRED", record, {"status": "RETIRED"})
+        self._append(folder, "LOCK_RETIRED", record, "RETIRED")
 
     def recovered(self, folder: str, record: LockRecord, how: str) -> None:
         """An orphan was taken over, by `acquire` or by hand. One kind of event for both (REQ-LOCK-006)."""
@@ -110,16 +113,26 @@ class Audit:
             self._own.close()
             self._own = None
 
-    def _append(self, folder: str, kind: str, record: LockRecord, result: dict[str, Any]) -> None:
-        payload: dict[str, Any] = {
-            "deliverable_id": record.deliverable_id,
-            "folder": folder,
-            "lock_id": record.lock_id,
-            "acquired": record.acquired,
-        }
-        if kind != "LOCK_RELEASED":
-            payload |= {"lease_duration_s": record.lease_duration_s, "pid": record.pid}
-        self._write(folder, kind, payload, result, record.holder, record.host)
+    def _append(self, folder: str, kind: str, record: LockRecord, status: str) -> None:
+        # Spelled by hand: an acquisition and its release are half ledger, and most of that would be making
+        # dicts and text of them.
+        lease = f',"lease_duration_s":{record.lease_duration_s},"pid":{record.pid}'
+        try:
+            body = (
+                f'"action_type":"{kind}","payload":{{"deliverable_id":{_quote(record.deliverable_id)},'
+                f'"folder":{_quote(folder)},"lock_id":{_quote(record.lock_id)},'
+                f'"acquired":{_quote(record.acquired)}{"" if status == "RELEASED" else lease}}},'
+                f'"result":{{"status":"{status}"}},"identity":{{"agent_id":{_quote(record.holder)},'
+                f'"host":{"null" if record.host is None else _quote(record.host)}}}'
+            ).encode()
+        except UnicodeEncodeError:
+            raise BadEventError(
+                folder, "its path is not valid UTF-8, so nothing can be recorded there; rename the folder"
+            ) from None
+        if self._given is None:
+            self._own_ledger(folder).append_spelled(body)
+        else:
+            self._given.append(json.loads(b"{%b}" % body))
 
     def _write(
         self,
@@ -135,8 +148,9 @@ class Audit:
         self._ledger(folder).append(event)
 
     def _ledger(self, folder: str) -> Ledger:
-        if self._given is not None:
-            return self._given
+        return self._own_ledger(folder) if self._given is None else self._given
+
+    def _own_ledger(self, folder: str) -> AgentTraceLedger:
         if self._own is None or self._own_folder != folder:  # The folder was moved: its ledger moved along.
             from noclobber.ledger import AgentTraceLedger
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from noclobber.clock import iso8601
 from noclobber.errors import NoclobberError
 from noclobber.lock.judge import FREE, Verdict
-from noclobber.lock.record import LockRecord, new_id
+from noclobber.lock.record import LockRecord, new_id, remember_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -183,6 +183,10 @@ class Protocol:
         self, store: FolderStore, taker: Taker, found: Found | None, verdict: Verdict
     ) -> LockRecord:
         process = taker.process
+        now_s = self._clock.now_s()
+        acquired = iso8601(now_s)
+        # To the microsecond that is spelled, so that we go by the very moment that others read.
+        remember_time(acquired, (int(now_s // 1) * 1_000_000 + int(acquired[-7:-1])) / 1_000_000)
         origin = None
         if found is not None:
             previous = found.record
@@ -196,7 +200,7 @@ class Protocol:
         return LockRecord(
             taker.deliverable_id,
             taker.holder,
-            iso8601(self._clock.now_s()),
+            acquired,
             taker.lease_duration_s,
             # Lease only: a reader that knows only the five mandatory members asks whether the pid runs.
             # Pid 1 does, always, so that it waits for the lease, which is what is meant.

@@ -23,7 +23,6 @@ import os
 import re
 import stat
 from datetime import UTC, datetime
-from functools import lru_cache
 from hashlib import sha256
 from itertools import count
 from typing import Any, NamedTuple
@@ -135,9 +134,27 @@ class Found(NamedTuple):
         return sha256(self.content or repr(self.corruption).encode()).hexdigest()[:32]
 
 
-@lru_cache(256)  # A record's time is asked for several times while it is judged.
 def parse_time_s(text: str) -> float:
     """Read an ISO 8601 timestamp; one without an offset is UTC. `ValueError` if it is none."""
+    seconds = _times_s.get(text)
+    if seconds is None:
+        seconds = _parse_time_s(text)
+        remember_time(text, seconds)
+    return seconds
+
+
+_times_s: dict[str, float] = {}  # A record's time is asked for several times while it is judged.
+MOST_TIMES = 256
+
+
+def remember_time(text: str, seconds: float) -> None:
+    """Spare the next reader of a timestamp the work: whoever spells one knows what it says."""
+    if len(_times_s) >= MOST_TIMES:
+        _times_s.clear()
+    _times_s[text] = seconds
+
+
+def _parse_time_s(text: str) -> float:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
