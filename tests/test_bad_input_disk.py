@@ -635,7 +635,7 @@ def test_a_flush_that_fails_after_the_exchange_says_that_the_write_landed(root, 
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fail_for_folders)
-    with pytest.raises(StorageError, match="new content stands") as told:
+    with pytest.raises(StorageError, match="the change stands") as told:
         guard.write("a.md", b"v2", expected=sha256(b"v1"))
     assert told.value.details["landed"] == sha256(b"v2")
     assert (root / "a.md").read_bytes() == b"v2"

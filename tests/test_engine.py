@@ -17,6 +17,7 @@ from noclobber.errors import (
     LedgerError,
     NoclobberError,
     StaleFileError,
+    StorageError,
     UnknownToolError,
 )
 from noclobber.model import Edit, ToolCall
@@ -277,6 +278,38 @@ def test_a_ledger_that_fails_after_the_write_is_reported_with_what_landed(root, 
     monkeypatch.setattr(ws.ledger, "append", append)
     turn.write_file("a.md", b"v3")
     assert (root / "a.md").read_bytes() == b"v3"
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_a_write_that_the_disk_would_not_flush_is_on_record_as_landed(root, monkeypatch, kind):
+    """N-durable, R-ledger: the caller hears of the flush; but nothing was refused, and the turn knows that."""
+    (root / "a.md").write_bytes(b"v1\n")
+    real = os.fsync
+
+    def fail_for_folders(descriptor):
+        if os.path.samestat(os.fstat(descriptor), os.stat(root)):
+            raise OSError(5, "I/O error")
+        real(descriptor)
+
+    with Workspace(root, durable=True) as ws, ws.turn(agent_id="builder") as turn:
+        turn.read_file("a.md")
+        monkeypatch.setattr(os, "fsync", fail_for_folders)
+        with pytest.raises(StorageError, match="the change stands") as told:
+            WRITES[kind](turn)
+        monkeypatch.setattr(os, "fsync", real)
+        found = events(ws)
+        assert [event["action_type"] for event in found] == ["MUTATION"] * (2 if kind == "many" else 1)
+        payload, now = found[0]["payload"], root / ("b.md" if kind == "move" else "a.md")
+        assert payload["flushed"] == "no"
+        assert payload.get("destination") == (str(now) if kind == "move" else None)
+        if kind == "delete":
+            assert not now.exists()
+            assert payload["after_hash"] == told.value.details["landed"] == "DELETED"
+            return
+        assert payload["after_hash"] == f"sha256:{sha256(now.read_bytes())}"
+        assert told.value.details["landed"] == sha256(now.read_bytes())
+        turn.write_file(now, b"next")
+        assert now.read_bytes() == b"next"
 
 
 def test_a_state_folder_that_was_cleaned_away_is_made_again(root, ws, turn):

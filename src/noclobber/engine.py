@@ -24,6 +24,7 @@ from noclobber import foreign, recording
 from noclobber.catalogue import FORMS
 from noclobber.claims import retrying
 from noclobber.disk import digest
+from noclobber.disk.swap import UnflushedError
 from noclobber.errors import (
     ABSENT,
     AccessDeniedError,
@@ -109,6 +110,9 @@ class HookEngine:
                 for target in targets:  # If it is not what the agent saw, then that is the reason to give.
                     _refuse_if_stale(turn, target.facts)
                 raise
+        except UnflushedError as error:
+            self._landed_unflushed(turn, call, targets, error.commits)
+            raise
         except NoclobberError as error:
             self._refused(turn, call, targets, error)
             raise
@@ -294,6 +298,24 @@ class HookEngine:
     ) -> WriteResult:
         turn.context.wrote(facts.name, facts.path, commit.sha256, data, seen)
         return self._recorded(call, facts.path, commit)
+
+    def _landed_unflushed(
+        self, turn: OpenTurn, call: ToolCall, targets: list[Target], commits: tuple[Commit, ...]
+    ) -> None:
+        """The caller hears that the disk would not flush it; all the same it stands, and is no refusal."""
+        context = turn.context
+        for target, commit in zip(targets, commits, strict=False):  # A move is two targets and one commit.
+            facts = target.facts
+            if facts.kind in ("delete", "move"):
+                context.removed(facts.name, facts.path)
+            else:
+                seen: Coverage | None = WHOLE
+                if facts.kind == "edit":  # Who had not seen it all still has not.
+                    seen = context.coverage_for(facts.name, facts.path)
+                seen = seen or _coverage(b"", 0, 0)
+                context.wrote(facts.name, facts.path, commit.sha256, target.data, seen)
+            more = {"destination": commit.path} if facts.kind == "move" else {}
+            self._recorded(call, facts.path, commit, flushed="no", **more)
 
     def _recorded(self, call: ToolCall, path: str, commit: Commit, **more: str) -> WriteResult:
         ledger = self._workspace.ledger

@@ -27,7 +27,7 @@ from noclobber.disk.replace import (
     starting_over,
 )
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Hashing, Swap, write_all
+from noclobber.disk.swap import Hashing, Swap, flush_name, unless_unflushed, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from noclobber.disk.paths import Target
     from noclobber.disk.section import Fence, Section
     from noclobber.disk.store import Store
+    from noclobber.disk.swap import UnflushedError
     from noclobber.model import Level
 
 MOST_FILES = 200  # Each keeps up to three descriptors open until the end; 1024 is a common limit.
@@ -117,10 +118,9 @@ class Creation:
             )
         self.is_swapped = False
 
-    def finish(self) -> None:
+    def finish(self) -> UnflushedError | None:
         openers.release(self.new_fd)
-        if self.durable:
-            os.fsync(self.target.folder_fd)
+        return flush_name(self.target, self.new_hash) if self.durable else None
 
     def close(self, *, landed: bool) -> None:
         """Close it; remove it if it never got its name."""
@@ -155,14 +155,16 @@ def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence 
             targets.append(_pin(committer, change))
         _refuse_doubles(targets)
         with committer.section(targets, fence) as section:
-            commits = _replace_in(committer, section, targets, changes)
+            commits, troubles = _replace_in(committer, section, targets, changes)
             recovered = tuple(section.recovered)
     except OSError as error:
         raise explained(error, targets[-1].path if targets else changes[0].path) from error
     finally:
         for target in targets:
             committer.unpin(target)
-    return [commit._replace(recovered=recovered) for commit in commits] if recovered else commits
+    if recovered:
+        commits = [commit._replace(recovered=recovered) for commit in commits]
+    return unless_unflushed(commits, *troubles)
 
 
 def _pin(committer: Committer, change: Change) -> Target:
@@ -187,7 +189,7 @@ def _refuse_doubles(targets: list[Target]) -> None:
 
 def _replace_in(
     committer: Committer, section: Section, targets: list[Target], changes: Sequence[Change]
-) -> list[Commit]:
+) -> tuple[list[Commit], list[UnflushedError | None]]:
     files: list[Swap | Creation] = []
     folders = sorted(section.folders)
     leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
@@ -223,9 +225,9 @@ def _replace_in(
         leader.mark(notes.LANDED)  # The commit point.
         landed = True
         reached("many-committed")
-        for file in files:
-            file.finish()
-        return [Commit(file.target.path, file.new_hash, _level(file), file.previous) for file in files]
+        troubles = [file.finish() for file in files]
+        commits = [Commit(file.target.path, file.new_hash, _level(file), file.previous) for file in files]
+        return commits, troubles
     finally:
         conclude(section, files, [leader, *members], landed=landed)
 

@@ -20,7 +20,7 @@ from noclobber.disk.looking import look
 from noclobber.disk.recover import GONE
 from noclobber.disk.replace import Commit, Committer, conclude, explained, planned, starting_over
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import LinkAppearedError, Swap
+from noclobber.disk.swap import LinkAppearedError, Swap, flush_name, unless_unflushed
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -35,6 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.paths import Target
     from noclobber.disk.section import Fence, Section
+    from noclobber.disk.swap import UnflushedError
     from noclobber.model import Level
 
 
@@ -76,18 +77,18 @@ def _delete(
         _refuse_link(committer, path, target, expected)
         with committer.section([target], fence) as section:
             reached("entered")
-            level, previous = _delete_in(committer, section, target, expected)
+            level, previous, trouble = _delete_in(committer, section, target, expected)
             recovered = tuple(section.recovered)
     except OSError as error:
         raise explained(error, target.path) from error
     finally:
         committer.unpin(target)
-    return Commit(target.path, DELETED, level, previous, (), recovered)
+    return unless_unflushed([Commit(target.path, DELETED, level, previous, (), recovered)], trouble)[0]
 
 
 def _delete_in(
     committer: Committer, section: Section, target: Target, expected: str | None
-) -> tuple[Level, str]:
+) -> tuple[Level, str, UnflushedError | None]:
     if expected == ABSENT:
         raise MissingFileError(target.path, "there is no such file.")
     patience = committer.patience()
@@ -109,7 +110,8 @@ def _delete_in(
             if not committer.can_exchange(place) or not section.is_exclusive:
                 swap.verify(patience)
                 os.unlink(target.name, dir_fd=target.folder_fd)
-                return "plain", swap.previous
+                trouble = flush_name(target, DELETED) if committer.durable else None
+                return "plain", swap.previous, trouble
             prefix = place.new_prefix()
             note.prepare(prefix)
             swap.begin_staging(prefix)
@@ -121,8 +123,8 @@ def _delete_in(
             swap.settle(patience, note)
             if _take_stand_in_away(swap):
                 landed = True
-                swap.finish()
-                return swap.level, swap.previous
+                trouble = swap.finish(DELETED)
+                return swap.level, swap.previous, trouble
             # Somebody waits inside open() for the stand-in. Let them have the file instead.
             swap.undo(patience, note)
             swap.finish()
@@ -140,9 +142,14 @@ def _take_stand_in_away(swap: Swap) -> bool:
     except FileNotFoundError:
         return True  # Somebody deleted it at the same moment.
     reached("stand-in-away")
-    moved = os.stat(gone, dir_fd=store.swap_fd, follow_symlinks=False)
-    theirs = moved.st_ino != swap.new_inode
-    if theirs or (swap.leases and not openers.is_quiet(swap.new_fd, openers.WRITE)):
+    try:
+        moved = os.stat(gone, dir_fd=store.swap_fd, follow_symlinks=False)
+        theirs = moved.st_ino != swap.new_inode
+        is_awaited = swap.leases and not openers.is_quiet(swap.new_fd, openers.WRITE)
+    except OSError:  # Nobody can tell. Refused, then; and a refusal must be true.
+        renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
+        raise
+    if theirs or is_awaited:
         try:
             renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
         except FileExistsError:
@@ -176,19 +183,19 @@ def move(
         raise
     try:
         with committer.section([origin, goal], fence) as section:
-            previous = _move_in(committer, section, origin, goal, expected)
+            previous, trouble = _move_in(committer, section, origin, goal, expected)
             recovered = tuple(section.recovered)
     except OSError as error:
         raise explained(error, origin.path) from error
     finally:
         committer.unpin(origin)
         committer.unpin(goal)
-    return Commit(goal.path, previous, "create", previous, kept, recovered)
+    return unless_unflushed([Commit(goal.path, previous, "create", previous, kept, recovered)], trouble)[0]
 
 
 def _move_in(
     committer: Committer, section: Section, origin: Target, goal: Target, expected: str | None
-) -> str:
+) -> tuple[str, UnflushedError | None]:
     if origin.path == goal.path:
         raise BadRequestError(origin.path, "source and destination are the same file.")
     swap = Swap(
@@ -223,7 +230,13 @@ def _move_in(
                 origin.path, f"{goal.path} is on another filesystem; write it there and delete this one."
             ) from None
         reached("moved")
-        moved = os.stat(goal.name, dir_fd=goal.folder_fd, follow_symlinks=False)
+        try:
+            moved = os.stat(goal.name, dir_fd=goal.folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            moved = status  # Deleted since: somebody saw it here.
+        except OSError:  # Nobody can tell. Refused, then; and a refusal must be true.
+            renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
+            raise
         if not os.path.samestat(moved, status) and (now := look(goal)) != expected:
             # Another file was put there between our look and the rename: back with it.
             try:
@@ -232,9 +245,7 @@ def _move_in(
                 pass  # And yet another; both stand, under the two names, and nothing is lost.
             if expected is not None:
                 raise swap.stale(now)
-        if committer.durable:
-            os.fsync(goal.folder_fd)
-            os.fsync(origin.folder_fd)
-        return swap.previous
+        trouble = flush_name(goal, swap.previous, origin.folder_fd) if committer.durable else None
+        return swap.previous, trouble
     finally:
         swap.close()

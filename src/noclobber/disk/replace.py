@@ -31,7 +31,15 @@ from noclobber.disk.looking import DEFAULT_PATIENCE_S, look
 from noclobber.disk.openers import Patience
 from noclobber.disk.section import Section
 from noclobber.disk.steps import reached
-from noclobber.disk.swap import Hashing, LinkAppearedError, Swap, flush_name, write_all
+from noclobber.disk.swap import (
+    Hashing,
+    LinkAppearedError,
+    Swap,
+    UnflushedError,
+    flush_name,
+    unless_unflushed,
+    write_all,
+)
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -84,6 +92,15 @@ class Commit(NamedTuple):
     previous_sha256: str
     kept: tuple[str, ...] = ()
     recovered: tuple[Recovered, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """What became of one file inside the critical section."""
+
+    level: Level
+    previous: str
+    new: str
+    trouble: UnflushedError | None = None
 
 
 class Committer:
@@ -236,13 +253,14 @@ class Committer:
             kept += [where for _, where in self.sweep(sparing=target.path)]
             with self.section([target], fence) as section:
                 reached("entered")
-                level, previous, new_hash = self._replace_in(section, target, expected, data)
+                done = self._replace_in(section, target, expected, data)
                 recovered = tuple(section.recovered)
         except OSError as error:
             raise explained(error, target.path) from error
         finally:
             self.unpin(target)
-        return Commit(target.path, new_hash, level, previous, (), recovered)
+        commit = Commit(target.path, done.new, done.level, done.previous, (), recovered)
+        return commit if done.trouble is None else unless_unflushed([commit], done.trouble)[0]
 
     def _replace_in(
         self,
@@ -250,11 +268,11 @@ class Committer:
         target: Target,
         expected: str | None,
         data: bytes,
-    ) -> tuple[Level, str, str]:
+    ) -> Outcome:
         for _ in range(MOST_TRIES):
             if expected == ABSENT or (expected is None and not _exists(target)):
                 try:
-                    return "create", ABSENT, self._create(section, target, data)
+                    return self._create(section, target, data)
                 except StaleFileError:
                     if expected is not None:
                         raise
@@ -272,7 +290,7 @@ class Committer:
         target: Target,
         expected: str | None,
         data: bytes,
-    ) -> tuple[Level, str, str]:
+    ) -> Outcome:
         folder = os.path.dirname(target.path)
         place, note, patience = section.store(folder), section.note(folder), self.patience()
         leases = self.ceiling == "lease+exchange" and openers.SUPPORTED
@@ -311,8 +329,8 @@ class Committer:
             section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
-            swap.finish()
-            return swap.level, swap.previous, swap.new_hash
+            trouble = swap.finish()
+            return Outcome(swap.level, swap.previous, swap.new_hash, trouble)
         finally:
             conclude(section, [swap], in_use, landed=swap.is_settled)
 
@@ -324,7 +342,7 @@ class Committer:
         place: Store,
         note: Note,
         patience: Patience,
-    ) -> tuple[Level, str, str]:
+    ) -> Outcome:
         previous = inplace.rewrite(
             target,
             expected,
@@ -334,18 +352,17 @@ class Committer:
             patience=patience,
             durable=self.durable,
         )
-        return "lease+inplace", previous, digest.of_bytes(data)
+        return Outcome("lease+inplace", previous, digest.of_bytes(data))
 
-    def _plain(self, swap: Swap) -> tuple[Level, str, str]:
+    def _plain(self, swap: Swap) -> Outcome:
         os.rename(
             swap.swap_name,
             swap.target.name,
             src_dir_fd=swap.store.swap_fd,
             dst_dir_fd=swap.target.folder_fd,
         )
-        if self.durable:
-            os.fsync(swap.target.folder_fd)
-        return "plain", swap.previous, swap.new_hash
+        trouble = flush_name(swap.target, swap.new_hash) if self.durable else None
+        return Outcome("plain", swap.previous, swap.new_hash, trouble)
 
     def can_exchange(self, place: Store) -> bool:
         """True if the filesystem of a store can exchange two names; tried once per device."""
@@ -359,7 +376,7 @@ class Committer:
         self._has_no_exchange.add(place.device)
         return False
 
-    def _create(self, section: Section, target: Target, data: bytes) -> str:
+    def _create(self, section: Section, target: Target, data: bytes) -> Outcome:
         """Create a file that must not exist: complete, or not at all."""
         folder = os.path.dirname(target.path)
         place, note = section.store(folder), section.note(folder)
@@ -389,9 +406,9 @@ class Committer:
             except FileExistsError:
                 raise StaleFileError(target.path, ABSENT, look(target)) from None
             reached("created")
-            if self.durable:
-                flush_name(target, hashing.result())
-            return hashing.result()
+            new_hash = hashing.result()
+            trouble = flush_name(target, new_hash) if self.durable else None
+            return Outcome("create", ABSENT, new_hash, trouble)
         finally:
             forks.close(new_fd)
             place.remove_swap(name)

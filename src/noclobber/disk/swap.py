@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from noclobber.disk.notes import Note
     from noclobber.disk.openers import Patience
     from noclobber.disk.paths import Target
+    from noclobber.disk.replace import Commit
     from noclobber.disk.store import Store
     from noclobber.model import Level
 
@@ -284,8 +285,8 @@ class Swap:
 
     def settle(self, patience: Patience, note: Note) -> None:
         """Look at what was displaced; put it back and refuse if it is not what was expected."""
-        displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
         try:
+            displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
             if not os.path.samestat(displaced, self.old_status):
                 self._take_the_other(displaced, patience)
             if self.leases:
@@ -360,17 +361,21 @@ class Swap:
 
     # 6
 
-    def finish(self) -> None:
-        """Let everybody in, and leave the displaced file to the sweep."""
+    def finish(self, landed: str | None = None) -> UnflushedError | None:
+        """
+        Let everybody in, and leave the displaced file to the sweep. `landed`: what stands there now.
+
+        Returned is what went wrong with the flush, if it did.
+        """
         if self.leases and self.new_fd != NO_FD:
             # Forgotten first: closed twice after an interrupt, the number may be a stranger's by then.
             new_fd, self.new_fd = self.new_fd, NO_FD
             self.close_one(new_fd)
         reached("released")
-        if self.durable:
-            flush_name(self.target, self.new_hash)
+        trouble = flush_name(self.target, landed or self.new_hash) if self.durable else None
         if self.is_settled and self.is_swapped:
-            self.leave_aside(self.old_fd, is_past=self.durable)
+            self.leave_aside(self.old_fd, is_past=self.durable and trouble is None)
+        return trouble
 
     def close_one(self, descriptor: int) -> None:
         """Release a descriptor's lease, and close it."""
@@ -406,17 +411,41 @@ class Swap:
             pass  # It is on its way out.
 
 
-def flush_name(target: Target, landed: str) -> None:
-    """Flush a folder whose name for a file has changed. Nothing is taken back if that fails."""
+class UnflushedError(StorageError):
+    """
+    It is done, and everybody sees it; only the disk would not flush it. Nothing is taken back.
+
+    `details["landed"]` is the hash of what stands there now, `commits` what would have been returned.
+    """
+
+    commits: tuple[Commit, ...] = ()
+
+
+def flush_name(target: Target, landed: str, *more: int) -> UnflushedError | None:
+    """
+    Flush the folder whose name for a file has changed, and `more` of them.
+
+    Returns what went wrong: it is raised when everything else is done.
+    """
     try:
-        os.fsync(target.folder_fd)
+        for folder_fd in (target.folder_fd, *more):
+            os.fsync(folder_fd)
     except OSError as error:
-        raise StorageError(
+        return UnflushedError(
             target.path,
-            f"the new content stands, but the disk would not flush it ({os.strerror(error.errno or 0)});"
-            " a power cut may bring the old one back.",
+            f"the change stands, but the disk would not flush it ({os.strerror(error.errno or 0)});"
+            " a power cut may bring the old version back.",
             landed=landed,
-        ) from error
+        )
+    return None
+
+
+def unless_unflushed(commits: list[Commit], *troubles: UnflushedError | None) -> list[Commit]:
+    """Return commits that are done, or raise the first trouble that their flushes met."""
+    for trouble in filter(None, troubles):
+        trouble.commits = tuple(commits)
+        raise trouble
+    return commits
 
 
 def write_all(descriptor: int, data: bytes) -> None:
