@@ -220,6 +220,24 @@ def test_an_interrupt_exits_with_130_and_without_a_word(root):
     assert b"Traceback" not in err
 
 
+def test_an_interrupt_in_the_middle_of_an_import_exits_with_130_too(tmp_path):
+    """N-cli: importing a dataclass executes a text, and Python then prefers to end with the signal."""
+    (tmp_path / "interrupted.py").write_text(
+        "import os, runpy, signal, noclobber.cli\n"
+        "def main():\n"
+        "    try:\n"
+        "        exec('os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass')\n"
+        "    except KeyboardInterrupt:\n"
+        "        return 130\n"
+        "noclobber.cli.main = main\n"
+        "runpy.run_module('noclobber', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted"], cwd=tmp_path, env=environment(), check=False, timeout=60
+    )
+    assert done.returncode == 130
+
+
 # Terminals
 
 
