@@ -26,7 +26,7 @@ from noclobber.lock.survey import list_locks, status_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROUNDS, CYCLES = 15, 40
+ROUNDS, CYCLES = 45, 40
 CONTENDERS, CONTENDED_CYCLES = 4, 100
 DELIVERABLES, LOCKED = 10_000, 500
 
