@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,39 @@ def test_one_stale_file_refuses_all(three, changed):
     assert refused.value.path == str(three / changed)
     assert contents(three) == {**BEFORE, changed: b"human"}
     assert no_rubbish(three, committer)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernel file leases exist on Linux only")
+def test_who_writes_to_a_file_that_is_created_and_taken_back_loses_nothing(three, at_step):
+    """009-SC-001: it found the name, and waits inside open() while the commit is refused for another file."""
+    created, writers = three / "fresh.md", []
+
+    def work() -> None:
+        with open(created, "ab", buffering=0) as file:
+            file.write(b"+late")
+
+    def intrude() -> None:
+        writers.append(threading.Thread(target=work))
+        writers[0].start()
+        inode = created.stat().st_ino
+        while not any(
+            "LEASE" in line and "BREAKING" in line and f":{inode} " in line
+            for line in Path("/proc/locks").read_text().splitlines()
+        ):
+            os.sched_yield()
+        (three / "e").write_bytes(b"editor")
+        os.replace(three / "e", three / "a.md")
+
+    at_step("many-exchanged", intrude)
+    committer = Committer(str(three))
+    with pytest.raises(StaleFileError):
+        replace_many(
+            committer, [Change("fresh.md", b"new", "ABSENT"), Change("a.md", b"new a", sha256(b"a1"))]
+        )
+    writers[0].join()
+    assert not created.exists()
+    assert contents(three) == {**BEFORE, "a.md": b"editor"}
+    assert [Path(where).read_bytes() for _, where in committer.sweep()] == [b"new+late"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -270,6 +270,21 @@ def test_kill_9_in_the_middle_of_a_conflict_brings_the_editors_version_back(root
     assert swap_files(root) == []
 
 
+@pytest.mark.parametrize("step", ["exchanged", "conflict"])
+def test_who_opened_a_killed_agents_version_before_the_recovery_loses_nothing(root, step):
+    """009-SC-001: the lease died with the agent; what is appended after the recovery is kept."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    subprocess.run([sys.executable, "-c", CHILD_CONFLICT, str(root), step, sha256(b"v1")], check=False)
+    committer = Committer(str(root))
+    with open(path, "ab", buffering=0) as late:
+        committer.replace("b.md", "ABSENT", b"x")
+        assert path.read_bytes() == b"editor"
+        late.write(b"+late")
+    assert [Path(where).read_bytes() for _, where in committer.sweep()] == [b"agent+late"]
+    assert swap_files(root) == []
+
+
 @pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "poured"])
 def test_a_read_after_a_crash_sees_the_recovered_file(root, step):
     """009-SC-001: whoever reads first must not be shown a version that was never verified."""

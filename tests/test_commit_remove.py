@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import sha256
+from noclobber.disk import openers
 from noclobber.disk.remove import delete, move
 from noclobber.disk.replace import Committer
 from noclobber.errors import (
@@ -93,22 +94,144 @@ def test_a_reader_that_opens_during_a_delete_never_finds_an_empty_file(root, at_
     assert not path.exists()
 
 
+CHILD = """
+import os, signal, sys
+from noclobber.disk import steps
+from noclobber.disk.remove import delete
+from noclobber.disk.replace import Committer
+def observe(step):
+    if step == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+steps.observer = observe
+delete(Committer(sys.argv[1]), "a.md", sys.argv[3])
+"""
+CHILD_COVERED = CHILD.replace(
+    "    if step == sys",
+    """    if step == "settled":
+        open(sys.argv[1] + "/e", "wb").write(b"editor")
+        os.replace(sys.argv[1] + "/e", sys.argv[1] + "/a.md")
+    if step == sys""",
+)
+
+
 @pytest.mark.parametrize("step", [*STEPS, "stand-in-away"])
 def test_kill_9_during_a_delete_leaves_the_file_or_no_file(root, step):
     """N-delete: never the empty stand-in."""
     path = root / "a.md"
     path.write_bytes(b"v1")
-    code = (
-        "import os, signal, sys\nfrom noclobber.disk import steps\nfrom noclobber.disk.remove import delete\n"
-        "from noclobber.disk.replace import Committer\n"
-        "def observe(s):\n    if s == sys.argv[2]: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "steps.observer = observe\ndelete(Committer(sys.argv[1]), 'a.md', sys.argv[3])\n"
-    )
-    child = subprocess.run([sys.executable, "-c", code, str(root), step, sha256(b"v1")], check=False)
+    child = subprocess.run([sys.executable, "-c", CHILD, str(root), step, sha256(b"v1")], check=False)
     assert child.returncode == -9
     committer = Committer(str(root))
     committer.replace("other.md", None, b"x")  # Recovers the folder.
     assert not path.exists() or path.read_bytes() == b"v1"
+    assert rubbish(root, committer) == []
+
+
+def late_writer(path: Path, data: bytes) -> threading.Thread:
+    """An outsider that has looked a file up, and is on its way into open()."""
+    inode = path.stat().st_ino
+
+    def work() -> None:
+        with open(path, "ab", buffering=0) as file:
+            file.write(data)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for _ in range(2000):
+        locks = Path("/proc/locks").read_text().splitlines()
+        if any("LEASE" in line and "BREAKING" in line and f":{inode} " in line for line in locks):
+            break
+        os.sched_yield()
+    return thread
+
+
+def kept_bytes(committer: Committer) -> list[bytes]:
+    return [Path(where).read_bytes() for _, where in committer.sweep()]
+
+
+needs_leases = pytest.mark.skipif(sys.platform != "linux", reason="kernel file leases exist on Linux only")
+
+
+@needs_leases
+def test_what_is_written_to_the_stand_in_of_a_delete_is_kept(root, at_step, monkeypatch):
+    """009-SC-001: its writer looked the name up, and was stopped in open() before the kernel counted it."""
+    (root / "a.md").write_bytes(b"v1")
+    writers: list[threading.Thread] = []
+    quiet = openers.is_quiet
+
+    def come_late() -> None:
+        (stand_in,) = (root / ".noclobber/swap").glob("*+")
+        writers.append(late_writer(stand_in, b"late"))
+        # The kernel cannot tell us of one that it has not counted. This one it has; so look away.
+        monkeypatch.setattr(openers, "is_quiet", lambda *_: True)
+
+    at_step("stand-in-away", come_late)
+    committer = Committer(str(root))
+    delete(committer, "a.md", sha256(b"v1"))
+    monkeypatch.setattr(openers, "is_quiet", quiet)
+    writers[0].join()
+    assert not (root / "a.md").exists()
+    assert kept_bytes(committer) == [b"late"]
+    assert rubbish(root, committer) == []
+
+
+@needs_leases
+def test_a_writer_that_waits_for_the_stand_in_of_a_delete_whose_name_is_taken_loses_nothing(root, at_step):
+    """009-SC-001: the stand-in cannot go back to its name, because somebody has created a file there."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    writers: list[threading.Thread] = []
+
+    def come_late_and_create() -> None:
+        (stand_in,) = (root / ".noclobber/swap").glob("*+")
+        writers.append(late_writer(stand_in, b" and late"))
+        path.write_bytes(b"new")
+
+    at_step("stand-in-away", come_late_and_create)
+    committer = Committer(str(root))
+    with pytest.raises(StaleFileError):
+        delete(committer, "a.md", sha256(b"v1"))
+    writers[0].join()
+    assert path.read_bytes() == b"new"
+    assert [kept for kept in kept_bytes(committer) if b"late" in kept] == [b"v1 and late"]
+    assert rubbish(root, committer) == []
+
+
+@pytest.mark.parametrize("step", ["exchanged", "settled", "stand-in-away"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_opens_the_stand_in_of_a_killed_delete_loses_nothing(root, step, when):
+    """009-SC-001: the lease died with its holder. What is appended before or after the recovery is somewhere."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    child = subprocess.run([sys.executable, "-c", CHILD, str(root), step, sha256(b"v1")], check=False)
+    assert child.returncode == -9
+    swap = root / ".noclobber/swap"
+    with open(next(swap.glob("*+")) if step == "stand-in-away" else path, "ab", buffering=0) as late:
+        if when == "before":
+            late.write(b"+late")
+        committer = Committer(str(root), wait_s=0.05)
+        committer.replace("b.md", "ABSENT", b"x")
+        if when == "after":
+            late.write(b"+late")
+    there = path.read_bytes() if path.exists() else b""
+    kept = [each.read_bytes() for each in (root / ".noclobber/kept").iterdir()] + kept_bytes(committer)
+    assert any(b"+late" in content for content in (there, *kept))
+    committer.sweep()
+    assert rubbish(root, committer) == []
+
+
+def test_somebodys_save_that_a_killed_delete_had_moved_away_comes_back(root):
+    """009-SC-001: it had covered the stand-in; the agent was killed with it in its hands."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD_COVERED, str(root), "stand-in-away", sha256(b"v1")], check=False
+    )
+    assert child.returncode == -9
+    assert not path.exists()
+    committer = Committer(str(root))
+    committer.replace("b.md", "ABSENT", b"x")
+    assert path.read_bytes() == b"editor"
     assert rubbish(root, committer) == []
 
 

@@ -11,7 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from torture import counter, plan
+from torture import counter, plan, several
 
 from noclobber.demo import arena, outsiders, rivals
 from noclobber.demo.accounting import Account
@@ -119,6 +119,23 @@ def test_agents_that_are_killed_at_random_moments_leave_nothing_broken(tmp_path:
 def test_agents_that_count_through_the_controller_end_at_exactly_the_right_number() -> None:
     """Proof: the counter, with fewer agents than in the long run."""
     assert counter.run(Namespace(folder=None, seed=SEED), agents=8, increments=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", several.KINDS, ids=lambda kind: kind.name)
+def test_checking_and_then_acting_loses_updates_and_the_books_show_it(tmp_path: Path, kind) -> None:
+    """Proof: several files, moves and deletes; the accounting finds what a guard without us loses."""
+    account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=False, naive=True)
+    assert account.lost + account.mixed > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("under_fire", [False, True], ids=["", "kill -9"])
+@pytest.mark.parametrize("kind", several.KINDS, ids=lambda kind: kind.name)
+def test_several_files_moves_and_deletes_lose_nothing(tmp_path: Path, kind, under_fire: bool) -> None:
+    """Proof, N-many: all or none, also after kill -9, and every line that an outsider appends is somewhere."""
+    account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=under_fire)
+    assert account.missed() == [], account
 
 
 def test_a_long_run_is_shared_out_and_one_kind_of_it_can_be_repeated() -> None:

@@ -12,7 +12,7 @@ import time
 
 from noclobber.demo import arena, outsiders
 from noclobber.demo.accounting import Account
-from torture import plan, report
+from torture import plan, report, several
 
 LEVELS = ("lease+exchange", "exchange", "plain")
 
@@ -30,7 +30,9 @@ def main(argv: list[str] | None = None) -> int:
         ok = _lock(args)
     else:
         ok = _files(args)
-        if ok is not None and not args.kind and not args.no_counter:
+        if not args.kind:
+            ok = several.run(args) and ok
+        if not args.kind and not args.no_counter:
             ok = _counter(args) and ok
     verdict = "every bar was met" if ok else f"BARS WERE MISSED; the failing seed is {args.seed}"
     print(f"\n{verdict} ({time.monotonic() - begun_s:.0f} s)")

@@ -161,7 +161,7 @@ class Arena:
         faults: list[str] = []
         try:
             for _ in range(2):  # The first finishes what was left, the second sweeps what that displaced.
-                guard = OptimisticGuard(self.root, clock=_AnHourLater())
+                guard = OptimisticGuard(self.root, clock=AnHourLater())
                 for folder in folders:  # A commit in a folder finishes what was left there.
                     guard.write(os.path.join(folder, "after.txt"), b"over\n", expected=None)
                 guard.sweep()
@@ -181,7 +181,7 @@ def _final(path: str) -> bytes | None:
     return None
 
 
-class _AnHourLater:
+class AnHourLater:
     """A clock for the recovery at the end: what is left over now is old, and nobody is still at it."""
 
     monotonic_s = staticmethod(time.monotonic)

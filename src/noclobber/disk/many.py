@@ -27,6 +27,7 @@ from noclobber.disk.replace import (
     starting_over,
 )
 from noclobber.disk.steps import reached
+from noclobber.disk.store import mark_verified
 from noclobber.disk.swap import Hashing, Swap, flush_name, unless_unflushed, write_all
 from noclobber.errors import (
     ABSENT,
@@ -69,6 +70,7 @@ class Creation:
         self.target, self.data, self.store, self.durable = target, data, place, durable
         self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
         self.is_swapped = False
+        self._was_at_its_name = False
         self._hashing = Hashing(data)
         self.swap_name, self.new_fd = place.create_swap(prefix, target.name, None, 0o666)
         forks.track(self.new_fd)
@@ -113,9 +115,15 @@ class Creation:
             return
         came = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
         if came.st_ino != self.new_inode:  # Theirs. Back with it.
-            renames.move_without_replacing(
-                self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
-            )
+            try:
+                renames.move_without_replacing(
+                    self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
+                )
+            except FileExistsError:  # Two saves in a row; the later one stands.
+                self.store.keep(self.swap_name)
+        else:
+            mark_verified(self.new_fd)
+            self._was_at_its_name = True
         self.is_swapped = False
 
     def finish(self) -> UnflushedError | None:
@@ -126,7 +134,9 @@ class Creation:
         """Close it; remove it if it never got its name."""
         openers.release(self.new_fd)
         forks.close(self.new_fd)
-        if not self.is_swapped:
+        if self._was_at_its_name:
+            self.store.leave_marked(self.swap_name, self.target.path)
+        elif not self.is_swapped:
             self.store.remove_swap(self.swap_name)
 
 

@@ -21,6 +21,7 @@ from noclobber.disk.looking import LOOK
 from noclobber.disk.openers import Patience
 from noclobber.disk.paths import Target
 from noclobber.disk.restore import copy_all, put_back
+from noclobber.disk.store import mark_verified
 from noclobber.errors import ABSENT
 
 TYPE_CHECKING = False
@@ -136,18 +137,56 @@ def _conclude(file: Found, state: bytes) -> Recovered:
     if file.planned.kind == "delete":
         if file.stands:  # The empty stand-in is still at the name.
             return _undo(file, state)
-        if _inode(file.store.swap_fd, file.planned.swap + GONE) == file.planned.inode:
-            file.store.remove_swap(file.planned.swap + GONE)
+        kept = _settle_stand_in(file)
+        if kept:
+            _set_aside(file)
+            return Recovered(file.path, "landed", kept)
     _set_aside(file)
     return Recovered(file.path, "landed")
 
 
+def _settle_stand_in(file: Found) -> str:
+    """Deal with what a delete had moved off the name when it was cut off; return where it is kept, if so."""
+    planned, store, gone = file.planned, file.store, file.planned.swap + GONE
+    inode = _inode(store.swap_fd, gone)
+    if inode is None:
+        return ""
+    if inode != planned.inode:  # Not the stand-in, but a save that had just covered it.
+        try:
+            renames.move_without_replacing(store.swap_fd, gone, file.folder_fd, planned.name)
+            return ""
+        except FileExistsError:
+            return store.keep(gone)
+    _hand_over(file, gone, planned.new)
+    return ""
+
+
 def _set_aside(file: Found) -> None:
+    _hand_over(file, file.planned.swap, file.displaced_hash)
+
+
+def _hand_over(file: Found, name: str, sha256: str) -> None:
+    """
+    Leave a swap file to the sweep, which deletes it if it still has this hash, and keeps it if not.
+
+    Never deleted here: since the crash it was no longer hidden, and whoever has opened it may yet write.
+    """
     try:
-        displaced_fd = os.open(file.planned.swap, LOOK, dir_fd=file.store.swap_fd)
-    except FileNotFoundError:
-        return
-    file.store.set_aside(file.planned.swap, file.path, forks.track(displaced_fd), as_named=False)
+        descriptor = forks.track(os.open(name, LOOK, dir_fd=file.store.swap_fd))
+    except OSError:
+        return  # Gone; or it stays, for `adopt_orphans()`.
+    try:
+        try:
+            is_quiet = openers.try_lease(descriptor, openers.READ)
+        except openers.LeasesUnavailableError:
+            is_quiet = True
+        # With a writer there is no mark: it would hide what they have just written.
+        if is_quiet and digest.of_descriptor(descriptor) == sha256:
+            mark_verified(descriptor)
+        openers.release(descriptor)
+        file.store.set_aside(name, file.path, descriptor, is_marked=True)
+    except OSError:
+        forks.close(descriptor)  # The same.
 
 
 def _undo(file: Found, state: bytes) -> Recovered:
@@ -173,7 +212,7 @@ def _undo(file: Found, state: bytes) -> Recovered:
         if came_back not in (planned.new, file.displaced_hash):
             kept = store.keep(planned.swap)
         else:
-            store.remove_swap(planned.swap)
+            _hand_over(file, planned.swap, came_back)
         return Recovered(file.path, "restored", kept)
     if planned.kind == "delete" and _inode(file.folder_fd, planned.name) is None:
         try:
@@ -206,7 +245,7 @@ def _uncreate(file: Found) -> Recovered:
     """Take away a file that this commit created, if it is still ours."""
     renames.move_without_replacing(file.folder_fd, file.planned.name, file.store.swap_fd, file.planned.swap)
     if _hash_if(file.store.swap_fd, file.planned.swap, file.planned.inode) == file.planned.new:
-        file.store.remove_swap(file.planned.swap)
+        _hand_over(file, file.planned.swap, file.planned.new)
         return Recovered(file.path, "discarded")
     try:  # Somebody saved over it in the last microsecond: it is theirs.
         renames.move_without_replacing(

@@ -20,6 +20,7 @@ from noclobber.disk.looking import look
 from noclobber.disk.recover import GONE
 from noclobber.disk.replace import Commit, Committer, conclude, explained, planned, starting_over
 from noclobber.disk.steps import reached
+from noclobber.disk.store import mark_verified
 from noclobber.disk.swap import LinkAppearedError, Swap, flush_name, unless_unflushed
 from noclobber.errors import (
     ABSENT,
@@ -99,7 +100,7 @@ def _delete_in(
         swap = Swap(
             target, expected, b"", place, leases=leases, durable=committer.durable, root=committer.root
         )
-        landed = False
+        landed, gone = False, ""
         try:
             try:
                 swap.open_old()
@@ -115,6 +116,7 @@ def _delete_in(
             prefix = place.new_prefix()
             note.prepare(prefix)
             swap.begin_staging(prefix)
+            gone = swap.swap_name + GONE
             swap.stage()
             swap.verify(patience)
             note.swap(planned(swap, folder, "delete"))
@@ -132,6 +134,8 @@ def _delete_in(
                 raise swap.busy("it is being opened all the time")
         finally:
             conclude(section, [swap], [note], landed=landed)
+            if gone:
+                place.leave_marked(gone, target.path)
 
 
 def _take_stand_in_away(swap: Swap) -> bool:
@@ -155,11 +159,9 @@ def _take_stand_in_away(swap: Swap) -> bool:
         except FileExistsError:
             if theirs:  # Two saves in a row; the later one stands, the earlier is kept.
                 swap.kept.append(store.keep(gone))
-            else:
-                store.remove_swap(gone)
         # `theirs`: a save after the delete, which has happened. Not theirs: try again.
         return theirs
-    store.remove_swap(gone)
+    mark_verified(swap.new_fd)  # Empty, and behind our lease: whoever writes to it from now on changes that.
     return True
 
 

@@ -233,7 +233,8 @@ class Store:
         path: str,
         descriptor: int,
         *,
-        as_named: bool,
+        as_named: bool = False,
+        is_marked: bool = False,
         size: int = MARK_FROM_BYTES,
         had_lease: bool = False,
         is_past: bool = False,
@@ -241,17 +242,33 @@ class Store:
         """
         Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
-        `as_named`: it was verified to have the hash that stands in its name. `had_lease`: its signal is
-        set already; a lease on a descriptor without that could kill us. `is_past`: see `Displaced`.
+        `as_named`: it was verified to have the hash that stands in its name. `is_marked`: it has the mark
+        that says the same, or must not get it. `had_lease`: its signal is set already; a lease on a
+        descriptor without that could kill us. `is_past`: see `Displaced`.
         """
         if not had_lease:
             openers.expect_no_signal(descriptor)
-        if not as_named or size >= MARK_FROM_BYTES:
-            try:
-                os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
-            except OSError:
-                pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
+        if not is_marked and (not as_named or size >= MARK_FROM_BYTES):
+            mark_verified(descriptor)
         self.waiting.append(Displaced(name, path, descriptor, size, is_past))
+
+    def leave_marked(self, name: str, path: str) -> None:
+        """
+        Leave a swap file to a later sweep, if it is there; it has its mark.
+
+        For files of ours that stood at a name and were taken away again. Not deleted at once: whoever had
+        looked that name up, and was stopped inside `open()` before the kernel counted it, holds this very
+        file. What they write to it is kept.
+        """
+        try:
+            descriptor = os.open(name, LOOK, dir_fd=self.swap_fd)
+        except OSError:
+            return  # It is back at its name, or never left it; or it is an orphan now, and swept as such.
+        forks.track(descriptor)
+        try:
+            self.set_aside(name, path, descriptor, is_marked=True)
+        except OSError:
+            forks.close(descriptor)  # The same.
 
     def sweep(self, sparing: str = "") -> list[tuple[str, str]]:
         """
@@ -283,7 +300,7 @@ class Store:
                 kept.append((displaced.path, where))
         return kept
 
-    def _sweep_one(self, name: str, descriptor: int) -> str:
+    def _sweep_one(self, name: str, descriptor: int, *, is_orphan: bool = False) -> str:
         """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
         try:
             if not openers.lease_again(descriptor, openers.READ):
@@ -291,7 +308,8 @@ class Store:
         except openers.LeasesUnavailableError:
             pass  # Then its content has to tell alone.
         try:
-            if is_unchanged(name, descriptor):
+            # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
+            if is_unchanged(name, descriptor) or (is_orphan and os.fstat(descriptor).st_size == 0):
                 self.remove_swap(name)
                 return ""
             return self.keep(name)
@@ -347,11 +365,8 @@ class Store:
                     kept.append((name, self.keep(name)))  # A link or a folder that somebody had put there.
                 continue
             try:
-                if os.fstat(descriptor).st_size == 0 and _HASH_IN_NAME.search(name):
-                    self.remove_swap(name)  # Created, and its process died before it wrote a byte.
-                    continue
                 openers.expect_no_signal(descriptor)
-                where = self._sweep_one(name, descriptor)
+                where = self._sweep_one(name, descriptor, is_orphan=True)
                 if where and where is not BUSY:
                     kept.append((name, where))
             finally:
@@ -361,6 +376,14 @@ class Store:
 
 def _is_worth_sparing(displaced: Displaced, path: str, age: int) -> bool:
     return displaced.path == path or (displaced.size <= MOST_SPARE_BYTES and age <= MOST_SPARE)
+
+
+def mark_verified(descriptor: int) -> None:
+    """Give a file the modification time that says: nobody has written to it since it was verified."""
+    try:
+        os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
+    except OSError:
+        pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
 
 
 def gives_acl(folder_fd: int) -> bool:
