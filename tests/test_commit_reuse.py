@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,8 @@ from conftest import sha256
 from noclobber.disk import openers, reuse, swap
 from noclobber.disk.replace import Committer
 from noclobber.disk.store import MOST_SPARE, MOST_SPARE_BYTES
-from noclobber.errors import StaleFileError, StorageError
+from noclobber.disk.swap import UnflushedError
+from noclobber.errors import StaleFileError
 
 pytestmark = pytest.mark.skipif(not openers.SUPPORTED, reason="only a write lease tells that nobody reads it")
 
@@ -45,6 +49,12 @@ class Written:
         self.committer.replace(self.name, sha256(self.last), data)
         assert self.path.read_bytes() == data
         self.last = data
+
+
+def failing_for_folders(descriptor: int, fsync: Callable[[int], None] = os.fsync) -> None:
+    if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+        raise OSError(5, "I/O error")
+    fsync(descriptor)
 
 
 def swap_files(root: Path) -> list[Path]:
@@ -99,17 +109,10 @@ def test_without_durable_nothing_is_reused(root, monkeypatch):
 def test_a_version_whose_replacement_was_not_flushed_is_not_reused(root, reused, monkeypatch):
     """N-durable: the same, if the disk would not flush the folder."""
     file = Written(root)
-    fsync = os.fsync
-
-    def failing(descriptor: int) -> None:
-        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
-            raise OSError(5, "I/O error")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(StorageError):
-        file.write(b"v1")
-    monkeypatch.setattr(os, "fsync", fsync)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing_for_folders)
+        with pytest.raises(UnflushedError):
+            file.write(b"v1")
     file.last = b"v1"
     file.write(b"v2")
     file.write(b"v3")
@@ -138,6 +141,32 @@ def test_bytes_that_somebody_wrote_to_an_old_version_are_kept(root, reused):
     file.write(b"v2")
     assert reused == [False, False]
     assert [Path(where).read_bytes() for _, where in file.committer.sweep()] == [b"v0 and late"]
+
+
+@pytest.mark.parametrize("trouble", ["refused", "unflushed", "none"])
+def test_what_was_kept_is_reported_by_the_next_commit_that_lands(root, monkeypatch, trouble):
+    """009-SC-001: not lost with a refusal, nor with a flush that failed."""
+    file, other = Written(root), Written(root, name="b.md")
+    file.write(b"v1")
+    with open(swap_files(root)[0], "ab") as late:
+        late.write(b" and late")
+    committer = Committer(str(root), durable=True)
+    committer._store, file.committer._store = file.committer._store, None
+    assert committer._store is not None
+    committer._store.waiting[0] = committer._store.waiting[0]._replace(is_past=False)
+    if trouble == "refused":
+        with pytest.raises(StaleFileError):
+            committer.replace("b.md", sha256(b"never"), b"x")
+    if trouble == "unflushed":
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", failing_for_folders)
+            with pytest.raises(UnflushedError) as told:
+                committer.replace("b.md", sha256(other.last), b"x")
+        kept = told.value.commits[0].kept
+    else:
+        kept = committer.replace("b.md", sha256(other.last), b"x").kept
+    assert [Path(where).read_bytes() for where in kept] == [b"v0 and late"]
+    assert committer.sweep() == []
 
 
 def test_a_late_writer_that_has_it_open_still_is_waited_for_by_the_sweep(root, reused):
@@ -181,7 +210,11 @@ def test_attributes_of_an_old_version_do_not_come_back(root, reused, present):
     for name in present:
         os.setxattr(file.path, name, b"2")
     file.write(b"v2")
-    assert reused == [False, True]
+    assert reused == [False, False]
+    assert os.listxattr(file.path) == present
+    file.write(b"v3")
+    file.write(b"v4")
+    assert reused[2:] == [True, True]
     assert os.listxattr(file.path) == present
 
 
@@ -207,6 +240,99 @@ def test_the_old_versions_of_a_few_small_files_wait(root, reused):
     assert len(swap_files(root)) == MOST_SPARE + 1
     files[0].committer.sweep()
     assert swap_files(root) == []
+
+
+@pytest.mark.parametrize("size", [100, 4000, 4096, 70_000, 5_000_000])
+@pytest.mark.parametrize("new_size", [50, 6000, 80_000])
+def test_what_sendfile_and_splice_have_taken_stays_as_it_was(root, reused, size, new_size):
+    """011-SC-002: closed long ago, but its pages still lie in a pipe."""
+    file = Written(root)
+    file.write(b"1" * size)
+    reading, writing = os.pipe()
+    with open(file.path, "rb") as source:
+        count = os.splice(source.fileno(), writing, min(size, 4096))
+    file.write(b"2" * size)
+    file.write(b"3" * new_size)
+    assert reused == [False, True, True]
+    assert os.read(reading, 8192) == b"1" * count
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_holes_are_not_filled_by_taking_the_pages_off(root, reused, monkeypatch, is_sparse):
+    """N-durable: that would take room; a sparse old version gives its blocks back instead."""
+    calls: list[tuple[int, ...]] = []
+    monkeypatch.setattr(reuse, "_fallocate", lambda *args: calls.append(args) or -1)
+    file = Written(root)
+    if is_sparse:
+        with open(file.path, "r+b") as sparse:
+            sparse.truncate(3_000_000)
+        file.last = file.path.read_bytes()
+    file.write(b"v1")
+    file.write(b"v2")
+    assert reused == [False, True]
+    assert len(calls) == (0 if is_sparse else 1)
+
+
+@pytest.mark.parametrize(("ceiling", "data"), [("lease+exchange", b""), ("exchange", b"x"), ("plain", b"x")])
+def test_old_versions_that_are_never_reused_do_not_pile_up(root, ceiling, data):
+    """N-leaks: neither files nor descriptors."""
+    path = root / "a.md"
+    path.write_bytes(b"v0")
+    committer = Committer(str(root), durable=True, ceiling=ceiling)
+    committer.replace("a.md", None, data)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        committer.replace("a.md", None, data)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(swap_files(root)) <= 2
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6775], ids=oct)
+def test_privileged_bits_are_kept(root, durable, mode):
+    """N-metadata: the kernel takes them from what an ordinary user writes to."""
+    Written(root).write(b"v1")  # Loads what an ordinary user may not be able to load from here.
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        folder.chmod(0o777)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                if os.geteuid() == 0:
+                    os.setgroups([])
+                    os.setgid(65534)
+                    os.setuid(65534)
+                path = folder / "a.md"
+                path.write_bytes(b"v0")
+                path.chmod(mode)
+                committer = Committer(str(folder), durable=durable)
+                for number in range(3):
+                    committer.replace("a.md", None, b"%d" % number)
+                    assert path.stat().st_mode & 0o7777 == mode
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert (folder / "a.md").read_bytes() == b"2"
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_refused_version_is_not_to_be_had_by_a_back_door(root, reused, at_step):
+    """011-SC-002: a bind mount, or an O_PATH descriptor, keeps a file without having it open."""
+    file = Written(root)
+    back_door = os.open(file.path, os.O_PATH)
+    file.write(b"v1")
+    at_step("staged", lambda: file.path.write_bytes(b"editor"))
+    with pytest.raises(StaleFileError):
+        file.write(b"refused")
+    assert reused == [False, True]
+    with open(f"/proc/self/fd/{back_door}", "rb") as found:
+        assert found.read() == b"editor"
+    os.close(back_door)
 
 
 def test_a_reader_that_comes_to_the_old_version_late_never_sees_a_refused_one(root, reused, at_step):

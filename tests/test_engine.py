@@ -16,6 +16,7 @@ from noclobber.errors import (
     EditMismatchError,
     LedgerError,
     NoclobberError,
+    PartialReadError,
     StaleFileError,
     StorageError,
     UnknownToolError,
@@ -310,6 +311,55 @@ def test_a_write_that_the_disk_would_not_flush_is_on_record_as_landed(root, monk
         assert told.value.details["landed"] == sha256(now.read_bytes())
         turn.write_file(now, b"next")
         assert now.read_bytes() == b"next"
+
+
+def folder_that_cannot_be_flushed(root, monkeypatch):
+    real = os.fsync
+
+    def fail_for_the_root(descriptor):
+        if os.path.samestat(os.fstat(descriptor), os.stat(root)):
+            raise OSError(5, "I/O error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_for_the_root)
+
+
+@pytest.mark.parametrize("lines", [None, (1, 5)])
+def test_an_edit_that_could_not_be_flushed_is_not_as_good_as_a_read(root, monkeypatch, lines):
+    """N-durable, PARTIAL_READ: who had not seen it all still has not."""
+    (root / "a.md").write_bytes(b"".join(b"line %d\n" % number for number in range(1, 21)))
+    with Workspace(root, durable=True, partial="deny") as ws, ws.turn(agent_id="builder") as turn:
+        if lines:
+            turn.read_file("a.md", start_line=lines[0], end_line=lines[1])
+        edits = [Edit("line 1\nline 2\nline 3\n", ""), Edit("line 20\n", "line 20\nx\ny\nz\n")]
+        with monkeypatch.context() as patch:
+            folder_that_cannot_be_flushed(root, patch)
+            with pytest.raises(StorageError):
+                turn.edit_file("a.md", edits)
+        if lines:
+            turn.read_file("a.md", start_line=6)
+        with pytest.raises(PartialReadError):
+            turn.write_file("a.md", b"x")
+
+
+def test_every_file_of_an_unflushed_write_is_known_before_the_ledger_fails(root, monkeypatch):
+    """Ruling 13, N-durable: two failures at once, and the turn knows its own bytes all the same."""
+    for name in ("a.md", "b.md"):
+        (root / name).write_bytes(b"v1")
+    with Workspace(root, durable=True) as ws, ws.turn(agent_id="builder") as turn:
+        turn.read_file("a.md")
+        turn.read_file("b.md")
+
+        def full(event):
+            raise LedgerError(ws.ledger.path, "disk full")
+
+        with monkeypatch.context() as patch:
+            folder_that_cannot_be_flushed(root, patch)
+            patch.setattr(ws.ledger, "append", full)
+            with pytest.raises(LedgerError, match="landed"):
+                turn.write_files({"a.md": b"v2", "b.md": b"v2"})
+        turn.write_file("a.md", b"v3")
+        turn.write_file("b.md", b"v3")
 
 
 def test_a_state_folder_that_was_cleaned_away_is_made_again(root, ws, turn):

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import jsonschema
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lock_room import T0_S, ToldClock, finish, put_record, python
+from noclobber.clock import iso8601
 from noclobber.disk.processes import GONE, RUNNING, UNKNOWN, identify
 from noclobber.lock.judge import MAX_REMAINING_S, judge
 from noclobber.lock.lock import DeliverableLock
@@ -268,3 +270,15 @@ def test_the_contention_report_has_exactly_its_fields(tmp_path):
         "lease_remaining_s": 60,
         "contention_time": "2027-01-15T08:00:40.500000Z",
     }
+
+
+@pytest.mark.parametrize("now_s", [-1.0, -0.5, 0.0, 0.999999, 1.5e9 + 0.25, 253_402_300_799.5])
+def test_a_moment_is_spelled_the_same_whoever_was_asked_before(now_s):
+    """N-clock: the second is remembered between two calls; also the one before the epoch."""
+    expected = (EPOCH + timedelta(microseconds=round(now_s * 1_000_000))).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert iso8601(now_s) == expected
+    iso8601(now_s + 1)
+    assert iso8601(now_s) == expected
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -32,7 +32,7 @@ class SystemClock:
 SYSTEM_CLOCK: Clock = SystemClock()
 
 
-_last_second: tuple[int, str] = (-1, "")
+_last_second: tuple[int | None, str] = (None, "")
 
 
 def iso8601(epoch_s: float) -> str:

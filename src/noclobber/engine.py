@@ -245,14 +245,14 @@ class HookEngine:
                     facts.name, data, expected=snapshot.sha256, at=facts.path, fence=turn.fence
                 )
                 break
+            except UnflushedError:
+                targets[0] = targets[0]._replace(data=data)  # It landed: what, is to be remembered.
+                raise
             except StaleFileError:
                 # It is not what we read a moment ago. An agent that had read nothing knows no better.
                 if facts.expected is not None or not races_left:
                     raise
-        coverage = turn.context.coverage_for(facts.name, facts.path)
-        knows_all = coverage is not None and coverage.is_whole
-        seen = WHOLE if knows_all else _coverage(data, 0, 0)  # Who had not seen it all still has not.
-        return self._landed(turn, call, facts, commit, data, seen)
+        return self._landed(turn, call, facts, commit, data, _seen_after_edit(turn, facts, data))
 
     def _write_many(
         self, turn: OpenTurn, call: ToolCall, _: Request, targets: list[Target]
@@ -304,16 +304,14 @@ class HookEngine:
     ) -> None:
         """The caller hears that the disk would not flush it; all the same it stands, and is no refusal."""
         context = turn.context
-        for target, commit in zip(targets, commits, strict=False):  # A move is two targets and one commit.
-            facts = target.facts
+        done = list(zip(targets, commits, strict=False))  # A move is two targets and one commit.
+        for (facts, data, *_), commit in done:  # All of them before the ledger can fail.
             if facts.kind in ("delete", "move"):
                 context.removed(facts.name, facts.path)
             else:
-                seen: Coverage | None = WHOLE
-                if facts.kind == "edit":  # Who had not seen it all still has not.
-                    seen = context.coverage_for(facts.name, facts.path)
-                seen = seen or _coverage(b"", 0, 0)
-                context.wrote(facts.name, facts.path, commit.sha256, target.data, seen)
+                seen = _seen_after_edit(turn, facts, data or b"") if facts.kind == "edit" else WHOLE
+                context.wrote(facts.name, facts.path, commit.sha256, data, seen)
+        for (facts, *_), commit in done:
             more = {"destination": commit.path} if facts.kind == "move" else {}
             self._recorded(call, facts.path, commit, flushed="no", **more)
 
@@ -353,6 +351,12 @@ def _refuse_if_stale(turn: OpenTurn, facts: Facts, actual: str | None = None) ->
     decision = stale(looked)
     if not decision.allowed:
         raise decision.error from None
+
+
+def _seen_after_edit(turn: OpenTurn, facts: Facts, data: bytes) -> Coverage:
+    """Who had not seen it all still has not."""
+    coverage = turn.context.coverage_for(facts.name, facts.path)
+    return WHOLE if coverage is not None and coverage.is_whole else _coverage(data, 0, 0)
 
 
 def _coverage(content: bytes, start: int, end: int) -> Coverage:

@@ -28,7 +28,7 @@ from noclobber.disk.replace import (
 )
 from noclobber.disk.steps import reached
 from noclobber.disk.store import mark_verified
-from noclobber.disk.swap import Hashing, Swap, flush_name, unless_unflushed, write_all
+from noclobber.disk.swap import Hashing, Swap, flush_name, write_all
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -153,9 +153,8 @@ def replace_many(
         raise BadRequestError(
             "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
         )
-    kept = tuple(where for _, where in committer.sweep())
-    commits = starting_over(lambda: _replace_many(committer, changes, fence), changes[0].path)
-    return [commit._replace(kept=kept) for commit in commits] if kept else commits
+    committer.tidy()
+    return starting_over(lambda: _replace_many(committer, changes, fence), changes[0].path)
 
 
 def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence | None) -> list[Commit]:
@@ -174,7 +173,7 @@ def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence 
             committer.unpin(target)
     if recovered:
         commits = [commit._replace(recovered=recovered) for commit in commits]
-    return unless_unflushed(commits, *troubles)
+    return committer.reporting(commits, *troubles)
 
 
 def _pin(committer: Committer, change: Change) -> Target:

@@ -151,7 +151,7 @@ def _watch(process: ProcessIdentity) -> None:
     if _last_asked != key:
         _last_asked = key
         return
-    if len(_watched) >= MOST_WATCHED or not hasattr(os, "pidfd_open"):
+    if not hasattr(os, "pidfd_open"):
         return
     from select import POLLIN, poll
 
@@ -165,6 +165,8 @@ def _watch(process: ProcessIdentity) -> None:
         if found is None or found.started != process.started or key in _watched:
             os.close(descriptor)
             return
+        if len(_watched) >= MOST_WATCHED:
+            os.close(_watched.pop(next(iter(_watched)))[0])  # The oldest.
         ready = poll()
         ready.register(descriptor, POLLIN)
         _watched[key] = (descriptor, ready)

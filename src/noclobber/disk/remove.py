@@ -21,7 +21,7 @@ from noclobber.disk.recover import GONE
 from noclobber.disk.replace import Commit, Committer, conclude, explained, planned, starting_over
 from noclobber.disk.steps import reached
 from noclobber.disk.store import mark_verified
-from noclobber.disk.swap import LinkAppearedError, Swap, flush_name, unless_unflushed
+from noclobber.disk.swap import LinkAppearedError, Swap, flush_name
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -49,9 +49,8 @@ def delete(
     fence: Fence | None = None,
 ) -> Commit:
     """Delete the file; `sha256` of the commit is `DELETED`."""
-    kept = tuple(where for _, where in committer.sweep())
-    commit = starting_over(lambda: _delete(committer, path, expected, at, fence), str(path))
-    return commit._replace(kept=kept)
+    committer.tidy()
+    return starting_over(lambda: _delete(committer, path, expected, at, fence), str(path))
 
 
 def _refuse_link(
@@ -84,7 +83,7 @@ def _delete(
         raise explained(error, target.path) from error
     finally:
         committer.unpin(target)
-    return unless_unflushed([Commit(target.path, DELETED, level, previous, (), recovered)], trouble)[0]
+    return committer.reporting([Commit(target.path, DELETED, level, previous, (), recovered)], trouble)[0]
 
 
 def _delete_in(
@@ -151,7 +150,10 @@ def _take_stand_in_away(swap: Swap) -> bool:
         theirs = moved.st_ino != swap.new_inode
         is_awaited = swap.leases and not openers.is_quiet(swap.new_fd, openers.WRITE)
     except OSError:  # Nobody can tell. Refused, then; and a refusal must be true.
-        renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
+        try:
+            renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
+        except FileExistsError:
+            return True  # Somebody has created a file since: after the delete, which has happened.
         raise
     if theirs or is_awaited:
         try:
@@ -175,7 +177,7 @@ def move(
     fence: Fence | None = None,
 ) -> Commit:
     """Move the file to a name that must be free. `path` of the commit is the destination."""
-    kept = tuple(where for _, where in committer.sweep())
+    committer.tidy()
     origin = committer.pin(source, expected=expected, at=at and at[0])
     try:
         _refuse_link(committer, source, origin, expected)
@@ -192,7 +194,8 @@ def move(
     finally:
         committer.unpin(origin)
         committer.unpin(goal)
-    return unless_unflushed([Commit(goal.path, previous, "create", previous, kept, recovered)], trouble)[0]
+    commit = Commit(goal.path, previous, "create", previous, (), recovered)
+    return committer.reporting([commit], trouble)[0]
 
 
 def _move_in(
@@ -237,8 +240,12 @@ def _move_in(
         except FileNotFoundError:
             moved = status  # Deleted since: somebody saw it here.
         except OSError:  # Nobody can tell. Refused, then; and a refusal must be true.
-            renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
-            raise
+            try:
+                renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
+            except FileExistsError:
+                moved = status  # Somebody has created a file there since: after the move, which has happened.
+            else:
+                raise
         if not os.path.samestat(moved, status) and (now := look(goal)) != expected:
             # Another file was put there between our look and the rename: back with it.
             try:

@@ -37,7 +37,6 @@ from noclobber.disk.swap import (
     Swap,
     UnflushedError,
     flush_name,
-    unless_unflushed,
     write_all,
 )
 from noclobber.errors import (
@@ -121,6 +120,7 @@ class Committer:
         self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
         self.mutex_wait_s, self.ceiling = mutex_wait_s, ceiling
         self._store: Store | None = None
+        self._unreported: list[tuple[str, str]] = []  # What sweeps kept, until somebody hears of it.
         self._has_no_exchange: set[int] = set()  # Devices.
 
     # The places.
@@ -195,10 +195,31 @@ class Committer:
         """How long one commit waits for others to close a file."""
         return Patience(self.wait_s, self.clock)
 
-    def sweep(self, sparing: str = "") -> list[tuple[str, str]]:
+    def sweep(self) -> list[tuple[str, str]]:
         """Clear displaced files; return (path, where) of those kept because somebody wrote to them."""
-        kept = store.sweep_lingering()
-        return kept + self._store.sweep(sparing) if self._store is not None else kept
+        self.tidy()
+        kept, self._unreported = self._unreported, []
+        return kept
+
+    def tidy(self, sparing: str = "") -> None:
+        """The same, before a commit to a path. What is kept is reported by the next commit that lands."""
+        self._unreported += store.sweep_lingering()
+        if self._store is not None:
+            self._unreported += self._store.sweep(sparing)
+
+    def reporting(self, commits: list[Commit], *troubles: UnflushedError | None) -> list[Commit]:
+        """
+        Return commits that have landed, with what was kept; or raise the first trouble of their flushes.
+
+        A refusal reports nothing of the kind. So what was kept waits until something lands, or for `sweep()`.
+        """
+        if self._unreported:
+            kept, self._unreported = tuple(where for _, where in self._unreported), []
+            commits = [commit._replace(kept=kept) for commit in commits]
+        for trouble in filter(None, troubles):
+            trouble.commits = tuple(commits)
+            raise trouble
+        return commits
 
     def heal(self, target: Target) -> list[Recovered]:
         """
@@ -232,9 +253,7 @@ class Committer:
         fence: Fence | None = None,
     ) -> Commit:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        kept: list[str] = []
-        commit = starting_over(lambda: self._replace(path, expected, data, at, fence, kept), str(path))
-        return commit._replace(kept=tuple(kept)) if kept else commit
+        return starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
 
     def _replace(
         self,
@@ -243,14 +262,13 @@ class Committer:
         data: bytes,
         at: str | None,
         fence: Fence | None,
-        kept: list[str],
     ) -> Commit:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:
-            kept += [where for _, where in self.sweep(sparing=target.path)]
+            self.tidy(target.path)
             with self.section([target], fence) as section:
                 reached("entered")
                 done = self._replace_in(section, target, expected, data)
@@ -260,7 +278,7 @@ class Committer:
         finally:
             self.unpin(target)
         commit = Commit(target.path, done.new, done.level, done.previous, (), recovered)
-        return commit if done.trouble is None else unless_unflushed([commit], done.trouble)[0]
+        return self.reporting([commit], done.trouble)[0]
 
     def _replace_in(
         self,

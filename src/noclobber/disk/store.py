@@ -282,13 +282,13 @@ class Store:
         left alone then, for `reuse`.
         """
         kept: list[tuple[str, str]] = []
-        count = len(self.waiting)
-        for place in range(count):
+        spare = self._spare_versions(sparing) if sparing else ()
+        for _ in range(len(self.waiting)):
             try:
                 displaced = self.waiting.popleft()
             except IndexError:
                 break  # Another thread sweeps too.
-            if sparing and displaced.is_past and _is_worth_sparing(displaced, sparing, count - place):
+            if displaced.name in spare:
                 self.waiting.append(displaced)
                 continue
             where = self._sweep_one(displaced.name, displaced.descriptor)
@@ -299,6 +299,13 @@ class Store:
             if where and where is not BUSY:
                 kept.append((displaced.path, where))
         return kept
+
+    def _spare_versions(self, path: str) -> set[str]:
+        """Name what may yet be written over: one past version of a path, and of a few small other files."""
+        past = {displaced.path: displaced for displaced in tuple(self.waiting) if displaced.is_past}
+        mine = past.pop(path, None)
+        others = [each.name for each in past.values() if each.size <= MOST_SPARE_BYTES]
+        return {*others[-MOST_SPARE:], mine.name} if mine else set(others[-MOST_SPARE:])
 
     def _sweep_one(self, name: str, descriptor: int, *, is_orphan: bool = False) -> str:
         """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
@@ -372,10 +379,6 @@ class Store:
             finally:
                 os.close(descriptor)
         return kept
-
-
-def _is_worth_sparing(displaced: Displaced, path: str, age: int) -> bool:
-    return displaced.path == path or (displaced.size <= MOST_SPARE_BYTES and age <= MOST_SPARE)
 
 
 def mark_verified(descriptor: int) -> None:

@@ -26,7 +26,7 @@ from noclobber.disk import digest, forks, metadata, openers, paths, renames
 from noclobber.disk.looking import LOOK
 from noclobber.disk.meanwhile import Meanwhile
 from noclobber.disk.restore import copy_all, restore
-from noclobber.disk.reuse import reuse
+from noclobber.disk.reuse import detach_pages, reuse
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     DELETED,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 HASH_ASIDE_BYTES = 1 << 19  # From here a second thread for the hash costs less than it saves.
 NO_FD = -1
+PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 
 
 class LinkAppearedError(NoclobberError):
@@ -193,7 +194,8 @@ class Swap:
     def _write_over(self, prefix: str) -> bool:
         """Stage in the version before the present one, if that is about to be deleted anyway."""
         name = self.store.swap_name(prefix, self.target.name, self.expected)
-        self.new_fd = reuse(self.store, self.target.path, name, self.old_status)
+        self._old_metadata = metadata.of(self.old_fd, self.old_status)
+        self.new_fd = reuse(self.store, self.target.path, name, self._old_metadata)
         self.is_reused = self.new_fd != NO_FD
         if self.is_reused:
             self.swap_name = name
@@ -202,18 +204,23 @@ class Swap:
     def stage(self) -> None:
         """Write the new bytes and give them the old file's metadata."""
         reached("staging")
+        if self.is_reused:
+            detach_pages(self.new_fd, self._new_status)
         write_all(self.new_fd, self.data)
         if self._new_status.st_size > len(self.data):
             os.ftruncate(self.new_fd, len(self.data))
-        self._old_metadata = metadata.of(self.old_fd, self.old_status)
-        metadata.give(
-            self.new_fd,
-            self._old_metadata,
-            path=self.target.path,
-            source=self.old_fd,
-            status=self._new_status,
-            is_bare=not (self.is_reused or self.store.gives_acl),
-        )
+        is_privileged = self._new_status.st_mode & PRIVILEGED
+        if not self.is_reused or is_privileged:  # Otherwise it has the same metadata already.
+            self._old_metadata = metadata.of(self.old_fd, self.old_status)
+            metadata.give(
+                self.new_fd,
+                self._old_metadata,
+                path=self.target.path,
+                source=self.old_fd,
+                # The kernel takes set-user-id bits away from what is written to.
+                status=None if is_privileged else self._new_status,
+                is_bare=not (self.is_reused or self.store.gives_acl),
+            )
         if self.durable:
             os.fsync(self.new_fd)
         reached("staged")
@@ -374,7 +381,7 @@ class Swap:
         reached("released")
         trouble = flush_name(self.target, landed or self.new_hash) if self.durable else None
         if self.is_settled and self.is_swapped:
-            self.leave_aside(self.old_fd, is_past=self.durable and trouble is None)
+            self.leave_aside(self.old_fd, is_past=self.durable and self.leases and trouble is None)
         return trouble
 
     def close_one(self, descriptor: int) -> None:
@@ -401,11 +408,12 @@ class Swap:
         """
         Refused, with a swap file that somebody may have looked up while it still had the target's name.
 
-        Stopped inside `open()` since then, they wait for our lease by now. What they get is the present
-        version, not one that never was.
+        Stopped inside `open()` since then, they wait for our lease by now, or have yet to come to it. Or they
+        hold it by other means, as a bind mount does. What they find is the present version, not one that
+        never was.
         """
         try:
-            if self.old_fd != NO_FD and not openers.is_quiet(self.new_fd, openers.WRITE):
+            if self.old_fd != NO_FD:
                 os.ftruncate(self.new_fd, copy_all(self.old_fd, self.new_fd))
         except OSError:
             pass  # It is on its way out.
@@ -438,14 +446,6 @@ def flush_name(target: Target, landed: str, *more: int) -> UnflushedError | None
             landed=landed,
         )
     return None
-
-
-def unless_unflushed(commits: list[Commit], *troubles: UnflushedError | None) -> list[Commit]:
-    """Return commits that are done, or raise the first trouble that their flushes met."""
-    for trouble in filter(None, troubles):
-        trouble.commits = tuple(commits)
-        raise trouble
-    return commits
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from noclobber.lock.store import FolderStore
 
 SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
+SPELLED_CHARS = len("2026-01-02T03:04:05.678901Z")
 _TRIES = 8  # How often a record may change hands under our eyes before we call it contention.
 
 
@@ -186,7 +187,8 @@ class Protocol:
         now_s = self._clock.now_s()
         acquired = iso8601(now_s)
         # To the microsecond that is spelled, so that we go by the very moment that others read.
-        remember_time(acquired, (int(now_s // 1) * 1_000_000 + int(acquired[-7:-1])) / 1_000_000)
+        if len(acquired) == SPELLED_CHARS:  # Not in the year 10 000, which nobody can read.
+            remember_time(acquired, (int(now_s // 1) * 1_000_000 + int(acquired[-7:-1])) / 1_000_000)
         origin = None
         if found is not None:
             previous = found.record
