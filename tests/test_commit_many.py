@@ -184,17 +184,53 @@ def test_kill_9_anywhere_leaves_all_or_none_after_the_next_call(three, step, nth
     assert no_rubbish(three, committer)
 
 
-def test_a_save_after_the_crash_is_never_rolled_back(three):
-    """N-many: somebody worked on with the half that had landed; their version stands, ours is kept."""
+def killed_at(three: Path, step: str, nth: int) -> None:
     rows = [part for change in changes() for part in (change.path, change.data.decode(), change.expected)]
-    subprocess.run([sys.executable, "-c", CHILD, str(three), "many-exchanged", "2", *rows], check=False)
+    child = subprocess.run([sys.executable, "-c", CHILD, str(three), step, str(nth), *rows], check=False)
+    assert child.returncode == -9
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_a_write_on_top_of_a_killed_agents_version_is_never_rolled_back_and_the_rest_lands(three, nth):
+    """N-many: all or none, and what cannot be taken back any more cannot be none."""
+    killed_at(three, "many-exchanged", nth)
     assert (three / "a.md").read_bytes() == b"new a1"
-    (three / "a.md").write_bytes(b"human on top of new a1")
+    with open(three / "a.md", "ab") as human:
+        human.write(b", said the human")
     committer = Committer(str(three))
     with pytest.raises(StaleFileError):
         committer.replace("sub/c.md", sha256(b"no such version"), b"x")
-    assert (three / "a.md").read_bytes() == b"human on top of new a1"
-    assert (three / "sub/b.md").read_bytes() == b"b1"
+    assert contents(three) == {**AFTER, "a.md": b"new a1, said the human"}
+    assert no_rubbish(three, committer)
+
+
+def test_a_killed_agents_file_that_cannot_be_finished_leaves_the_save_that_is_in_its_way(three):
+    """009-SC-001: nothing is overwritten that the dead agent had not seen."""
+    killed_at(three, "many-exchanged", 1)
+    with open(three / "a.md", "ab") as human:
+        human.write(b", said the human")
+    (three / "sub/c.md").write_bytes(b"saved since")
+    committer = Committer(str(three))
+    with pytest.raises(StaleFileError):
+        committer.replace("sub/c.md", sha256(b"no such version"), b"x")
+    assert contents(three) == {**AFTER, "a.md": b"new a1, said the human", "sub/c.md": b"saved since"}
+    assert no_rubbish(three, committer)
+
+
+def test_both_versions_of_a_killed_agents_file_were_written_to(three):
+    """N-many: one stands with the rest of the commit, the other is kept; nothing is lost."""
+    killed_at(three, "many-exchanged", 4)
+    with open(three / "sub/b.md", "ab") as human:
+        human.write(b"+human")
+    displaced = next((three / ".noclobber/swap").glob("*b.md"))
+    with open(displaced, "ab") as late:
+        late.write(b"+late")
+    committer = Committer(str(three))
+    with pytest.raises(StaleFileError):
+        committer.replace("a.md", sha256(b"no such version"), b"x")
+    assert contents(three) == {**AFTER, "sub/b.md": b"new b1+human"}
+    committer.sweep()
+    assert [each.read_bytes() for each in (three / ".noclobber/kept").iterdir()] == [b"b1+late"]
 
 
 def test_the_same_file_twice_is_refused(three):

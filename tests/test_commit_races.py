@@ -285,6 +285,39 @@ def test_who_opened_a_killed_agents_version_before_the_recovery_loses_nothing(ro
     assert swap_files(root) == []
 
 
+CHILD_RECOVERY = """
+import os, signal, sys
+from noclobber.disk import restore, steps
+from noclobber.disk.replace import Committer
+root = sys.argv[1]
+def observe(reached):
+    if reached == "put-back":
+        os.kill(os.getpid(), signal.SIGKILL)
+steps.observer = observe
+def nap(seconds, told=[]):
+    if not told:
+        told.append(True)
+        open(root + "/a.md", "ab").write(b"+late")
+restore.time.sleep = nap
+Committer(root).replace("b.md", "ABSENT", b"x")
+"""
+
+
+def test_a_recovery_that_is_killed_itself_loses_nothing(root):
+    """009-SC-001: somebody wrote to the dead agent's version while it was being taken back."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    subprocess.run([sys.executable, "-c", CHILD_CONFLICT, str(root), "exchanged", sha256(b"v1")], check=False)
+    child = subprocess.run([sys.executable, "-c", CHILD_RECOVERY, str(root)], check=False)
+    assert child.returncode == -9
+    committer = Committer(str(root))
+    commit = committer.replace("b.md", "ABSENT", b"x")
+    assert path.read_bytes() == b"editor"
+    assert [Path(found.kept).read_bytes() for found in commit.recovered] == [b"agent+late"]
+    committer.sweep()
+    assert swap_files(root) == []
+
+
 @pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "poured"])
 def test_a_read_after_a_crash_sees_the_recovered_file(root, step):
     """009-SC-001: whoever reads first must not be shown a version that was never verified."""

@@ -4,7 +4,9 @@ Finish what a dead process began.
 Called by whoever takes a folder's mutex and finds its note in use. A commit of one file that had got
 as far as the exchange is finished: if what was displaced is what the writer expected, the write has
 landed; if not, the displaced file goes back. A commit of several files is all or none: if every one
-was exchanged and displaced what was expected, it has landed; otherwise every one goes back.
+was exchanged and displaced what was expected, it has landed; otherwise every one goes back. Unless
+somebody has written on top of one of the new versions since the crash: that one cannot go back, so the
+others land too.
 
 Never deleted: bytes that are not provably the writer's own unpublished ones or the verified old
 ones. What cannot be put back because somebody has saved since is kept aside and reported.
@@ -53,6 +55,7 @@ class Found(NamedTuple):
     was_swapped: bool
     displaced_hash: str  # "" where nothing is displaced
     stands: bool  # our own bytes stand at the target, untouched
+    is_built_on: bool  # our own file stands there, and somebody has written to it since
 
     @property
     def path(self) -> str:
@@ -86,8 +89,11 @@ def recover(
         landed = account.state == notes.LANDED or (
             account.state == notes.SWAPPING and all(file.landed for file in found)
         )
-        act = _conclude if landed else _undo
-        results += [act(file, account.state) for file in found]
+        if account.state == notes.SWAPPING and len(found) > 1 and any(file.is_built_on for file in found):
+            results += [_carry_on(file, patience) for file in found]
+        else:
+            act = _conclude if landed else _undo
+            results += [act(file, account.state) for file in found]
     results += [
         _recover_inplace(planned, folders[planned.folder], store_of(planned.folder)) for planned in inplace
     ]
@@ -96,15 +102,16 @@ def recover(
 
 def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) -> Found:
     stands = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
+    built = not stands and _inode(folder_fd, planned.name) == planned.inode
     try:
         aside = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
     except FileNotFoundError:
         # A creation renames the swap file itself into place.
-        return Found(planned, folder_fd, store, planned.kind == "create" and stands, "", stands)
+        return Found(planned, folder_fd, store, planned.kind == "create" and stands, "", stands, built)
     if aside.st_ino == planned.inode:
-        return Found(planned, folder_fd, store, False, "", stands)
+        return Found(planned, folder_fd, store, False, "", stands, built)
     if not stat.S_ISREG(aside.st_mode):
-        return Found(planned, folder_fd, store, True, "", stands)
+        return Found(planned, folder_fd, store, True, "", stands, built)
     displaced_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
     try:
         # Its writers were let in when the dead process's lease ended. Let them finish.
@@ -112,7 +119,7 @@ def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) ->
             openers.lease(displaced_fd, openers.READ, patience)
         except openers.LeasesUnavailableError:
             pass
-        return Found(planned, folder_fd, store, True, digest.of_descriptor(displaced_fd), stands)
+        return Found(planned, folder_fd, store, True, digest.of_descriptor(displaced_fd), stands, built)
     finally:
         openers.release(displaced_fd)
         os.close(displaced_fd)
@@ -143,6 +150,49 @@ def _conclude(file: Found, state: bytes) -> Recovered:
             return Recovered(file.path, "landed", kept)
     _set_aside(file)
     return Recovered(file.path, "landed")
+
+
+def _carry_on(file: Found, patience: Patience) -> Recovered:
+    """Finish one file of several, because another one of them cannot be taken back any more."""
+    planned, store = file.planned, file.store
+    if file.landed:
+        _set_aside(file)
+    elif file.was_swapped:  # Somebody wrote to what was displaced, too, or it was never what was expected.
+        return Recovered(file.path, "landed", store.keep(planned.swap))
+    elif not file.is_built_on and not _exchange_now(file, patience):
+        return _discard(file)  # Somebody has saved there: that stands, as in any commit.
+    return Recovered(file.path, "landed")
+
+
+def _exchange_now(file: Found, patience: Patience) -> bool:
+    """Do for a dead process what it had staged, if the file is still what it expected."""
+    planned, store = file.planned, file.store
+    if planned.kind == "create":
+        try:
+            renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)
+            return True
+        except OSError:
+            return False
+    try:
+        old_fd = os.open(planned.name, LOOK, dir_fd=file.folder_fd)
+    except OSError:
+        return False
+    try:
+        try:
+            is_quiet = openers.lease(old_fd, openers.READ, patience)
+        except openers.LeasesUnavailableError:
+            is_quiet = True
+        if not is_quiet or digest.of_descriptor(old_fd) != planned.expected:
+            return False
+        renames.exchange(store.swap_fd, planned.swap, file.folder_fd, planned.name)
+    except OSError:
+        return False
+    finally:
+        openers.release(old_fd)
+        os.close(old_fd)
+    # Whoever got in between the hash and the exchange has changed what was displaced; then it is kept.
+    _hand_over(file, planned.swap, planned.expected or "")
+    return True
 
 
 def _settle_stand_in(file: Found) -> str:
@@ -192,8 +242,7 @@ def _hand_over(file: Found, name: str, sha256: str) -> None:
 def _undo(file: Found, state: bytes) -> Recovered:
     planned, store = file.planned, file.store
     if not file.was_swapped:
-        store.remove_swap(planned.swap)
-        return Recovered(file.path, "discarded")
+        return _discard(file)
     if planned.kind == "create":
         return _uncreate(file)
     if _hash_if(file.folder_fd, planned.name, None) == file.displaced_hash != "":
@@ -221,6 +270,22 @@ def _undo(file: Found, state: bytes) -> Recovered:
         except FileExistsError:
             pass
     return Recovered(file.path, "kept", store.keep(planned.swap))
+
+
+def _discard(file: Found) -> Recovered:
+    """
+    Drop our version, which is not at the name.
+
+    It may have been there: an earlier recovery can have taken it back and been killed before it saw that
+    somebody had written to it. The bytes tell.
+    """
+    planned, store = file.planned, file.store
+    ours = _hash_if(store.swap_fd, planned.swap, planned.inode)
+    if ours in (planned.new, _hash_if(file.folder_fd, planned.name, None)):
+        _hand_over(file, planned.swap, ours)
+    elif ours:
+        return Recovered(file.path, "discarded", store.keep(planned.swap))
+    return Recovered(file.path, "discarded")
 
 
 def _keep_copy(file: Found) -> str:
