@@ -233,6 +233,38 @@ def test_both_versions_of_a_killed_agents_file_were_written_to(three):
     assert [each.read_bytes() for each in (three / ".noclobber/kept").iterdir()] == [b"b1+late"]
 
 
+@pytest.mark.parametrize("moment", ["before the note speaks of it", "after it spoke of it"])
+def test_the_record_of_a_commit_that_is_over_does_not_stay_for_ever(three, moment):
+    """N-many: kill -9 between the note and its book."""
+    if moment.startswith("before"):
+        code = CHILD.replace("steps.observer", "from noclobber.disk.notes import Note\n"
+            "Note._say = lambda self, at, text: None if at == 1 else os.kill(os.getpid(), 9)\n"
+            "steps.observer")  # fmt: skip
+    else:
+        code = CHILD.replace("steps.observer", "unlink = os.unlink\n"
+            "os.unlink = lambda name, **k: os.kill(os.getpid(), 9) if 'book' in name else unlink(name, **k)\n"
+            "steps.observer")  # fmt: skip
+    rows = [part for change in changes() for part in (change.path, change.data.decode(), change.expected)]
+    child = subprocess.run([sys.executable, "-c", code, str(three), "never", "1", *rows], check=False)
+    assert child.returncode == -9
+    notes = three / ".noclobber/notes"
+    assert len(list(notes.glob("*book*"))) == 1
+    committer = Committer(str(three))
+    committer.replace("a.md", None, b"x")
+    committer.replace("sub/b.md", None, b"x")
+    assert len(list(notes.glob("*book*"))) == 1  # Too young: it might be somebody's who is about to speak.
+    Committer(str(three), clock=Later()).open_store()
+    assert list(notes.glob("*book*")) == []
+
+
+class Later:
+    """A clock by which everything that is left over is old."""
+
+    monotonic_s = staticmethod(lambda: 0.0)
+    sleep = staticmethod(lambda _: None)
+    now_s = staticmethod(lambda: 4e9)
+
+
 def test_the_same_file_twice_is_refused(three):
     """N-many: which of the two would win is nobody's guess."""
     with pytest.raises(BadRequestError):

@@ -342,7 +342,8 @@ def _recover(root: str) -> list[str]:
             guard.sweep()
     except Exception as error:
         return [f"recovery failed: {type(error).__name__}: {error}"]
-    left = os.listdir(f"{root}/.noclobber/swap")
+    state = f"{root}/.noclobber"
+    left = os.listdir(f"{state}/swap") + [name for name in os.listdir(f"{state}/notes") if "book" in name]
     return [f"{len(left)} files left behind: {' '.join(sorted(left)[:3])}"] if left else []
 
 

@@ -140,7 +140,7 @@ class Note:
 
     def clear(self) -> None:
         """Nothing is under way any more."""
-        book = self._book() if self._memory[0:1] in (SWAPPING, LANDED, RESTORING) else None
+        book = self.book if self._memory[0:1] in (SWAPPING, LANDED, RESTORING) else None
         self.mark(IDLE)
         if book:
             try:
@@ -156,9 +156,14 @@ class Note:
         end = self._memory.find(b"\n", offset)
         return self._memory[offset:end] if end >= 0 else b""
 
-    def _book(self) -> str | None:
+    @property
+    def book(self) -> str | None:
+        """The name of the file with the record, if it is in one of its own."""
         body = self._heard(RECORD_AT)
-        return json.loads(body)["book"] if body.startswith(b'{"book"') else None
+        try:
+            return str(json.loads(body)["book"]) if body.startswith(b'{"book"') else None
+        except (ValueError, KeyError, TypeError):
+            return None
 
     def read(self) -> Account:
         """Return what it says. What cannot be understood says nothing."""
@@ -176,7 +181,7 @@ class Note:
         return NOTHING
 
     def _record(self) -> bytes:
-        book = self._book()
+        book = self.book
         if book is None:
             return self._heard(RECORD_AT)
         book_fd = os.open(book, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder_fd)

@@ -360,8 +360,29 @@ class Store:
             prefixes += [name for planned in account.files for name in (planned.swap, planned.undo) if name]
         return tuple(prefixes)
 
+    def _drop_books(self, now_s: float) -> None:
+        """Remove records of commits that are over: their processes were killed before they could."""
+        opened = f".{BOOK_PREFIX}"
+        books = [
+            name for name in os.listdir(self.notes_fd) if name.startswith(self.prefix) and opened in name
+        ]
+        if not books:
+            return
+        in_use = set()
+        for note in self.notes_in_use():
+            in_use.add(note.book)
+            note.close()
+        for name in books:
+            try:
+                status = os.stat(name, dir_fd=self.notes_fd, follow_symlinks=False)
+                if name not in in_use and now_s - status.st_ctime >= YOUNG_S:
+                    os.unlink(name, dir_fd=self.notes_fd)
+            except OSError:
+                pass  # Another process has, or may not.
+
     def adopt_orphans(self, now_s: float) -> list[tuple[str, str]]:
         """Sweep what dead processes left; return (name, where) of what had to be kept."""
+        self._drop_books(now_s)
         kept = []
         for name in self.orphans(now_s):
             try:
