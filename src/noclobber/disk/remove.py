@@ -19,6 +19,7 @@ from noclobber.disk import openers, paths, renames
 from noclobber.disk.looking import look
 from noclobber.disk.recover import GONE
 from noclobber.disk.replace import Commit, Committer, conclude, explained, planned, starting_over
+from noclobber.disk.restore import copy_all
 from noclobber.disk.steps import reached
 from noclobber.disk.store import mark_verified
 from noclobber.disk.swap import LinkAppearedError, Swap, flush_name
@@ -158,9 +159,14 @@ def _take_stand_in_away(swap: Swap) -> bool:
     if theirs or is_awaited:
         try:
             renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
-        except FileExistsError:
-            if theirs:  # Two saves in a row; the later one stands, the earlier is kept.
+        except FileExistsError:  # A file has been created since: after the delete, which has happened.
+            if theirs:  # And another one before it, which had covered the stand-in.
                 swap.kept.append(store.keep(gone))
+                return True
+            # Whoever waits for the stand-in had come for the old version.
+            os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
+            mark_verified(swap.new_fd)
+            return True
         # `theirs`: a save after the delete, which has happened. Not theirs: try again.
         return theirs
     mark_verified(swap.new_fd)  # Empty, and behind our lease: whoever writes to it from now on changes that.
