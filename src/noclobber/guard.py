@@ -12,11 +12,12 @@ import stat
 from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
-from noclobber.disk import digest, many, paths, remove, replace
+from noclobber.disk import digest, many, paths, remove
+from noclobber.disk.commits import explained
 from noclobber.disk.looking import look, open_patiently
 from noclobber.disk.many import Change
 from noclobber.disk.openers import Patience
-from noclobber.disk.replace import Commit, Committer
+from noclobber.disk.replace import DEFAULT_WAIT_S, Commit, Committer
 from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError
 
 TYPE_CHECKING = False
@@ -49,7 +50,7 @@ class OptimisticGuard:
         root: str | os.PathLike[str],
         *,
         durable: bool = False,
-        wait_s: float = replace.DEFAULT_WAIT_S,
+        wait_s: float = DEFAULT_WAIT_S,
         ceiling: Level | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -110,7 +111,7 @@ class OptimisticGuard:
                 os.close(descriptor)
             still = paths.still_leads_to(self.root, target)
         except OSError as error:
-            raise replace.explained(error, target.path) from error
+            raise explained(error, target.path) from error
         finally:
             target.close()
         return Snapshot(target.path, content, digest.of_bytes(content), recovered), still

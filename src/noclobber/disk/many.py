@@ -16,16 +16,9 @@ import os
 from typing import NamedTuple
 
 from noclobber.disk import forks, notes, openers, renames
+from noclobber.disk.commits import conclude, explained, inherit_group, planned, starting_over
 from noclobber.disk.looking import look
-from noclobber.disk.replace import (
-    Commit,
-    Committer,
-    conclude,
-    explained,
-    inherit_group,
-    planned,
-    starting_over,
-)
+from noclobber.disk.replace import Commit, Committer
 from noclobber.disk.steps import reached
 from noclobber.disk.store import mark_verified
 from noclobber.disk.swap import Hashing, Swap, flush_name, write_all

@@ -16,9 +16,10 @@ import errno
 import os
 
 from noclobber.disk import openers, paths, renames
+from noclobber.disk.commits import conclude, explained, planned, starting_over
 from noclobber.disk.looking import look
 from noclobber.disk.recover import GONE
-from noclobber.disk.replace import Commit, Committer, conclude, explained, planned, starting_over
+from noclobber.disk.replace import Commit, Committer
 from noclobber.disk.restore import copy_all
 from noclobber.disk.steps import reached
 from noclobber.disk.store import mark_verified
