@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import sha256
-from noclobber.disk import forks, renames, replace, store
+from noclobber.disk import forks, places, renames, replace
 from noclobber.errors import ABSENT, NoclobberError
 from noclobber.guard import Change, OptimisticGuard
 
@@ -121,7 +121,7 @@ def use(guard: OptimisticGuard) -> None:
     for name in ("w.md", "sub/w.md"):
         guard.write(name, b"used", expected=None)
     guard.sweep()
-    store.sweep_lingering()
+    places.sweep_lingering()
 
 
 def contents(root: Path) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from noclobber.catalogue import Catalogue
 from noclobber.claims import ClaimFence
 from noclobber.clock import SYSTEM_CLOCK
 from noclobber.config import DEFAULTS, load_options, options
-from noclobber.disk import store
+from noclobber.disk import places
 from noclobber.disk.paths import STATE_FOLDER
 from noclobber.engine import HookEngine
 from noclobber.errors import TurnClosedError
@@ -155,7 +155,7 @@ class Workspace:
         if found is None or os.path.lexists(self.state_folder):
             return found
         try:
-            store.for_workspace(self.root).close()
+            places.for_workspace(self.root).close()
             keep_out_of_git(self.root)
         except OSError:
             pass  # The second look says what is wrong.

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from noclobber.cli.checkup import SCRATCH_PREFIX
 from noclobber.cli.place import ledger_path
-from noclobber.disk import forks, leftovers, paths
-from noclobber.disk import store as stores
+from noclobber.disk import forks, leftovers, paths, places
 from noclobber.disk.processes import mutex_holder
 from noclobber.disk.replace import Committer
 from noclobber.disk.section import Section
@@ -175,7 +174,7 @@ def _repair(root: str, state: str, in_use: tuple[str, ...], seen: Seen, clock: C
             os.unlink(board)
             findings.append(Finding("dead turn", True, "a process ended in the middle of a turn; tidied up"))
     for folder in seen.beside:
-        findings += _enter(folder, lambda fd, path, _: stores.beside(fd, path, clock.now_s()), clock)
+        findings += _enter(folder, lambda fd, path, _: places.beside(fd, path, clock.now_s()), clock)
     for folder in seen.scratch:
         if clock.now_s() - os.lstat(folder).st_mtime > OLD_SCRATCH_S:
             shutil.rmtree(folder, ignore_errors=True)
@@ -214,7 +213,7 @@ def _recovered_finding(file: Recovered) -> Finding:
 
 def _forget_note(root: str, name: str) -> Finding:
     """The folder is gone, so nobody will ever enter its section: what it displaced is an orphan now."""
-    store = stores.for_workspace(root)
+    store = places.for_workspace(root)
     try:
         for note in store.notes_in_use():
             if note.name == name:
@@ -229,7 +228,7 @@ def _forget_note(root: str, name: str) -> Finding:
 
 
 def _adopt(root: str, clock: Clock) -> list[Finding]:
-    store = stores.for_workspace(root)
+    store = places.for_workspace(root)
     try:
         before = len(store.orphans(clock.now_s()))
         store.adopt_orphans(clock.now_s())

@@ -24,7 +24,7 @@ import os
 from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
-from noclobber.disk import digest, forks, inplace, openers, paths, renames, store
+from noclobber.disk import digest, forks, inplace, openers, paths, places, renames, store
 from noclobber.disk.commits import (
     MOST_TRIES,
     conclude,
@@ -153,14 +153,14 @@ class Committer:
             own = self.open_store()
         if own is not None and own.device == device:
             return own
-        return store.beside(folder_fd, folder, self.clock.now_s())
+        return places.beside(folder_fd, folder, self.clock.now_s())
 
     def open_store(self) -> Store | None:
         """Open the workspace's own store, anew if its folders were removed; None without one."""
         if self.root is None:
             return None
         try:
-            self._store = store.for_workspace(self.root)
+            self._store = places.for_workspace(self.root)
         except PermissionError:
             return None  # Another user's. Our files go beside the target then.
         self._store.adopt_orphans(self.clock.now_s())
@@ -191,7 +191,7 @@ class Committer:
 
     def tidy(self, sparing: str = "") -> None:
         """The same, before a commit to a path. What is kept is reported by the next commit that lands."""
-        self._unreported += store.sweep_lingering()
+        self._unreported += places.sweep_lingering()
         if self._store is not None:
             self._unreported += self._store.sweep(sparing)
 
@@ -388,7 +388,7 @@ class Committer:
         place, note = section.store(folder), section.note(folder)
         if not place.is_beside and store.gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
-            place = store.beside(target.folder_fd, folder, self.clock.now_s())
+            place = places.beside(target.folder_fd, folder, self.clock.now_s())
         hashing = Hashing(data)
         prefix = place.new_prefix()
         note.prepare(prefix)
@@ -397,7 +397,7 @@ class Committer:
         except BaseException:
             note.clear()
             if place is not section.store(folder):
-                store.leave(place)
+                places.leave(place)
             raise
         forks.track(new_fd)
         try:
@@ -420,7 +420,7 @@ class Committer:
             place.remove_swap(name)
             note.clear()
             if place is not section.store(folder):
-                store.leave(place)
+                places.leave(place)
 
 
 _tried_devices: set[int] = set()

@@ -19,8 +19,7 @@ import threading
 # Not signal.pthread_sigmask: it makes an enum of each signal, 10 µs a commit.
 from _signal import pthread_sigmask  # type: ignore[import-not-found]
 
-from noclobber.disk import forks, mutex, notes, paths, recover
-from noclobber.disk import store as stores
+from noclobber.disk import forks, mutex, notes, paths, places, recover
 from noclobber.errors import FileBusyError
 
 TYPE_CHECKING = False
@@ -246,7 +245,7 @@ class Section:
             while self._stores:
                 _, store = self._stores.popitem()
                 if store.is_beside:
-                    stores.leave(store)
+                    places.leave(store)
             self._notes.clear()
         finally:
             try:

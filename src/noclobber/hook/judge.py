@@ -207,10 +207,10 @@ class Judge:
         """Refuse what could not be recorded: a write that leaves no trace is one that nobody let through."""
         trouble = recording.trouble(self.ledger)
         if trouble is not None and not os.path.lexists(os.path.dirname(self.ledger.path)):
-            from noclobber.disk import store
+            from noclobber.disk import places
 
             try:
-                store.for_workspace(self.root).close()
+                places.for_workspace(self.root).close()
             except OSError:
                 pass  # The second look says what is wrong.
             trouble = recording.trouble(self.ledger)
