@@ -361,7 +361,8 @@ def test_a_reader_that_comes_to_the_old_version_late_never_sees_a_refused_one(ro
     readers[0].join()
     assert reused == [False, True]
     assert got == [b"editor"]
-    assert swap_files(root) == []
+    file.committer.sweep()
+    assert swap_files(root) == kept_files(root) == []
 
 
 def test_a_refused_commit_takes_the_old_version_with_it(root, reused, at_step):

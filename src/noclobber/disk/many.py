@@ -20,7 +20,7 @@ from noclobber.disk.commits import conclude, explained, inherit_group, planned, 
 from noclobber.disk.looking import look
 from noclobber.disk.replace import Commit, Committer
 from noclobber.disk.steps import reached
-from noclobber.disk.store import mark_verified
+from noclobber.disk.store import mark_if
 from noclobber.disk.swap import Hashing, Swap, flush_name, write_all
 from noclobber.errors import (
     ABSENT,
@@ -64,6 +64,7 @@ class Creation:
         self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
         self.is_swapped = False
         self._was_at_its_name = False
+        self.kept: list[str] = []
         self._hashing = Hashing(data)
         self.swap_name, self.new_fd = place.create_swap(prefix, target.name, None, 0o666)
         forks.track(self.new_fd)
@@ -113,9 +114,9 @@ class Creation:
                     self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
                 )
             except FileExistsError:  # Two saves in a row; the later one stands.
-                self.store.keep(self.swap_name)
+                self.kept.append(self.store.keep(self.swap_name))
         else:
-            mark_verified(self.new_fd)
+            mark_if(self.new_fd, self.new_hash)
             self._was_at_its_name = True
         self.is_swapped = False
 
@@ -232,6 +233,8 @@ def _replace_in(
         return commits, troubles
     finally:
         conclude(section, files, [leader, *members], landed=landed)
+        for file in files:
+            committer.keep_in_mind(file.target.path, file.kept)
 
 
 def _begin(

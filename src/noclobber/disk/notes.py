@@ -53,11 +53,29 @@ class Account(NamedTuple):
 
     state: bytes
     files: tuple[Planned, ...] = ()
-    prefix: str = ""  # PREPARING: how the names of the swap files to remove begin
+    prefix: str = ""  # PREPARING, MEMBER: how the names of the swap files begin
     leader: str = ""  # MEMBER: the folder with the record
 
 
 NOTHING = Account(IDLE)
+
+
+def _is_sound(planned: Planned) -> bool:
+    """True for a row as this library writes it: a note that somebody else wrote must not lead us astray."""
+    texts = (planned.kind, planned.folder, planned.name, planned.expected or "", planned.new, planned.swap)
+    try:
+        text = "\n".join((*texts, planned.undo))  # TypeError: not all of it is text.
+        text.encode()
+    except (TypeError, UnicodeEncodeError):
+        return False
+    names = (planned.name, planned.swap, planned.undo)
+    return (
+        "\0" not in text
+        and not any("/" in name for name in names)
+        and type(planned.inode) is int
+        and planned.folder.startswith("/")
+        and bool(planned.name and planned.swap)
+    )
 
 
 def _json(value: str | int | None) -> str:
@@ -162,7 +180,7 @@ class Note:
         body = self._heard(RECORD_AT)
         try:
             return str(json.loads(body)["book"]) if body.startswith(b'{"book"') else None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def read(self) -> Account:
@@ -172,11 +190,13 @@ class Note:
             if state == PREPARING:
                 return Account(state, prefix=self._heard(1).decode())
             if state == MEMBER:
-                return Account(state, leader=str(json.loads(self._heard(RECORD_AT))))
+                prefix = self._heard(1).decode()  # Of its own swap files, which nobody may take for orphans.
+                return Account(state, prefix=prefix, leader=str(json.loads(self._heard(RECORD_AT))))
             if state in (SWAPPING, LANDED, RESTORING):
                 rows = json.loads(self._record())
-                return Account(state, files=tuple(Planned(*row) for row in rows))
-        except (ValueError, TypeError, KeyError, OSError):
+                files = tuple(Planned(*row) for row in rows)
+                return Account(state, files=files) if all(map(_is_sound, files)) else NOTHING
+        except (ValueError, TypeError, KeyError, OSError, RecursionError):
             pass
         return NOTHING
 
@@ -184,7 +204,8 @@ class Note:
         book = self.book
         if book is None:
             return self._heard(RECORD_AT)
-        book_fd = os.open(book, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder_fd)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        book_fd = os.open(book, flags, dir_fd=self._folder_fd)
         try:
             return os.read(book_fd, os.fstat(book_fd).st_size)
         finally:

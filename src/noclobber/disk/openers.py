@@ -14,6 +14,7 @@ Facts that the code depends on:
   it is invisible to F_GETLEASE, and only *setting the lease again*, which looks at the count, sees it.
 - The kernel tells the holder of a lease with SIGIO, which kills a process that does not expect it.
   SIGURG is ignored by default, so that is the signal asked for, before the lease is taken.
+- Ending a lease forgets that signal too. So it is asked for each time that one is taken.
 - A lease belongs to the open file. A forked child shares it, so it must be released, not only closed.
 - The kernel breaks a lease by force after /proc/sys/fs/lease-break-time (45 s). Commits take milliseconds.
 """
@@ -57,19 +58,6 @@ def try_lease(descriptor: int, kind: int) -> bool:
     if not SUPPORTED:
         raise LeasesUnavailableError(errno.ENOTSUP, "this platform has no file leases")
     fcntl.fcntl(descriptor, F_SETSIG, signal.SIGURG)
-    return _set(descriptor, kind)
-
-
-def expect_no_signal(descriptor: int) -> None:
-    """Have the kernel tell us of opens by a signal that is ignored."""
-    if SUPPORTED:
-        fcntl.fcntl(descriptor, F_SETSIG, signal.SIGURG)
-
-
-def lease_again(descriptor: int, kind: int) -> bool:
-    """The same as `try_lease` for a descriptor whose signal is set."""
-    if not SUPPORTED:
-        raise LeasesUnavailableError(errno.ENOTSUP, "this platform has no file leases")
     return _set(descriptor, kind)
 
 

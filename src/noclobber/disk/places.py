@@ -11,6 +11,7 @@ import atexit
 import os
 from collections import deque
 
+from noclobber.disk import forks
 from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
 from noclobber.disk.store import CREATE, Store
 
@@ -64,8 +65,10 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
     opened: Store | None = None
     try:
         while len(copies) < 3:
-            copies.append(os.dup(folder_fd))
+            # Tracked: a copy shares the folder's mutex, and a forked child's would keep it after our death.
+            copies.append(forks.track(os.dup(folder_fd)))
         opened = Store(folder, copies[0], copies[1], copies[2], prefix=BESIDE_PREFIX)
+        forks.on_fork_in_child(opened, "_is_closed", lambda: True)
         status = os.fstat(folder_fd)
         if (status.st_dev, status.st_ino) not in _known_folders:  # Once per process: it lists the folder.
             _known_folders.add((status.st_dev, status.st_ino))
@@ -76,7 +79,7 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
             opened.close()
         else:
             for descriptor in copies:
-                os.close(descriptor)
+                forks.close(descriptor)
         raise
     return opened
 

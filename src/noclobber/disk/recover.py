@@ -23,7 +23,7 @@ from noclobber.disk.looking import LOOK
 from noclobber.disk.openers import Patience
 from noclobber.disk.paths import Target
 from noclobber.disk.restore import copy_all, put_back
-from noclobber.disk.store import mark_verified
+from noclobber.disk.store import mark_if
 from noclobber.errors import ABSENT
 
 TYPE_CHECKING = False
@@ -78,13 +78,13 @@ def recover(
             store_of(folder).remove_swaps(account.prefix)
         return []
     patience = Patience(WAIT_FOR_WRITERS_S, clock)
+    results = _return_saves(account, folders, store_of)
     inplace = [planned for planned in account.files if planned.kind == "inplace"]
     found = [
         _look(planned, folders[planned.folder], store_of(planned.folder), patience)
         for planned in account.files
         if planned.kind != "inplace"
     ]
-    results = []
     if found:
         landed = account.state == notes.LANDED or (
             account.state == notes.SWAPPING and all(file.landed for file in found)
@@ -100,19 +100,46 @@ def recover(
     return results
 
 
+def _return_saves(
+    account: Account, folders: dict[str, int], store_of: Callable[[str], Store]
+) -> list[Recovered]:
+    """
+    Put back what somebody had saved over a file that a commit created, and was taking away again.
+
+    It was moved aside together with the name, and the process died before it saw whose it was.
+    """
+    results = []
+    for planned in account.files:
+        store = store_of(planned.folder)
+        inode = _inode(store.swap_fd, planned.swap) if planned.kind == "create" else None
+        if inode is None or inode == planned.inode:
+            continue
+        path = f"{planned.folder}/{planned.name}"
+        try:
+            renames.move_without_replacing(store.swap_fd, planned.swap, folders[planned.folder], planned.name)
+        except FileExistsError:  # Two saves in a row; the later one stands.
+            results.append(Recovered(path, "kept", store.keep(planned.swap)))
+    return results
+
+
 def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) -> Found:
     stands = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
     built = not stands and _inode(folder_fd, planned.name) == planned.inode
     try:
         aside = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
     except FileNotFoundError:
-        # A creation renames the swap file itself into place.
-        return Found(planned, folder_fd, store, planned.kind == "create" and stands, "", stands, built)
+        # A creation renames the swap file itself into place. Of an exchange, what was displaced has been
+        # verified and swept, by a recovery that was cut off itself.
+        is_done = planned.kind in ("create", "exchange") and (stands or built)
+        return Found(planned, folder_fd, store, is_done, planned.expected or "", stands, built)
     if aside.st_ino == planned.inode:
         return Found(planned, folder_fd, store, False, "", stands, built)
     if not stat.S_ISREG(aside.st_mode):
         return Found(planned, folder_fd, store, True, "", stands, built)
-    displaced_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
+    try:
+        displaced_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
+    except OSError:  # Not ours to read. It can go back all the same.
+        return Found(planned, folder_fd, store, True, "", stands, built)
     try:
         # Its writers were let in when the dead process's lease ended. Let them finish.
         try:
@@ -148,6 +175,8 @@ def _conclude(file: Found, state: bytes) -> Recovered:
         if kept:
             _set_aside(file)
             return Recovered(file.path, "landed", kept)
+    if file.displaced_hash not in ("", file.planned.expected):  # Somebody has written to it since.
+        return Recovered(file.path, "landed", file.store.keep(file.planned.swap))
     _set_aside(file)
     return Recovered(file.path, "landed")
 
@@ -231,10 +260,10 @@ def _hand_over(file: Found, name: str, sha256: str) -> None:
         except openers.LeasesUnavailableError:
             is_quiet = True
         # With a writer there is no mark: it would hide what they have just written.
-        if is_quiet and digest.of_descriptor(descriptor) == sha256:
-            mark_verified(descriptor)
+        if is_quiet:
+            mark_if(descriptor, sha256)
         openers.release(descriptor)
-        file.store.set_aside(name, file.path, descriptor, is_marked=True)
+        file.store.set_aside(name, file.path, descriptor)
     except OSError:
         forks.close(descriptor)  # The same.
 
@@ -388,7 +417,8 @@ def _is_blend(current_fd: int, new_fd: int, old_fd: int) -> bool:
         return True
     while offset < size:
         current = os.pread(current_fd, digest.CHUNK_BYTES, offset)
-        if not current or current != os.pread(old_fd, len(current), offset):
+        # Room for a longer version is made first: behind the old bytes there may be zeros.
+        if not current or current != os.pread(old_fd, len(current), offset).ljust(len(current), b"\0"):
             return False
         offset += len(current)
     return True

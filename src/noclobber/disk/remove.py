@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 
 from noclobber.disk import openers, paths, renames
 from noclobber.disk.commits import conclude, explained, planned, starting_over
@@ -22,7 +23,7 @@ from noclobber.disk.recover import GONE
 from noclobber.disk.replace import Commit, Committer
 from noclobber.disk.restore import copy_all
 from noclobber.disk.steps import reached
-from noclobber.disk.store import mark_verified
+from noclobber.disk.store import mark_if, mark_verified
 from noclobber.disk.swap import LinkAppearedError, Swap, flush_name
 from noclobber.errors import (
     ABSENT,
@@ -135,6 +136,7 @@ def _delete_in(
                 raise swap.busy("it is being opened all the time")
         finally:
             conclude(section, [swap], [note], landed=landed)
+            committer.keep_in_mind(target.path, swap.kept)
             if gone:
                 place.leave_marked(gone, target.path)
 
@@ -165,12 +167,16 @@ def _take_stand_in_away(swap: Swap) -> bool:
                 swap.kept.append(store.keep(gone))
                 return True
             # Whoever waits for the stand-in had come for the old version.
-            os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
+            with suppress(OSError):
+                os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
             mark_verified(swap.new_fd)
             return True
         # `theirs`: a save after the delete, which has happened. Not theirs: try again.
         return theirs
-    mark_verified(swap.new_fd)  # Empty, and behind our lease: whoever writes to it from now on changes that.
+    if swap.leases:
+        mark_verified(swap.new_fd)  # Empty, and hidden: whoever writes to it from now on changes that.
+    else:
+        mark_if(swap.new_fd, swap.new_hash)
     return True
 
 

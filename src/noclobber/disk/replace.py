@@ -21,6 +21,7 @@ Not promised: on FUSE, NFS and SMB the mutex excludes nobody on other machines; 
 from __future__ import annotations
 
 import os
+from collections import deque
 from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
@@ -58,6 +59,8 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from noclobber.clock import Clock
     from noclobber.disk.notes import Note
     from noclobber.disk.paths import Target
@@ -108,7 +111,8 @@ class Committer:
         self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
         self.mutex_wait_s, self.ceiling = mutex_wait_s, ceiling
         self._store: Store | None = None
-        self._unreported: list[tuple[str, str]] = []  # What sweeps kept, until somebody hears of it.
+        # What was kept, until somebody hears of it. Without a workspace a committer lives for one write.
+        self._unreported: deque[tuple[str, str]] = deque() if root is not None else _unreported_anywhere
         self._has_no_exchange: set[int] = set()  # Devices.
 
     # The places.
@@ -163,7 +167,10 @@ class Committer:
             self._store = places.for_workspace(self.root)
         except PermissionError:
             return None  # Another user's. Our files go beside the target then.
-        self._store.adopt_orphans(self.clock.now_s())
+        try:
+            self._unreported.extend(self._store.adopt_orphans(self.clock.now_s()))
+        except OSError:
+            pass  # Another user's notes, say. What is not certain to be an orphan stays.
         return self._store
 
     @property
@@ -186,14 +193,26 @@ class Committer:
     def sweep(self) -> list[tuple[str, str]]:
         """Clear displaced files; return (path, where) of those kept because somebody wrote to them."""
         self.tidy()
-        kept, self._unreported = self._unreported, []
-        return kept
+        return self._take_unreported()
+
+    def keep_in_mind(self, path: str, kept: Sequence[str]) -> None:
+        """Report with the next commit that lands what this one had to keep."""
+        self._unreported.extend((path, where) for where in kept)
+
+    def _take_unreported(self) -> list[tuple[str, str]]:
+        taken = []
+        while self._unreported:  # One by one: each step is atomic between threads.
+            try:
+                taken.append(self._unreported.popleft())
+            except IndexError:
+                break
+        return taken
 
     def tidy(self, sparing: str = "") -> None:
         """The same, before a commit to a path. What is kept is reported by the next commit that lands."""
-        self._unreported += places.sweep_lingering()
+        self._unreported.extend(places.sweep_lingering())
         if self._store is not None:
-            self._unreported += self._store.sweep(sparing)
+            self._unreported.extend(self._store.sweep(sparing))
 
     def reporting(self, commits: list[Commit], *troubles: UnflushedError | None) -> list[Commit]:
         """
@@ -202,7 +221,7 @@ class Committer:
         A refusal reports nothing of the kind. So what was kept waits until something lands, or for `sweep()`.
         """
         if self._unreported:
-            kept, self._unreported = tuple(where for _, where in self._unreported), []
+            kept = tuple(where for _, where in self._take_unreported())
             commits = [commit._replace(kept=kept) for commit in commits]
         for trouble in filter(None, troubles):
             trouble.commits = tuple(commits)
@@ -339,6 +358,7 @@ class Committer:
             return Outcome(swap.level, swap.previous, swap.new_hash, trouble)
         finally:
             conclude(section, [swap], in_use, landed=swap.is_settled)
+            self.keep_in_mind(target.path, swap.kept)
 
     def _in_place(
         self,
@@ -424,6 +444,7 @@ class Committer:
 
 
 _tried_devices: set[int] = set()
+_unreported_anywhere: deque[tuple[str, str]] = deque()
 
 
 def _exists(target: Target) -> bool:

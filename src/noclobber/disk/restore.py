@@ -21,6 +21,7 @@ from noclobber.disk import digest, forks, metadata, notes, openers, renames
 from noclobber.disk.looking import LOOK
 from noclobber.disk.openers import Patience
 from noclobber.disk.steps import reached
+from noclobber.disk.store import mark_if, mark_verified
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def _rename_back(swap: Swap) -> None:
     if swap.leases:
         # Whoever waits for our file gets it now, wherever it is: as good a copy as can be had.
         _pour_what_can_be_had(swap)
+        mark_verified(swap.new_fd)
     swap.close_one(swap.new_fd)
     swap.new_fd = NO_FD
     try:
@@ -83,6 +85,8 @@ def _rename_back(swap: Swap) -> None:
     if is_back and left_fd != NO_FD and (swap.leases or digest.of_descriptor(left_fd) == swap.new_hash):
         # Ours. (Without leases it was in view, and may be somebody's work by now: then it is kept.) Not
         # deleted at once: somebody may have opened it, and what they write is kept.
+        if not swap.leases:
+            mark_if(left_fd, swap.new_hash)
         swap.leave_aside(forks.track(left_fd))
         return
     if left_fd != NO_FD:

@@ -93,7 +93,6 @@ def _leave_to_the_sweep(store: Store, displaced: Displaced) -> None:
         descriptor = forks.track(os.open(displaced.name, LOOK, dir_fd=store.swap_fd))
     except OSError:
         return  # Gone, or to be found by `adopt_orphans()`.
-    openers.expect_no_signal(descriptor)
     store.waiting.append(displaced._replace(descriptor=descriptor, is_past=False))
 
 

@@ -42,6 +42,7 @@ MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wa
 YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
 BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
 
+_PREFIX = re.compile(r"swap-[0-9a-f]{12,}")
 _HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
 
 
@@ -108,7 +109,7 @@ class Store:
         while self.waiting:
             forks.close(self.waiting.pop().descriptor)
         for descriptor in {self.swap_fd, self.notes_fd, self.kept_fd}:
-            os.close(descriptor)
+            forks.close(descriptor)
 
     def __del__(self) -> None:
         # A store whose folders were removed is replaced while a thread may still be committing with it.
@@ -151,8 +152,8 @@ class Store:
 
     def remove_swaps(self, prefix: str) -> None:
         """Remove every swap file of a commit that never began."""
-        if not prefix.startswith(f"{self.prefix}swap-"):
-            return
+        if not _PREFIX.fullmatch(prefix.removeprefix(self.prefix)):
+            return  # Not a note of ours.
         for name in os.listdir(self.swap_fd):
             if name.startswith(prefix):
                 self.remove_swap(name)
@@ -231,23 +232,15 @@ class Store:
         path: str,
         descriptor: int,
         *,
-        as_named: bool = False,
-        is_marked: bool = False,
-        size: int = MARK_FROM_BYTES,
-        had_lease: bool = False,
+        size: int = 0,
         is_past: bool = False,
     ) -> None:
         """
         Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
-        `as_named`: it was verified to have the hash that stands in its name. `is_marked`: it has the mark
-        that says the same, or must not get it. `had_lease`: its signal is set already; a lease on a
-        descriptor without that could kill us. `is_past`: see `Displaced`.
+        Its name vouches for its content, or it has its mark; if neither does, it is kept. `is_past`: see
+        `Displaced`.
         """
-        if not had_lease:
-            openers.expect_no_signal(descriptor)
-        if not is_marked and (not as_named or size >= MARK_FROM_BYTES):
-            mark_verified(descriptor)
         self.waiting.append(Displaced(name, path, descriptor, size, is_past))
 
     def leave_marked(self, name: str, path: str) -> None:
@@ -262,11 +255,7 @@ class Store:
             descriptor = os.open(name, LOOK, dir_fd=self.swap_fd)
         except OSError:
             return  # It is back at its name, or never left it; or it is an orphan now, and swept as such.
-        forks.track(descriptor)
-        try:
-            self.set_aside(name, path, descriptor, is_marked=True)
-        except OSError:
-            forks.close(descriptor)  # The same.
+        self.set_aside(name, path, forks.track(descriptor))
 
     def sweep(self, sparing: str = "") -> list[tuple[str, str]]:
         """
@@ -307,14 +296,17 @@ class Store:
 
     def _sweep_one(self, name: str, descriptor: int, *, is_orphan: bool = False) -> str:
         """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
+        has_lease = True
         try:
-            if not openers.lease_again(descriptor, openers.READ):
+            if not openers.try_lease(descriptor, openers.READ):
                 return BUSY
         except openers.LeasesUnavailableError:
-            pass  # Then its content has to tell alone.
+            has_lease = False  # Then its content has to tell alone.
         try:
             # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
             if is_unchanged(name, descriptor) or (is_orphan and os.fstat(descriptor).st_size == 0):
+                if has_lease and not openers.is_quiet(descriptor, openers.READ):
+                    return BUSY  # Somebody has come in open() while we looked.
                 self.remove_swap(name)
                 return ""
             return self.keep(name)
@@ -391,7 +383,6 @@ class Store:
                     kept.append((name, self.keep(name)))  # A link or a folder that somebody had put there.
                 continue
             try:
-                openers.expect_no_signal(descriptor)
                 where = self._sweep_one(name, descriptor, is_orphan=True)
                 if where and where is not BUSY:
                     kept.append((name, where))
@@ -401,11 +392,22 @@ class Store:
 
 
 def mark_verified(descriptor: int) -> None:
-    """Give a file the modification time that says: nobody has written to it since it was verified."""
+    """
+    Give a file the modification time that says: nobody has written to it since it was verified.
+
+    Only behind a lease. After its end a write could come before the mark, which would hide it.
+    """
     try:
         os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
     except OSError:
         pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
+
+
+def mark_if(descriptor: int, sha256: str) -> None:
+    """The same without a lease: marked first and hashed then, so that a write before or after it shows."""
+    mark_verified(descriptor)
+    if digest.of_descriptor(descriptor) != sha256:
+        os.utime(descriptor)
 
 
 def gives_acl(folder_fd: int) -> bool:

@@ -28,6 +28,7 @@ from noclobber.disk.meanwhile import Meanwhile
 from noclobber.disk.restore import copy_all, restore
 from noclobber.disk.reuse import detach_pages, reuse
 from noclobber.disk.steps import reached
+from noclobber.disk.store import MARK_FROM_BYTES, mark_if, mark_verified
 from noclobber.errors import (
     DELETED,
     NOT_A_FILE,
@@ -349,10 +350,17 @@ class Swap:
 
     def leave_aside(self, descriptor: int, *, is_past: bool = False) -> None:
         """Hand the swap file and its descriptor over to the sweep."""
-        if self.leases:
-            openers.release(descriptor)
         # Only what was displaced has that hash; after putting back, what is left aside is ours.
         is_old = descriptor == self.old_fd
+        size = self.old_status.st_size
+        is_vouched_for = is_old and self.is_settled and self.previous == self.expected
+        if is_old and not (is_vouched_for and size < MARK_FROM_BYTES):
+            if self.leases:
+                mark_verified(descriptor)
+            else:
+                mark_if(descriptor, self.previous)
+        if self.leases:
+            openers.release(descriptor)
         name, self.swap_name, self.is_swapped = self.swap_name, "", False  # Never handed over twice.
         if is_old:
             self.old_fd = NO_FD
@@ -360,9 +368,7 @@ class Swap:
             name,
             self.target.path,
             descriptor,
-            as_named=is_old and self.is_settled and self.previous == self.expected,
-            size=self.old_status.st_size,
-            had_lease=self.leases and is_old,
+            size=size,
             is_past=is_past,
         )
 
@@ -394,13 +400,17 @@ class Swap:
         """Close what is open; remove what was staged and never exchanged."""
         if landed and self.is_swapped and self.old_fd != NO_FD:
             self.leave_aside(self.old_fd)  # Interrupted between the last look and finish().
-        if self.is_reused and not self.is_swapped and self.new_fd != NO_FD:
+        name, is_dropped = self.swap_name, self.is_reused and not self.is_swapped
+        if is_dropped and self.new_fd != NO_FD:
             self._let_latecomers_read()
         for descriptor in (self.new_fd, self.old_fd, self.first_fd):
             if descriptor != NO_FD:
                 self.close_one(descriptor)
         self.new_fd = self.old_fd = self.first_fd = NO_FD
-        if self.swap_name and not self.is_swapped:
+        if name and is_dropped:
+            self.store.leave_marked(name, self.target.path)  # They may write, too.
+            self.swap_name = ""
+        elif self.swap_name and not self.is_swapped:
             self.store.remove_swap(self.swap_name)
             self.swap_name = ""
 
@@ -417,6 +427,7 @@ class Swap:
                 os.ftruncate(self.new_fd, copy_all(self.old_fd, self.new_fd))
         except OSError:
             pass  # It is on its way out.
+        mark_verified(self.new_fd)
 
 
 class UnflushedError(StorageError):

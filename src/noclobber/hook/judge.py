@@ -208,9 +208,11 @@ class Judge:
         trouble = recording.trouble(self.ledger)
         if trouble is not None and not os.path.lexists(os.path.dirname(self.ledger.path)):
             from noclobber.disk import places
+            from noclobber.lock.ignore import keep_out_of_git
 
             try:
                 places.for_workspace(self.root).close()
+                keep_out_of_git(self.root)
             except OSError:
                 pass  # The second look says what is wrong.
             trouble = recording.trouble(self.ledger)
