@@ -13,7 +13,7 @@ import pytest
 
 from commands import environment, run
 from conftest import sha256
-from noclobber import Workspace
+from noclobber import BadRequestError, OptimisticGuard, Workspace
 from noclobber.lock.lock import DeliverableLock
 
 # A process that writes through the guard and is killed, or stops, when it reaches a step.
@@ -236,6 +236,16 @@ def test_what_keeps_turns_from_working_is_unhealthy_and_has_a_remedy(root, wrong
     bad = [finding for finding in doctor(root)["findings"] if not finding["ok"]]
     assert bad
     assert all(finding["remedy"] for finding in bad)
+
+
+def test_a_level_that_is_none_is_a_finding_and_a_clear_error(root, monkeypatch):
+    """N-cli: a mistyped variable; the error names it."""
+    done = run("doctor", "--json", str(root), NOCLOBBER_LEVEL="frob")
+    [finding] = named(json.loads(done.out), "level asked for")
+    assert (finding["ok"], done.code) == (False, 1)
+    monkeypatch.setenv("NOCLOBBER_LEVEL", "frob")
+    with pytest.raises(BadRequestError, match="NOCLOBBER_LEVEL is 'frob'"):
+        OptimisticGuard(root)
 
 
 def test_a_lower_level_is_said_to_be_one(root):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -86,6 +87,24 @@ def test_a_refusal_is_on_record_once_however_often_it_is_delivered(rig, file):
 
     assert all(is_denied(answer) for answer in (*answers, other))
     assert rig.kinds() == ["MUTATION_CONFLICT", "MUTATION_CONFLICT"]
+
+
+def test_lock_files_are_kept_out_of_git_when_a_hook_sets_the_workspace_up(rig, root, file):
+    """REQ-LOCK-010: the library may never be used in this project."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    rig.read(file)
+    rig.write(file, "v2")
+    (root / "del").mkdir()
+    with DeliverableLock(root / "del", holder="h"):
+        shown = subprocess.run(
+            ["git", "-C", str(root), "status", "--porcelain", "-uall"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert ".lock" not in shown.stdout
 
 
 def test_reading_again_lets_the_next_write_through(rig, file):

@@ -17,8 +17,14 @@ from noclobber.disk.commits import explained
 from noclobber.disk.looking import look, open_patiently
 from noclobber.disk.many import Change
 from noclobber.disk.openers import Patience
-from noclobber.disk.replace import DEFAULT_WAIT_S, Commit, Committer
-from noclobber.errors import AccessDeniedError, FileBusyError, MissingFileError, NotAFileError
+from noclobber.disk.replace import DEFAULT_WAIT_S, LADDER, Commit, Committer
+from noclobber.errors import (
+    AccessDeniedError,
+    BadRequestError,
+    FileBusyError,
+    MissingFileError,
+    NotAFileError,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +64,13 @@ class OptimisticGuard:
         if not os.path.isdir(self.root):
             raise NotAFileError(self.root, "the workspace's root must be an existing folder.")
         # NOCLOBBER_LEVEL holds a process to a lower level, to see what that level is worth.
-        asked: Level = ceiling or os.environ.get("NOCLOBBER_LEVEL") or "lease+exchange"  # type: ignore[assignment]
+        from_environment = os.environ.get("NOCLOBBER_LEVEL")
+        if ceiling is None and from_environment and from_environment not in LADDER:
+            raise BadRequestError(
+                "",
+                f"NOCLOBBER_LEVEL is {from_environment!r}; it must be one of {', '.join(LADDER)}, or unset.",
+            )
+        asked: Level = ceiling or from_environment or "lease+exchange"  # type: ignore[assignment]
         self.committer = Committer(self.root, durable=durable, wait_s=wait_s, ceiling=asked, clock=clock)
 
     def lexical(self, path: str | os.PathLike[str]) -> str:

@@ -16,7 +16,7 @@ import tempfile
 
 from noclobber.cli.place import ledger_path
 from noclobber.disk import digest, paths
-from noclobber.disk.replace import Committer
+from noclobber.disk.replace import LADDER, Committer
 from noclobber.errors import BrokenChainError, ConfigError, NoclobberError
 from noclobber.findings import Finding
 
@@ -60,7 +60,9 @@ def check_level(root: str) -> list[Finding]:
     findings = [Finding("level", level != "plain", f"{level}: {PROMISES.get(level, '')}", limit)]
     if asked := os.environ.get("NOCLOBBER_LEVEL"):
         detail = f"NOCLOBBER_LEVEL={asked} holds every process that has it to that level"
-        findings.append(Finding("level asked for", True, detail, "unset it for the full promise"))
+        if asked not in LADDER:
+            detail = f"NOCLOBBER_LEVEL={asked} is no level, so every workspace refuses to open"
+        findings.append(Finding("level asked for", asked in LADDER, detail, "unset it for the full promise"))
     owner = os.stat(root).st_uid
     if os.geteuid() not in (0, owner) and level.startswith("lease"):
         limit = "files of other owners are written at the level `exchange`: leases are for one's own"

@@ -77,7 +77,7 @@ def run(args: Namespace) -> int:
             raise
         print(
             f"noclobber: the MCP server needs the extra 'mcp' ({error.name} is missing). "
-            "Install it with: pip install 'noclobber[mcp]'",
+            "Install it with: pip install 'noclobber[mcp]' (in a checkout: pip install '.[mcp]')",
             file=sys.stderr,
         )
         return EXIT_REFUSED
