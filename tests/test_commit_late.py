@@ -361,6 +361,18 @@ def test_a_child_forked_in_the_middle_of_a_commit_does_not_keep_the_folder_when_
     os.close(reading)
 
 
+def test_a_folder_that_root_has_written_in_once_is_not_closed_to_its_owner(root, is_root):
+    """N-access: the note is the owner's, whoever makes it."""
+    if not is_root:
+        pytest.skip("needs root, to be somebody else")
+    Committer(str(root)).replace("a", ABSENT, b"v0")
+    for each in [root, *root.rglob("*")]:
+        os.chown(each, 65534, 65534)
+    (root / "sub").mkdir()
+    Committer(str(root)).replace("sub/b", ABSENT, b"v0")
+    assert {each.stat().st_uid for each in (root / ".noclobber/notes").iterdir()} == {65534}
+
+
 # Reports.
 
 

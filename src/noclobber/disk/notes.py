@@ -83,6 +83,15 @@ def _json(value: str | int | None) -> str:
     return quoted(value) if isinstance(value, str) else "null" if value is None else str(value)
 
 
+def _give_to_owner(note_fd: int, folder_fd: int) -> None:
+    """A note that root makes belongs to who owns the place, or that user could not commit there any more."""
+    owner = os.fstat(folder_fd)
+    try:
+        os.fchown(note_fd, owner.st_uid, owner.st_gid)
+    except OSError:
+        pass
+
+
 class Note:
     """The note of one folder, mapped."""
 
@@ -95,6 +104,8 @@ class Note:
                 # Real blocks, not a hole: a full disk must say so here, as an error. Found out by a
                 # store to memory it would be a SIGBUS.
                 os.pwrite(self._fd, b"-".ljust(NOTE_BYTES, b"\0"), 0)
+                if os.geteuid() == 0:
+                    _give_to_owner(self._fd, folder_fd)
             self._memory = mmap.mmap(self._fd, NOTE_BYTES)
         except BaseException:
             os.close(self._fd)
