@@ -373,6 +373,54 @@ def test_a_folder_that_root_has_written_in_once_is_not_closed_to_its_owner(root,
     assert {each.stat().st_uid for each in (root / ".noclobber/notes").iterdir()} == {65534}
 
 
+@pytest.mark.parametrize("what", ["file", "link", "folder"])
+@pytest.mark.parametrize("is_covered", [False, True])
+def test_a_save_that_a_killed_agent_displaced_is_kept_besides_being_put_back(root, what, is_covered):
+    """009-SC-001: the agent's version was in view; who read it saves over what comes back, unseen."""
+    path = root / "a"
+    path.write_bytes(b"v0")
+    (root / "elsewhere").write_bytes(b"PRECIOUS")
+
+    def save() -> None:
+        new = root / "new"
+        if what == "file":
+            new.write_bytes(b"PRECIOUS")
+        elif what == "link":
+            new.symlink_to("elsewhere")
+        else:
+            new.mkdir()
+            (new / "index").write_bytes(b"PRECIOUS")
+            path.unlink()
+        os.rename(new, path)
+
+    child = os.fork()
+    if child == 0:
+        try:
+
+            def observe(step: str) -> None:
+                if step == "before-exchange":
+                    save()
+                if step == "exchanged":
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            steps.observer = observe
+            Committer(str(root)).replace("a", sha256(b"v0"), b"agent")
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    assert path.read_bytes() == b"agent"
+    if is_covered:
+        (root / "new").write_bytes(b"on top of agent")
+        os.rename(root / "new", path)
+    committer = Committer(str(root))
+    [recovered] = committer.replace("probe", ABSENT, b"1").recovered
+    (root / "elsewhere").unlink()
+    kept = Path(recovered.kept)
+    assert (kept / "index" if what == "folder" else kept).read_bytes() == b"PRECIOUS"
+    committer.sweep()
+    assert list((root / ".noclobber/swap").iterdir()) == []
+
+
 # Reports.
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from noclobber.disk.store import Store
 
 WAIT_FOR_WRITERS_S = 1.0
+MOST_COPIED = 100  # Files and folders.
 GONE = "+"  # Appended to a swap file's name: the stand-in of a delete, after it was moved away.
 
 
@@ -282,10 +283,10 @@ def _undo(file: Found, state: bytes) -> Recovered:
     # way: somebody may have saved on top of them, in place, since the crash.
     ours = file.stands or (state == notes.RESTORING and _inode(file.folder_fd, planned.name) == planned.inode)
     target = Target(file.folder_fd, planned.name, file.path)
+    # Since the crash our version was in view. Whoever has read it will save over what is put back now,
+    # without having seen it; so a copy of that is kept. Made first: at its name it may change at once.
+    kept = _keep_copy(file, only_of_link=not ours)
     if ours and put_back(store, planned.swap, target, planned.inode):
-        # Since the crash our version was in view. Whoever has read it will save over what is back now,
-        # without having seen it; so a copy of that is kept.
-        kept = _keep_copy(file)
         came_back = _hash_if(store.swap_fd, planned.swap, None)
         if came_back not in (planned.new, file.displaced_hash):
             kept = store.keep(planned.swap)
@@ -298,7 +299,8 @@ def _undo(file: Found, state: bytes) -> Recovered:
             return Recovered(file.path, "restored")
         except FileExistsError:
             pass
-    return Recovered(file.path, "kept", store.keep(planned.swap))
+    where = store.keep(planned.swap)  # The thing itself; of a link, what it led to says more.
+    return Recovered(file.path, "kept", kept or where)
 
 
 def _discard(file: Found) -> Recovered:
@@ -317,22 +319,56 @@ def _discard(file: Found) -> Recovered:
     return Recovered(file.path, "discarded")
 
 
-def _keep_copy(file: Found) -> str:
-    """Keep a copy of what was put back, if it is a save that nobody but its maker had seen."""
-    if file.displaced_hash in ("", file.planned.expected):
+def _keep_copy(file: Found, *, only_of_link: bool = False) -> str:
+    """Keep a copy of what was displaced, if it is a save that nobody but its maker had seen."""
+    if file.displaced_hash == file.planned.expected:
         return ""
     store, planned = file.store, file.planned
     try:
-        source_fd = os.open(planned.name, LOOK, dir_fd=file.folder_fd)
+        status = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
+        if only_of_link and not stat.S_ISLNK(status.st_mode):
+            return ""  # It will be kept itself.
+        if stat.S_ISDIR(status.st_mode):
+            return _keep_copy_of_folder(file)
+        if stat.S_ISLNK(status.st_mode):  # Its own bytes are nothing; what it leads to may be gone soon.
+            led_to = os.path.join(planned.folder, os.readlink(planned.swap, dir_fd=store.swap_fd))
+            source_fd = os.open(led_to, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        else:
+            source_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
     except OSError:
         return ""
-    name, copy_fd = store.create_swap(store.new_prefix(), planned.name, file.displaced_hash, 0o600)
     try:
-        copy_all(source_fd, copy_fd)
+        if not stat.S_ISREG(os.fstat(source_fd).st_mode):
+            return ""
+        name, copy_fd = store.create_swap(
+            store.new_prefix(), planned.name, file.displaced_hash or None, 0o600
+        )
+        try:
+            copy_all(source_fd, copy_fd)
+        finally:
+            os.close(copy_fd)
+        return store.keep(name)
+    except OSError:
+        return ""  # The disk is full, say. What is put back stands all the same.
     finally:
         os.close(source_fd)
-        os.close(copy_fd)
-    return store.keep(name)
+
+
+def _keep_copy_of_folder(file: Found) -> str:
+    """The same for a folder that was put in the file's place, if it is a small one."""
+    store, planned = file.store, file.planned
+    base = store.path if store.is_beside else f"{store.path}/swap"
+    source = f"{base}/{planned.swap}"
+    if sum(1 + len(folders) + len(files) for _, folders, files in os.walk(source)) > MOST_COPIED:
+        return ""
+    name = store.swap_name(store.new_prefix(), planned.name, None)
+    import shutil  # Needed once in a blue moon, and slow to load.
+
+    try:
+        shutil.copytree(source, f"{base}/{name}", symlinks=True)
+        return store.keep(name)
+    except OSError:
+        return ""
 
 
 def _uncreate(file: Found) -> Recovered:
