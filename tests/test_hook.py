@@ -654,11 +654,12 @@ def test_two_sessions_that_race_on_one_file_lose_nothing(rig, root):
     file.write_text("start\n")
     acknowledged: list[str] = []
     met = []
+    both_have_read = threading.Barrier(2)
 
     def play(session):
         host = HookRig(root, rig.runtime, session=session)
         done = 0
-        for _ in range(80):
+        for attempt in range(80):
             if done == 4:
                 return
             seen = file.read_text()
@@ -669,6 +670,8 @@ def test_two_sessions_that_race_on_one_file_lose_nothing(rig, root):
                 "claude-code",
                 host.tool("PostToolUse", "Read", given, tool_response={"file": shown}, duration_ms=1),
             )
+            if attempt == 0:
+                both_have_read.wait(60)  # else one may be done before the other begins, and they never meet
             line = f"{session}-{done}"
             given = {"file_path": str(file), "content": f"{seen}{line}\n"}
             call = host.next_id()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 
 import pytest
 from tests.conftest import sha256
@@ -141,41 +142,56 @@ def test_own_writes_need_no_new_read(file, project, run_claude):
     assert [event["action_type"] for event in project.ledger()] == ["MUTATION"] * 5
 
 
-def adder(model_of, word, file, rounds):
-    """An agent that reads the file and writes it back with one more line, until it has added its lines."""
+class Adders:
+    """Agents that read the file and write it back with one more line, until each has added its lines."""
 
-    def next_use(told):
-        added = sum("successfully" in one for one in told)
-        if added >= rounds or len(told) > 60:
-            return None
-        last = told[-1] if told else ""
-        if re.match(r"\s*1\t", last):
+    def __init__(self, words, file, rounds):
+        self.file = file
+        self.rounds = rounds
+        self._has_read = {word: threading.Event() for word in words}
+
+    def script(self, word):
+        """What this agent does next, by what it was told so far."""
+
+        def next_use(told):
+            added = sum("successfully" in one for one in told)
+            if added >= self.rounds or len(told) > 60:
+                return None
+            last = told[-1] if told else ""
+            if not re.match(r"\s*1\t", last):
+                return read(self.file)
+            self._wait_for_all(word)
             seen = [line.split("\t", 1)[1] for line in last.split("\n") if "\t" in line]
-            return write(file, "\n".join([*[line for line in seen if line], f"{word}{added}"]) + "\n")
-        return read(file)
+            return write(self.file, "\n".join([*filter(None, seen), f"{word}{added}"]) + "\n")
 
-    return next_use
+        return next_use
+
+    def _wait_for_all(self, word):
+        """No first write before every agent has read: one host may be done before the other has started."""
+        self._has_read[word].set()
+        for event in self._has_read.values():
+            assert event.wait(timeout=100), "an agent never read the file"
+
+
+def is_refused_write(told):
+    """Whether a write was refused, by us or (where the dates differ and it looked late) by the host itself."""
+    return any(word in told for word in ("STALE_FILE", "FILE_BUSY", "modified since read"))
 
 
 def test_two_sessions_that_race_on_one_file_lose_nothing(file, project, run_claude):
     """009-SC-001: every line that a session was told had been written is there at the end."""
     project.install("claude-code")
     rounds = 4
-    with ScriptedModel(
-        left=adder(None, "left", file, rounds), right=adder(None, "right", file, rounds)
-    ) as model:
-        for process in [run_claude(model.url, f"script:{word}") for word in ("left", "right")]:
+    words = ("left", "right")
+    adders = Adders(words, file, rounds)
+    with ScriptedModel(**{word: adders.script(word) for word in words}) as model:
+        for process in [run_claude(model.url, f"script:{word}") for word in words]:
             finish(process)
 
     lines = file.read_text().splitlines()
     assert lines[:2] == ["hello", "world"]
-    assert sorted(lines[2:]) == sorted(f"{word}{at}" for word in ("left", "right") for at in range(rounds))
-    refused = [
-        told
-        for word in ("left", "right")
-        for told in model.told[word]
-        if "STALE_FILE" in told or "FILE_BUSY" in told
-    ]
+    assert sorted(lines[2:]) == sorted(f"{word}{at}" for word in words for at in range(rounds))
+    refused = [told for word in words for told in model.told[word] if is_refused_write(told)]
     assert refused, "the sessions never met, so this run proves nothing"
 
 
