@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -57,9 +56,7 @@ def test_the_story_ends_with_everybodys_lines_and_a_ledger_that_verifies(tmp_pat
 @pytest.mark.slow
 def test_the_demo_shows_that_plain_writes_lose_and_guarded_ones_do_not(tmp_path: Path) -> None:
     """Issue, item 10: every kind of outsider, counted in this run, without an escape code in a pipe."""
-    begun_s = time.monotonic()
     done = run_demo("--seconds", "8", "--json", folder=tmp_path)
-    took_s = time.monotonic() - begun_s
 
     shown = json.loads(done.stdout)
     rows = {row["kind"]: row for row in shown["numbers"]["rows"]}
@@ -70,7 +67,6 @@ def test_the_demo_shows_that_plain_writes_lose_and_guarded_ones_do_not(tmp_path:
         not any(row["lost"] for row in rows.values()) and not shown["numbers"]["faults"]
     )
     assert done.returncode == 0, done.stdout
-    assert took_s < 30
     assert not list(tmp_path.iterdir()), "the scratch folder was left behind"
 
 

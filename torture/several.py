@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 AGENTS, WAIT_S, GRACE_S = 3, 0.25, 30.0
+LATER_S = 0.002  # About the outsider's own pace, so that it is found out in any round, not only in most.
 LIVES_S = (0.004, 0.02, 0.08)
 FIRST, SECOND = "one/file.txt", "two/file.txt"
 
 
 class Naive:
-    """What a careful program does without us."""
+    """What a careful program does without us: it looks, and acts a little later on what it saw."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -72,6 +73,7 @@ class Naive:
     def move(self, source: str, destination: str, *, expected: str | None) -> None:
         self._check(source, expected)
         content = self.read(source).content
+        time.sleep(LATER_S)
         with open(f"{self.root}/{destination}", "wb") as file:
             file.write(content)
         with suppress(FileNotFoundError):
@@ -79,6 +81,7 @@ class Naive:
 
     def delete(self, path: str, *, expected: str | None) -> None:
         self._check(path, expected)
+        time.sleep(LATER_S)
         with suppress(FileNotFoundError):
             os.unlink(f"{self.root}/{path}")
 
