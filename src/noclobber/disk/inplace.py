@@ -62,7 +62,7 @@ def rewrite(
         if durable:
             os.fsync(new_fd)
             os.fsync(undo_fd)
-        folder = os.path.dirname(target.path)
+        folder = target.folder
         planned = notes.Planned(
             "inplace",
             folder,

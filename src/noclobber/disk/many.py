@@ -240,7 +240,7 @@ def _replace_in(
 def _begin(
     committer: Committer, section: Section, target: Target, change: Change, token: str
 ) -> Swap | Creation:
-    place = section.store(os.path.dirname(target.path))
+    place = section.store(target.folder)
     prefix = f"{place.prefix}swap-{token}"
     expected = change.expected
     if expected is None and look(target) == DELETED:
@@ -266,7 +266,7 @@ def _begin(
 
 
 def _planned(file: Swap | Creation) -> notes.Planned:
-    folder = os.path.dirname(file.target.path)
+    folder = file.target.folder
     if isinstance(file, Swap):
         return planned(file, folder)
     return notes.Planned(

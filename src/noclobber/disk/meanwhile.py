@@ -1,48 +1,146 @@
 """
 One blocking call on another thread, while this one goes on.
 
-Hashing a large file leaves a core idle. A bare thread and a lock, because a `threading.Thread` takes
-about as long to start as half a mebibyte takes to hash. (Not for flushing: tidying up meanwhile was tried,
-and each waited for the other in the filesystem's journal.)
+Hashing leaves a core idle. One thread for all such calls, which ends soon after the last of them: starting
+one costs as much as hashing 100 KiB does, and a program that keeps one for good is told off by Python
+whenever it forks. So it is started for a long call, or if calls come one after another; a short one that
+comes alone is made by whoever wants its result.
+
+A call belongs to whoever takes it off the queue: the thread, or `result()` if the thread has not begun. So
+nobody waits for a thread that is late, has just ended, or was left behind by a fork. (Not for flushing:
+tidying up meanwhile was tried, and each waited for the other in the filesystem's journal.)
 """
 
 from __future__ import annotations
 
 import _thread
+import os
+import signal
+import time
+from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+IDLE_S = 0.1  # After so long without a call the thread ends; calls no further apart are worth one.
+
+_queue: deque[Meanwhile] = deque()  # Its single steps are atomic between threads.
+_bell = _thread.allocate_lock()  # Released when there is something in the queue.
+_bell.acquire()
+_is_there = False
+_last_call_s = -IDLE_S
+
 
 class Meanwhile:
-    """Begins a call; `result()` waits for it, and returns or raises what it did."""
+    """Begins a call, if that pays; `result()` waits for it, or makes it, and returns what it did."""
 
-    __slots__ = ("_done", "_error", "_value")
+    __slots__ = ("_arguments", "_done", "_error", "_function", "_is_over", "_queue", "_value")
 
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self._done = _thread.allocate_lock()
+    def __init__(self, function: Callable[..., Any], *arguments: Any, is_long: bool) -> None:
+        self._function, self._arguments = function, arguments
         self._value: Any = None
         self._error: BaseException | None = None
-        self._done.acquire()
-        try:
-            _thread.start_new_thread(self._work, (function, arguments))
-        except RuntimeError:  # No more threads to be had: then here, and now.
-            self._work(function, arguments)
-
-    def _work(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        try:
-            self._value = function(*arguments)
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._done.release()
+        self._is_over = False
+        self._done = _thread.allocate_lock()
+        self._queue: deque[Meanwhile] | None = None
+        if _is_worth_it(is_long) or _is_there:
+            self._done.acquire()
+            self._queue = _queue
+            # Queued first and the thread looked for then; it says that it ends first and looks into the
+            # queue then. So one of the two sees the other, and nothing is left in the queue.
+            _queue.append(self)
+            if _is_there or _start():
+                _ring()
+            elif self._is_ours():
+                self._queue = None
 
     def result(self) -> Any:
-        """Wait for the call to end."""
-        with self._done:  # Taken and given back, so that it can be asked again.
-            pass
+        """Return what the call returned, whoever made it. May be asked again."""
+        if not self._is_over:
+            if self._is_ours():
+                self._work()
+            else:
+                with self._done:
+                    pass
         if self._error is not None:
             raise self._error
         return self._value
+
+    def _is_ours(self) -> bool:
+        if self._queue is None:
+            return True
+        if self._queue is not _queue:
+            return True  # We are a forked child. Whether the thread had begun it or not, it is not here.
+        try:
+            self._queue.remove(self)
+        except ValueError:
+            return False  # The thread has begun it.
+        return True
+
+    def _work(self) -> None:
+        try:
+            self._value = self._function(*self._arguments)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._is_over = True
+            if self._queue is not None:
+                self._done.release()
+
+
+def _is_worth_it(is_long: bool) -> bool:
+    global _last_call_s
+    now_s = time.monotonic()
+    is_in_a_row = now_s - _last_call_s < IDLE_S
+    _last_call_s = now_s
+    return is_long or is_in_a_row
+
+
+def _start() -> bool:
+    """Start the thread. Two at once, because two callers started one, do no harm."""
+    global _is_there
+    try:
+        _thread.start_new_thread(_serve, (_queue, _bell))
+    except RuntimeError:
+        return False  # No more threads to be had.
+    _is_there = True
+    return True
+
+
+def _ring() -> None:
+    try:
+        _bell.release()
+    except RuntimeError:
+        pass  # It has been rung already.
+
+
+def _serve(queue: deque[Meanwhile], bell: _thread.LockType) -> None:
+    # Else the kernel would give us a Ctrl-C that the thread of a commit holds back.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    while bell.acquire(timeout=IDLE_S) or _has_more_to_do(queue):
+        while True:
+            try:
+                call = queue.popleft()
+            except IndexError:
+                break
+            call._work()
+            del call  # Or its bytes would stay with us until the next one comes.
+
+
+def _has_more_to_do(queue: deque[Meanwhile]) -> bool:
+    global _is_there
+    _is_there = False
+    if queue:
+        _is_there = True
+    return _is_there
+
+
+def _in_child() -> None:
+    global _queue, _bell, _is_there
+    _queue, _bell, _is_there = deque(), _thread.allocate_lock(), False
+    _bell.acquire()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -78,11 +78,6 @@ def _is_sound(planned: Planned) -> bool:
     )
 
 
-def _json(value: str | int | None) -> str:
-    """One value. json.dumps of the whole row takes six microseconds, this takes one."""
-    return quoted(value) if isinstance(value, str) else "null" if value is None else str(value)
-
-
 def _give_to_owner(note_fd: int, folder_fd: int) -> None:
     """A note that root makes belongs to who owns the place, or that user could not commit there any more."""
     owner = os.fstat(folder_fd)
@@ -142,7 +137,11 @@ class Note:
 
     def swap(self, planned: Planned) -> None:
         """Record what is about to happen to one file, before it happens."""
-        record = f"[[{','.join(map(_json, planned))}]]"
+        # By hand: json.dumps takes six microseconds. Kind and new hash are plain words.
+        kind, folder, name, expected, new, swap, inode, undo = planned
+        was = "null" if expected is None else quoted(expected)
+        texts = f'"{kind}",{quoted(folder)},{quoted(name)},{was},"{new}",{quoted(swap)}'
+        record = f"[[{texts},{inode},{quoted(undo)}]]"
         if len(record) >= NOTE_BYTES - RECORD_AT:
             self.swap_many([planned])
             return

@@ -46,6 +46,11 @@ class Target(NamedTuple):
     via: str = ""
     """What was asked for, if links led from there to here: then it may lead elsewhere by now."""
 
+    @property
+    def folder(self) -> str:
+        """The canonical path of the folder."""
+        return self.path[: -len(self.name) - 1] or "/"
+
     def close(self) -> None:
         """Let the folder go."""
         os.close(self.folder_fd)
@@ -120,7 +125,7 @@ def pin(root: str | None, path: str, *, make_folders: bool = False) -> Target:
     """
     asked = path
     for _ in range(MOST_LINKS):
-        head, name = os.path.split(path)
+        head, _, name = path.rpartition("/")
         if name in ("", ".", ".."):
             raise NotAFileError(path, "this names a folder, not a file.")
         folder_fd = _open_folder(root, head, path, make_folders)

@@ -96,7 +96,7 @@ def _delete_in(
         raise MissingFileError(target.path, "there is no such file.")
     patience = committer.patience()
     while True:
-        folder = os.path.dirname(target.path)
+        folder = target.folder
         place, note = section.store(folder), section.note(folder)
         leases = committer.ceiling == "lease+exchange" and openers.SUPPORTED
         swap = Swap(

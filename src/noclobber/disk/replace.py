@@ -180,7 +180,7 @@ class Committer:
 
     def section(self, targets: list[Target], fence: Fence | None = None) -> Section:
         """The critical section for some targets. Use it in a `with` statement at once."""
-        folders = {os.path.dirname(target.path): target.folder_fd for target in reversed(targets)}
+        folders = {target.folder: target.folder_fd for target in reversed(targets)}
         section = Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
         if fence is not None:
             section.put_up(fence, [target.path for target in targets])
@@ -240,7 +240,7 @@ class Committer:
             own = self.open_store()
         if own is None or not own.is_under_way(os.fstat(target.folder_fd)):
             return []
-        folder = os.path.dirname(target.path)
+        folder = target.folder
         section = Section({folder: target.folder_fd}, self.store_of, patience_s=0.0, clock=self.clock)
         try:
             with section:
@@ -275,7 +275,7 @@ class Committer:
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:
-            self.tidy(target.path)
+            self.tidy(target.path if self.durable else "")
             with self.section([target], fence) as section:
                 reached("entered")
                 done = self._replace_in(section, target, expected, data)
@@ -316,7 +316,7 @@ class Committer:
         expected: str | None,
         data: bytes,
     ) -> Outcome:
-        folder = os.path.dirname(target.path)
+        folder = target.folder
         place, note, patience = section.store(folder), section.note(folder), self.patience()
         leases = self.ceiling == "lease+exchange" and openers.SUPPORTED
         swap = Swap(target, expected, data, place, leases=leases, durable=self.durable, root=self.root)
@@ -404,7 +404,7 @@ class Committer:
 
     def _create(self, section: Section, target: Target, data: bytes) -> Outcome:
         """Create a file that must not exist: complete, or not at all."""
-        folder = os.path.dirname(target.path)
+        folder = target.folder
         place, note = section.store(folder), section.note(folder)
         if not place.is_beside and store.gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.

@@ -75,6 +75,7 @@ class Store:
     def __init__(self, path: str, swap_fd: int, notes_fd: int, kept_fd: int, prefix: str) -> None:
         self.path, self.prefix = path, prefix
         self.swap_fd, self.notes_fd, self.kept_fd = swap_fd, notes_fd, kept_fd
+        self._swap_path = f"{path}/swap"
         self._is_closed = True  # Until it is whole.
         self._status = os.fstat(swap_fd)
         self.device = self._status.st_dev
@@ -89,9 +90,10 @@ class Store:
     def is_in_place(self) -> bool:
         """False once somebody removed or moved our folders: others would look for our notes elsewhere."""
         try:
-            return os.path.samestat(os.stat(f"{self.path}/swap", follow_symlinks=False), self._status)
+            status = os.stat(self._swap_path, follow_symlinks=False)
         except FileNotFoundError:
             return False
+        return status.st_ino == self._status.st_ino and status.st_dev == self._status.st_dev
 
     @property
     def is_beside(self) -> bool:

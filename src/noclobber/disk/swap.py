@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from noclobber.disk.store import Store
     from noclobber.model import Level
 
-HASH_ASIDE_BYTES = 1 << 19  # From here a second thread for the hash costs less than it saves.
+HASH_ASIDE_BYTES = 1 << 16  # From here on a second thread for the hash saves more than waking it costs,
+START_ASIDE_BYTES = 1 << 19  # and from here on more than starting it costs.
 NO_FD = -1
 PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 
@@ -70,7 +71,12 @@ class Hashing:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._value: str | None = None
-        self._aside = Meanwhile(digest.of_bytes, data) if len(data) >= HASH_ASIDE_BYTES else None
+        size = len(data)
+        self._aside = (
+            Meanwhile(digest.of_bytes, data, is_long=size >= START_ASIDE_BYTES)
+            if size >= HASH_ASIDE_BYTES
+            else None
+        )
 
     def result(self) -> str:
         """Wait for it, or make it now."""
