@@ -12,7 +12,7 @@ import stat
 from typing import NamedTuple
 
 from noclobber.clock import SYSTEM_CLOCK
-from noclobber.disk import digest, many, paths, remove
+from noclobber.disk import digest, forks, many, paths, remove
 from noclobber.disk.commits import explained
 from noclobber.disk.looking import look, open_patiently
 from noclobber.disk.many import Change
@@ -120,7 +120,7 @@ class OptimisticGuard:
                     raise NotAFileError(target.path, f"this is {_kind(status.st_mode)}, not a file.")
                 content = _read_all(descriptor, status.st_size)
             finally:
-                os.close(descriptor)
+                forks.close(descriptor)
             still = paths.still_leads_to(self.root, target)
         except OSError as error:
             raise explained(error, target.path) from error

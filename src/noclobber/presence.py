@@ -135,7 +135,7 @@ class Board:
             os.close(state_fd)
         try:
             name = os.urandom(8).hex()
-            self._descriptor = forks.track(os.open(name, _CREATE, 0o666, dir_fd=turns_fd))
+            self._descriptor = forks.open_tracked(name, _CREATE, 0o666, dir_fd=turns_fd)
         finally:
             os.close(turns_fd)
         self._file = f"{self._state_folder}/{FOLDER}/{name}"

@@ -184,7 +184,7 @@ def _repair(root: str, state: str, in_use: tuple[str, ...], seen: Seen, clock: C
 
 def _enter(folder: str, store_of: Callable[[int, str, int], Store], clock: Clock) -> list[Finding]:
     """Enter the section of a folder, which finishes what is unfinished there."""
-    descriptor = forks.track(os.open(folder, paths.OPEN_FOLDER))
+    descriptor = forks.open_tracked(folder, paths.OPEN_FOLDER)
     try:
         with Section({folder: descriptor}, store_of, patience_s=MUTEX_WAIT_S, clock=clock) as section:
             section.note(folder)

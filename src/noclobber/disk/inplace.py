@@ -38,7 +38,7 @@ def rewrite(
 ) -> str:
     """Replace the content and return the hash of what was there. LeasesUnavailableError: not here."""
     try:
-        file_fd = forks.track(os.open(target.name, OPEN_BOTH_WAYS, dir_fd=target.folder_fd))
+        file_fd = forks.open_tracked(target.name, OPEN_BOTH_WAYS, dir_fd=target.folder_fd)
     except PermissionError:
         raise AccessDeniedError(
             target.path, "it is read-only for this user; change its mode first."
@@ -87,7 +87,7 @@ def rewrite(
         openers.release(file_fd)
         forks.close(file_fd)
         for name, descriptor in staged:
-            os.close(descriptor)
+            forks.close(descriptor)
             if not is_torn:
                 store.remove_swap(name)
         if not is_torn:  # Else the copy and the note are all that is left of the old version: for recovery.

@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 
-from noclobber.disk import digest
+from noclobber.disk import digest, forks
 from noclobber.disk.openers import Patience
 from noclobber.errors import DELETED, NOT_A_FILE, UNREADABLE
 
@@ -22,14 +22,14 @@ DEFAULT_PATIENCE_S = 10.0
 
 def open_patiently(target: Target, patience: Patience) -> int:
     """
-    Open a file to read it, without following a link and without blocking on a FIFO.
+    Open a file to read it, without following a link and without blocking on a FIFO. `forks.close()` it.
 
     A commit hides its new version for a moment, and a non-blocking open() is then told to come again.
     BlockingIOError: it did, until its patience was at an end.
     """
     while True:
         try:
-            return os.open(target.name, LOOK, dir_fd=target.folder_fd)
+            return forks.open_tracked(target.name, LOOK, dir_fd=target.folder_fd)
         except BlockingIOError:
             if not patience.nap():
                 raise
@@ -50,4 +50,4 @@ def look(target: Target) -> str:
     except OSError:
         return UNREADABLE
     finally:
-        os.close(descriptor)
+        forks.close(descriptor)

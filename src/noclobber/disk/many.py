@@ -67,7 +67,6 @@ class Creation:
         self.kept: list[str] = []
         self._hashing = Hashing(data)
         self.swap_name, self.new_fd = place.create_swap(prefix, target.name, None, 0o666)
-        forks.track(self.new_fd)
         try:
             self.new_inode = os.fstat(self.new_fd).st_ino
         except BaseException:

@@ -252,7 +252,7 @@ def _hand_over(file: Found, name: str, sha256: str) -> None:
     Never deleted here: since the crash it was no longer hidden, and whoever has opened it may yet write.
     """
     try:
-        descriptor = forks.track(os.open(name, LOOK, dir_fd=file.store.swap_fd))
+        descriptor = forks.open_tracked(name, LOOK, dir_fd=file.store.swap_fd)
     except OSError:
         return  # Gone; or it stays, for `adopt_orphans()`.
     try:
@@ -346,7 +346,7 @@ def _keep_copy(file: Found, *, only_of_link: bool = False) -> str:
         try:
             copy_all(source_fd, copy_fd)
         finally:
-            os.close(copy_fd)
+            forks.close(copy_fd)
         return store.keep(name)
     except OSError:
         return ""  # The disk is full, say. What is put back stands all the same.
@@ -408,7 +408,8 @@ def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovere
         return Recovered(path, "landed" if actual == planned.new else "discarded")
     with _Opened(store.swap_fd, planned.undo) as old_fd, _Opened(store.swap_fd, planned.swap) as new_fd:
         if old_fd is not None and new_fd is not None and actual:
-            current_fd = os.open(planned.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            current_fd = forks.open_tracked(planned.name, flags, dir_fd=folder_fd)
             try:
                 if _is_blend(current_fd, new_fd, old_fd):
                     os.ftruncate(current_fd, copy_all(old_fd, current_fd))
@@ -416,7 +417,7 @@ def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovere
                     store.remove_swap(planned.undo)
                     return Recovered(path, "restored")
             finally:
-                os.close(current_fd)
+                forks.close(current_fd)
     store.remove_swap(planned.swap)
     return Recovered(path, "kept", store.keep(planned.undo) if _inode(store.swap_fd, planned.undo) else "")
 

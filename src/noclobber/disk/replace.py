@@ -132,8 +132,9 @@ class Committer:
         to a file that nobody has judged: that is refused.
         """
         text = paths.lexical(self.root or os.getcwd(), path)
-        target = paths.pin(self.root, text, make_folders=make_folders)
-        forks.track(target.folder_fd)
+        with forks.undivided:
+            target = paths.pin(self.root, text, make_folders=make_folders)
+            forks.track(target.folder_fd)
         if at is None or target.path == at:
             return target
         try:
@@ -419,7 +420,6 @@ class Committer:
             if place is not section.store(folder):
                 places.leave(place)
             raise
-        forks.track(new_fd)
         try:
             reached("creating")
             write_all(new_fd, data)
@@ -461,7 +461,7 @@ def can_exchange_in(place: Store) -> bool:
     try:
         for _ in range(2):
             name, descriptor = place.create_swap(place.new_prefix(), "probe", None, 0o600)
-            os.close(descriptor)
+            forks.close(descriptor)
             names.append(name)
         renames.exchange(place.swap_fd, names[0], place.swap_fd, names[1])
         return True

@@ -79,7 +79,7 @@ def _rename_back(swap: Swap) -> None:
     swap.close_one(swap.new_fd)
     swap.new_fd = NO_FD
     try:
-        left_fd = os.open(swap.swap_name, LOOK, dir_fd=store.swap_fd)
+        left_fd = forks.open_tracked(swap.swap_name, LOOK, dir_fd=store.swap_fd)
     except OSError:
         left_fd = NO_FD
     if is_back and left_fd != NO_FD and (swap.leases or digest.of_descriptor(left_fd) == swap.new_hash):
@@ -87,10 +87,10 @@ def _rename_back(swap: Swap) -> None:
         # deleted at once: somebody may have opened it, and what they write is kept.
         if not swap.leases:
             mark_if(left_fd, swap.new_hash)
-        swap.leave_aside(forks.track(left_fd))
+        swap.leave_aside(left_fd)
         return
     if left_fd != NO_FD:
-        os.close(left_fd)
+        forks.close(left_fd)
     if _is_link(store, swap.swap_name):
         store.remove_swap(swap.swap_name)  # Replaced by somebody's later save, and no bytes in it.
     else:

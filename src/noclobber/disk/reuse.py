@@ -50,7 +50,7 @@ def reuse(store: Store, path: str, name: str, like: Metadata) -> int:
     if displaced is None:
         return NO_FD
     try:
-        descriptor = forks.track(os.open(displaced.name, WRITE, dir_fd=store.swap_fd))
+        descriptor = forks.open_tracked(displaced.name, WRITE, dir_fd=store.swap_fd)
     except OSError:
         store.waiting.append(displaced._replace(is_past=False))  # The sweep knows what to do.
         return NO_FD
@@ -90,7 +90,7 @@ def _may_go(name: str, descriptor: int, like: Metadata) -> bool:
 
 def _leave_to_the_sweep(store: Store, displaced: Displaced) -> None:
     try:
-        descriptor = forks.track(os.open(displaced.name, LOOK, dir_fd=store.swap_fd))
+        descriptor = forks.open_tracked(displaced.name, LOOK, dir_fd=store.swap_fd)
     except OSError:
         return  # Gone, or to be found by `adopt_orphans()`.
     store.waiting.append(displaced._replace(descriptor=descriptor, is_past=False))

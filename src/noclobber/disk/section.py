@@ -130,7 +130,7 @@ class Section:
             for path in targets:
                 folder = fence.folder(path)
                 if folder is not None and folder not in self.folders:
-                    self.folders[folder] = forks.track(os.open(folder, paths.OPEN_FOLDER))
+                    self.folders[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
                     self._opened.append(self.folders[folder])
         except BaseException:
             self._close_opened()
@@ -217,7 +217,7 @@ class Section:
         try:
             for folder in folders:
                 try:
-                    opened[folder] = forks.track(os.open(folder, paths.OPEN_FOLDER))
+                    opened[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
                 except (FileNotFoundError, NotADirectoryError):
                     continue
             # Entering does the recovery; nothing else is to be done inside.

@@ -133,12 +133,12 @@ class Store:
 
     def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
         """
-        Create an empty swap file; return its name and a descriptor for reading and writing.
+        Create an empty swap file; return its name and a tracked descriptor for reading and writing.
 
         FileNotFoundError: somebody removed our folder (`git clean -fdx`).
         """
         name = self.swap_name(prefix, target_name, expected)
-        return name, os.open(name, CREATE, mode, dir_fd=self.swap_fd)
+        return name, forks.open_tracked(name, CREATE, mode, dir_fd=self.swap_fd)
 
     def remove_swap(self, name: str) -> None:
         """
@@ -254,10 +254,10 @@ class Store:
         file. What they write to it is kept.
         """
         try:
-            descriptor = os.open(name, LOOK, dir_fd=self.swap_fd)
+            descriptor = forks.open_tracked(name, LOOK, dir_fd=self.swap_fd)
         except OSError:
             return  # It is back at its name, or never left it; or it is an orphan now, and swept as such.
-        self.set_aside(name, path, forks.track(descriptor))
+        self.set_aside(name, path, descriptor)
 
     def sweep(self, sparing: str = "") -> list[tuple[str, str]]:
         """

@@ -137,7 +137,7 @@ class Swap:
         """Open what stands there now. Nothing blocks: not a FIFO, not a device, not a lease."""
         path = self.target.path
         try:
-            self.old_fd = forks.track(os.open(self.target.name, LOOK, dir_fd=self.target.folder_fd))
+            self.old_fd = forks.open_tracked(self.target.name, LOOK, dir_fd=self.target.folder_fd)
         except FileNotFoundError:
             raise self.stale(DELETED) from None
         except OSError as error:
@@ -194,7 +194,6 @@ class Swap:
             self.swap_name, self.new_fd = self.store.create_swap(
                 prefix, self.target.name, self.expected, mode
             )
-            forks.track(self.new_fd)
         self._new_status = os.fstat(self.new_fd)
         self.new_inode = self._new_status.st_ino
 
@@ -334,7 +333,7 @@ class Swap:
         if not stat.S_ISREG(displaced.st_mode):
             raise self._not_a_file()
         try:
-            self.old_fd = forks.track(os.open(self.swap_name, LOOK, dir_fd=self.store.swap_fd))
+            self.old_fd = forks.open_tracked(self.swap_name, LOOK, dir_fd=self.store.swap_fd)
         except OSError:
             raise self.stale(UNREADABLE) if self.expected else self.busy("it cannot be read") from None
         self.old_status = os.fstat(self.old_fd)

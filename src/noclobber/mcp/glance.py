@@ -13,7 +13,7 @@ import os
 import stat
 from collections import deque
 
-from noclobber.disk import paths
+from noclobber.disk import forks, paths
 from noclobber.disk.digest import CHUNK_BYTES
 from noclobber.disk.looking import DEFAULT_PATIENCE_S, open_patiently
 from noclobber.disk.openers import Patience
@@ -48,7 +48,7 @@ def glance(turn: Turn, located: Located, head: int, tail: int) -> tuple[str, Rea
                 raise failed(errno.EISDIR, "read")
             shown, sha256, total = _pass(descriptor, head, tail, target.path)
         finally:
-            os.close(descriptor)
+            forks.close(descriptor)
         if not paths.still_leads_to(turn.guard.root, target):
             raise FileBusyError(target.path, "a link on the way to it was changed meanwhile; read again.")
     finally:
