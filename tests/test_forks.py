@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -116,7 +117,7 @@ def test_a_child_keeps_no_file_of_a_commit_open(name, is_it, before, root, monke
 def test_a_fork_does_not_wait_for_ever(monkeypatch):
     """A disk that hangs in open() must not hang who forks."""
     monkeypatch.setattr(forks, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(forks, "_undivided", {-1})
+    monkeypatch.setitem(forks._undivided, -1, time.monotonic() + 9)
     child = os.fork()
     if child == 0:
         os._exit(0 if not forks._undivided and not forks._forking else 1)
@@ -124,25 +125,105 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch):
     assert not forks._forking
 
 
+def test_a_fork_does_not_wait_for_a_block_that_an_interrupt_has_left_open(monkeypatch):
+    """It would wait at every fork."""
+    monkeypatch.setitem(forks._undivided, -1, time.monotonic() - forks.PATIENCE_S)
+    monkeypatch.setattr(forks, "NAP_S", "it must not sleep")
+    assert in_a_child("/nowhere") == []
+
+
 def test_who_opens_does_not_wait_for_ever_for_a_fork(monkeypatch, tmp_path):
     """Hooks of others take locks before a fork, which this thread may hold."""
-    monkeypatch.setattr(forks, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(forks, "_forking", {-1})
+    forks._forking.append(time.monotonic() + 0.01)
     descriptor = forks.open_tracked(str(tmp_path), os.O_RDONLY)
     assert descriptor in forks._tracked
+    assert not forks._forking, "the next one would wait again"
+    monkeypatch.setattr(forks, "NAP_S", "it must not sleep")
     forks.close(descriptor)
+    assert not forks._undivided
+
+
+def test_an_interrupt_while_waiting_for_a_fork_leaves_no_block_open(monkeypatch, tmp_path):
+    """The next one of this thread would not count as one."""
+    forks._forking.append(time.monotonic() + WAIT_S)
+
+    class Interrupted:
+        monotonic = staticmethod(time.monotonic)
+
+        @staticmethod
+        def sleep(_):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(forks, "time", Interrupted)
+    try:
+        for attempt in (lambda: forks.open_tracked(str(tmp_path), os.O_RDONLY), forks.undivided().__enter__):
+            with pytest.raises(KeyboardInterrupt):
+                attempt()
+            assert not forks._undivided
+    finally:
+        forks._forking.clear()
+
+
+def test_a_block_in_a_block_does_not_end_it(tmp_path):
+    """A signal handler reads a file while its thread is about to track another."""
+    with forks.undivided():
+        forks.close(forks.open_tracked(str(tmp_path), os.O_RDONLY))
+        with forks.undivided():
+            pass
+        assert forks._undivided
     assert not forks._undivided
 
 
 def test_a_handler_that_forks_in_the_middle_does_not_wait_for_itself(monkeypatch):
     """A signal handler runs wherever its thread happens to be."""
     monkeypatch.setattr(forks, "PATIENCE_S", 1e9)
-    with forks.undivided:
+    with forks.undivided():
         child = os.fork()
         if child == 0:
-            with forks.undivided:
+            with forks.undivided():
                 os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_interrupt_in_the_child_leaves_nothing_open(monkeypatch, tmp_path):
+    """Ctrl-C goes to parent and child alike, and may come while the child closes what it inherited."""
+    descriptors = [forks.open_tracked(str(tmp_path), os.O_RDONLY) for _ in range(3)]
+    close, interrupts = forks._close_inherited, [KeyboardInterrupt()]
+
+    def closed(descriptor):
+        close(descriptor)
+        if interrupts:
+            raise interrupts.pop()
+
+    monkeypatch.setattr(forks, "_close_inherited", closed)
+    child = os.fork()
+    if child == 0:
+        os._exit(sum(os.path.lexists(f"/dev/fd/{descriptor}") for descriptor in descriptors))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for descriptor in descriptors:
+        forks.close(descriptor)
+
+
+INTERRUPTED = """
+import _thread, os
+os.register_at_fork(before=_thread.interrupt_main)  # The last before the fork: as if Ctrl-C came in it.
+from noclobber.disk import forks
+parent = os.getpid()
+try:
+    if os.fork() == 0:
+        os._exit(0)
+except KeyboardInterrupt:
+    if os.getpid() != parent:
+        os._exit(0)
+    print("interrupted", len(forks._forking))
+"""
+
+
+def test_a_ctrl_c_during_a_fork_is_not_dropped():
+    """Python drops what a hook raises; so no hook of ours may be where it comes out."""
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["interrupted 0"], done.stderr
 
 
 STORM = """

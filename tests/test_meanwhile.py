@@ -5,6 +5,8 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import deque
 
@@ -23,6 +25,8 @@ def alone(monkeypatch):
     bell.acquire()
     for name, value in (("_queue", deque()), ("_bell", bell), ("_is_there", False), ("_last_call_s", -9e9)):
         monkeypatch.setattr(meanwhile, name, value)
+    yield
+    meanwhile._dismiss()
 
 
 class Call:
@@ -144,3 +148,69 @@ def test_the_thread_takes_no_signal_that_a_commit_holds_back():
     call = Meanwhile(mask, is_long=True)
     assert asked.wait(WAIT_S)
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= call.result()
+
+
+def test_a_thread_that_ended_before_its_starter_went_on_is_not_believed_to_be_there(monkeypatch):
+    """A busy machine: else no other would ever be started, and refused bytes would pile up in the queue."""
+    monkeypatch.setattr(meanwhile, "IDLE_S", 0.001)
+    start = _thread.start_new_thread
+
+    def start_and_fall_asleep(serve, given):
+        over = threading.Event()
+        start(lambda: (serve(*given), over.set()), ())
+        assert over.wait(WAIT_S)
+
+    monkeypatch.setattr(_thread, "start_new_thread", start_and_fall_asleep)
+    Meanwhile(Call(), is_long=True)
+    assert not meanwhile._is_there
+    assert not meanwhile._queue
+
+
+def test_the_thread_ends_before_a_fork_and_makes_what_waits(monkeypatch):
+    """Else Python 3.12 warns a program that has no other thread."""
+    monkeypatch.setattr(meanwhile, "IDLE_S", WAIT_S)
+    monkeypatch.setattr(meanwhile, "DISMISSAL_S", WAIT_S)
+    count = _thread._count()
+    call = Call(is_held_up=True)
+    first = Meanwhile(call, is_long=True)
+    assert call.begun.wait(WAIT_S)
+    second = Meanwhile(threading.get_ident, is_long=False)
+    call.may_go_on.set()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert not meanwhile._is_there
+    while _thread._count() > count:
+        os.sched_yield()
+    assert first.result() == second.result() != threading.get_ident()
+
+
+SUBINTERPRETER = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+try:
+    other = interpreters.create(isolated=False)
+except TypeError:
+    other = interpreters.create("legacy")
+run = getattr(interpreters, "run_string", None) or interpreters.exec
+run(other, f'''
+from noclobber import replace_if_unchanged
+for number in range(3):
+    replace_if_unchanged({sys.argv[1]!r} + "/f", None, bytes([number]) * (1 << 20))
+''')
+interpreters.destroy(other)
+"""
+
+
+def test_another_interpreter_can_be_ended_right_after_a_write(tmp_path):
+    """Web servers run programs in several. One with a thread in it cannot be ended: Python aborts."""
+    command = [sys.executable, "-c", SUBINTERPRETER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if "No module named '_xxsubinterpreters'" in done.stderr:
+        pytest.skip("this Python has no interpreters to try it with")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "f").stat().st_size == 1 << 20

@@ -7,7 +7,7 @@ if the parent died. The child's copies of locks may be held by a thread that doe
 
 So descriptors are tracked, and the child closes them. Between the system call that makes one and the line
 that tracks it another thread may fork (Python lets others run during a system call), and the child would
-keep what nobody knew of. Hence `undivided`: a fork waits until no thread is in such a block.
+keep what nobody knew of. Hence `undivided()`: a fork waits until no thread is in such a block.
 """
 
 from __future__ import annotations
@@ -16,69 +16,88 @@ import os
 import time
 import weakref
 from _thread import get_ident
+from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE_S = 1.0  # Nobody waits for ever: a disk may hang, and others' hooks take locks before a fork, too.
+# Nobody waits for longer: a disk may hang, and others' hooks take locks before a fork, too.
+PATIENCE_S = 1.0
 NAP_S = 0.00005
 
 _tracked: set[int] = set()
-_undivided: set[int] = set()  # Threads. Single steps of a set are atomic between them.
-_forking: set[int] = set()
+_undivided: dict[int, float] = {}  # Threads, and since when. Single steps are atomic between them.
+_forking: deque[float] = deque()  # Until when those who fork may keep others waiting.
 _renewed: weakref.WeakKeyDictionary[object, dict[str, Callable[[], object]]] = weakref.WeakKeyDictionary()
 
 
 class _Undivided:
-    """Between a descriptor and its being tracked: `with forks.undivided:`."""
+    """Between a descriptor and its being tracked: `with forks.undivided():`."""
+
+    __slots__ = ("_is_outermost", "_thread")
 
     def __enter__(self) -> None:
-        _begin(get_ident())
+        self._thread = get_ident()
+        self._is_outermost = self._thread not in _undivided
+        if self._is_outermost:
+            try:
+                _begin(self._thread)
+            except BaseException:
+                _undivided.pop(self._thread, None)
+                raise
 
     def __exit__(self, *exc: object) -> None:
-        _undivided.discard(get_ident())
+        if self._is_outermost:
+            _undivided.pop(self._thread, None)
 
 
-undivided = _Undivided()
+undivided = _Undivided
 
 
 def _begin(thread: int) -> None:
     # Said first and looked then; a fork says first and looks then. So one of the two sees the other.
-    _undivided.add(thread)
-    if not _forking or thread in _forking:
-        return
-    deadline_s = time.monotonic() + PATIENCE_S
-    while _forking and time.monotonic() < deadline_s:
-        _undivided.discard(thread)
+    _undivided[thread] = time.monotonic()
+    while _forking:
+        if time.monotonic() > max(_forking, default=0.0):
+            _forking.clear()  # An interrupt in a hook has left it there.
+            return
+        _undivided.pop(thread, None)
         time.sleep(NAP_S)
-        _undivided.add(thread)
+        _undivided[thread] = time.monotonic()
 
 
 def open_tracked(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
     """Open a file; children close their copy."""
-    _begin(thread := get_ident())
+    # A signal handler may open a file while its thread does. The block ends with the outer one.
+    is_outermost = (thread := get_ident()) not in _undivided
     try:
+        if is_outermost:
+            _begin(thread)
         return track(os.open(name, flags, mode, dir_fd=dir_fd))
     finally:
-        _undivided.discard(thread)
+        if is_outermost:
+            _undivided.pop(thread, None)
 
 
 def track(descriptor: int) -> int:
-    """Have children close this descriptor; return it. In an `undivided` block, with what made it."""
+    """Have children close this descriptor; return it. In an `undivided()` block, with what made it."""
     _tracked.add(descriptor)
     return descriptor
 
 
 def close(descriptor: int) -> None:
     """Close a tracked descriptor."""
-    _begin(thread := get_ident())
+    is_outermost = (thread := get_ident()) not in _undivided
     try:
+        if is_outermost:
+            _begin(thread)
         # Untracked first: closed and reused in between, a child would close a stranger's.
         _tracked.discard(descriptor)
         os.close(descriptor)
     finally:
-        _undivided.discard(thread)
+        if is_outermost:
+            _undivided.pop(thread, None)
 
 
 def on_fork_in_child(owner: object, attribute: str, make: Callable[[], object]) -> None:
@@ -87,30 +106,40 @@ def on_fork_in_child(owner: object, attribute: str, make: Callable[[], object]) 
 
 
 def _before() -> None:
-    thread = get_ident()
-    _forking.add(thread)
-    deadline_s = time.monotonic() + PATIENCE_S
-    # (A signal handler may fork in the middle of our own block. That one would wait for itself.)
-    while _undivided - _forking and time.monotonic() < deadline_s:
+    now_s = time.monotonic()
+    _forking.append(now_s + PATIENCE_S)
+    while _is_anybody_in_between(now_s - PATIENCE_S) and time.monotonic() < now_s + PATIENCE_S:
         time.sleep(NAP_S)
 
 
-def _in_parent() -> None:
-    _forking.discard(get_ident())
+def _is_anybody_in_between(since_s: float) -> bool:
+    """Not our own thread: a signal handler may fork in the middle of a block, and would wait for itself."""
+    others = _undivided.copy()
+    others.pop(get_ident(), None)
+    return any(begun_s > since_s for begun_s in others.values())
 
 
 def _in_child() -> None:
     _undivided.clear()
     _forking.clear()
-    for descriptor in tuple(_tracked):
+    while _tracked:
         try:
-            os.close(descriptor)
-        except OSError:
-            pass
-    _tracked.clear()
+            while _tracked:
+                _close_inherited(_tracked.pop())
+        except BaseException:  # noqa: S112 - Python drops a Ctrl-C that comes in a hook; the rest must go, too.
+            continue
     for owner, attributes in list(_renewed.items()):
         for attribute, make in attributes.items():
             setattr(owner, attribute, make())
 
 
-os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+def _close_inherited(descriptor: int) -> None:
+    try:
+        os.close(descriptor)
+    except OSError:
+        pass
+
+
+# The one in the parent is no Python function. A Ctrl-C that came during the fork comes out in the first of
+# those that runs after it, and Python drops what a hook raises.
+os.register_at_fork(before=_before, after_in_parent=_forking.clear, after_in_child=_in_child)

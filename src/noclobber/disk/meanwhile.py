@@ -3,8 +3,8 @@ One blocking call on another thread, while this one goes on.
 
 Hashing leaves a core idle. One thread for all such calls, which ends soon after the last of them: starting
 one costs as much as hashing 100 KiB does, and a program that keeps one for good is told off by Python
-whenever it forks. So it is started for a long call, or if calls come one after another; a short one that
-comes alone is made by whoever wants its result.
+whenever it forks (before a fork it ends at once). So it is started for a long call, or if calls come one
+after another; a short one that comes alone is made by whoever wants its result.
 
 A call belongs to whoever takes it off the queue: the thread, or `result()` if the thread has not begun. So
 nobody waits for a thread that is late, has just ended, or was left behind by a fork. (Not for flushing:
@@ -18,15 +18,17 @@ import os
 import signal
 import time
 from collections import deque
+from functools import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+DISMISSAL_S, NAP_S = 0.02, 0.00005
 IDLE_S = 0.1  # After so long without a call the thread ends; calls no further apart are worth one.
 
-_queue: deque[Meanwhile] = deque()  # Its single steps are atomic between threads.
+_queue: deque[Meanwhile | None] = deque()  # Its single steps are atomic between threads. None: end.
 _bell = _thread.allocate_lock()  # Released when there is something in the queue.
 _bell.acquire()
 _is_there = False
@@ -44,7 +46,7 @@ class Meanwhile:
         self._error: BaseException | None = None
         self._is_over = False
         self._done = _thread.allocate_lock()
-        self._queue: deque[Meanwhile] | None = None
+        self._queue: deque[Meanwhile | None] | None = None
         if _is_worth_it(is_long) or _is_there:
             self._done.acquire()
             self._queue = _queue
@@ -53,8 +55,8 @@ class Meanwhile:
             _queue.append(self)
             if _is_there or _start():
                 _ring()
-            elif self._is_ours():
-                self._queue = None
+            else:
+                self._is_ours()
 
     def result(self) -> Any:
         """Return what the call returned, whoever made it. May be asked again."""
@@ -77,6 +79,7 @@ class Meanwhile:
             self._queue.remove(self)
         except ValueError:
             return False  # The thread has begun it.
+        self._queue = None
         return True
 
     def _work(self) -> None:
@@ -101,11 +104,25 @@ def _is_worth_it(is_long: bool) -> bool:
 def _start() -> bool:
     """Start the thread. Two at once, because two callers started one, do no harm."""
     global _is_there
+    if not _is_main_interpreter():
+        return False  # Another one cannot be ended while it has a thread.
+    # Before it is true: said afterwards it might have ended by then, and nobody would start another.
+    _is_there = True
     try:
         _thread.start_new_thread(_serve, (_queue, _bell))
     except RuntimeError:
-        return False  # No more threads to be had.
-    _is_there = True
+        _is_there = False  # No more threads to be had.
+    return _is_there
+
+
+@cache
+def _is_main_interpreter() -> bool:
+    for name in ("_interpreters", "_xxsubinterpreters"):  # The former from Python 3.13 on.
+        try:
+            interpreters = __import__(name)
+        except ImportError:
+            continue
+        return bool(interpreters.get_current() == interpreters.get_main())
     return True
 
 
@@ -116,25 +133,50 @@ def _ring() -> None:
         pass  # It has been rung already.
 
 
-def _serve(queue: deque[Meanwhile], bell: _thread.LockType) -> None:
-    # Else the kernel would give us a Ctrl-C that the thread of a commit holds back.
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    while bell.acquire(timeout=IDLE_S) or _has_more_to_do(queue):
-        while True:
-            try:
-                call = queue.popleft()
-            except IndexError:
-                break
+def _serve(queue: deque[Meanwhile | None], bell: _thread.LockType) -> None:
+    global _is_there
+    try:
+        # Else the kernel would give us a Ctrl-C that the thread of a commit holds back.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while bell.acquire(timeout=IDLE_S) or _has_more_to_do(queue):
+            if not _work_off(queue):
+                return
+    finally:
+        _is_there = False
+
+
+def _work_off(queue: deque[Meanwhile | None]) -> bool:
+    """Make every call in the queue. False: it was asked to end."""
+    goes_on = True
+    while True:
+        try:
+            call = queue.popleft()
+        except IndexError:
+            return goes_on
+        if call is None:
+            goes_on = False
+        else:
             call._work()
-            del call  # Or its bytes would stay with us until the next one comes.
+        del call  # Or its bytes would stay with us until the next one comes.
 
 
-def _has_more_to_do(queue: deque[Meanwhile]) -> bool:
+def _has_more_to_do(queue: deque[Meanwhile | None]) -> bool:
     global _is_there
     _is_there = False
     if queue:
         _is_there = True
-    return _is_there
+        return True
+    return False
+
+
+def _dismiss() -> None:
+    """Before a fork: have the thread end, and wait a moment for it, so that nobody is warned of it."""
+    deadline_s = time.monotonic() + DISMISSAL_S
+    if _is_there:
+        _queue.append(None)
+        _ring()
+    while _is_there and time.monotonic() < deadline_s:
+        time.sleep(NAP_S)
 
 
 def _in_child() -> None:
@@ -143,4 +185,4 @@ def _in_child() -> None:
     _bell.acquire()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_dismiss, after_in_child=_in_child)

@@ -66,7 +66,7 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
     try:
         while len(copies) < 3:
             # Tracked: a copy shares the folder's mutex, and a forked child's would keep it after our death.
-            with forks.undivided:
+            with forks.undivided():
                 copies.append(forks.track(os.dup(folder_fd)))
         opened = Store(folder, copies[0], copies[1], copies[2], prefix=BESIDE_PREFIX)
         forks.on_fork_in_child(opened, "_is_closed", lambda: True)

@@ -132,7 +132,7 @@ class Committer:
         to a file that nobody has judged: that is refused.
         """
         text = paths.lexical(self.root or os.getcwd(), path)
-        with forks.undivided:
+        with forks.undivided():
             target = paths.pin(self.root, text, make_folders=make_folders)
             forks.track(target.folder_fd)
         if at is None or target.path == at:
