@@ -28,10 +28,10 @@ def reused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each commit that could reuse: whether it did."""
     seen: list[bool] = []
 
-    def watched(*args: object) -> int:
-        descriptor = reuse.reuse(*args)  # type: ignore[arg-type]
-        seen.append(descriptor != reuse.NO_FD)
-        return descriptor
+    def watched(*args: object) -> object:
+        reused = reuse.reuse(*args)  # type: ignore[arg-type]
+        seen.append(reused is not None)
+        return reused
 
     monkeypatch.setattr(swap, "reuse", watched)
     return seen

@@ -135,7 +135,7 @@ class TurnContext:
             self._log = ObservationLog(self.turn_id)
             self._retained_bytes = 0
             self._oldest_row = 0
-            self._rows_of_moved: dict[str, int] = {}
+            self._brought_by: dict[str, int] = {}
             self._inherited: dict[str, str] = {}
             self._with_bom: set[str] = set()
 
@@ -454,7 +454,7 @@ class TurnContext:
 
     def _take(self, file: _File, sha256: str, seen: Coverage) -> None:
         if file.baseline is not None:
-            self._rows_of_moved.setdefault(file.path, -1)
+            self._brought_by.setdefault(file.path, -1)
         file.baseline = file.initial if file.initial == sha256 else sha256  # One string where one will do.
         file.seen = None if seen.is_whole else seen
         if file.retained is not None:
@@ -493,8 +493,8 @@ class TurnContext:
             return
         file.retained = content
         self._retained_bytes += len(content)
-        if file.path in self._rows_of_moved:
-            self._rows_of_moved[file.path] = len(self._log) - 1
+        if file.path in self._brought_by:
+            self._brought_by[file.path] = len(self._log) - 1
         while self._retained_bytes > turn_limit:
             self._drop_if_kept_by(self._oldest_row)
             self._oldest_row += 1
@@ -503,17 +503,18 @@ class TurnContext:
         """
         Let go of a file's bytes if this row is the one that brought them.
 
-        Rows are in the order of reading, so the oldest bytes are found by walking them. Where a baseline
-        has moved, an old row may have the very hash that the file has come back to: then the
-        row is noted. Most never move, and for those the hash tells.
+        Rows are in the order of reading, so the oldest bytes are found by walking them. Where a baseline has
+        moved, or its bytes were let go, an old row may have the very hash that was read again later: then the
+        row that brought them is noted. For most files neither ever happens, and the hash tells.
         """
         file = self._log.file_at(row)
         assert isinstance(file, _File)
-        if file.retained is None or self._rows_of_moved.get(file.path, row) != row:
+        if file.retained is None or self._brought_by.get(file.path, row) != row:
             return
         if file.baseline == self._log.sha256_at(row):
             self._retained_bytes -= len(file.retained)
             file.retained = None
+            self._brought_by[file.path] = -1
 
 
 def _trouble(file: _File) -> _Trouble:

@@ -17,6 +17,7 @@ import time
 import weakref
 from _thread import get_ident
 from collections import deque
+from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,14 +58,14 @@ undivided = _Undivided
 
 def _begin(thread: int) -> None:
     # Said first and looked then; a fork says first and looks then. So one of the two sees the other.
-    _undivided[thread] = time.monotonic()
+    _undivided[thread] = monotonic()
     while _forking:
-        if time.monotonic() > max(_forking, default=0.0):
+        if monotonic() > max(_forking, default=0.0):
             _forking.clear()  # An interrupt in a hook has left it there.
             return
         _undivided.pop(thread, None)
         time.sleep(NAP_S)
-        _undivided[thread] = time.monotonic()
+        _undivided[thread] = monotonic()
 
 
 def open_tracked(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -74,7 +75,9 @@ def open_tracked(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None
     try:
         if is_outermost:
             _begin(thread)
-        return track(os.open(name, flags, mode, dir_fd=dir_fd))
+        descriptor = os.open(name, flags, mode, dir_fd=dir_fd)
+        _tracked.add(descriptor)
+        return descriptor
     finally:
         if is_outermost:
             _undivided.pop(thread, None)
@@ -106,9 +109,9 @@ def on_fork_in_child(owner: object, attribute: str, make: Callable[[], object]) 
 
 
 def _before() -> None:
-    now_s = time.monotonic()
+    now_s = monotonic()
     _forking.append(now_s + PATIENCE_S)
-    while _is_anybody_in_between(now_s - PATIENCE_S) and time.monotonic() < now_s + PATIENCE_S:
+    while _is_anybody_in_between(now_s - PATIENCE_S) and monotonic() < now_s + PATIENCE_S:
         time.sleep(NAP_S)
 
 

@@ -47,6 +47,8 @@ def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
         if error.errno in NO_XATTRS:
             return ()
         raise
+    if not names:
+        return ()
     found = []
     for name in names:
         if name in VOUCH_FOR_CONTENT:

@@ -359,7 +359,8 @@ class Committer:
             return Outcome(swap.level, swap.previous, swap.new_hash, trouble)
         finally:
             conclude(section, [swap], in_use, landed=swap.is_settled)
-            self.keep_in_mind(target.path, swap.kept)
+            if swap.kept:
+                self.keep_in_mind(target.path, swap.kept)
 
     def _in_place(
         self,

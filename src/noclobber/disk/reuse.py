@@ -37,28 +37,29 @@ WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MOST_ZEROED_BYTES = 1 << 22  # Beyond this, giving the blocks back costs no more.
 KEEP_SIZE, ZERO_RANGE = 0x01, 0x10
-NO_FD = -1
 
 
-def reuse(store: Store, path: str, name: str, like: Metadata) -> int:
+def reuse(store: Store, path: str, name: str, like: Metadata) -> tuple[int, os.stat_result] | None:
     """
     Rename the last version of `path` to `name`; return a descriptor for writing, with a write lease.
 
-    `like` is what the file at the path has now. NO_FD: there is none that may be written over.
+    `like` is what the file at the path has now. None: there is none that may be written over.
     """
     displaced = _take(store, path)
     if displaced is None:
-        return NO_FD
+        return None
     try:
         descriptor = forks.open_tracked(displaced.name, WRITE, dir_fd=store.swap_fd)
     except OSError:
         store.waiting.append(displaced._replace(is_past=False))  # The sweep knows what to do.
-        return NO_FD
+        return None
     forks.close(displaced.descriptor)  # Our own look would keep the write lease away.
     try:
-        if openers.try_lease(descriptor, openers.WRITE) and _may_go(displaced.name, descriptor, like):
-            os.rename(displaced.name, name, src_dir_fd=store.swap_fd, dst_dir_fd=store.swap_fd)
-            return descriptor
+        if openers.try_lease(descriptor, openers.WRITE):
+            status = os.fstat(descriptor)
+            if _may_go(displaced.name, descriptor, status, like):
+                os.rename(displaced.name, name, src_dir_fd=store.swap_fd, dst_dir_fd=store.swap_fd)
+                return descriptor, status
     except OSError:
         pass
     except BaseException:
@@ -68,7 +69,7 @@ def reuse(store: Store, path: str, name: str, like: Metadata) -> int:
     openers.release(descriptor)
     forks.close(descriptor)
     _leave_to_the_sweep(store, displaced)
-    return NO_FD
+    return None
 
 
 def _take(store: Store, path: str) -> Displaced | None:
@@ -82,10 +83,13 @@ def _take(store: Store, path: str) -> Displaced | None:
     return None
 
 
-def _may_go(name: str, descriptor: int, like: Metadata) -> bool:
+def _may_go(name: str, descriptor: int, status: os.stat_result, like: Metadata) -> bool:
     """True if nothing is lost with it, and nobody may read the new bytes through it who should not."""
-    status = os.fstat(descriptor)
-    return status.st_nlink == 1 and metadata.of(descriptor, status) == like and is_unchanged(name, descriptor)
+    return (
+        status.st_nlink == 1
+        and metadata.of(descriptor, status) == like
+        and is_unchanged(name, descriptor, status)
+    )
 
 
 def _leave_to_the_sweep(store: Store, displaced: Displaced) -> None:

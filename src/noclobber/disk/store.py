@@ -81,7 +81,7 @@ class Store:
         self.device = self._status.st_dev
         self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
-        self._notes: dict[str, Note] = {}
+        self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
         self._lock = threading.Lock()
         forks.on_fork_in_child(self, "_lock", threading.Lock)
         forks.on_fork_in_child(self, "waiting", deque)  # The parent sweeps its own.
@@ -170,23 +170,25 @@ class Store:
 
     def note(self, folder: os.stat_result) -> Note:
         """Return a folder's note, creating it if need be. Only under the folder's mutex."""
-        name = f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
+        key = (folder.st_dev, folder.st_ino)
         with self._lock:
-            note = self._notes.get(name)
+            note = self._notes.get(key)
             if note is not None:
                 if note.is_sound():
                     return note
-                self._notes.pop(name).close()
+                self._notes.pop(key).close()
             elif len(self._notes) >= MOST_OPEN_NOTES:
                 self._notes.pop(next(iter(self._notes))).close()
-            note = self._notes[name] = Note(name, self.notes_fd)
+            note = self._notes[key] = Note(self._note_name(folder), self.notes_fd)
             return note
+
+    def _note_name(self, folder: os.stat_result) -> str:
+        return f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
 
     def is_under_way(self, folder: os.stat_result) -> bool:
         """True if a folder's note is in use: a commit is under way there, or was cut off."""
-        name = f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
         try:
-            note_fd = os.open(name, LOOK, dir_fd=self.notes_fd)
+            note_fd = os.open(self._note_name(folder), LOOK, dir_fd=self.notes_fd)
         except OSError:
             return False
         try:
@@ -197,10 +199,10 @@ class Store:
     def drop_notes(self) -> None:
         """Beside a target, leave no note behind: an idle one there would puzzle its owner."""
         with self._lock:
-            for name, note in self._notes.items():
+            for note in self._notes.values():
                 if note.is_idle:
                     try:
-                        os.unlink(name, dir_fd=self.notes_fd)
+                        os.unlink(note.name, dir_fd=self.notes_fd)
                     except OSError:
                         pass  # It stays, idle: a puzzle, and no harm.
                 note.close()
@@ -270,6 +272,8 @@ class Store:
         `sparing`: the path that is about to be written. Past versions of it and of a few other files are
         left alone then, for `reuse`.
         """
+        if not self.waiting:
+            return []
         kept: list[tuple[str, str]] = []
         spare = self._spare_versions(sparing) if sparing else ()
         for _ in range(len(self.waiting)):
@@ -423,9 +427,9 @@ def gives_acl(folder_fd: int) -> bool:
         return False
 
 
-def is_unchanged(name: str, descriptor: int) -> bool:
+def is_unchanged(name: str, descriptor: int, status: os.stat_result | None = None) -> bool:
     """True if a displaced file is still the version that was verified."""
-    status = os.fstat(descriptor)
+    status = status or os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return False
     if status.st_mtime_ns == VERIFIED_NS:

@@ -194,17 +194,17 @@ class Swap:
             self.swap_name, self.new_fd = self.store.create_swap(
                 prefix, self.target.name, self.expected, mode
             )
-        self._new_status = os.fstat(self.new_fd)
+            self._new_status = os.fstat(self.new_fd)
         self.new_inode = self._new_status.st_ino
 
     def _write_over(self, prefix: str) -> bool:
         """Stage in the version before the present one, if that is about to be deleted anyway."""
         name = self.store.swap_name(prefix, self.target.name, self.expected)
         self._old_metadata = metadata.of(self.old_fd, self.old_status)
-        self.new_fd = reuse(self.store, self.target.path, name, self._old_metadata)
-        self.is_reused = self.new_fd != NO_FD
-        if self.is_reused:
-            self.swap_name = name
+        reused = reuse(self.store, self.target.path, name, self._old_metadata)
+        if reused is not None:
+            self.new_fd, self._new_status = reused
+            self.swap_name, self.is_reused = name, True
         return self.is_reused
 
     def stage(self) -> None:
@@ -358,8 +358,9 @@ class Swap:
         # Only what was displaced has that hash; after putting back, what is left aside is ours.
         is_old = descriptor == self.old_fd
         size = self.old_status.st_size
-        is_vouched_for = is_old and self.is_settled and self.previous == self.expected
-        if is_old and not (is_vouched_for and size < MARK_FROM_BYTES):
+        is_vouched_for = self.is_settled and self.previous == self.expected
+        # A mark costs less than hashing again, and what is past is looked at before the next flush.
+        if is_old and (is_past or size >= MARK_FROM_BYTES or not is_vouched_for):
             if self.leases:
                 mark_verified(descriptor)
             else:
