@@ -14,8 +14,8 @@ Three kinds of file:
 - *kept files*: versions that somebody wrote to after they had been replaced. Never deleted by us.
 
 How a sweep knows that a displaced file is still what was verified: its name carries the hash that was
-expected. For large files, where hashing again would cost too much, it gets the modification time
-`VERIFIED_NS` instead, which any later write changes.
+expected. Where hashing again would cost too much (large files, and those that the next durable commit writes
+over), it gets the modification time `VERIFIED_NS` besides, which any later write changes.
 """
 
 from __future__ import annotations
