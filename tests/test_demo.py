@@ -53,6 +53,18 @@ def test_the_story_ends_with_everybodys_lines_and_a_ledger_that_verifies(tmp_pat
     assert '"recovery_hint"' in shown
 
 
+def test_a_ctrl_c_in_the_terminal_does_not_reach_the_person_of_the_story(tmp_path: Path, monkeypatch) -> None:
+    """No traceback reaches a user: a Python that is interrupted while it starts prints one."""
+    person = tmp_path / "person"
+    person.write_text(
+        f"#!{sys.executable}\nimport os, sys\nopen(sys.argv[3], 'w').write(str(os.getsid(0)))\n"
+    )
+    person.chmod(0o755)
+    monkeypatch.setattr(story.sys, "executable", str(person))
+    story._person_saves(str(tmp_path / "session"), "- a line")
+    assert int((tmp_path / "session").read_text()) != os.getsid(0)
+
+
 @pytest.mark.slow
 def test_the_demo_shows_that_plain_writes_lose_and_guarded_ones_do_not(tmp_path: Path) -> None:
     """Issue, item 10: every kind of outsider, counted in this run, without an escape code in a pipe."""

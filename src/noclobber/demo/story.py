@@ -106,4 +106,5 @@ def _person_saves(path: str, line: str) -> None:
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment = {**os.environ, "PYTHONPATH": source}
     command = [sys.executable, "-m", "noclobber.demo.person", path, line]
-    subprocess.run(command, check=True, timeout=30, env=environment)
+    # In a session of its own: the terminal would send it Ctrl-C as well, and it would end with a traceback.
+    subprocess.run(command, check=True, timeout=30, env=environment, start_new_session=True)
