@@ -33,32 +33,31 @@ _forking: deque[float] = deque()  # Until when those who fork may keep others wa
 _renewed: weakref.WeakKeyDictionary[object, dict[str, Callable[[], object]]] = weakref.WeakKeyDictionary()
 
 
-class _Undivided:
-    """Between a descriptor and its being tracked: `with forks.undivided():`."""
+class undivided:  # noqa: N801 - it reads as a word: `with forks.undivided():`
+    """From a descriptor's making to its being tracked, or from its being untracked to its end."""
 
     __slots__ = ("_is_outermost", "_thread")
 
     def __enter__(self) -> None:
-        self._thread = get_ident()
-        self._is_outermost = self._thread not in _undivided
+        self._thread = thread = get_ident()
+        # A signal handler may open a file while its thread does. The block ends with the outer one.
+        self._is_outermost = thread not in _undivided
         if self._is_outermost:
-            try:
-                _begin(self._thread)
-            except BaseException:
-                _undivided.pop(self._thread, None)
-                raise
+            # Said first and looked then; a fork says first and looks then. So one of the two sees the other.
+            _undivided[thread] = monotonic()
+            if _forking:
+                try:
+                    _give_way(thread)
+                except BaseException:  # Left there, the next block of this thread would not count as one.
+                    _undivided.pop(thread, None)
+                    raise
 
     def __exit__(self, *exc: object) -> None:
         if self._is_outermost:
             _undivided.pop(self._thread, None)
 
 
-undivided = _Undivided
-
-
-def _begin(thread: int) -> None:
-    # Said first and looked then; a fork says first and looks then. So one of the two sees the other.
-    _undivided[thread] = monotonic()
+def _give_way(thread: int) -> None:
     while _forking:
         if monotonic() > max(_forking, default=0.0):
             _forking.clear()  # An interrupt in a hook has left it there.
@@ -70,17 +69,8 @@ def _begin(thread: int) -> None:
 
 def open_tracked(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
     """Open a file; children close their copy."""
-    # A signal handler may open a file while its thread does. The block ends with the outer one.
-    is_outermost = (thread := get_ident()) not in _undivided
-    try:
-        if is_outermost:
-            _begin(thread)
-        descriptor = os.open(name, flags, mode, dir_fd=dir_fd)
-        _tracked.add(descriptor)
-        return descriptor
-    finally:
-        if is_outermost:
-            _undivided.pop(thread, None)
+    with undivided():
+        return track(os.open(name, flags, mode, dir_fd=dir_fd))
 
 
 def track(descriptor: int) -> int:
@@ -91,16 +81,10 @@ def track(descriptor: int) -> int:
 
 def close(descriptor: int) -> None:
     """Close a tracked descriptor."""
-    is_outermost = (thread := get_ident()) not in _undivided
-    try:
-        if is_outermost:
-            _begin(thread)
+    with undivided():
         # Untracked first: closed and reused in between, a child would close a stranger's.
         _tracked.discard(descriptor)
         os.close(descriptor)
-    finally:
-        if is_outermost:
-            _undivided.pop(thread, None)
 
 
 def on_fork_in_child(owner: object, attribute: str, make: Callable[[], object]) -> None:
