@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench import Row
-from noclobber.hosts.configuration import START
+from noclobber.hosts.hook_entries import START
 
 ROUNDS = int(os.environ.get("BENCH_HOOK_ROUNDS", "25"))
 PYTHON = os.path.realpath(sys.executable)
@@ -113,8 +113,8 @@ def _write_rows(folder: str) -> Iterator[Row]:
 
 def _memory_row(folder: str) -> Row:
     """The same call in a session that has seen ten files, and in one that has seen ten thousand."""
+    from noclobber.core.values import WHOLE
     from noclobber.hook import memory
-    from noclobber.model import WHOLE
 
     sessions = {}
     for count in (10, 10_000):

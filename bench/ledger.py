@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from bench import Row
-from noclobber.clock import iso8601
+from noclobber.core.clock import iso8601
 from noclobber.ledger import AgentTraceLedger
 from noclobber.ledger.line import START, encode, seal
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from bench import Row, in_turns, spelled
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.survey import list_locks, status_of
+from noclobber.lock.status import list_locks, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

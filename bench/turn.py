@@ -18,8 +18,8 @@ import tracemalloc
 from collections.abc import Iterator
 
 from bench import Row, in_turns, spelled
-from noclobber.model import WHOLE
-from noclobber.turn import TurnContext
+from noclobber.core.values import WHOLE
+from noclobber.guard.snapshot import TurnContext
 
 FILES = 100_000
 LOOKUPS = 10_000

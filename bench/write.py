@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 
 from bench import Row, in_turns, spelled
-from noclobber.disk.replace import Committer
+from noclobber.disk.commit.committer import Committer
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = ((KIB, "1 KiB", 1.5), (100 * KIB, "100 KiB", 1.1), (MIB, "1 MiB", 1.0), (10 * MIB, "10 MiB", 1.0))

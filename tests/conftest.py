@@ -62,7 +62,7 @@ def scratch_on(folder: str) -> str | None:
 @pytest.fixture
 def rig(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     """A project with hooks, and a runtime folder of its own."""
-    from tests.hookrig import HookRig
+    from tests.rigs.hooks import HookRig
 
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)

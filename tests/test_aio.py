@@ -9,10 +9,12 @@ import threading
 
 import pytest
 
-from conftest import sha256
-from noclobber import aio, controller, engine, tools, workspace
+from noclobber import aio
+from noclobber.core.values import Edit
 from noclobber.errors import GaveUpError, LedgerError, LockContention, StaleFileError, TurnClosedError
-from noclobber.model import Edit
+from noclobber.guard import controller, engine, workspace
+from noclobber.guard import turn as sync_turn
+from tests.conftest import sha256
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_the_tools_do_what_their_twins_do(root, ws):
     ("twin", "original"),
     [
         (aio.Workspace, workspace.Workspace),
-        (aio.Turn, tools.Turn),
+        (aio.Turn, sync_turn.Turn),
         (aio.HookEngine, engine.HookEngine),
         (aio.AgentController, controller.AgentController),
     ],

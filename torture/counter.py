@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from noclobber.controller import Attempt
-    from noclobber.tools import Turn
+    from noclobber.guard.controller import Attempt
+    from noclobber.guard.turn import Turn
 
 AGENTS = 64
 INCREMENTS = 100
@@ -31,7 +31,7 @@ PATIENT = 1_000_000  # Attempts. The limit is time; an agent that gives up would
 
 def run(args: argparse.Namespace, *, agents: int = AGENTS, increments: int = INCREMENTS) -> bool:
     """Run it and print one line; True if the counter and the ledger are exactly right."""
-    from noclobber.workspace import Workspace
+    from noclobber.guard.workspace import Workspace
 
     with tempfile.TemporaryDirectory(prefix="noclobber-counter-", dir=args.folder) as root:
         with open(os.path.join(root, NAME), "w") as file:
@@ -88,8 +88,8 @@ def _agents(root: str, seed: int, agents: int, increments: int) -> list[str]:
 
 def count(root: str, increments: int, deadline_s: float, seed: int) -> None:
     """One agent: add one, so many times."""
-    from noclobber.controller import AgentController
-    from noclobber.workspace import Workspace
+    from noclobber.guard.controller import AgentController
+    from noclobber.guard.workspace import Workspace
 
     chance = random.Random(seed)
     with Workspace(root) as workspace:

@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from noclobber.clock import iso8601
+from noclobber.core.clock import iso8601
 from noclobber.disk import mutex
 from noclobber.disk.processes import identify
 from noclobber.errors import LockContention
-from noclobber.lock import store
+from noclobber.lock import lock_file
 from noclobber.lock.lock import DeliverableLock
+from noclobber.lock.lock_file import FolderStore
 from noclobber.lock.record import LockRecord
-from noclobber.lock.store import FolderStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,11 +84,11 @@ class _NoMutex:
 @contextmanager
 def without_mutex() -> Iterator[None]:
     """Let locks live on such a filesystem, in this process and its children. The ledger keeps its own."""
-    store.mutex = _NoMutex  # type: ignore[assignment]
+    lock_file.mutex = _NoMutex  # type: ignore[assignment]
     try:
         yield
     finally:
-        store.mutex = mutex
+        lock_file.mutex = mutex
 
 
 def put_orphan(folder: Path, kind: str) -> None:

@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 from noclobber.demo.agents import Notebook
 from noclobber.demo.arena import AnHourLater
 from noclobber.demo.rivals import Seen
-from noclobber.disk import digest
-from noclobber.disk.many import Change
+from noclobber.disk import hashing
+from noclobber.disk.commit.many import Change
+from noclobber.disk.optimistic_guard import OptimisticGuard
 from noclobber.errors import FileExistsAlreadyError, MissingFileError, NoclobberError, StaleFileError
-from noclobber.guard import OptimisticGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Naive:
                 content = file.read()
         except FileNotFoundError:
             raise MissingFileError(path, "gone") from None
-        return Seen(path, content, digest.of_bytes(content))
+        return Seen(path, content, hashing.of_bytes(content))
 
     def _check(self, path: str, expected: str | None) -> None:
         if (actual := self.read(path).sha256) != expected:

@@ -19,15 +19,21 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the same as the table below.
-    from noclobber.catalogue import Catalogue as Catalogue
-    from noclobber.catalogue import Tool as Tool
-    from noclobber.controller import AgentController as AgentController
-    from noclobber.controller import Attempt as Attempt
-    from noclobber.controller import Transition as Transition
-    from noclobber.disk.many import Change as Change
-    from noclobber.disk.replace import Commit as Commit
-    from noclobber.disk.replace import replace_if_unchanged as replace_if_unchanged
-    from noclobber.engine import HookEngine as HookEngine
+    from noclobber.core.values import Coverage as Coverage
+    from noclobber.core.values import Decision as Decision
+    from noclobber.core.values import Edit as Edit
+    from noclobber.core.values import Observation as Observation
+    from noclobber.core.values import ReadResult as ReadResult
+    from noclobber.core.values import ToolCall as ToolCall
+    from noclobber.core.values import WriteResult as WriteResult
+    from noclobber.core.wire import parse_stale as parse_stale
+    from noclobber.core.wire import schema as schema
+    from noclobber.core.wire import to_json as to_json
+    from noclobber.disk.commit.committer import Commit as Commit
+    from noclobber.disk.commit.committer import replace_if_unchanged as replace_if_unchanged
+    from noclobber.disk.commit.many import Change as Change
+    from noclobber.disk.optimistic_guard import OptimisticGuard as OptimisticGuard
+    from noclobber.disk.optimistic_guard import Snapshot as Snapshot
     from noclobber.errors import AccessDeniedError as AccessDeniedError
     from noclobber.errors import BadEventError as BadEventError
     from noclobber.errors import BadPathError as BadPathError
@@ -58,89 +64,83 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import TurnClosedError as TurnClosedError
     from noclobber.errors import UnknownToolError as UnknownToolError
     from noclobber.errors import UnreadFileError as UnreadFileError
-    from noclobber.guard import OptimisticGuard as OptimisticGuard
-    from noclobber.guard import Snapshot as Snapshot
+    from noclobber.guard.catalogue import Catalogue as Catalogue
+    from noclobber.guard.catalogue import Tool as Tool
+    from noclobber.guard.controller import AgentController as AgentController
+    from noclobber.guard.controller import Attempt as Attempt
+    from noclobber.guard.controller import Transition as Transition
+    from noclobber.guard.engine import HookEngine as HookEngine
+    from noclobber.guard.snapshot import TurnContext as TurnContext
+    from noclobber.guard.turn import Turn as Turn
+    from noclobber.guard.workspace import Workspace as Workspace
     from noclobber.ledger import AgentTraceLedger as AgentTraceLedger
     from noclobber.ledger import LedgerEntry as LedgerEntry
     from noclobber.ledger import VerifyReport as VerifyReport
     from noclobber.lock.lock import DeliverableLock as DeliverableLock
-    from noclobber.lock.survey import LockStatus as LockStatus
-    from noclobber.model import Coverage as Coverage
-    from noclobber.model import Decision as Decision
-    from noclobber.model import Edit as Edit
-    from noclobber.model import Observation as Observation
-    from noclobber.model import ReadResult as ReadResult
-    from noclobber.model import ToolCall as ToolCall
-    from noclobber.model import WriteResult as WriteResult
-    from noclobber.tools import Turn as Turn
-    from noclobber.turn import TurnContext as TurnContext
-    from noclobber.wire import parse_stale as parse_stale
-    from noclobber.wire import schema as schema
-    from noclobber.wire import to_json as to_json
-    from noclobber.workspace import Workspace as Workspace
+    from noclobber.lock.status import LockStatus as LockStatus
 
 # Public name -> the module that has it. Loaded on first use: a hook is a process per tool call, and
 # most calls need few of these.
 _HOMES = {
     "AccessDeniedError": "errors",
-    "AgentController": "controller",
+    "AgentController": "guard.controller",
     "AgentTraceLedger": "ledger",
-    "Attempt": "controller",
+    "Attempt": "guard.controller",
     "BadEventError": "errors",
     "BadPathError": "errors",
     "BadRequestError": "errors",
     "BaselineNotRetainedError": "errors",
     "BrokenChainError": "errors",
-    "Catalogue": "catalogue",
-    "Change": "disk.many",
-    "Commit": "disk.replace",
+    "Catalogue": "guard.catalogue",
+    "Change": "disk.commit.many",
+    "Commit": "disk.commit.committer",
     "ConfigError": "errors",
-    "Coverage": "model",
-    "Decision": "model",
+    "Coverage": "core.values",
+    "Decision": "core.values",
     "DeliverableLock": "lock.lock",
-    "Edit": "model",
+    "Edit": "core.values",
     "EditMismatchError": "errors",
     "FileBusyError": "errors",
     "FileExistsAlreadyError": "errors",
     "GaveUpError": "errors",
-    "HookEngine": "engine",
+    "HookEngine": "guard.engine",
     "HookFailedError": "errors",
     "LedgerEntry": "ledger",
     "LedgerError": "errors",
     "LockContention": "errors",
     "LockLost": "errors",
-    "LockStatus": "lock.survey",
+    "LockStatus": "lock.status",
     "MetadataNotKeptError": "errors",
     "MissingFileError": "errors",
     "NoclobberError": "errors",
     "NotAFileError": "errors",
-    "Observation": "model",
-    "OptimisticGuard": "guard",
+    "Observation": "core.values",
+    "OptimisticGuard": "disk.optimistic_guard",
     "OutsideScopeError": "errors",
     "OutsideWorkspaceError": "errors",
     "PartialReadError": "errors",
-    "ReadResult": "model",
+    "ReadResult": "core.values",
     "RefusalError": "errors",
     "ReservedFileError": "errors",
     "ResubmittedError": "errors",
-    "Snapshot": "guard",
+    "Snapshot": "disk.optimistic_guard",
     "StaleFileError": "errors",
     "StorageError": "errors",
-    "Tool": "catalogue",
-    "ToolCall": "model",
-    "Transition": "controller",
-    "Turn": "tools",
+    "Tool": "guard.catalogue",
+    "ToolCall": "core.values",
+    "Transition": "guard.controller",
+    "Turn": "guard.turn",
     "TurnClosedError": "errors",
-    "TurnContext": "turn",
+    "TurnContext": "guard.snapshot",
     "UnknownToolError": "errors",
     "UnreadFileError": "errors",
     "VerifyReport": "ledger",
-    "Workspace": "workspace",
-    "WriteResult": "model",
-    "parse_stale": "wire",
-    "replace_if_unchanged": "disk.replace",
-    "schema": "wire",
-    "to_json": "wire",
+    "Workspace": "guard.workspace",
+    "WriteResult": "core.values",
+    "parse_stale": "core.wire",
+    "replace_if_unchanged": "disk.commit.committer",
+    "schema": "core.wire",
+    "to_json": "core.wire",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

@@ -19,9 +19,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 
-from noclobber import controller, workspace
-from noclobber import engine as engines
-from noclobber.controller import Attempt, CallStep, ReRead, Transition
+from noclobber.guard import controller, workspace
+from noclobber.guard import engine as engines
+from noclobber.guard.controller import Attempt, CallStep, ReRead, Transition
 from noclobber.lock.aio import DeliverableLock
 
 TYPE_CHECKING = False
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, ParamSpec, TypeVar
 
-    from noclobber import tools
+    from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
+    from noclobber.guard.turn import Turn as SyncTurn
     from noclobber.ledger import AgentTraceLedger
     from noclobber.lock import lock as blocking
-    from noclobber.model import Decision, Edit, ReadResult, ToolCall, WriteResult
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -97,7 +97,7 @@ class Workspace:
 class Turn:
     """`noclobber.Turn` for asyncio; `.sync` is the one underneath."""
 
-    def __init__(self, turn: tools.Turn) -> None:
+    def __init__(self, turn: SyncTurn) -> None:
         self.sync = turn
         self.context = turn.context
         self.turn_id, self.agent_id, self.session_id = turn.turn_id, turn.agent_id, turn.session_id

@@ -8,6 +8,7 @@ import re
 import threading
 
 import pytest
+
 from tests.conftest import sha256
 from tests.e2e.model import ScriptedModel, Use
 

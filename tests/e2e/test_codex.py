@@ -6,6 +6,7 @@ import json
 import subprocess
 
 import pytest
+
 from tests.conftest import sha256
 from tests.e2e.model import ScriptedResponses, Use
 

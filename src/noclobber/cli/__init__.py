@@ -164,7 +164,7 @@ def _explain(error: Exception, *, as_json: bool) -> int:
 
     if isinstance(error, NoclobberError):
         if as_json and isinstance(error, (StaleFileError, RefusalError)):
-            from noclobber.wire import to_json
+            from noclobber.core.wire import to_json
 
             _complain(to_json(error), prefix="")
         else:

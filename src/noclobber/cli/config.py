@@ -10,7 +10,7 @@ import json
 import os
 
 from noclobber.cli import EXIT_OK
-from noclobber.cli.place import add_root, root_of
+from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import Cell, add_json, print_json, table, visible
 
 TYPE_CHECKING = False
@@ -45,8 +45,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show the options. A file that is wrong is refused with what is wrong with it (exit code 3)."""
-    from noclobber.config import DEFAULTS, options
-    from noclobber.configfile import load
+    from noclobber.core.options import DEFAULTS, options
+    from noclobber.core.options_file import load
 
     root = root_of(args)
     loaded = load(root)

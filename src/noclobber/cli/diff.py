@@ -20,15 +20,15 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from noclobber.changes import unified
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.place import add_root, find_root, folder_given, ledger_path
-from noclobber.cli.records import Lines, facts_of
+from noclobber.cli.project import add_root, find_root, folder_given, ledger_path
 from noclobber.cli.terminal import add_json, is_terminal, print_json, styled, visible
-from noclobber.disk import digest
+from noclobber.disk import hashing
+from noclobber.disk.optimistic_guard import OptimisticGuard
 from noclobber.disk.paths import STATE_FOLDER
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
-from noclobber.guard import OptimisticGuard
+from noclobber.ledger.browse import Lines, facts_of
+from noclobber.text.diff import unified
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,12 +180,12 @@ def _known(event: dict[str, Any], path: str) -> Known | None:
 
 
 def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
-    from noclobber.cli import sessions
+    from noclobber.cli import hook_sessions
     from noclobber.hook.memory import UNKNOWN
 
-    known = {sessions.key_of(name): name for name in (*names, "main")}
-    for agent in sessions.agents():
-        seen = sessions.seen_by(agent, path)
+    known = {hook_sessions.key_of(name): name for name in (*names, "main")}
+    for agent in hook_sessions.agents():
+        seen = hook_sessions.seen_by(agent, path)
         if seen is not None and seen.sha256 != UNKNOWN:
             who, session = (known.get(key, f"#{key[:8]}") for key in (agent.agent_key, agent.session_key))
             yield Known(seen.sha256, who, session, seen.time, "read")
@@ -206,7 +206,7 @@ def _bytes_of(root: str, path: str, sha256: str) -> tuple[bytes | None, str | No
     if sha256 in (ABSENT, DELETED):
         return b"", "there was no file"
     for source, content in (*_from_store(root, path), *_from_git(path)):
-        if digest.of_bytes(content).startswith(sha256):
+        if hashing.of_bytes(content).startswith(sha256):
             return content, source
     return None, None
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 
-from noclobber.cli import EXIT_NO, EXIT_OK, aftermath, checkup
-from noclobber.cli.place import find_root, folder_given
+from noclobber.cli import EXIT_NO, EXIT_OK, doctor_checks, doctor_crashes
+from noclobber.cli.project import find_root, folder_given
 from noclobber.cli.terminal import Progress, add_json, print_json, styled, visible
-from noclobber.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.findings import Finding
 from noclobber.errors import NoclobberError
-from noclobber.findings import Finding
 from noclobber.hook import doctor as hook_doctor
 from noclobber.lock import doctor as lock_doctor
 
@@ -55,11 +55,11 @@ def run(args: Namespace) -> int:
 
 def examine(root: str, *, repair: bool) -> list[Finding]:
     """Return every finding about a folder."""
-    findings = checkup.check_level(root)
-    findings += checkup.check_config(root)
-    findings += aftermath.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
+    findings = doctor_checks.check_level(root)
+    findings += doctor_checks.check_config(root)
+    findings += doctor_crashes.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
     with Progress("events") as bar:
-        findings += checkup.check_ledger(root, bar.show)
+        findings += doctor_checks.check_ledger(root, bar.show)
     findings += _ask("locks", lock_doctor.check, root)
     findings += _ask("hooks", hook_doctor.check, root)
     return findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.place import folder_given
+from noclobber.cli.project import folder_given
 from noclobber.cli.terminal import add_json, print_json
 from noclobber.hosts import HOSTS
 
@@ -47,8 +47,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Carry it out."""
     from noclobber.errors import BadRequestError
-    from noclobber.hosts.configuration import find_hosts, place
-    from noclobber.hosts.installing import carry_out, plan
+    from noclobber.hosts.hook_entries import find_hosts, place
+    from noclobber.hosts.install import carry_out, plan
 
     project = folder_given(args.root)
     hosts = args.host or find_hosts(project)

@@ -15,11 +15,11 @@ from __future__ import annotations
 import sys
 
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_USAGE
-from noclobber.cli.place import add_root, ledger_path, root_of
-from noclobber.cli.records import Lines, Reader, add_filters, facts_of, filter_of, open_existing
+from noclobber.cli.project import add_root, ledger_path, root_of
+from noclobber.cli.reader_gone import wait
 from noclobber.cli.terminal import Cell, Progress, add_json, print_json, speak_utf8, styled, table, visible
-from noclobber.cli.waiting import wait
 from noclobber.errors import BadRequestError, BrokenChainError
+from noclobber.ledger.browse import Lines, Reader, add_filters, facts_of, filter_of, open_existing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,14 +201,14 @@ def _verify(args: Namespace) -> int:
 
 
 def _declare_export(parser: ArgumentParser) -> None:
-    from noclobber.cli.export import FORMATS
+    from noclobber.ledger.export import FORMATS
 
     parser.add_argument("--format", choices=list(FORMATS), default="jsonl", help="default: jsonl")
     add_filters(parser)
 
 
 def _export(args: Namespace) -> int:
-    from noclobber.cli.export import export
+    from noclobber.ledger.export import export
 
     if args.json and args.format == "csv":
         raise BadRequestError("", "--json and --format csv contradict each other; choose one.")

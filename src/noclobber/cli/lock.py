@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.cli.terminal import Cell
-    from noclobber.lock.survey import LockStatus
+    from noclobber.lock.status import LockStatus
 
 EXAMPLES = """\
 examples:
@@ -44,7 +44,7 @@ examples:
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the subcommands."""
     from noclobber.cli.terminal import add_json
-    from noclobber.lock.judge import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
+    from noclobber.lock.liveness import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 
     actions = parser.add_subparsers(
         title="actions", metavar="ACTION", required=True, dest="action", parser_class=_UpToDashes
@@ -203,7 +203,7 @@ def _attached(args: Namespace) -> Any:
 
 
 def _status(args: Namespace) -> int:
-    from noclobber.lock.survey import status_of
+    from noclobber.lock.status import status_of
 
     status = status_of(os.path.realpath(args.folder))
     if args.json:
@@ -244,7 +244,7 @@ def _cleared(args: Namespace, recovery: Any, state: str) -> int:
 
 
 def _list(args: Namespace) -> int:
-    from noclobber.lock.survey import list_locks
+    from noclobber.lock.status import list_locks
 
     locks = sorted(list_locks(os.path.realpath(args.root)), key=lambda status: status.folder)
     if args.json:

@@ -59,8 +59,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Serve until the client goes away."""
     from noclobber.cli import EXIT_REFUSED, EXIT_USAGE
+    from noclobber.mcp.os_errors import PlainError
     from noclobber.mcp.roots import from_arguments
-    from noclobber.mcp.words import PlainError
 
     try:
         roots = from_arguments(args.roots)

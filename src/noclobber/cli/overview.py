@@ -13,21 +13,21 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from noclobber import presence
-from noclobber.cli import sessions
-from noclobber.cli.place import ledger_path
-from noclobber.cli.records import facts_of
-from noclobber.clock import iso8601
-from noclobber.disk import leftovers
+from noclobber.cli import hook_sessions
+from noclobber.cli.project import ledger_path
+from noclobber.core.clock import iso8601
+from noclobber.disk.commit import leftovers
 from noclobber.disk.paths import STATE_FOLDER
 from noclobber.disk.processes import GONE
 from noclobber.errors import ConfigError, NoclobberError
+from noclobber.guard import open_turns
+from noclobber.ledger.browse import facts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from noclobber.clock import Clock
+    from noclobber.core.clock import Clock
 
 EVENTS_LOOKED_AT = 2000  # From the ledger's end. Refusals before those are history: `ledger show`.
 REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION_RACE", "LOCK_CONTENTION")
@@ -71,14 +71,14 @@ def gather(root: str, clock: Clock, *, refusals: int = 5) -> Overview:
             return otherwise
 
     attempt(lambda: _check_config(root), None)
-    turns = [turn._asdict() for turn in presence.look(state)]
+    turns = [turn._asdict() for turn in open_turns.look(state)]
     found = leftovers.look(state, clock.now_s())
     events = attempt(lambda: _last_events(root, troubles), [])
     return Overview(
         root,
         iso8601(clock.now_s()),
         [turn for turn in turns if turn["state"] != GONE],
-        attempt(lambda: sessions.overview(root, _names(events)), []),
+        attempt(lambda: hook_sessions.overview(root, _names(events)), []),
         attempt(lambda: _claims(root, clock), []),
         attempt(lambda: _locks(root, clock), []),
         [_refusal(event) for event in events if event.get("action_type") in REFUSALS][-refusals:]
@@ -96,7 +96,7 @@ def gather(root: str, clock: Clock, *, refusals: int = 5) -> Overview:
 
 
 def _check_config(root: str) -> None:
-    from noclobber.configfile import load
+    from noclobber.core.options_file import load
 
     try:
         load(root)
@@ -152,7 +152,7 @@ def _refusal(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _locks(root: str, clock: Clock) -> list[dict[str, Any]]:
-    from noclobber.lock.survey import list_locks
+    from noclobber.lock.status import list_locks
 
     return sorted(
         (status.to_dict() for status in list_locks(root, clock)), key=lambda lock: str(lock["folder"])
@@ -167,7 +167,7 @@ def _names(events: list[dict[str, Any]]) -> set[str]:
 
 
 def _claims(root: str, clock: Clock) -> list[dict[str, Any]]:
-    from noclobber import claims
+    from noclobber.guard import claims
 
     return [
         {

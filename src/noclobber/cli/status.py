@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from noclobber.cli import EXIT_OK
 from noclobber.cli.overview import gather
-from noclobber.cli.place import add_root, root_of
+from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import Cell, add_json, print_json, styled, table, visible
-from noclobber.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

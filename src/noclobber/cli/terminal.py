@@ -17,6 +17,8 @@ import os
 import sys
 from typing import NamedTuple
 
+from noclobber.text.visible import visible as visible
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -60,13 +62,6 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 # Text
-
-
-def visible(text: str) -> str:
-    """Return text with control characters spelled out, so that printing it changes nothing but its cells."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def styled(text: str, style: str, stream: TextIO | None = None) -> str:

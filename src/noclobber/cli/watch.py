@@ -12,11 +12,11 @@ import sys
 
 from noclobber.cli import EXIT_OK
 from noclobber.cli.overview import gather
-from noclobber.cli.place import add_root, root_of
+from noclobber.cli.project import add_root, root_of
+from noclobber.cli.reader_gone import wait
 from noclobber.cli.status import add_refusals, page
 from noclobber.cli.terminal import add_json, is_terminal, print_json, rows_high, styled
-from noclobber.cli.waiting import wait
-from noclobber.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -154,7 +154,7 @@ class Arena:
         """Let the real guard finish what killed agents left; return what it kept aside, and what is wrong."""
         if self.round.guard != rivals.REAL:
             return [], []
-        from noclobber.guard import OptimisticGuard
+        from noclobber.disk.optimistic_guard import OptimisticGuard
 
         homes = [os.path.dirname(place.path) for place in self.places]
         folders = [*homes, *filter(os.path.isdir, [os.path.join(home, "elsewhere") for home in homes])]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple, Protocol
 
-from noclobber.disk import digest, mutex
+from noclobber.disk import hashing, mutex
 from noclobber.errors import ABSENT, DELETED, MissingFileError, NotAFileError, StaleFileError
 
 NAMES = ("unguarded", "check-inplace", "check-replace", "check-flock")
@@ -68,7 +68,7 @@ class Rival:
             raise MissingFileError(path, "There is no such file.") from None
         except IsADirectoryError:
             raise NotAFileError(path, "This is a directory.") from None
-        return Seen(path, content, digest.of_bytes(content))
+        return Seen(path, content, hashing.of_bytes(content))
 
     def write(self, path: str, data: bytes, *, expected: str | None) -> Done:
         if self.name == "check-flock":
@@ -119,6 +119,6 @@ def guard_named(name: str, root: str, *, wait_s: float) -> GuardLike:
     """Return the real guard of a workspace, or a rival."""
     if name not in (REAL, FLUSHING):
         return Rival(name)
-    from noclobber.guard import OptimisticGuard
+    from noclobber.disk.optimistic_guard import OptimisticGuard
 
     return OptimisticGuard(root, wait_s=wait_s, durable=name == FLUSHING)

@@ -14,15 +14,15 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
-from noclobber.controller import AgentController
 from noclobber.errors import StaleFileError
-from noclobber.workspace import Workspace
+from noclobber.guard.controller import AgentController
+from noclobber.guard.workspace import Workspace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from noclobber.controller import Attempt
+    from noclobber.guard.controller import Attempt
 
 PLAN = "# Plan\n- agree on the goal\n"
 

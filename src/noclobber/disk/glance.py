@@ -12,8 +12,8 @@ import errno
 import os
 import stat
 
-from noclobber.clock import SYSTEM_CLOCK
-from noclobber.disk import digest, paths
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.disk import hashing, paths
 from noclobber.errors import (
     DELETED,
     NOT_A_FILE,
@@ -27,9 +27,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
 
-    from noclobber.clock import Clock
+    from noclobber.core.clock import Clock
 else:
-    from noclobber.tuples import NamedTuple
+    from noclobber.core.light.named_tuples import NamedTuple
 
 LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KEPT_BYTES = 64 << 20  # Larger content is hashed and not held.
@@ -86,8 +86,8 @@ def glance(path: str, *, keep: bool = False, clock: Clock = SYSTEM_CLOCK) -> Gla
         changed_at_s = max(status.st_mtime, status.st_ctime)
         if keep and status.st_size <= KEPT_BYTES:
             content = _read_all(descriptor, status.st_size)
-            return Glance(target.path, digest.of_bytes(content), content, changed_at_s)
-        sha256 = digest.of_descriptor(descriptor, size_hint=status.st_size)
+            return Glance(target.path, hashing.of_bytes(content), content, changed_at_s)
+        sha256 = hashing.of_descriptor(descriptor, size_hint=status.st_size)
         return Glance(target.path, sha256, None, changed_at_s)
     except OSError:
         return Glance(target.path, UNREADABLE)
@@ -112,6 +112,6 @@ def _read_all(descriptor: int, size_hint: int) -> bytes:
     if len(content) == size_hint:
         return content
     pieces = [content]
-    while piece := os.read(descriptor, digest.CHUNK_BYTES):
+    while piece := os.read(descriptor, hashing.CHUNK_BYTES):
         pieces.append(piece)
     return b"".join(pieces)

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import fcntl
 
-from noclobber.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.clock import Clock
+    from noclobber.core.clock import Clock
 
 FIRST_NAP_S = 0.00005
 LONGEST_NAP_S = 0.004

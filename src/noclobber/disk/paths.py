@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
 else:
-    from noclobber.tuples import NamedTuple
+    from noclobber.core.light.named_tuples import NamedTuple
 
 STATE_FOLDER = ".noclobber"  # Ours, in the workspace's root.
 BESIDE_PREFIX = ".noclobber-"  # Ours, beside a target that is on another mount than the state folder.

@@ -12,9 +12,9 @@ import subprocess
 import time
 from typing import Any
 
+from noclobber.core.findings import Finding
 from noclobber.errors import NoclobberError
-from noclobber.findings import Finding
-from noclobber.hosts import configuration, installing
+from noclobber.hosts import hook_entries, install
 
 SLOW_RATIO = 6.0
 SLOW_S = 0.25
@@ -26,7 +26,7 @@ def check(project: str) -> list[Finding]:
     project = os.path.realpath(project)
     findings: list[Finding] = []
     installed: dict[str, list[str]] = {}
-    for host in configuration.find_hosts(project):
+    for host in hook_entries.find_hosts(project):
         scopes = [scope for scope in ("project", "user") if _has_ours(host, scope, project)]
         if scopes:
             installed[host] = scopes
@@ -49,7 +49,7 @@ def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
     name = f"hooks of {host}"
     if not scopes:
         remedy = f"noclobber install {host}"
-        if configuration.is_used_in(project, host):
+        if hook_entries.is_used_in(project, host):
             return [Finding(name, False, "missing", remedy)]
         # At home only: whoever uses the library here and the agent elsewhere lacks nothing.
         return [
@@ -59,7 +59,7 @@ def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
         ]
     findings = []
     for scope in scopes:
-        place = configuration.place(host, scope, project)
+        place = hook_entries.place(host, scope, project)
         trouble = _trouble(host, scope, project)
         option = " --user" if scope == "user" else ""
         detail = trouble or f"in place ({place.path})"
@@ -76,14 +76,14 @@ def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
             )
         )
     if host == "codex":
-        findings.append(_codex_trust([configuration.place(host, scope, project).path for scope in scopes]))
+        findings.append(_codex_trust([hook_entries.place(host, scope, project).path for scope in scopes]))
     return findings
 
 
 def _has_ours(host: str, scope: str, project: str) -> bool:
-    place = configuration.place(host, scope, project)
+    place = hook_entries.place(host, scope, project)
     try:
-        change = installing.plan(place, uninstall=True)
+        change = install.plan(place, uninstall=True)
     except NoclobberError:
         return False  # Not ours to read, or not readable: `_trouble` of another scope, or "missing", says it.
     return change.is_needed
@@ -91,9 +91,9 @@ def _has_ours(host: str, scope: str, project: str) -> bool:
 
 def _trouble(host: str, scope: str, project: str) -> str:
     """Return what is wrong with hooks that are there, empty if nothing is."""
-    text = installing.plan(configuration.place(host, scope, project)).before or ""
+    text = install.plan(hook_entries.place(host, scope, project)).before or ""
     for portable in (False, True):
-        if not installing.plan(configuration.place(host, scope, project, portable=portable)).is_needed:
+        if not install.plan(hook_entries.place(host, scope, project, portable=portable)).is_needed:
             return ""
     for line in _commands(text):
         program = shlex.split(line)[0] if line else ""
@@ -103,14 +103,14 @@ def _trouble(host: str, scope: str, project: str) -> str:
 
 
 def _commands(text: str) -> list[str]:
-    from noclobber.hosts import jsonedit
+    from noclobber.hosts import json_edit
 
     found: list[str] = []
 
     def walk(value: Any) -> None:
         if isinstance(value, dict):
             line = value.get("command", value.get("bash"))
-            if isinstance(line, str) and configuration.is_ours(value):
+            if isinstance(line, str) and hook_entries.is_ours(value):
                 found.append(line)
             for member in value.values():
                 walk(member)
@@ -119,7 +119,7 @@ def _commands(text: str) -> list[str]:
                 walk(member)
 
     try:
-        walk(jsonedit.parse(text).value)
+        walk(json_edit.parse(text).value)
     except NoclobberError:
         pass
     return found
@@ -161,7 +161,7 @@ def _memory() -> Finding:
 
 def _speed(host: str) -> Finding:
     """Run a hook that has nothing to do, and an interpreter that has nothing to do."""
-    line = shlex.split(configuration.command(host, "note"))
+    line = shlex.split(hook_entries.command(host, "note"))
     ours_s = min(_seconds(line) for _ in range(TRIES))
     bare_s = min(_seconds([line[0], "-I", "-S", "-c", "pass"]) for _ in range(TRIES))
     detail = f"{ours_s * 1000:.0f} ms a call, {ours_s / bare_s:.1f} times a bare interpreter"

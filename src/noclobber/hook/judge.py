@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import os
 
-from noclobber import claims, recording
-from noclobber.clock import SYSTEM_CLOCK
-from noclobber.disk import digest, paths
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.values import WHOLE, Coverage, ToolCall
+from noclobber.disk import hashing, paths
 from noclobber.disk.glance import Glance, glance, locate
 from noclobber.errors import (
     ABSENT,
@@ -31,20 +31,21 @@ from noclobber.errors import (
     OutsideWorkspaceError,
     StaleFileError,
 )
-from noclobber.hook.foresight import UNFORESEEN, Outcome, foresee, plain_hash, to_bytes
+from noclobber.guard import claims, recording
+from noclobber.guard.foresight import UNFORESEEN, Outcome, foresee, plain_hash, to_bytes
+from noclobber.guard.policies import Facts, decide
 from noclobber.hook.memory import UNKNOWN, Memory, new_context
 from noclobber.lock.names import LOCK_NAME
-from noclobber.model import WHOLE, Coverage, ToolCall
-from noclobber.policies import Facts, decide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from noclobber.clock import Clock
+    from noclobber.core.actions import Action
+    from noclobber.core.clock import Clock
+    from noclobber.guard.snapshot import TurnContext
     from noclobber.hook.settings import Settings
-    from noclobber.hosts.event import Action, Event
-    from noclobber.turn import TurnContext
+    from noclobber.hosts.event import Event
 
 LEDGER_NAME = "agent_trace.jsonl"
 
@@ -57,7 +58,7 @@ class _Place:
 
     def append(self, event: Any) -> object:
         """Record one event."""
-        from noclobber.ledger.trace import AgentTraceLedger
+        from noclobber.ledger.ledger import AgentTraceLedger
 
         return AgentTraceLedger(self.path).append(event)
 
@@ -207,11 +208,11 @@ class Judge:
         """Refuse what could not be recorded: a write that leaves no trace is one that nobody let through."""
         trouble = recording.trouble(self.ledger)
         if trouble is not None and not os.path.lexists(os.path.dirname(self.ledger.path)):
-            from noclobber.disk import places
-            from noclobber.lock.ignore import keep_out_of_git
+            from noclobber.disk.commit import staging_folders
+            from noclobber.lock.git_exclude import keep_out_of_git
 
             try:
-                places.for_workspace(self.root).close()
+                staging_folders.for_workspace(self.root).close()
                 keep_out_of_git(self.root)
             except OSError:
                 pass  # The second look says what is wrong.
@@ -237,7 +238,7 @@ class Judge:
     # -- after a call ----------------------------------------------------------------------------------
 
     def _was_read(self, memory: Memory, name: str, action: Action) -> None:
-        from noclobber.hook.sight import seen_part
+        from noclobber.guard.shown import seen_part
 
         looked = glance(name, keep=True, clock=self.clock)
         context, noted = self._recall(memory, name, looked)
@@ -283,7 +284,7 @@ class Judge:
     ) -> NoclobberError | None:
         path, found, after = looked.path, looked.sha256, self.event.after
         if outcome.sha256 is None and outcome.plain is None and after is not None:
-            outcome = Outcome(digest.of_bytes(to_bytes(after)), plain_hash(to_bytes(after)))
+            outcome = Outcome(hashing.of_bytes(to_bytes(after)), plain_hash(to_bytes(after)))
         is_gone = outcome.sha256 == ABSENT and found == DELETED
         if found == outcome.sha256 or is_gone or _is_dressed(looked, outcome.plain):
             seen = _seen_after(context, name, looked) if is_edit else WHOLE
@@ -397,4 +398,4 @@ def _seen_after(context: TurnContext, name: str, looked: Glance) -> Coverage:
 def _fingerprint(event: Event) -> str:
     """Name a call that its host did not name: by what it does."""
     told = repr((event.tool, event.actions)) if event.actions else event.name
-    return digest.of_bytes(told.encode("utf-8", "surrogatepass"))[:32]
+    return hashing.of_bytes(told.encode("utf-8", "surrogatepass"))[:32]

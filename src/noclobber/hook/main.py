@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 
-from noclobber.clock import SYSTEM_CLOCK, iso8601
-from noclobber.disk import digest
+from noclobber.core.clock import SYSTEM_CLOCK, iso8601
+from noclobber.core.light.json_text import parse, spell
+from noclobber.disk import hashing
 from noclobber.errors import HookFailedError, NoclobberError, RefusalError
 from noclobber.hosts import HOSTS, load
 from noclobber.hosts.event import NOTHING, Answer, Event
-from noclobber.jsontext import parse, spell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ DUTIES = (CHECK, NOTE, SHELL, AUTO)
 
 def main(words: Sequence[str]) -> int:
     """Answer one event; return the exit code."""
-    digest.start_light()
+    hashing.start_light()
     if not words or words[0] not in HOSTS or any(word not in DUTIES for word in words[1:2]):
         _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [{'|'.join(DUTIES)}] < event.json\n")
         return 2
@@ -174,7 +174,7 @@ def _record(event: Event, refusal: NoclobberError) -> None:
 
     if event.cwd and event.session_id and refusal.code != "LEDGER_FAILED":
         judge = Judge(event._replace(actions=()), load_settings(event.cwd))
-        from noclobber import recording
+        from noclobber.guard import recording
 
         recording.record_refusal(judge.ledger, judge.call, refusal)
 

@@ -20,17 +20,17 @@ from __future__ import annotations
 
 import os
 
-from noclobber.clock import SYSTEM_CLOCK
-from noclobber.disk import digest, mutex
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.light.json_text import parse, spell
+from noclobber.disk import hashing, mutex
 from noclobber.errors import ABSENT, HookFailedError
-from noclobber.jsontext import parse, spell
-from noclobber.turn import TurnContext
+from noclobber.guard.snapshot import TurnContext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from noclobber.clock import Clock
+    from noclobber.core.clock import Clock
 
 UNKNOWN = (
     "0" * 64
@@ -312,8 +312,8 @@ def _is_hash(value: Any) -> bool:
 
 
 def _short(text: str) -> str:
-    return digest.of_bytes(text.encode("utf-8", "surrogatepass"))[:24]
+    return hashing.of_bytes(text.encode("utf-8", "surrogatepass"))[:24]
 
 
 def _long(text: str) -> str:
-    return digest.of_bytes(text.encode("utf-8", "surrogatepass"))[:40]
+    return hashing.of_bytes(text.encode("utf-8", "surrogatepass"))[:40]

@@ -16,9 +16,9 @@ from noclobber.errors import HookFailedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal, NamedTuple
+    from typing import Literal, NamedTuple
 else:
-    from noclobber.tuples import NamedTuple
+    from noclobber.core.light.named_tuples import NamedTuple
 
 CONFIG_NAME = "noclobber.toml"
 
@@ -72,12 +72,9 @@ def _is_in_pyproject(path: str) -> bool:
 
 
 def _configured(root: str) -> Settings:
-    from noclobber import config
+    from noclobber.core.options import DEFAULTS, load_options
 
-    load: Any = getattr(config, "load_options", None)
-    if load is None:
-        return Settings(root)
-    options = load(root, config.DEFAULTS._replace(scope="session"))
+    options = load_options(root, DEFAULTS._replace(scope="session"))
     scope = options.write_scope
     folders = None if scope is None else tuple(os.path.realpath(os.path.join(root, part)) for part in scope)
     return Settings(

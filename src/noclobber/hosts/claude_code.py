@@ -7,13 +7,12 @@ A deny is JSON on stdout with exit 0; the model gets the reason as the tool's er
 
 from __future__ import annotations
 
+from noclobber.core.actions import Action, Shown
+from noclobber.core.values import Edit
 from noclobber.hosts.event import (
     NOTHING,
-    Action,
     Answer,
-    Edit,
     Event,
-    Shown,
     acting,
     edit_action,
     maybe_count,
@@ -98,9 +97,9 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     if tool == "NotebookEdit":
         return (Action("edit", path(values, "notebook_path", "file_path")),)
     if tool == "Bash":
-        from noclobber.hosts import shell
+        from noclobber.shell import recognise
 
-        return shell.actions(text(values, "command"), kind)
+        return recognise.actions(text(values, "command"), kind)
     return unknown_tool(tool, values)
 
 

@@ -7,9 +7,12 @@ run through the shell (`apply_patch <<EOF`) arrives as `Bash`, and no event foll
 
 from __future__ import annotations
 
-from noclobber.hosts import claude_code, patches, shell
+from noclobber.core.actions import Action, Shown
+from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import ASKED, phrase, warn
-from noclobber.hosts.event import Action, Event, Shown, acting, maybe_text, table, text, unknown_tool
+from noclobber.hosts.event import Event, acting, maybe_text, table, text, unknown_tool
+from noclobber.shell import recognise
+from noclobber.text import apply_patch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +58,12 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
         return ()
     if tool == "apply_patch":
         values = table({"tool_input": given}, "tool_input")
-        return patches.actions(text(values, "command", "input", "patch"))
+        return apply_patch.actions(text(values, "command", "input", "patch"))
     if tool in SHELLS:
         values = table({"tool_input": given}, "tool_input")
         command = values.get("command", values.get("cmd"))
         if isinstance(command, list) and all(isinstance(word, str) for word in command):
             # ["bash", "-lc", "…"]: the last word is the script.
             command = command[-1] if len(command) > 1 and command[1].startswith("-") else " ".join(command)
-        return shell.actions(text({"command": command}, "command"), kind)
+        return recognise.actions(text({"command": command}, "command"), kind)
     return unknown_tool(tool, given)

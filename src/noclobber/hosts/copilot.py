@@ -7,12 +7,11 @@ to be one. Its own payloads name no event: what is in them tells. There is no ca
 
 from __future__ import annotations
 
-from noclobber.hosts import claude_code, shell
+from noclobber.core.actions import Action, Shown
+from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import ASKED, phrase, warn
 from noclobber.hosts.event import (
-    Action,
     Event,
-    Shown,
     acting,
     edit_action,
     maybe_count,
@@ -23,6 +22,7 @@ from noclobber.hosts.event import (
     text,
     unknown_tool,
 )
+from noclobber.shell import recognise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     if tool in HARMLESS:
         return ()
     if isinstance(given, str):  # Older versions sent the arguments as JSON text.
-        from noclobber.jsontext import parse
+        from noclobber.core.light.json_text import parse
 
         given = parse(given)
     values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given
@@ -122,9 +122,9 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     if tool == "insert":
         return (Action("edit", path(values)),)
     if tool == "apply_patch":
-        from noclobber.hosts import patches
+        from noclobber.text import apply_patch
 
-        return patches.actions(text(values, "patch", "command", "input"))
+        return apply_patch.actions(text(values, "patch", "command", "input"))
     if tool in ("bash", "shell"):
-        return shell.actions(text(values, "command"), kind)
+        return recognise.actions(text(values, "command"), kind)
     return unknown_tool(tool, values)

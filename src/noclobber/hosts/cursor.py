@@ -7,12 +7,10 @@ one is for the user, the other for the model.
 
 from __future__ import annotations
 
-from noclobber.hosts import shell
+from noclobber.core.actions import Action, Shown
 from noclobber.hosts.event import (
-    Action,
     Answer,
     Event,
-    Shown,
     acting,
     maybe_text,
     path,
@@ -22,6 +20,7 @@ from noclobber.hosts.event import (
     unknown_tool,
 )
 from noclobber.hosts.reason import reason
+from noclobber.shell import recognise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     if tool == "Delete":
         return (Action("delete", path(values)),)
     if tool == "Shell":
-        return shell.actions(text(values, "command"), kind)
+        return recognise.actions(text(values, "command"), kind)
     return unknown_tool(tool, values)
 
 

@@ -7,6 +7,8 @@ which file. Paths are as the host spelled them; `cwd` is what relative ones are 
 
 from __future__ import annotations
 
+from noclobber.core.actions import Action, Shown
+from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError, RefusalError, UnknownToolError
 
 TYPE_CHECKING = False
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, NamedTuple
 else:
-    from noclobber.tuples import NamedTuple
+    from noclobber.core.light.named_tuples import NamedTuple
 
 PATH_KEYS = (
     "file_path",
@@ -27,42 +29,6 @@ PATH_KEYS = (
     "target_file",
 )
 CONTENT_KEYS = ("content", "contents", "file_text", "text")
-
-
-class Edit(NamedTuple):
-    """Put `new` in the place of `old`: the only one, or all of them."""
-
-    old: str
-    new: str
-    every: bool = False
-
-
-class Action(NamedTuple):
-    """What a tool call does to one file."""
-
-    kind: str
-    """`read`, `write` (the whole file), `edit`, `delete`."""
-    path: str
-    content: str | None = None
-    """Of a write: the whole text."""
-    edits: tuple[Edit, ...] = ()
-    hunks: tuple[Any, ...] | None = None
-    """Of a patch: what `patches.apply` takes."""
-    first_line: int | None = None
-    line_count: int | None = None
-    moved_from: str | None = None
-    """Of a patch that moves: where the text comes from; `hunks` are applied to that."""
-
-
-class Shown(NamedTuple):
-    """What the model was given to read. `text` None: nothing that can be compared."""
-
-    text: str | None = None
-    first_line: int = 1
-    is_part: bool | None = None
-    """None: not said."""
-    is_mixed: bool = False
-    """True if other text stands around it: a shell's output."""
 
 
 class Event(NamedTuple):

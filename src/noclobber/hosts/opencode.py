@@ -7,13 +7,11 @@ The message that is thrown reaches the model word for word. What the plugin send
 
 from __future__ import annotations
 
-from noclobber.hosts import patches, shell
+from noclobber.core.actions import Action, Shown
 from noclobber.hosts.event import (
     NOTHING,
-    Action,
     Answer,
     Event,
-    Shown,
     acting,
     edit_action,
     maybe_count,
@@ -25,6 +23,8 @@ from noclobber.hosts.event import (
     unknown_tool,
 )
 from noclobber.hosts.reason import reason
+from noclobber.shell import recognise
+from noclobber.text import apply_patch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     if tool == "multiedit":
         return (Action("edit", path(values, "filePath", "path")),)
     if tool in ("apply_patch", "patch"):
-        return patches.actions(text(values, "patchText", "patch"))
+        return apply_patch.actions(text(values, "patchText", "patch"))
     if tool == "bash":
-        return shell.actions(text(values, "command"), kind)
+        return recognise.actions(text(values, "command"), kind)
     return unknown_tool(tool, values)
 
 

@@ -6,12 +6,11 @@ Qwen Code: Claude's events and answers, Gemini's tool names, and `edit`.
 
 from __future__ import annotations
 
-from noclobber.hosts import claude_code, shell
+from noclobber.core.actions import Action, Shown
+from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import ASKED, phrase, warn
 from noclobber.hosts.event import (
-    Action,
     Event,
-    Shown,
     acting,
     edit_action,
     maybe_text,
@@ -21,6 +20,7 @@ from noclobber.hosts.event import (
     text,
     unknown_tool,
 )
+from noclobber.shell import recognise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,5 +90,5 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
         names = listed if isinstance(listed, list) else []
         return tuple(Action("read", name) for name in names if isinstance(name, str) and "*" not in name)
     if tool == "run_shell_command":
-        return shell.actions(text(values, "command"), kind)
+        return recognise.actions(text(values, "command"), kind)
     return unknown_tool(tool, values)

@@ -6,8 +6,8 @@ Exactly the object, and not a character around it, because a program may read wh
 
 from __future__ import annotations
 
+from noclobber.core.light.json_text import spell
 from noclobber.errors import NoclobberError, RefusalError, StaleFileError
-from noclobber.jsontext import spell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

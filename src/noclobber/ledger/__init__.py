@@ -10,7 +10,7 @@ The agent trace ledger: what was written, what was refused and by whom, on recor
 docs/ledger.md describes the file for people who read it without this library.
 """
 
+from noclobber.ledger.ledger import AgentTraceLedger, LedgerEntry, VerifyReport
 from noclobber.ledger.line import GENESIS, MAX_LINE_BYTES, spell_hash
-from noclobber.ledger.trace import AgentTraceLedger, LedgerEntry, VerifyReport
 
 __all__ = ["GENESIS", "MAX_LINE_BYTES", "AgentTraceLedger", "LedgerEntry", "VerifyReport", "spell_hash"]

@@ -15,16 +15,16 @@ The encoding is not a canonical form of JSON, and none is needed: what is hashed
 
 from __future__ import annotations
 
-from noclobber.disk.digest import sha256
+from noclobber.core.light.json_text import spell
+from noclobber.disk.hashing import sha256
 from noclobber.errors import BadEventError
-from noclobber.jsontext import spell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, NamedTuple
 else:
-    from noclobber.tuples import NamedTuple
+    from noclobber.core.light.named_tuples import NamedTuple
 
 # A record holds hashes and paths. Whatever is larger than this is content, and does not belong here;
 # the bound is also what lets a reader look for the last line without reading the file.

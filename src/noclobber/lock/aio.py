@@ -17,8 +17,8 @@ import os
 import random
 
 from noclobber.errors import BadRequestError, LockLost
-from noclobber.lock import endings
 from noclobber.lock import lock as blocking
+from noclobber.lock import release_at_exit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from noclobber.lock.protocol import Recovery
-    from noclobber.lock.survey import LockStatus
+    from noclobber.lock.status import LockStatus
 
     T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class DeliverableLock:
         if not timeout_s >= 0:
             raise BadRequestError("", f"timeout_s must not be negative, and is {timeout_s!r}")
         self._loop = asyncio.get_running_loop()
-        endings.prepare()  # Here, because steps run in threads, where no signal handler can be set.
+        release_at_exit.prepare()  # Here, because steps run in threads, where no signal handler can be set.
         deadline_s = self._loop.time() + timeout_s
         pause_s = blocking.FIRST_PAUSE_S
         while True:

@@ -22,9 +22,9 @@ import sys
 import tempfile
 from contextlib import suppress
 
+from noclobber.core.findings import Finding
+from noclobber.disk.filesystems import KEEPS_INODES, NETWORK, filesystem_type
 from noclobber.errors import LockContention, NoclobberError
-from noclobber.findings import Finding
-from noclobber.lock.filesystems import KEEPS_INODES, NETWORK, filesystem_type
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, nullcontext
 
-from noclobber.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.lock.names import LOCK_NAME
 
 TYPE_CHECKING = False
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from noclobber.clock import Clock
+    from noclobber.core.clock import Clock
     from noclobber.lock.lock import DeliverableLock
-    from noclobber.lock.store import FolderStore
+    from noclobber.lock.lock_file import FolderStore
 
 
 class Fence:
@@ -70,7 +70,7 @@ class Fence:
         """Raise if a folder that was not locked has been locked since. Cheap: the same stats."""
         innermost = _innermost(self._folders)
         if innermost is not None and innermost != self.folder:
-            from noclobber.lock.refusals import contention_at
+            from noclobber.lock.messages import contention_at
 
             raise contention_at(innermost)
 
@@ -105,7 +105,7 @@ def fenced(
         folder = _innermost(folders) or ""
         folder = _for_holder(path, lock, folder)
     from noclobber.errors import MissingFileError
-    from noclobber.lock.store import FolderStore
+    from noclobber.lock.lock_file import FolderStore
 
     # The lock's own mutex first, then the folder's: the heartbeat takes them in that order, too.
     with lock.changing() if lock is not None else nullcontext():
@@ -204,7 +204,7 @@ def _for_holder(path: str, lock: DeliverableLock, locked: str) -> str:
 
 def _judge_entry(store: FolderStore, lock: DeliverableLock | None, clock: Clock) -> None:
     """With the folder's mutex held: raise unless this writer may write here now."""
-    from noclobber.lock.refusals import contention
+    from noclobber.lock.messages import contention
 
     found = store.read()
     if lock is not None and store.is_same_folder(lock.folder):

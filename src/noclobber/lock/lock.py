@@ -27,26 +27,26 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-from noclobber.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk.processes import identify
 from noclobber.errors import BadRequestError, FileBusyError, LockContention, LockLost, NoclobberError
-from noclobber.lock import endings, heartbeat, refusals
-from noclobber.lock.audit import Audit
-from noclobber.lock.judge import DEFAULT_LEASE_S, FREE, check_lease_s
+from noclobber.lock import heartbeat, messages, release_at_exit
+from noclobber.lock.events import Audit
+from noclobber.lock.liveness import DEFAULT_LEASE_S, FREE, check_lease_s
+from noclobber.lock.lock_file import PATIENCE_S, FolderStore
 from noclobber.lock.protocol import Protocol, Recovery, Refused, Taker
 from noclobber.lock.record import MAX_TEXT_CHARS, LockRecord
-from noclobber.lock.store import PATIENCE_S, FolderStore
-from noclobber.lock.survey import status_of
+from noclobber.lock.status import status_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from noclobber.clock import Clock
-    from noclobber.lock.audit import Ledger
+    from noclobber.core.clock import Clock
+    from noclobber.lock.events import Ledger
     from noclobber.lock.record import Found
-    from noclobber.lock.survey import LockStatus
+    from noclobber.lock.status import LockStatus
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.0004, 0.05
 BEAT_PATIENCE_S = 0.25
@@ -113,7 +113,7 @@ class DeliverableLock:
             found = store.read()
             verdict = store.judge(found, lock._clock.now_s())
             if found is None or found.record is None or found.key != lock_id or verdict.state == "corrupt":
-                raise refusals.lost(store.location(), found, lock_id)
+                raise messages.lost(store.location(), found, lock_id)
         except BaseException:
             store.close()
             raise
@@ -219,7 +219,7 @@ class DeliverableLock:
     def _begin(self, store: FolderStore, record: LockRecord) -> None:
         self._store, self._record, self._renewed_s = store, record, record.acquired_s
         self._lost, self._is_attached, self._owner_pid = None, False, os.getpid()
-        endings.holding(self)
+        release_at_exit.holding(self)
         if self._beats:
             heartbeat.start(self, self.lease_duration_s)
 
@@ -476,7 +476,7 @@ class DeliverableLock:
         """Remember that the lock is lost, stop renewing, and return the error that says so."""
         assert self._record is not None
         self._path = store.location()
-        error = refusals.lost(self._path, found, self._record.lock_id, exists=store.exists())
+        error = messages.lost(self._path, found, self._record.lock_id, exists=store.exists())
         self._lost = error
         self._record = None
         self._end()
@@ -484,11 +484,11 @@ class DeliverableLock:
 
     def _end(self) -> None:
         heartbeat.stop(self)
-        endings.released(self)
+        release_at_exit.released(self)
         self._spare, self._store = self._store, None
 
     def _contention(self, refused: Refused, busy: FileBusyError | None = None) -> LockContention:
-        return refusals.contention(
+        return messages.contention(
             self._path,
             refused.found,
             refused.verdict,
@@ -519,12 +519,12 @@ class _Changing:
         self._mutex, self._thread = mutex, threading.get_ident()
 
     def __enter__(self) -> None:
-        endings.begin_change(self._thread)
+        release_at_exit.begin_change(self._thread)
         self._mutex.acquire()
 
     def __exit__(self, *_: object) -> None:
         self._mutex.release()
-        endings.end_change(self._thread)
+        release_at_exit.end_change(self._thread)
 
 
 def _leave(store: FolderStore) -> None:

@@ -21,20 +21,20 @@ import math
 from contextlib import suppress
 from typing import NamedTuple
 
-from noclobber.clock import iso8601
+from noclobber.core.clock import iso8601
 from noclobber.errors import NoclobberError
-from noclobber.lock.judge import FREE, Verdict
+from noclobber.lock.liveness import FREE, Verdict
 from noclobber.lock.record import LockRecord, new_id, remember_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from noclobber.clock import Clock
+    from noclobber.core.clock import Clock
     from noclobber.disk.processes import ProcessIdentity
-    from noclobber.lock.audit import Audit
+    from noclobber.lock.events import Audit
+    from noclobber.lock.lock_file import FolderStore
     from noclobber.lock.record import Found
-    from noclobber.lock.store import FolderStore
 
 SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
 SPELLED_CHARS = len("2026-01-02T03:04:05.678901Z")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 
-from noclobber.mcp.words import bad_request
+from noclobber.mcp.os_errors import bad_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from noclobber.mcp.table import Tool
+    from noclobber.mcp.tools import Tool
 
 _MISSING = object()
 

@@ -7,7 +7,7 @@ write shows the lock of the folder that it goes to, if the connection has one, a
 
 from __future__ import annotations
 
-from noclobber.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.lock.fence import LockFence
 from noclobber.lock.lock import DeliverableLock
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from noclobber.clock import Clock
+    from noclobber.core.clock import Clock
     from noclobber.lock.fence import Fence
 
 

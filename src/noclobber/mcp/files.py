@@ -14,6 +14,7 @@ import math
 import os
 import stat
 
+from noclobber.core.values import ReadResult
 from noclobber.errors import (
     AccessDeniedError,
     BadRequestError,
@@ -23,19 +24,18 @@ from noclobber.errors import (
 )
 from noclobber.mcp import patch
 from noclobber.mcp.editing import EditPlan
-from noclobber.mcp.glance import LARGE_BYTES, glance
-from noclobber.mcp.words import PlainError, bad_request, failed
-from noclobber.model import ReadResult
+from noclobber.mcp.head_and_tail import LARGE_BYTES, glance
+from noclobber.mcp.os_errors import PlainError, bad_request, failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from noclobber.mcp.memory import Memory
+    from noclobber.core.values import WriteResult
+    from noclobber.mcp.connection import Memory
+    from noclobber.mcp.dispatch import Answer, Report
     from noclobber.mcp.roots import Located
-    from noclobber.mcp.toolbox import Answer, Report
-    from noclobber.model import WriteResult
 
 _MEDIA_TYPES = {
     ".png": "image/png",

@@ -12,22 +12,22 @@ import errno
 import os
 import stat
 
-from noclobber import recording
+from noclobber.core.values import ToolCall
 from noclobber.disk import paths, renames
 from noclobber.errors import ABSENT, NoclobberError, NotAFileError
+from noclobber.guard import recording
 from noclobber.mcp.files import landed, text_answer, translated
-from noclobber.mcp.words import bad_request, exists, failed
-from noclobber.model import ToolCall
+from noclobber.mcp.os_errors import bad_request, exists, failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from noclobber.mcp.memory import Memory
+    from noclobber.core.values import WriteResult
+    from noclobber.mcp.connection import Memory
+    from noclobber.mcp.dispatch import Answer, Report
     from noclobber.mcp.roots import Located
-    from noclobber.mcp.toolbox import Answer, Report
-    from noclobber.model import WriteResult
 
 
 def create_directory(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:

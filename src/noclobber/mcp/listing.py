@@ -14,17 +14,17 @@ import stat
 from noclobber.mcp import collation
 from noclobber.mcp.files import text_answer
 from noclobber.mcp.globs import BadPatternError, matcher
+from noclobber.mcp.os_errors import PlainError, bad_request, failed
 from noclobber.mcp.roots import is_ours
 from noclobber.mcp.times import birth_s, spelled
-from noclobber.mcp.words import PlainError, bad_request, failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from noclobber.mcp.memory import Memory
-    from noclobber.mcp.toolbox import Answer, Report
+    from noclobber.mcp.connection import Memory
+    from noclobber.mcp.dispatch import Answer, Report
 
 REPORT_EVERY = 1000  # Entries.
 DEEPEST = 400  # Folders within each other; a tree of more is nothing that a model reads.

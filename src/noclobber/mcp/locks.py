@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from noclobber.clock import iso8601
+from noclobber.core.clock import iso8601
 from noclobber.errors import BadRequestError
-from noclobber.lock.judge import DEFAULT_LEASE_S
+from noclobber.lock.liveness import DEFAULT_LEASE_S
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.survey import status_of
+from noclobber.lock.status import status_of
 from noclobber.mcp.files import text_answer
 
 TYPE_CHECKING = False
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from noclobber.mcp.memory import Memory
-    from noclobber.mcp.toolbox import Answer, Report
+    from noclobber.mcp.connection import Memory
+    from noclobber.mcp.dispatch import Answer, Report
 
 LONGEST_WAIT_S = 60.0  # Longer than that a client has given up on the call.
 

@@ -30,11 +30,11 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from noclobber import __version__
-from noclobber.mcp import toolbox
-from noclobber.mcp.memory import House, Memory
+from noclobber.mcp import dispatch
+from noclobber.mcp.connection import House, Memory
 from noclobber.mcp.roots import Roots, from_client
 from noclobber.mcp.stdio import wire
-from noclobber.mcp.table import TOOLS
+from noclobber.mcp.tools import TOOLS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class FileServer:
         memory = self._memory(context)
         await self._ask_roots(context, memory)
         report = partial(_report, context) if _wants_progress(context) else _check_cancelled
-        outcome = await anyio.to_thread.run_sync(toolbox.call, memory, params.name, params.arguments, report)
+        outcome = await anyio.to_thread.run_sync(dispatch.call, memory, params.name, params.arguments, report)
         return types.CallToolResult.model_construct(
             content=[_BLOCKS[block["type"]](block) for block in outcome.content],
             structured_content=outcome.structured,

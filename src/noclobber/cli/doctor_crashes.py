@@ -1,0 +1,299 @@
+"""
+What crashes left behind in a workspace: found, finished, and listed where only a person can decide.
+
+Finishing is done by the very code that the next commit would run: entering a folder's section recovers
+it, and adopting orphans sweeps what dead processes displaced. With `repair=False` everything is looked at
+and nothing changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from typing import NamedTuple
+
+from noclobber.cli.doctor_checks import SCRATCH_PREFIX
+from noclobber.cli.project import ledger_path
+from noclobber.core.findings import Finding
+from noclobber.disk import forks, paths
+from noclobber.disk.commit import leftovers, staging_folders
+from noclobber.disk.commit.committer import Committer
+from noclobber.disk.commit.section import Section
+from noclobber.disk.processes import mutex_holder
+from noclobber.errors import FileBusyError, NoclobberError
+from noclobber.guard.open_turns import boards_of_the_dead
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from noclobber.core.clock import Clock
+    from noclobber.disk.commit.leftovers import Kept
+    from noclobber.disk.commit.recovery import Recovered
+    from noclobber.disk.commit.staging import Store
+
+OLD_SCRATCH_S = 3600.0
+MUTEX_WAIT_S = 1.0
+MOST_FOLDERS = 200_000
+
+
+class Seen(NamedTuple):
+    """What a walk through the workspace found."""
+
+    folders: dict[tuple[int, int], str]
+    """Where the folders are that notes in use speak of, by device and inode."""
+    beside: tuple[str, ...]
+    """Folders that have files of ours among the user's."""
+    scratch: tuple[str, ...]
+    """Scratch folders of doctors that were killed."""
+    folder_count: int
+    is_whole: bool
+
+
+def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
+    """Find what crashes left, finish it, and list what only a person can decide about."""
+    state = f"{root}/{paths.STATE_FOLDER}"
+    findings = _check_state_folder(state)
+    if not all(finding.ok for finding in findings):
+        return findings
+    in_use = leftovers.look(state, clock.now_s()).notes
+    seen = _walk(root, {_place_of(name) for name in in_use})
+    if repair:
+        findings += _repair(root, state, in_use, seen, clock)
+    else:
+        findings += _report(state, seen, clock)
+    kept = list(leftovers.kept_in(f"{state}/kept"))
+    for folder in seen.beside:
+        kept += leftovers.kept_in(folder)
+    findings += [_kept_finding(file, _origin(root, file)) for file in kept]
+    findings += _orphan_locks(root, clock)
+    if not seen.is_whole:
+        detail = f"looked at the first {seen.folder_count:,} folders only"
+        findings.append(Finding("leftovers", True, detail, "name a smaller folder to see the rest"))
+    if not any(finding.name in ("cut-off commit", "swap files", "kept file", "busy") for finding in findings):
+        folders = "folder" if seen.folder_count == 1 else "folders"
+        findings.append(Finding("leftovers", True, f"none in {seen.folder_count:,} {folders}"))
+    return findings
+
+
+def _check_state_folder(state: str) -> list[Finding]:
+    try:
+        mode = os.lstat(state).st_mode
+    except FileNotFoundError:
+        return [Finding("state folder", True, "none yet; the first guarded write makes .noclobber/")]
+    except OSError as error:
+        return [Finding("state folder", False, f"{state}: {error.strerror}", "look at its permissions")]
+    if not stat.S_ISDIR(mode):
+        remedy = "move it away: until then no guarded write can succeed"
+        return [Finding("state folder", False, f"{state} is not a folder", remedy)]
+    if not os.access(state, os.W_OK | os.X_OK):
+        remedy = "make it writable for everybody who works here; until then their writes are refused"
+        return [Finding("state folder", False, f"{state} may not be written by this user", remedy)]
+    return []
+
+
+def _place_of(note: str) -> tuple[int, int]:
+    """Return the device and inode that a note's name carries."""
+    device, _, inode = note.partition("-")
+    try:
+        return int(device, 16), int(inode, 16)
+    except ValueError:
+        return -1, -1
+
+
+def _walk(root: str, wanted: set[tuple[int, int]]) -> Seen:
+    """Go through the workspace once, for the folders that notes speak of and for files of ours."""
+    inodes = {inode for _, inode in wanted}
+    found: dict[tuple[int, int], str] = {}
+    beside, scratch = [], []
+    waiting, count = [root], 0
+    while waiting and count < MOST_FOLDERS:
+        folder = waiting.pop()
+        count += 1
+        has_ours = False
+        for entry in _entries(folder):
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name.startswith(SCRATCH_PREFIX) and is_folder:
+                scratch.append(entry.path)
+            elif entry.name.startswith(paths.BESIDE_PREFIX):
+                has_ours = True
+            elif is_folder and entry.name != paths.STATE_FOLDER:
+                waiting.append(entry.path)
+                if entry.inode() in inodes:
+                    _match(entry.path, wanted, found)
+        if has_ours:
+            beside.append(folder)
+    _match(root, wanted, found)
+    return Seen(found, tuple(beside), tuple(scratch), count, not waiting)
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return  # Not ours to read, or gone.
+
+
+def _match(folder: str, wanted: set[tuple[int, int]], found: dict[tuple[int, int], str]) -> None:
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return
+    if (status.st_dev, status.st_ino) in wanted:
+        found[status.st_dev, status.st_ino] = folder
+
+
+def _report(state: str, seen: Seen, clock: Clock) -> list[Finding]:
+    there = leftovers.look(state, clock.now_s())
+    remedy = "run doctor without --no-repair when nobody is writing"
+    findings = []
+    if there.notes:
+        findings.append(Finding("cut-off commit", False, f"{len(there.notes)} notes are in use", remedy))
+    if there.swaps:
+        findings.append(Finding("swap files", False, f"{len(there.swaps)} older than a minute", remedy))
+    if seen.beside:
+        findings.append(Finding("files beside", False, f"in {', '.join(seen.beside)}", remedy))
+    if dead := boards_of_the_dead(state):
+        findings.append(Finding("dead turns", True, f"{len(dead)} processes ended in the middle of turns"))
+    return findings
+
+
+def _repair(root: str, state: str, in_use: tuple[str, ...], seen: Seen, clock: Clock) -> list[Finding]:
+    findings: list[Finding] = []
+    if os.path.isdir(state):
+        committer = Committer(root, mutex_wait_s=MUTEX_WAIT_S, clock=clock)
+        for note in in_use:
+            folder = seen.folders.get(_place_of(note))
+            if folder is None:
+                findings.append(_forget_note(root, note))
+            else:
+                findings += _enter(folder, committer.store_of, clock)
+        findings += _adopt(root, clock)
+        for board in boards_of_the_dead(state):
+            os.unlink(board)
+            findings.append(Finding("dead turn", True, "a process ended in the middle of a turn; tidied up"))
+    for folder in seen.beside:
+        findings += _enter(folder, lambda fd, path, _: staging_folders.beside(fd, path, clock.now_s()), clock)
+    for folder in seen.scratch:
+        if clock.now_s() - os.lstat(folder).st_mtime > OLD_SCRATCH_S:
+            shutil.rmtree(folder, ignore_errors=True)
+            findings.append(Finding("old scratch", True, f"{folder} of an earlier doctor; removed"))
+    return findings
+
+
+def _enter(folder: str, store_of: Callable[[int, str, int], Store], clock: Clock) -> list[Finding]:
+    """Enter the section of a folder, which finishes what is unfinished there."""
+    descriptor = forks.open_tracked(folder, paths.OPEN_FOLDER)
+    try:
+        with Section({folder: descriptor}, store_of, patience_s=MUTEX_WAIT_S, clock=clock) as section:
+            section.note(folder)
+            return [_recovered_finding(file) for file in section.recovered]
+    except FileBusyError as error:
+        status = os.fstat(descriptor)
+        holder = mutex_holder(status.st_dev, status.st_ino)
+        remedy = f"look at process {holder}: continue it or end it" if holder else "try again in a minute"
+        return [Finding("busy", False, str(error), remedy)]
+    except (OSError, NoclobberError) as error:
+        remedy = "look at the disk and at the folder's permissions, then run doctor again"
+        return [Finding("cut-off commit", False, f"{folder} could not be finished: {error}", remedy)]
+    finally:
+        forks.close(descriptor)
+
+
+def _recovered_finding(file: Recovered) -> Finding:
+    words = {
+        "discarded": "its new version had not been published; the old one stands",
+        "landed": "the write had landed",
+        "restored": "what somebody else had saved stands again",
+        "kept": f"could not be put back; kept as {file.kept}",
+    }
+    return Finding("cut-off commit", True, f"{file.path}: {words.get(file.outcome, file.outcome)}; finished")
+
+
+def _forget_note(root: str, name: str) -> Finding:
+    """The folder is gone, so nobody will ever enter its section: what it displaced is an orphan now."""
+    store = staging_folders.for_workspace(root)
+    try:
+        for note in store.notes_in_use():
+            if note.name == name:
+                prefix = note.read().prefix
+                note.clear()
+                if prefix:
+                    store.remove_swaps(prefix)
+            note.close()
+    finally:
+        store.close()
+    return Finding("cut-off commit", True, "its folder is gone; tidied up")
+
+
+def _adopt(root: str, clock: Clock) -> list[Finding]:
+    store = staging_folders.for_workspace(root)
+    try:
+        before = len(store.orphans(clock.now_s()))
+        store.adopt_orphans(clock.now_s())
+        after = len(store.orphans(clock.now_s()))
+    finally:
+        store.close()
+    findings = []
+    if before > after:
+        detail = f"{before - after} displaced by processes that are gone or still at work; swept"
+        findings.append(Finding("swap files", True, detail))
+    if after:
+        detail = f"{after} cannot be swept: somebody has them open for writing"
+        findings.append(Finding("swap files", True, detail, "what is written to them is kept, not lost"))
+    return findings
+
+
+# What a person decides about
+
+
+def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
+    """Locks whose holder is gone. Not a fault: whoever comes next takes them over."""
+    from noclobber.lock.status import list_locks
+
+    try:
+        orphans = [status for status in list_locks(root, clock) if not status.is_locked]
+    except (OSError, NoclobberError) as error:
+        return [Finding("locks", False, f"could not be looked at: {error}", "look at the permissions")]
+    return [
+        Finding(
+            "orphan lock",
+            True,
+            f"{status.folder} ({status.state}: {status.detail})",
+            f"the next to acquire takes it over; `noclobber lock recover {status.folder}` clears it now",
+        )
+        for status in orphans
+    ]
+
+
+def _origin(root: str, kept: Kept) -> str | None:
+    """Return the file that a kept version was, from the record of the write that replaced it."""
+    from noclobber.ledger.browse import Lines
+
+    if kept.replaced_sha256 is None or not os.path.lexists(ledger_path(root)):
+        return None
+    needle = f'"before_hash":"sha256:{kept.replaced_sha256}"'.encode()
+    import json
+
+    found = None
+    try:
+        for line in Lines(ledger_path(root)):
+            if needle in line:
+                path = json.loads(line)["payload"]["target_file"]
+                if os.path.basename(path).startswith(kept.name):
+                    found = str(path)
+    except (OSError, NoclobberError, ValueError, KeyError, TypeError):
+        pass
+    return found
+
+
+def _kept_finding(kept: Kept, origin: str | None) -> Finding:
+    what = origin or f"a file called {kept.name}"
+    detail = (
+        f"{kept.path} ({kept.size_bytes} bytes, {kept.changed[:19]}Z): written to after {what} was replaced"
+    )
+    against = origin or "the file as it is now"
+    remedy = f"compare it with {against}, take over what is worth it, then delete the kept one"
+    return Finding("kept file", False, detail, remedy)

@@ -1,0 +1,106 @@
+"""Immutable values that travel between the rooms. No behaviour that touches a disk."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, NamedTuple
+
+    Level = Literal["lease+exchange", "lease+inplace", "exchange", "plain", "create"]
+    """How strongly a write was protected; README.md says what each one promises."""
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+
+class Coverage(NamedTuple):
+    """Which lines of a file were seen, as half-open ranges; `total` lines there are in all."""
+
+    ranges: tuple[tuple[int, int], ...]
+    total: int
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every line was seen. A file without lines was seen by looking at it."""
+        return self.total == 0 or self.ranges == ((0, self.total),)
+
+    def plus(self, other: Coverage) -> Coverage:
+        """Add what another read of the same bytes saw."""
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(self.ranges + other.ranges):
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+            elif start < end:
+                merged.append((start, end))
+        return Coverage(tuple(merged), self.total)
+
+
+WHOLE = Coverage((), 0)
+
+
+class Observation(NamedTuple):
+    """One read of one file: what was there, and how much of it the agent saw."""
+
+    path: str
+    sha256: str
+    seen: Coverage
+    id: str
+    at_s: float
+
+
+class ReadResult(NamedTuple):
+    """What a guarded read gives back. `content` is what was asked for; `sha256` is of the whole file."""
+
+    path: str
+    content: bytes
+    sha256: str
+    observation_id: str
+    seen: Coverage
+
+    @property
+    def text(self) -> str:
+        """The content as UTF-8 text; a byte-order mark is left out, bytes that do not decode are kept
+        as lone surrogates, so that writing `text` back loses nothing."""
+        return self.content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+
+
+class WriteResult(NamedTuple):
+    """What a guarded write gives back: the hash of the bytes that were written, never of a later look."""
+
+    path: str
+    sha256: str
+    level: Level
+    previous_sha256: str
+    """What was replaced: a hash, or `ABSENT`."""
+    kept: tuple[str, ...] = ()
+    """Files kept aside because somebody wrote to a version after it had been replaced."""
+
+
+class Edit(NamedTuple):
+    """Replace `old` by `new`. `old` must stand exactly once, unless every occurrence is meant."""
+
+    old: str | bytes
+    new: str | bytes
+    replace_all: bool = False
+
+
+class ToolCall(NamedTuple):
+    """One call of a tool by an agent, as the engine sees it."""
+
+    tool: str
+    params: dict[str, Any]
+    agent_id: str = "agent"
+    session_id: str | None = None
+    turn_id: str | None = None
+    call_id: str | None = None
+    host: str | None = None
+    intent_id: str | None = None
+
+
+class Decision(NamedTuple):
+    """What a policy, or all of them, made of a call. `error` is set if and only if it is refused."""
+
+    allowed: bool
+    error: Any = None  # NoclobberError | None; Any keeps this room free of imports.
+
+
+ALLOW = Decision(True)

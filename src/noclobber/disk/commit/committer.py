@@ -1,0 +1,507 @@
+"""
+Replace a file's content, if it is still what the caller saw: the commit primitive and its ladder.
+
+Readers see the old bytes or the new bytes, never a mixture. The level that comes back says how
+strong the promise was:
+
+| level | cooperating writers | outsiders |
+|---|---|---|
+| `lease+exchange` | lose nothing | lose nothing; a crash leaves the old or the new version |
+| `lease+inplace` | lose nothing | lose nothing; a crash can leave a mixture until the next call undoes it |
+| `exchange` | lose nothing | what they lose is kept aside and reported |
+| `plain` | lose nothing | one who saves between our last look and our rename is overwritten |
+| `create` | exactly one creates | exactly one creates |
+
+Calling sequence: `Committer(root)` once, `replace()` for each write. `replace_if_unchanged()` is the
+same for one write without a workspace; it keeps its files beside the target.
+
+Not promised: on FUSE, NFS and SMB the mutex excludes nobody on other machines; `doctor` says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import NamedTuple
+
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.disk import forks, hashing, leases, paths, renames
+from noclobber.disk.commit import inplace, staging, staging_folders
+from noclobber.disk.commit.outcome import (
+    MOST_TRIES,
+    conclude,
+    explained,
+    inherit_group,
+    planned,
+    starting_over,
+)
+from noclobber.disk.commit.section import Section
+from noclobber.disk.commit.swap import (
+    Hashing,
+    LinkAppearedError,
+    Swap,
+    UnflushedError,
+    flush_name,
+    write_all,
+)
+from noclobber.disk.leases import Patience
+from noclobber.disk.reading import DEFAULT_PATIENCE_S, look
+from noclobber.disk.steps import reached
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    NOT_A_FILE,
+    BadRequestError,
+    FileBusyError,
+    MetadataNotKeptError,
+    MissingFileError,
+    StaleFileError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noclobber.core.clock import Clock
+    from noclobber.core.values import Level
+    from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.recovery import Recovered
+    from noclobber.disk.commit.section import Fence
+    from noclobber.disk.commit.staging import Store
+    from noclobber.disk.paths import Target
+
+DEFAULT_WAIT_S = 1.0
+LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
+
+
+class Commit(NamedTuple):
+    """A write that landed."""
+
+    path: str
+    sha256: str
+    level: Level
+    previous_sha256: str
+    kept: tuple[str, ...] = ()
+    recovered: tuple[Recovered, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """What became of one file inside the critical section."""
+
+    level: Level
+    previous: str
+    new: str
+    trouble: UnflushedError | None = None
+
+
+class Committer:
+    """Commits below one root (or anywhere, if `root` is None), with the files it keeps meanwhile."""
+
+    def __init__(
+        self,
+        root: str | None,
+        *,
+        durable: bool = False,
+        wait_s: float = DEFAULT_WAIT_S,
+        mutex_wait_s: float = DEFAULT_PATIENCE_S,
+        ceiling: Level = "lease+exchange",
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if ceiling not in LADDER:
+            raise BadRequestError("", f"the level must be one of {', '.join(LADDER)}, not {ceiling!r}.")
+        self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
+        self.mutex_wait_s, self.ceiling = mutex_wait_s, ceiling
+        self._store: Store | None = None
+        # What was kept, until somebody hears of it. Without a workspace a committer lives for one write.
+        self._unreported: deque[tuple[str, str]] = deque() if root is not None else _unreported_anywhere
+        self._has_no_exchange: set[int] = set()  # Devices.
+
+    # The places.
+
+    def pin(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expected: str | None = None,
+        at: str | None = None,
+        make_folders: bool = False,
+    ) -> Target:
+        """
+        Resolve a path and hold its folder open; the caller unpins the target.
+
+        `at` is the canonical path that somebody has judged. A link swapped in since then would lead
+        to a file that nobody has judged: that is refused.
+        """
+        text = paths.lexical(self.root or os.getcwd(), path)
+        with forks.undivided():
+            target = paths.pin(self.root, text, make_folders=make_folders)
+            forks.track(target.folder_fd)
+        if at is None or target.path == at:
+            return target
+        try:
+            actual = look(target)
+            if actual == NOT_A_FILE and os.path.islink(target.path):
+                raise LinkAppearedError(target.path)  # It wavers: look again.
+            if expected is not None and actual != expected:
+                raise StaleFileError(target.path, expected, actual)
+            raise FileBusyError(target.path, f"{path} has just led to {at}, and leads here now; try again.")
+        finally:
+            self.unpin(target)
+
+    def unpin(self, target: Target) -> None:
+        """Let go of a pinned target."""
+        forks.close(target.folder_fd)
+
+    def store_of(self, folder_fd: int, folder: str, device: int) -> Store:
+        """Return the store for a folder: the workspace's own if that is on the same mount."""
+        own = self._store
+        if own is None or not own.is_in_place():  # `git clean -fdx` takes it along; or it was moved.
+            own = self.open_store()
+        if own is not None and own.device == device:
+            return own
+        return staging_folders.beside(folder_fd, folder, self.clock.now_s())
+
+    def open_store(self) -> Store | None:
+        """Open the workspace's own store, anew if its folders were removed; None without one."""
+        if self.root is None:
+            return None
+        try:
+            self._store = staging_folders.for_workspace(self.root)
+        except PermissionError:
+            return None  # Another user's. Our files go beside the target then.
+        try:
+            self._unreported.extend(self._store.adopt_orphans(self.clock.now_s()))
+        except OSError:
+            pass  # Another user's notes, say. What is not certain to be an orphan stays.
+        return self._store
+
+    @property
+    def store_if_open(self) -> Store | None:
+        """The workspace's store, if a commit has needed it yet."""
+        return self._store
+
+    def section(self, targets: list[Target], fence: Fence | None = None) -> Section:
+        """The critical section for some targets. Use it in a `with` statement at once."""
+        folders = {target.folder: target.folder_fd for target in reversed(targets)}
+        section = Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
+        if fence is not None:
+            section.put_up(fence, [target.path for target in targets])
+        return section
+
+    def patience(self) -> Patience:
+        """How long one commit waits for others to close a file."""
+        return Patience(self.wait_s, self.clock)
+
+    def sweep(self) -> list[tuple[str, str]]:
+        """Clear displaced files; return (path, where) of those kept because somebody wrote to them."""
+        self.tidy()
+        return self._take_unreported()
+
+    def keep_in_mind(self, path: str, kept: Sequence[str]) -> None:
+        """Report with the next commit that lands what this one had to keep."""
+        self._unreported.extend((path, where) for where in kept)
+
+    def _take_unreported(self) -> list[tuple[str, str]]:
+        taken = []
+        while self._unreported:  # One by one: each step is atomic between threads.
+            try:
+                taken.append(self._unreported.popleft())
+            except IndexError:
+                break
+        return taken
+
+    def tidy(self, sparing: str = "") -> None:
+        """The same, before a commit to a path. What is kept is reported by the next commit that lands."""
+        self._unreported.extend(staging_folders.sweep_lingering())
+        if self._store is not None:
+            self._unreported.extend(self._store.sweep(sparing))
+
+    def reporting(self, commits: list[Commit], *troubles: UnflushedError | None) -> list[Commit]:
+        """
+        Return commits that have landed, with what was kept; or raise the first trouble of their flushes.
+
+        A refusal reports nothing of the kind. So what was kept waits until something lands, or for `sweep()`.
+        """
+        if self._unreported:
+            kept = tuple(where for _, where in self._take_unreported())
+            commits = [commit._replace(kept=kept) for commit in commits]
+        for trouble in filter(None, troubles):
+            trouble.commits = tuple(commits)
+            raise trouble
+        return commits
+
+    def heal(self, target: Target) -> list[Recovered]:
+        """
+        Finish a commit that was cut off in a target's folder, before anybody reads there.
+
+        What a dead process left may be a version that nobody verified. A commit that is merely under
+        way holds the mutex; then there is nothing to heal, and no reason to wait.
+        """
+        own = self._store
+        if own is None and self.root is not None and os.path.isdir(f"{self.root}/{paths.STATE_FOLDER}/notes"):
+            own = self.open_store()
+        if own is None or not own.is_under_way(os.fstat(target.folder_fd)):
+            return []
+        folder = target.folder
+        section = Section({folder: target.folder_fd}, self.store_of, patience_s=0.0, clock=self.clock)
+        try:
+            with section:
+                return section.recovered
+        except FileBusyError:
+            return []
+
+    # The commit of one file.
+
+    def replace(
+        self,
+        path: str | os.PathLike[str],
+        expected: str | None,
+        data: bytes,
+        *,
+        at: str | None = None,
+        fence: Fence | None = None,
+    ) -> Commit:
+        """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
+        return starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
+
+    def _replace(
+        self,
+        path: str | os.PathLike[str],
+        expected: str | None,
+        data: bytes,
+        at: str | None,
+        fence: Fence | None,
+    ) -> Commit:
+        try:
+            target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
+        except MissingFileError as error:  # Even the folder is gone.
+            raise StaleFileError(error.path, expected or "", DELETED) from None
+        try:
+            self.tidy(target.path if self.durable else "")
+            with self.section([target], fence) as section:
+                reached("entered")
+                done = self._replace_in(section, target, expected, data)
+                recovered = tuple(section.recovered)
+        except OSError as error:
+            raise explained(error, target.path) from error
+        finally:
+            self.unpin(target)
+        commit = Commit(target.path, done.new, done.level, done.previous, (), recovered)
+        return self.reporting([commit], done.trouble)[0]
+
+    def _replace_in(
+        self,
+        section: Section,
+        target: Target,
+        expected: str | None,
+        data: bytes,
+    ) -> Outcome:
+        for _ in range(MOST_TRIES):
+            if expected == ABSENT or (expected is None and not _exists(target)):
+                try:
+                    return self._create(section, target, data)
+                except StaleFileError:
+                    if expected is not None:
+                        raise
+                    continue  # Nothing was demanded, so go on with what is there now.
+            try:
+                return self._exchange(section, target, expected, data)
+            except StaleFileError:
+                if expected is not None:
+                    raise
+        raise StaleFileError(target.path, ABSENT, look(target))
+
+    def _exchange(
+        self,
+        section: Section,
+        target: Target,
+        expected: str | None,
+        data: bytes,
+    ) -> Outcome:
+        folder = target.folder
+        place, note, patience = section.store(folder), section.note(folder), self.patience()
+        with_leases = self.ceiling == "lease+exchange" and leases.SUPPORTED
+        swap = Swap(target, expected, data, place, leases=with_leases, durable=self.durable, root=self.root)
+        in_use = [note]
+        try:
+            swap.open_old()
+            must_keep_inode = swap.links > 1
+            can_exchange = self.can_exchange(place) and section.is_exclusive
+            if must_keep_inode or not can_exchange:
+                swap.close()  # Our own look would keep the write lease away.
+                if with_leases or must_keep_inode:
+                    in_use.clear()  # It clears the note itself, or leaves it for recovery.
+                    try:
+                        return self._in_place(target, expected, data, place, note, patience)
+                    except leases.LeasesUnavailableError:
+                        in_use.append(note)
+                        if must_keep_inode:
+                            raise MetadataNotKeptError(
+                                target.path,
+                                "it has several hard links, and without file leases it cannot be changed"
+                                " under all of them at once. Write to a copy, or unlink the other names.",
+                                links=swap.links,
+                            ) from None
+                swap.open_old()
+            prefix = place.new_prefix()
+            note.prepare(prefix)
+            swap.begin_staging(prefix)
+            swap.stage()
+            swap.verify(patience)
+            if not can_exchange:
+                section.look_again()
+                return self._plain(swap)
+            note.swap(planned(swap, folder))
+            reached("noted")
+            section.look_again()
+            swap.exchange(patience)
+            swap.settle(patience, note)
+            trouble = swap.finish()
+            return Outcome(swap.level, swap.previous, swap.new_hash, trouble)
+        finally:
+            conclude(section, [swap], in_use, landed=swap.is_settled)
+            if swap.kept:
+                self.keep_in_mind(target.path, swap.kept)
+
+    def _in_place(
+        self,
+        target: Target,
+        expected: str | None,
+        data: bytes,
+        place: Store,
+        note: Note,
+        patience: Patience,
+    ) -> Outcome:
+        previous = inplace.rewrite(
+            target,
+            expected,
+            data,
+            store=place,
+            note=note,
+            patience=patience,
+            durable=self.durable,
+        )
+        return Outcome("lease+inplace", previous, hashing.of_bytes(data))
+
+    def _plain(self, swap: Swap) -> Outcome:
+        os.rename(
+            swap.swap_name,
+            swap.target.name,
+            src_dir_fd=swap.store.swap_fd,
+            dst_dir_fd=swap.target.folder_fd,
+        )
+        trouble = flush_name(swap.target, swap.new_hash) if self.durable else None
+        return Outcome("plain", swap.previous, swap.new_hash, trouble)
+
+    def can_exchange(self, place: Store) -> bool:
+        """True if the filesystem of a store can exchange two names; tried once per device."""
+        if self.ceiling == "plain" or place.device in self._has_no_exchange:
+            return False
+        if place.device in _tried_devices:
+            return True
+        if can_exchange_in(place):
+            _tried_devices.add(place.device)
+            return True
+        self._has_no_exchange.add(place.device)
+        return False
+
+    def _create(self, section: Section, target: Target, data: bytes) -> Outcome:
+        """Create a file that must not exist: complete, or not at all."""
+        folder = target.folder
+        place, note = section.store(folder), section.note(folder)
+        if not place.is_beside and staging.gives_acl(target.folder_fd):
+            # Only a file made here inherits the folder's ACL.
+            place = staging_folders.beside(target.folder_fd, folder, self.clock.now_s())
+        background = Hashing(data)
+        prefix = place.new_prefix()
+        note.prepare(prefix)
+        try:
+            name, new_fd = place.create_swap(prefix, target.name, None, 0o666)
+        except BaseException:
+            note.clear()
+            if place is not section.store(folder):
+                staging_folders.leave(place)
+            raise
+        try:
+            reached("creating")
+            write_all(new_fd, data)
+            inherit_group(new_fd, target.folder_fd)
+            if self.durable:
+                os.fsync(new_fd)
+            section.look_again()
+            try:
+                renames.move_without_replacing(place.swap_fd, name, target.folder_fd, target.name)
+            except FileExistsError:
+                raise StaleFileError(target.path, ABSENT, look(target)) from None
+            reached("created")
+            new_hash = background.result()
+            trouble = flush_name(target, new_hash) if self.durable else None
+            return Outcome("create", ABSENT, new_hash, trouble)
+        finally:
+            forks.close(new_fd)
+            place.remove_swap(name)
+            note.clear()
+            if place is not section.store(folder):
+                staging_folders.leave(place)
+
+
+_tried_devices: set[int] = set()
+_unreported_anywhere: deque[tuple[str, str]] = deque()
+
+
+def _exists(target: Target) -> bool:
+    try:
+        os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def can_exchange_in(place: Store) -> bool:
+    """Try an exchange on two scratch files, because nothing else tells whether a filesystem has it."""
+    names = []
+    try:
+        for _ in range(2):
+            name, descriptor = place.create_swap(place.new_prefix(), "probe", None, 0o600)
+            forks.close(descriptor)
+            names.append(name)
+        renames.exchange(place.swap_fd, names[0], place.swap_fd, names[1])
+        return True
+    except OSError as error:
+        if error.errno in renames.UNSUPPORTED:
+            return False
+        raise
+    finally:
+        for name in names:
+            place.remove_swap(name)
+
+
+def replace_if_unchanged(
+    path: str | os.PathLike[str],
+    expected_hash: str | None,
+    new_bytes: bytes,
+    *,
+    durable: bool = False,
+    wait_s: float = DEFAULT_WAIT_S,
+    ceiling: Level = "lease+exchange",
+    clock: Clock = SYSTEM_CLOCK,
+) -> Commit:
+    """
+    Compare and swap a file's content, without a workspace.
+
+    `expected_hash` is the hash the caller saw, `ABSENT` to create exclusively, or None to replace
+    whatever is there. Raises StaleFileError, FileBusyError and the other refusals; then nothing has
+    changed.
+    """
+    if expected_hash not in (None, ABSENT) and not _is_hash(expected_hash):
+        # As a stale file it would send the caller to read again, for ever.
+        message = (
+            f"An expected hash is 64 lower-case hex digits, or {ABSENT} for a file that must not exist yet."
+        )
+        raise BadRequestError(os.fspath(path), message, parameter="expected_hash")
+    committer = Committer(None, durable=durable, wait_s=wait_s, ceiling=ceiling, clock=clock)
+    return committer.replace(path, expected_hash, new_bytes)
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")

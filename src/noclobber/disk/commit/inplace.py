@@ -1,0 +1,107 @@
+"""
+Rewrite a file in place, for files with several names and filesystems without exchange-rename.
+
+Keeps the inode, and with it every hard link. A write lease keeps everybody out while it lasts, so no
+reader sees a mixture. Not crash-atomic: a process that dies in the middle leaves a mixture behind,
+which the next commit in that folder, or `noclobber doctor`, undoes from the copy made first.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.disk import forks, hashing, leases, metadata
+from noclobber.disk.commit import journal
+from noclobber.disk.commit.restore import copy_all
+from noclobber.disk.commit.swap import write_all
+from noclobber.disk.steps import reached
+from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.staging import Store
+    from noclobber.disk.leases import Patience
+    from noclobber.disk.paths import Target
+
+OPEN_BOTH_WAYS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def rewrite(
+    target: Target,
+    expected: str | None,
+    data: bytes,
+    *,
+    store: Store,
+    note: Note,
+    patience: Patience,
+    durable: bool,
+) -> str:
+    """Replace the content and return the hash of what was there. LeasesUnavailableError: not here."""
+    try:
+        file_fd = forks.open_tracked(target.name, OPEN_BOTH_WAYS, dir_fd=target.folder_fd)
+    except PermissionError:
+        raise AccessDeniedError(
+            target.path, "it is read-only for this user; change its mode first."
+        ) from None
+    staged: list[tuple[str, int]] = []
+    is_torn = False
+    try:
+        if not leases.lease(file_fd, leases.WRITE, patience):
+            raise FileBusyError(target.path, "somebody has it open; try again when they have closed it.")
+        previous = hashing.of_descriptor(file_fd)
+        if expected is not None and previous != expected:
+            raise StaleFileError(target.path, expected, previous)
+        prefix = store.new_prefix()
+        note.prepare(prefix)
+        for part in ("00", "01"):
+            staged.append(store.create_swap(prefix + part, target.name, previous, 0o600))
+        (new_name, new_fd), (undo_name, undo_fd) = staged
+        write_all(new_fd, data)
+        copy_all(file_fd, undo_fd)
+        metadata.give(undo_fd, metadata.of(file_fd), path=target.path)
+        if durable:
+            os.fsync(new_fd)
+            os.fsync(undo_fd)
+        folder = target.folder
+        planned = journal.Planned(
+            "inplace",
+            folder,
+            target.name,
+            previous,
+            hashing.of_bytes(data),
+            new_name,
+            os.fstat(file_fd).st_ino,
+            undo_name,
+        )
+        note.swap(planned)
+        is_torn = True
+        try:
+            _overwrite(file_fd, new_fd, len(data), durable)
+        except BaseException:
+            os.ftruncate(file_fd, copy_all(undo_fd, file_fd))
+            is_torn = False
+            raise
+        is_torn = False
+        return previous
+    finally:
+        leases.release(file_fd)
+        forks.close(file_fd)
+        for name, descriptor in staged:
+            forks.close(descriptor)
+            if not is_torn:
+                store.remove_swap(name)
+        if not is_torn:  # Else the copy and the note are all that is left of the old version: for recovery.
+            note.clear()
+
+
+def _overwrite(file_fd: int, new_fd: int, size: int, durable: bool) -> None:
+    # Room first: a full disk must be found before the first old byte is gone.
+    if size:
+        os.posix_fallocate(file_fd, 0, size)
+    reached("inplace-begin")
+    copy_all(new_fd, file_fd)
+    reached("inplace-written")
+    os.ftruncate(file_fd, size)
+    if durable:
+        os.fsync(file_fd)

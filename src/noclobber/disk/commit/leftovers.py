@@ -1,0 +1,100 @@
+"""
+What commits have left in a workspace's store, seen without touching any of it.
+
+`store` opens, makes and mends; that is for commits and for `doctor`. Whoever merely wants to know
+(`status`) must not create a folder, take a mutex or need the right to write. So here is only listing and
+reading.
+
+A swap file or a note in use means one of three things: a commit is under way this very moment, a turn
+that is open has not swept yet, or somebody died. Only the folder's mutex can tell, and `doctor` takes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from noclobber.core.clock import iso8601
+from noclobber.disk.commit.journal import BOOK_PREFIX
+from noclobber.disk.commit.staging import YOUNG_S
+
+_KEPT_NAME = re.compile(r"(?:\.noclobber-)?kept-[0-9a-f]+-([0-9a-f]{64}|None)~(.*)", re.DOTALL)
+_IN_USE = b"PSLRM"
+
+
+class Kept(NamedTuple):
+    """A version that somebody wrote to after it had been replaced. Only a person can say what it is worth."""
+
+    path: str
+    name: str
+    """The file's own name; its folder is not on record here."""
+    replaced_sha256: str | None
+    """What it held when it was replaced."""
+    size_bytes: int
+    changed: str
+
+
+class Leftovers(NamedTuple):
+    """What lies in a store."""
+
+    notes: tuple[str, ...] = ()
+    """Notes in use: commits under way, or cut off."""
+    swaps: tuple[str, ...] = ()
+    """Swap files of more than a minute: a turn that is still open sweeps its own, `doctor` the rest."""
+    kept: tuple[Kept, ...] = ()
+
+
+def look(state_folder: str, now_s: float) -> Leftovers:
+    """List what is there. What cannot be listed is taken for empty: `doctor` says why it cannot."""
+    return Leftovers(
+        tuple(name for name in _names(f"{state_folder}/notes") if _is_in_use(f"{state_folder}/notes/{name}")),
+        tuple(
+            name
+            for name in _names(f"{state_folder}/swap")
+            if (status := _status(f"{state_folder}/swap/{name}")) and now_s - status.st_ctime >= YOUNG_S
+        ),
+        kept_in(f"{state_folder}/kept"),
+    )
+
+
+def kept_in(folder: str) -> tuple[Kept, ...]:
+    """List the kept files of one folder."""
+    found = []
+    for name in _names(folder):
+        match, status = _KEPT_NAME.fullmatch(name), _status(f"{folder}/{name}")
+        if match and status:
+            sha256 = None if match[1] == "None" else match[1]
+            path = f"{folder}/{name}"
+            found.append(Kept(path, match[2], sha256, status.st_size, iso8601(status.st_mtime)))
+    return tuple(found)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _is_in_use(path: str) -> bool:
+    if BOOK_PREFIX in path.rpartition("/")[2]:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        state = os.read(descriptor, 1)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return state != b"" and state in _IN_USE

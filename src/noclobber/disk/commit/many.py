@@ -1,0 +1,294 @@
+"""
+Replace several files: all of them, or none.
+
+Every mutex in sorted order, every file staged, verified and leased, the record in the leader's note,
+then exchange after exchange. The new versions stay hidden behind their leases until the last one is
+settled; a refusal anywhere takes back every exchange before anybody has seen it.
+
+The commit point is the moment the leader's note says `L`. A process killed before that is rolled
+back by the next call in any of the folders, unless every exchange had happened already and displaced
+just what was expected: then nothing is missing, and it counts as landed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from noclobber.disk import forks, leases, renames
+from noclobber.disk.commit import journal
+from noclobber.disk.commit.committer import Commit, Committer
+from noclobber.disk.commit.outcome import conclude, explained, inherit_group, planned, starting_over
+from noclobber.disk.commit.staging import mark_if
+from noclobber.disk.commit.swap import Hashing, Swap, flush_name, write_all
+from noclobber.disk.reading import look
+from noclobber.disk.steps import reached
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    BadRequestError,
+    MissingFileError,
+    NoclobberError,
+    StaleFileError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noclobber.core.values import Level
+    from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.section import Fence, Section
+    from noclobber.disk.commit.staging import Store
+    from noclobber.disk.commit.swap import UnflushedError
+    from noclobber.disk.leases import Patience
+    from noclobber.disk.paths import Target
+
+MOST_FILES = 200  # Each keeps up to three descriptors open until the end; 1024 is a common limit.
+
+
+class Change(NamedTuple):
+    """One file of many. `expected` is a hash, `ABSENT`, or None for whatever is there."""
+
+    path: str
+    data: bytes
+    expected: str | None
+    at: str | None = None
+    """The canonical path that was judged, if somebody did."""
+
+
+class Creation:
+    """A file that must not exist yet, with the same steps as a `Swap`."""
+
+    def __init__(self, target: Target, data: bytes, place: Store, prefix: str, durable: bool) -> None:
+        self.target, self.data, self.store, self.durable = target, data, place, durable
+        self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
+        self.is_swapped = False
+        self._was_at_its_name = False
+        self.kept: list[str] = []
+        self._hashing = Hashing(data)
+        self.swap_name, self.new_fd = place.create_swap(prefix, target.name, None, 0o666)
+        try:
+            self.new_inode = os.fstat(self.new_fd).st_ino
+        except BaseException:
+            self.close(landed=False)
+            raise
+
+    @property
+    def new_hash(self) -> str:
+        return self._hashing.result()
+
+    def stage(self) -> None:
+        write_all(self.new_fd, self.data)
+        inherit_group(self.new_fd, self.target.folder_fd)
+        if self.durable:
+            os.fsync(self.new_fd)
+
+    def exchange(self, patience: Patience) -> None:
+        """Give it its name. Hidden by a lease where there are leases: none may see it before the rest."""
+        try:
+            leases.lease(self.new_fd, leases.WRITE, patience)
+        except leases.LeasesUnavailableError:
+            pass
+        try:
+            renames.move_without_replacing(
+                self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
+            )
+        except FileExistsError:
+            raise StaleFileError(self.target.path, ABSENT, look(self.target)) from None
+        self.is_swapped = True
+
+    def undo(self) -> None:
+        """Take it away again, unless somebody has put something of theirs there."""
+        try:
+            renames.move_without_replacing(
+                self.target.folder_fd, self.target.name, self.store.swap_fd, self.swap_name
+            )
+        except FileNotFoundError:
+            self.is_swapped = False
+            return
+        came = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
+        if came.st_ino != self.new_inode:  # Theirs. Back with it.
+            try:
+                renames.move_without_replacing(
+                    self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
+                )
+            except FileExistsError:  # Two saves in a row; the later one stands.
+                self.kept.append(self.store.keep(self.swap_name))
+        else:
+            mark_if(self.new_fd, self.new_hash)
+            self._was_at_its_name = True
+        self.is_swapped = False
+
+    def finish(self) -> UnflushedError | None:
+        leases.release(self.new_fd)
+        return flush_name(self.target, self.new_hash) if self.durable else None
+
+    def close(self, *, landed: bool) -> None:
+        """Close it; remove it if it never got its name."""
+        leases.release(self.new_fd)
+        forks.close(self.new_fd)
+        if self._was_at_its_name:
+            self.store.leave_marked(self.swap_name, self.target.path)
+        elif not self.is_swapped:
+            self.store.remove_swap(self.swap_name)
+
+
+def replace_many(
+    committer: Committer, changes: Sequence[Change], *, fence: Fence | None = None
+) -> list[Commit]:
+    """Write all of the changes, or none; the commits come back in the order of the changes."""
+    if not changes:
+        return []
+    if len(changes) == 1:
+        only = changes[0]
+        return [committer.replace(only.path, only.expected, only.data, at=only.at, fence=fence)]
+    if len(changes) > MOST_FILES:
+        raise BadRequestError(
+            "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
+        )
+    committer.tidy()
+    return starting_over(lambda: _replace_many(committer, changes, fence), changes[0].path)
+
+
+def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence | None) -> list[Commit]:
+    targets: list[Target] = []
+    try:
+        for change in changes:
+            targets.append(_pin(committer, change))
+        _refuse_doubles(targets)
+        with committer.section(targets, fence) as section:
+            commits, troubles = _replace_in(committer, section, targets, changes)
+            recovered = tuple(section.recovered)
+    except OSError as error:
+        raise explained(error, targets[-1].path if targets else changes[0].path) from error
+    finally:
+        for target in targets:
+            committer.unpin(target)
+    if recovered:
+        commits = [commit._replace(recovered=recovered) for commit in commits]
+    return committer.reporting(commits, *troubles)
+
+
+def _pin(committer: Committer, change: Change) -> Target:
+    try:
+        return committer.pin(
+            change.path,
+            expected=change.expected,
+            at=change.at,
+            make_folders=change.expected in (None, ABSENT),
+        )
+    except MissingFileError as error:
+        raise StaleFileError(error.path, change.expected or "", DELETED) from None
+
+
+def _refuse_doubles(targets: list[Target]) -> None:
+    seen: set[str] = set()
+    for target in targets:
+        if target.path in seen:
+            raise BadRequestError(target.path, "it is named twice in one commit; merge the two changes.")
+        seen.add(target.path)
+
+
+def _replace_in(
+    committer: Committer, section: Section, targets: list[Target], changes: Sequence[Change]
+) -> tuple[list[Commit], list[UnflushedError | None]]:
+    files: list[Swap | Creation] = []
+    folders = sorted(section.folders)
+    leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
+    patience = committer.patience()
+    landed = False
+    try:
+        token = os.urandom(6).hex()
+        for folder in folders:
+            section.note(folder).prepare(f"{section.store(folder).prefix}swap-{token}")
+        for number, (target, change) in enumerate(zip(targets, changes, strict=True)):
+            files.append(_begin(committer, section, target, change, f"{token}{number:04x}"))
+        for file in files:
+            file.stage()
+        for file in files:
+            if isinstance(file, Swap):
+                file.verify(patience)
+        # The leader first: a member that still says "preparing" removes its own staged files, and
+        # nothing has been exchanged yet.
+        leader.swap_many([_planned(file) for file in files])
+        for member in members:
+            member.join(folders[0])
+        reached("many-noted")
+        section.look_again()
+        try:
+            for file in files:
+                file.exchange(patience)
+                if isinstance(file, Swap):
+                    file.settle(patience, leader)
+                reached("many-exchanged")
+        except (NoclobberError, OSError):
+            _take_back(files, patience, leader)
+            raise
+        leader.mark(journal.LANDED)  # The commit point.
+        landed = True
+        reached("many-committed")
+        troubles = [file.finish() for file in files]
+        commits = [Commit(file.target.path, file.new_hash, _level(file), file.previous) for file in files]
+        return commits, troubles
+    finally:
+        conclude(section, files, [leader, *members], landed=landed)
+        for file in files:
+            committer.keep_in_mind(file.target.path, file.kept)
+
+
+def _begin(
+    committer: Committer, section: Section, target: Target, change: Change, token: str
+) -> Swap | Creation:
+    place = section.store(target.folder)
+    prefix = f"{place.prefix}swap-{token}"
+    expected = change.expected
+    if expected is None and look(target) == DELETED:
+        expected = ABSENT
+    if expected == ABSENT:
+        return Creation(target, change.data, place, prefix, committer.durable)
+    with_leases = committer.ceiling == "lease+exchange" and leases.SUPPORTED
+    swap = Swap(
+        target,
+        expected,
+        change.data,
+        place,
+        leases=with_leases,
+        durable=committer.durable,
+        root=committer.root,
+    )
+    try:
+        swap.open_old()
+        if swap.links > 1:
+            raise BadRequestError(
+                target.path,
+                "it has several hard links, so it cannot be replaced together with others; write it alone.",
+            )
+        swap.begin_staging(prefix)
+    except BaseException:
+        swap.close()
+        raise
+    return swap
+
+
+def _planned(file: Swap | Creation) -> journal.Planned:
+    folder = file.target.folder
+    if isinstance(file, Swap):
+        return planned(file, folder)
+    return journal.Planned(
+        "create", folder, file.target.name, ABSENT, file.new_hash, file.swap_name, file.new_inode
+    )
+
+
+def _take_back(files: list[Swap | Creation], patience: Patience, leader: Note) -> None:
+    for file in reversed(files):
+        if not file.is_swapped:
+            continue
+        if isinstance(file, Creation):
+            file.undo()
+        elif file.is_settled:
+            file.undo(patience, leader)
+
+
+def _level(file: Swap | Creation) -> Level:
+    return file.level if isinstance(file, Swap) else "create"

@@ -1,0 +1,464 @@
+"""
+Finish what a dead process began.
+
+Called by whoever takes a folder's mutex and finds its note in use. A commit of one file that had got
+as far as the exchange is finished: if what was displaced is what the writer expected, the write has
+landed; if not, the displaced file goes back. A commit of several files is all or none: if every one
+was exchanged and displaced what was expected, it has landed; otherwise every one goes back. Unless
+somebody has written on top of one of the new versions since the crash: that one cannot go back, so the
+others land too.
+
+Never deleted: bytes that are not provably the writer's own unpublished ones or the verified old
+ones. What cannot be put back because somebody has saved since is kept aside and reported.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from noclobber.disk import forks, hashing, leases, renames
+from noclobber.disk.commit import journal
+from noclobber.disk.commit.restore import copy_all, put_back
+from noclobber.disk.commit.staging import mark_if
+from noclobber.disk.leases import Patience
+from noclobber.disk.paths import Target
+from noclobber.disk.reading import LOOK
+from noclobber.errors import ABSENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.core.clock import Clock
+    from noclobber.disk.commit.journal import Account, Planned
+    from noclobber.disk.commit.staging import Store
+
+WAIT_FOR_WRITERS_S = 1.0
+MOST_COPIED = 100  # Files and folders.
+GONE = "+"  # Appended to a swap file's name: the stand-in of a delete, after it was moved away.
+
+
+class Recovered(NamedTuple):
+    """One file of a commit that was cut off, and what became of it."""
+
+    path: str
+    outcome: str  # "discarded": never published; "landed"; "restored"; "kept": see `kept`
+    kept: str = ""
+
+
+class Found(NamedTuple):
+    """How one planned file stands on the disk now."""
+
+    planned: Planned
+    folder_fd: int
+    store: Store
+    was_swapped: bool
+    displaced_hash: str  # "" where nothing is displaced
+    stands: bool  # our own bytes stand at the target, untouched
+    is_built_on: bool  # our own file stands there, and somebody has written to it since
+
+    @property
+    def path(self) -> str:
+        return f"{self.planned.folder}/{self.planned.name}"
+
+    @property
+    def landed(self) -> bool:
+        """True if this file's part of the commit is done and right."""
+        if not self.was_swapped:
+            return False
+        return self.planned.expected in (None, ABSENT) or self.displaced_hash == self.planned.expected
+
+
+def recover(
+    account: Account, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
+) -> list[Recovered]:
+    """Finish or undo. The mutex of every folder in `folders` (path to descriptor) is held."""
+    if account.state == journal.PREPARING:
+        for folder in folders:
+            store_of(folder).remove_swaps(account.prefix)
+        return []
+    patience = Patience(WAIT_FOR_WRITERS_S, clock)
+    results = _return_saves(account, folders, store_of)
+    inplace = [planned for planned in account.files if planned.kind == "inplace"]
+    found = [
+        _look(planned, folders[planned.folder], store_of(planned.folder), patience)
+        for planned in account.files
+        if planned.kind != "inplace"
+    ]
+    if found:
+        landed = account.state == journal.LANDED or (
+            account.state == journal.SWAPPING and all(file.landed for file in found)
+        )
+        if account.state == journal.SWAPPING and len(found) > 1 and any(file.is_built_on for file in found):
+            results += [_carry_on(file, patience) for file in found]
+        else:
+            act = _conclude if landed else _undo
+            results += [act(file, account.state) for file in found]
+    results += [
+        _recover_inplace(planned, folders[planned.folder], store_of(planned.folder)) for planned in inplace
+    ]
+    return results
+
+
+def _return_saves(
+    account: Account, folders: dict[str, int], store_of: Callable[[str], Store]
+) -> list[Recovered]:
+    """
+    Put back what somebody had saved over a file that a commit created, and was taking away again.
+
+    It was moved aside together with the name, and the process died before it saw whose it was.
+    """
+    results = []
+    for planned in account.files:
+        store = store_of(planned.folder)
+        inode = _inode(store.swap_fd, planned.swap) if planned.kind == "create" else None
+        if inode is None or inode == planned.inode:
+            continue
+        path = f"{planned.folder}/{planned.name}"
+        try:
+            renames.move_without_replacing(store.swap_fd, planned.swap, folders[planned.folder], planned.name)
+        except FileExistsError:  # Two saves in a row; the later one stands.
+            results.append(Recovered(path, "kept", store.keep(planned.swap)))
+    return results
+
+
+def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) -> Found:
+    stands = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
+    built = not stands and _inode(folder_fd, planned.name) == planned.inode
+    try:
+        aside = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        # A creation renames the swap file itself into place. Of an exchange, what was displaced has been
+        # verified and swept, by a recovery that was cut off itself.
+        is_done = planned.kind in ("create", "exchange") and (stands or built)
+        return Found(planned, folder_fd, store, is_done, planned.expected or "", stands, built)
+    if aside.st_ino == planned.inode:
+        return Found(planned, folder_fd, store, False, "", stands, built)
+    if not stat.S_ISREG(aside.st_mode):
+        return Found(planned, folder_fd, store, True, "", stands, built)
+    try:
+        displaced_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
+    except OSError:  # Not ours to read. It can go back all the same.
+        return Found(planned, folder_fd, store, True, "", stands, built)
+    try:
+        # Its writers were let in when the dead process's lease ended. Let them finish.
+        try:
+            leases.lease(displaced_fd, leases.READ, patience)
+        except leases.LeasesUnavailableError:
+            pass
+        return Found(planned, folder_fd, store, True, hashing.of_descriptor(displaced_fd), stands, built)
+    finally:
+        leases.release(displaced_fd)
+        os.close(displaced_fd)
+
+
+def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
+    """Return the hash of what stands there, if it is a file (and that inode); else ""."""
+    try:
+        descriptor = os.open(name, LOOK, dir_fd=folder_fd)
+    except OSError:
+        return ""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or (inode is not None and status.st_ino != inode):
+            return ""
+        return hashing.of_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _conclude(file: Found, state: bytes) -> Recovered:
+    if file.planned.kind == "delete":
+        if file.stands:  # The empty stand-in is still at the name.
+            return _undo(file, state)
+        kept = _settle_stand_in(file)
+        if kept:
+            _set_aside(file)
+            return Recovered(file.path, "landed", kept)
+    if file.displaced_hash not in ("", file.planned.expected):  # Somebody has written to it since.
+        return Recovered(file.path, "landed", file.store.keep(file.planned.swap))
+    _set_aside(file)
+    return Recovered(file.path, "landed")
+
+
+def _carry_on(file: Found, patience: Patience) -> Recovered:
+    """Finish one file of several, because another one of them cannot be taken back any more."""
+    planned, store = file.planned, file.store
+    if file.landed:
+        _set_aside(file)
+    elif file.was_swapped:  # Somebody wrote to what was displaced, too, or it was never what was expected.
+        return Recovered(file.path, "landed", store.keep(planned.swap))
+    elif not file.is_built_on and not _exchange_now(file, patience):
+        return _discard(file)  # Somebody has saved there: that stands, as in any commit.
+    return Recovered(file.path, "landed")
+
+
+def _exchange_now(file: Found, patience: Patience) -> bool:
+    """Do for a dead process what it had staged, if the file is still what it expected."""
+    planned, store = file.planned, file.store
+    if planned.kind == "create":
+        try:
+            renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)
+            return True
+        except OSError:
+            return False
+    try:
+        old_fd = os.open(planned.name, LOOK, dir_fd=file.folder_fd)
+    except OSError:
+        return False
+    try:
+        try:
+            is_quiet = leases.lease(old_fd, leases.READ, patience)
+        except leases.LeasesUnavailableError:
+            is_quiet = True
+        if not is_quiet or hashing.of_descriptor(old_fd) != planned.expected:
+            return False
+        renames.exchange(store.swap_fd, planned.swap, file.folder_fd, planned.name)
+    except OSError:
+        return False
+    finally:
+        leases.release(old_fd)
+        os.close(old_fd)
+    # Whoever got in between the hash and the exchange has changed what was displaced; then it is kept.
+    _hand_over(file, planned.swap, planned.expected or "")
+    return True
+
+
+def _settle_stand_in(file: Found) -> str:
+    """Deal with what a delete had moved off the name when it was cut off; return where it is kept, if so."""
+    planned, store, gone = file.planned, file.store, file.planned.swap + GONE
+    inode = _inode(store.swap_fd, gone)
+    if inode is None:
+        return ""
+    if inode != planned.inode:  # Not the stand-in, but a save that had just covered it.
+        try:
+            renames.move_without_replacing(store.swap_fd, gone, file.folder_fd, planned.name)
+            return ""
+        except FileExistsError:
+            return store.keep(gone)
+    _hand_over(file, gone, planned.new)
+    return ""
+
+
+def _set_aside(file: Found) -> None:
+    _hand_over(file, file.planned.swap, file.displaced_hash)
+
+
+def _hand_over(file: Found, name: str, sha256: str) -> None:
+    """
+    Leave a swap file to the sweep, which deletes it if it still has this hash, and keeps it if not.
+
+    Never deleted here: since the crash it was no longer hidden, and whoever has opened it may yet write.
+    """
+    try:
+        descriptor = forks.open_tracked(name, LOOK, dir_fd=file.store.swap_fd)
+    except OSError:
+        return  # Gone; or it stays, for `adopt_orphans()`.
+    try:
+        try:
+            is_quiet = leases.try_lease(descriptor, leases.READ)
+        except leases.LeasesUnavailableError:
+            is_quiet = True
+        # With a writer there is no mark: it would hide what they have just written.
+        if is_quiet:
+            mark_if(descriptor, sha256)
+        leases.release(descriptor)
+        file.store.set_aside(name, file.path, descriptor)
+    except OSError:
+        forks.close(descriptor)  # The same.
+
+
+def _undo(file: Found, state: bytes) -> Recovered:
+    planned, store = file.planned, file.store
+    if not file.was_swapped:
+        return _discard(file)
+    if planned.kind == "create":
+        return _uncreate(file)
+    if _hash_if(file.folder_fd, planned.name, None) == file.displaced_hash != "":
+        _set_aside(file)  # Restored already; the process died while tidying up.
+        return Recovered(file.path, "restored")
+    # While restoring, our file may be half poured, so its hash says nothing and the inode must do; what
+    # comes back is then kept, unless it is ours or a copy. Otherwise only untouched bytes of ours give
+    # way: somebody may have saved on top of them, in place, since the crash.
+    ours = file.stands or (
+        state == journal.RESTORING and _inode(file.folder_fd, planned.name) == planned.inode
+    )
+    target = Target(file.folder_fd, planned.name, file.path)
+    # Since the crash our version was in view. Whoever has read it will save over what is put back now,
+    # without having seen it; so a copy of that is kept. Made first: at its name it may change at once.
+    kept = _keep_copy(file, only_of_link=not ours)
+    if ours and put_back(store, planned.swap, target, planned.inode):
+        came_back = _hash_if(store.swap_fd, planned.swap, None)
+        if came_back not in (planned.new, file.displaced_hash):
+            kept = store.keep(planned.swap)
+        else:
+            _hand_over(file, planned.swap, came_back)
+        return Recovered(file.path, "restored", kept)
+    if planned.kind == "delete" and _inode(file.folder_fd, planned.name) is None:
+        try:
+            renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)
+            return Recovered(file.path, "restored")
+        except FileExistsError:
+            pass
+    where = store.keep(planned.swap)  # The thing itself; of a link, what it led to says more.
+    return Recovered(file.path, "kept", kept or where)
+
+
+def _discard(file: Found) -> Recovered:
+    """
+    Drop our version, which is not at the name.
+
+    It may have been there: an earlier recovery can have taken it back and been killed before it saw that
+    somebody had written to it. The bytes tell.
+    """
+    planned, store = file.planned, file.store
+    ours = _hash_if(store.swap_fd, planned.swap, planned.inode)
+    if ours in (planned.new, _hash_if(file.folder_fd, planned.name, None)):
+        _hand_over(file, planned.swap, ours)
+    elif ours:
+        return Recovered(file.path, "discarded", store.keep(planned.swap))
+    return Recovered(file.path, "discarded")
+
+
+def _keep_copy(file: Found, *, only_of_link: bool = False) -> str:
+    """Keep a copy of what was displaced, if it is a save that nobody but its maker had seen."""
+    if file.displaced_hash == file.planned.expected:
+        return ""
+    store, planned = file.store, file.planned
+    try:
+        status = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
+        if only_of_link and not stat.S_ISLNK(status.st_mode):
+            return ""  # It will be kept itself.
+        if stat.S_ISDIR(status.st_mode):
+            return _keep_copy_of_folder(file)
+        if stat.S_ISLNK(status.st_mode):  # Its own bytes are nothing; what it leads to may be gone soon.
+            led_to = os.path.join(planned.folder, os.readlink(planned.swap, dir_fd=store.swap_fd))
+            source_fd = os.open(led_to, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        else:
+            source_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(source_fd).st_mode):
+            return ""
+        name, copy_fd = store.create_swap(
+            store.new_prefix(), planned.name, file.displaced_hash or None, 0o600
+        )
+        try:
+            copy_all(source_fd, copy_fd)
+        finally:
+            forks.close(copy_fd)
+        return store.keep(name)
+    except OSError:
+        return ""  # The disk is full, say. What is put back stands all the same.
+    finally:
+        os.close(source_fd)
+
+
+def _keep_copy_of_folder(file: Found) -> str:
+    """The same for a folder that was put in the file's place, if it is a small one."""
+    store, planned = file.store, file.planned
+    base = store.path if store.is_beside else f"{store.path}/swap"
+    source = f"{base}/{planned.swap}"
+    if sum(1 + len(folders) + len(files) for _, folders, files in os.walk(source)) > MOST_COPIED:
+        return ""
+    name = store.swap_name(store.new_prefix(), planned.name, None)
+    import shutil  # Needed once in a blue moon, and slow to load.
+
+    try:
+        shutil.copytree(source, f"{base}/{name}", symlinks=True)
+        return store.keep(name)
+    except OSError:
+        return ""
+
+
+def _uncreate(file: Found) -> Recovered:
+    """Take away a file that this commit created, if it is still ours."""
+    renames.move_without_replacing(file.folder_fd, file.planned.name, file.store.swap_fd, file.planned.swap)
+    if _hash_if(file.store.swap_fd, file.planned.swap, file.planned.inode) == file.planned.new:
+        _hand_over(file, file.planned.swap, file.planned.new)
+        return Recovered(file.path, "discarded")
+    try:  # Somebody saved over it in the last microsecond: it is theirs.
+        renames.move_without_replacing(
+            file.store.swap_fd, file.planned.swap, file.folder_fd, file.planned.name
+        )
+        return Recovered(file.path, "landed")
+    except FileExistsError:
+        return Recovered(file.path, "kept", file.store.keep(file.planned.swap))
+
+
+def _inode(folder_fd: int, name: str) -> int | None:
+    try:
+        return os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovered:
+    """
+    Undo a rewrite in place that was cut off, if what is there can only be our own half-done work.
+
+    The rewrite goes front to back, so a file that it was cut off in has the new bytes up to some
+    point and the old ones behind it. Anything else is somebody else's writing.
+    """
+    path = f"{planned.folder}/{planned.name}"
+    actual = _hash_if(folder_fd, planned.name, planned.inode)
+    if actual in (planned.new, planned.expected):
+        store.remove_swap(planned.swap)
+        store.remove_swap(planned.undo)
+        return Recovered(path, "landed" if actual == planned.new else "discarded")
+    with _Opened(store.swap_fd, planned.undo) as old_fd, _Opened(store.swap_fd, planned.swap) as new_fd:
+        if old_fd is not None and new_fd is not None and actual:
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            current_fd = forks.open_tracked(planned.name, flags, dir_fd=folder_fd)
+            try:
+                if _is_blend(current_fd, new_fd, old_fd):
+                    os.ftruncate(current_fd, copy_all(old_fd, current_fd))
+                    store.remove_swap(planned.swap)
+                    store.remove_swap(planned.undo)
+                    return Recovered(path, "restored")
+            finally:
+                forks.close(current_fd)
+    store.remove_swap(planned.swap)
+    return Recovered(path, "kept", store.keep(planned.undo) if _inode(store.swap_fd, planned.undo) else "")
+
+
+class _Opened:
+    def __init__(self, folder_fd: int, name: str) -> None:
+        self._descriptor: int | None
+        try:
+            self._descriptor = os.open(name, LOOK, dir_fd=folder_fd)
+        except FileNotFoundError:
+            self._descriptor = None
+
+    def __enter__(self) -> int | None:
+        return self._descriptor
+
+    def __exit__(self, *exc: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def _is_blend(current_fd: int, new_fd: int, old_fd: int) -> bool:
+    """True if a file is a beginning of the new bytes followed by the rest of the old ones."""
+    size = os.fstat(current_fd).st_size
+    offset = 0
+    while offset < size:
+        current = os.pread(current_fd, hashing.CHUNK_BYTES, offset)
+        new = os.pread(new_fd, hashing.CHUNK_BYTES, offset)
+        if current != new:
+            same = len(os.path.commonprefix([current, new]))
+            offset += same
+            break
+        offset += len(current)
+    else:
+        return True
+    while offset < size:
+        current = os.pread(current_fd, hashing.CHUNK_BYTES, offset)
+        # Room for a longer version is made first: behind the old bytes there may be zeros.
+        if not current or current != os.pread(old_fd, len(current), offset).ljust(len(current), b"\0"):
+            return False
+        offset += len(current)
+    return True

@@ -1,0 +1,273 @@
+"""
+Delete or move a file, if it is still what the caller saw.
+
+Deleting: the file is first exchanged with an empty stand-in that hides behind a write lease, so that
+the displaced file can be judged like in any commit; then the stand-in is moved away. Whoever opens
+the name meanwhile waits, and finds either the old file or none. Unlinking the name directly would
+delete whatever an editor renamed into place since our last look.
+
+Moving: one rename that refuses to replace. The inode goes along, with all its bytes, metadata and
+whoever has it open, so there is nothing to lose; only what is moved has to be what was seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+
+from noclobber.disk import leases, paths, renames
+from noclobber.disk.commit.committer import Commit, Committer
+from noclobber.disk.commit.outcome import conclude, explained, planned, starting_over
+from noclobber.disk.commit.recovery import GONE
+from noclobber.disk.commit.restore import copy_all
+from noclobber.disk.commit.staging import mark_if, mark_verified
+from noclobber.disk.commit.swap import LinkAppearedError, Swap, flush_name
+from noclobber.disk.reading import look
+from noclobber.disk.steps import reached
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    NOT_A_FILE,
+    BadRequestError,
+    FileExistsAlreadyError,
+    MissingFileError,
+    StaleFileError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.core.values import Level
+    from noclobber.disk.commit.section import Fence, Section
+    from noclobber.disk.commit.swap import UnflushedError
+    from noclobber.disk.paths import Target
+
+
+def delete(
+    committer: Committer,
+    path: str | os.PathLike[str],
+    expected: str | None,
+    *,
+    at: str | None = None,
+    fence: Fence | None = None,
+) -> Commit:
+    """Delete the file; `sha256` of the commit is `DELETED`."""
+    committer.tidy()
+    return starting_over(lambda: _delete(committer, path, expected, at, fence), str(path))
+
+
+def _refuse_link(
+    committer: Committer, path: str | os.PathLike[str], target: Target, expected: str | None
+) -> None:
+    """Deleting or moving what a link leads to would leave the link behind, leading nowhere."""
+    name = paths.lexical(committer.root or os.getcwd(), path)
+    if not target.via or not os.path.islink(name):
+        return
+    if expected is not None and (actual := look(target)) != expected:
+        raise StaleFileError(target.path, expected, actual)  # It was no link when it was read.
+    raise BadRequestError(name, f"this is a link; name the file itself ({target.path}).")
+
+
+def _delete(
+    committer: Committer,
+    path: str | os.PathLike[str],
+    expected: str | None,
+    at: str | None,
+    fence: Fence | None,
+) -> Commit:
+    target = committer.pin(path, expected=expected, at=at)
+    try:
+        _refuse_link(committer, path, target, expected)
+        with committer.section([target], fence) as section:
+            reached("entered")
+            level, previous, trouble = _delete_in(committer, section, target, expected)
+            recovered = tuple(section.recovered)
+    except OSError as error:
+        raise explained(error, target.path) from error
+    finally:
+        committer.unpin(target)
+    return committer.reporting([Commit(target.path, DELETED, level, previous, (), recovered)], trouble)[0]
+
+
+def _delete_in(
+    committer: Committer, section: Section, target: Target, expected: str | None
+) -> tuple[Level, str, UnflushedError | None]:
+    if expected == ABSENT:
+        raise MissingFileError(target.path, "there is no such file.")
+    patience = committer.patience()
+    while True:
+        folder = target.folder
+        place, note = section.store(folder), section.note(folder)
+        with_leases = committer.ceiling == "lease+exchange" and leases.SUPPORTED
+        swap = Swap(
+            target, expected, b"", place, leases=with_leases, durable=committer.durable, root=committer.root
+        )
+        landed, gone = False, ""
+        try:
+            try:
+                swap.open_old()
+            except StaleFileError as error:
+                if expected is None and error.actual == DELETED:
+                    raise MissingFileError(target.path, "there is no such file.") from None
+                raise
+            if not committer.can_exchange(place) or not section.is_exclusive:
+                swap.verify(patience)
+                os.unlink(target.name, dir_fd=target.folder_fd)
+                trouble = flush_name(target, DELETED) if committer.durable else None
+                return "plain", swap.previous, trouble
+            prefix = place.new_prefix()
+            note.prepare(prefix)
+            swap.begin_staging(prefix)
+            gone = swap.swap_name + GONE
+            swap.stage()
+            swap.verify(patience)
+            note.swap(planned(swap, folder, "delete"))
+            section.look_again()
+            swap.exchange(patience)
+            swap.settle(patience, note)
+            if _take_stand_in_away(swap):
+                landed = True
+                trouble = swap.finish(DELETED)
+                return swap.level, swap.previous, trouble
+            # Somebody waits inside open() for the stand-in. Let them have the file instead.
+            swap.undo(patience, note)
+            swap.finish()
+            if not patience.nap():
+                raise swap.busy("it is being opened all the time")
+        finally:
+            conclude(section, [swap], [note], landed=landed)
+            committer.keep_in_mind(target.path, swap.kept)
+            if gone:
+                place.leave_marked(gone, target.path)
+
+
+def _take_stand_in_away(swap: Swap) -> bool:
+    """Move the stand-in off the name; False, with it back in place, if somebody is opening it."""
+    store, target, gone = swap.store, swap.target, swap.swap_name + GONE
+    try:
+        renames.move_without_replacing(target.folder_fd, target.name, store.swap_fd, gone)
+    except FileNotFoundError:
+        return True  # Somebody deleted it at the same moment.
+    reached("stand-in-away")
+    try:
+        moved = os.stat(gone, dir_fd=store.swap_fd, follow_symlinks=False)
+        theirs = moved.st_ino != swap.new_inode
+        is_awaited = swap.leases and not leases.is_quiet(swap.new_fd, leases.WRITE)
+    except OSError:  # Nobody can tell. Refused, then; and a refusal must be true.
+        try:
+            renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
+        except FileExistsError:
+            return True  # Somebody has created a file since: after the delete, which has happened.
+        raise
+    if theirs or is_awaited:
+        try:
+            renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
+        except FileExistsError:  # A file has been created since: after the delete, which has happened.
+            if theirs:  # And another one before it, which had covered the stand-in.
+                swap.kept.append(store.keep(gone))
+                return True
+            # Whoever waits for the stand-in had come for the old version.
+            with suppress(OSError):
+                os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
+            mark_verified(swap.new_fd)
+            return True
+        # `theirs`: a save after the delete, which has happened. Not theirs: try again.
+        return theirs
+    if swap.leases:
+        mark_verified(swap.new_fd)  # Empty, and hidden: whoever writes to it from now on changes that.
+    else:
+        mark_if(swap.new_fd, swap.new_hash)
+    return True
+
+
+def move(
+    committer: Committer,
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    expected: str | None,
+    *,
+    at: tuple[str, str] | None = None,
+    fence: Fence | None = None,
+) -> Commit:
+    """Move the file to a name that must be free. `path` of the commit is the destination."""
+    committer.tidy()
+    origin = committer.pin(source, expected=expected, at=at and at[0])
+    try:
+        _refuse_link(committer, source, origin, expected)
+        goal = committer.pin(destination, at=at and at[1], make_folders=True)
+    except BaseException:
+        committer.unpin(origin)
+        raise
+    try:
+        with committer.section([origin, goal], fence) as section:
+            previous, trouble = _move_in(committer, section, origin, goal, expected)
+            recovered = tuple(section.recovered)
+    except OSError as error:
+        raise explained(error, origin.path) from error
+    finally:
+        committer.unpin(origin)
+        committer.unpin(goal)
+    commit = Commit(goal.path, previous, "create", previous, (), recovered)
+    return committer.reporting([commit], trouble)[0]
+
+
+def _move_in(
+    committer: Committer, section: Section, origin: Target, goal: Target, expected: str | None
+) -> tuple[str, UnflushedError | None]:
+    if origin.path == goal.path:
+        raise BadRequestError(origin.path, "source and destination are the same file.")
+    swap = Swap(
+        origin,
+        expected,
+        b"",
+        section.store(os.path.dirname(origin.path)),
+        leases=committer.ceiling == "lease+exchange" and leases.SUPPORTED,
+        durable=committer.durable,
+        root=committer.root,
+    )
+    try:
+        if expected is None and look(origin) == DELETED:
+            raise MissingFileError(origin.path, "there is no such file.")
+        try:
+            swap.open_old()
+        except LinkAppearedError:
+            raise swap.stale(NOT_A_FILE) from None
+        swap.verify(committer.patience())
+        status = os.fstat(swap.old_fd)
+        section.look_again()
+        try:
+            renames.move_without_replacing(origin.folder_fd, origin.name, goal.folder_fd, goal.name)
+        except FileExistsError:
+            raise FileExistsAlreadyError(
+                goal.path, "the destination exists; delete it first, or choose another name."
+            ) from None
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            raise BadRequestError(
+                origin.path, f"{goal.path} is on another filesystem; write it there and delete this one."
+            ) from None
+        reached("moved")
+        try:
+            moved = os.stat(goal.name, dir_fd=goal.folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            moved = status  # Deleted since: somebody saw it here.
+        except OSError:  # Nobody can tell. Refused, then; and a refusal must be true.
+            try:
+                renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
+            except FileExistsError:
+                moved = status  # Somebody has created a file there since: after the move, which has happened.
+            else:
+                raise
+        if not os.path.samestat(moved, status) and (now := look(goal)) != expected:
+            # Another file was put there between our look and the rename: back with it.
+            try:
+                renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
+            except FileExistsError:
+                pass  # And yet another; both stand, under the two names, and nothing is lost.
+            if expected is not None:
+                raise swap.stale(now)
+        trouble = flush_name(goal, swap.previous, origin.folder_fd) if committer.durable else None
+        return swap.previous, trouble
+    finally:
+        swap.close()

@@ -1,0 +1,258 @@
+"""
+The critical section of a commit: the mutex of every folder concerned, and no unfinished business.
+
+Entering it takes the mutexes in sorted order (two commits that share folders cannot wait for each
+other), then looks at each folder's note. A note in use means that its writer died: recovery comes
+first, because a commit on top of half a commit would bury the evidence.
+
+Interrupts are held back while the section lasts, in the main thread, where Python delivers them.
+What still gets through (a handler that another thread triggers) is met by the same recovery.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+
+# Not signal.pthread_sigmask: it makes an enum of each signal, 10 µs a commit.
+from _signal import pthread_sigmask  # type: ignore[import-not-found]
+
+from noclobber.disk import forks, mutex, paths
+from noclobber.disk.commit import journal, recovery, staging_folders
+from noclobber.errors import FileBusyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Protocol
+
+    from noclobber.core.clock import Clock
+    from noclobber.disk.commit.recovery import Recovered
+    from noclobber.disk.commit.staging import Store
+
+    class Admission(Protocol):
+        """A fence's word that a write may go on, for as long as its block lasts."""
+
+        def look_again(self) -> None:
+            """Raise if that has changed in a way that the block could not keep from happening."""
+
+    class Fence(Protocol):
+        """Who else has a say in whether a write may happen: asked inside the critical section."""
+
+        def folder(self, path: str) -> str | None:
+            """Return a folder whose mutex is needed as well, besides that of the file's own."""
+
+        def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
+            """Let a write to `path` pass, or raise; `held` are the folders whose mutexes are held."""
+
+
+HELD_BACK = frozenset(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+MOST_RECOVERIES = 8
+
+
+class Section:
+    """Use as a context manager. `folders` maps canonical folder paths to open descriptors."""
+
+    def __init__(
+        self,
+        folders: dict[str, int],
+        store_of: Callable[[int, str, int], Store],
+        *,
+        patience_s: float,
+        clock: Clock,
+    ) -> None:
+        self.folders = folders
+        self._targets: Sequence[str] = ()
+        self._fence: Fence | None = None
+        self._opened: list[int] = []
+        self._admissions: list[Admission] = []
+        self._fenced: list[AbstractContextManager[Admission]] = []
+        self._store_of, self._patience_s, self._clock = store_of, patience_s, clock
+        self.is_exclusive = True  # False on filesystems without flock: then only `plain` can be promised.
+        self.recovered: list[Recovered] = []
+        self._held: list[int] = []
+        self._stores: dict[str, Store] = {}
+        self._status: dict[str, os.stat_result] = {}
+        self._notes: dict[str, journal.Note] = {}
+        self._mask: set[int] | None = None
+
+    def store(self, folder: str) -> Store:
+        """Return where commits to a folder keep their files."""
+        store = self._stores.get(folder)
+        if store is None:
+            store = self._stores[folder] = self._store_of(
+                self.folders[folder], folder, self.status(folder).st_dev
+            )
+        return store
+
+    def note(self, folder: str) -> journal.Note:
+        """Return a folder's note."""
+        note = self._notes.get(folder)
+        if note is None:
+            note = self._notes[folder] = self.store(folder).note(self.status(folder))
+        return note
+
+    def status(self, folder: str) -> os.stat_result:
+        """Return what the kernel says of a folder, asked once."""
+        status = self._status.get(folder)
+        if status is None:
+            status = self._status[folder] = os.fstat(self.folders[folder])
+        return status
+
+    def __enter__(self) -> Section:
+        try:
+            return self._enter()
+        except BaseException:
+            self._leave()
+            self._close_opened()
+            raise
+
+    def _enter(self) -> Section:
+        for _ in range(MOST_RECOVERIES):
+            self._take_mutexes()
+            wider = self._recover()
+            if wider is None:
+                self._pass_fence()
+                return self
+            # The note speaks of folders that we do not hold. Taking them now, out of order, could
+            # deadlock with another commit; so let go, take all of them in order, and come back.
+            self._leave()
+            self._recover_wider(wider)
+        raise FileBusyError(next(iter(self.folders)), "its folder keeps being left in the middle of commits.")
+
+    def put_up(self, fence: Fence, targets: Sequence[str]) -> None:
+        """Before entering: have a fence decide about every target, and hold the mutexes that it needs."""
+        self._fence, self._targets = fence, targets
+        try:
+            for path in targets:
+                folder = fence.folder(path)
+                if folder is not None and folder not in self.folders:
+                    self.folders[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
+                    self._opened.append(self.folders[folder])
+        except BaseException:
+            self._close_opened()
+            raise
+
+    def _close_opened(self) -> None:
+        while self._opened:
+            forks.close(self._opened.pop())
+
+    def _pass_fence(self) -> None:
+        """Ask the fence for every target; what it lets through stays true until the section ends."""
+        if self._fence is None:
+            return
+        for path in self._targets:
+            guarding = self._fence.guarding(path, self._held)
+            self._admissions.append(guarding.__enter__())
+            self._fenced.append(guarding)
+
+    def look_again(self) -> None:
+        """Right before something is replaced: does the fence still say yes?"""
+        for admission in self._admissions:
+            admission.look_again()
+
+    def _take_mutexes(self) -> None:
+        for folder in sorted(self.folders):
+            descriptor = self.folders[folder]
+            try:
+                held = mutex.hold(descriptor, patience_s=self._patience_s, clock=self._clock)
+            except OSError as error:
+                if error.errno not in NO_FLOCK:
+                    raise
+                self.is_exclusive = False
+                continue
+            if not held:
+                raise FileBusyError(
+                    folder,
+                    f"another process has been committing in this folder for {self._patience_s:g} s; it may"
+                    " be stopped. Continue or end it, then try again.",
+                )
+            self._held.append(descriptor)
+        if threading.get_ident() == threading.main_thread().ident:
+            self._mask = pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
+
+    def _recover(self) -> set[str] | None:
+        """Finish what dead processes left in our folders; or return the folders that this takes."""
+        for folder in self.folders:
+            if self.note(folder).is_idle:
+                continue
+            account = self.note(folder).read()
+            concerned = {planned.folder for planned in account.files}
+            if account.leader:
+                concerned.add(account.leader)
+                if account.leader in self.folders:
+                    leader = self.note(account.leader).read()
+                    concerned |= {planned.folder for planned in leader.files}
+            missing = {path for path in concerned - set(self.folders) if os.path.isdir(path)}
+            if missing:
+                return concerned | {folder}
+            self._finish(account, folder)
+        return None
+
+    def _finish(self, account: journal.Account, folder: str) -> None:
+        if account.state == journal.MEMBER:
+            # Its leader is ours too. An idle leader means the commit was over before its members
+            # were told; otherwise the leader's own turn in the loop does the work.
+            if account.leader in self.folders:
+                leader = self.note(account.leader).read()
+                if leader.state not in (journal.IDLE, journal.MEMBER):
+                    self._finish(leader, account.leader)
+            self.note(folder).clear()
+            return
+        here = [planned for planned in account.files if planned.folder in self.folders]
+        self.recovered += recovery.recover(
+            account._replace(files=tuple(here)),
+            {planned.folder: self.folders[planned.folder] for planned in here}
+            or {folder: self.folders[folder]},
+            self.store,
+            self._clock,
+        )
+        self.note(folder).clear()
+
+    def _recover_wider(self, folders: Iterable[str]) -> None:
+        opened: dict[str, int] = {}
+        try:
+            for folder in folders:
+                try:
+                    opened[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+            # Entering does the recovery; nothing else is to be done inside.
+            with Section(opened, self._store_of, patience_s=self._patience_s, clock=self._clock) as section:
+                self.recovered += section.recovered
+        finally:
+            for descriptor in opened.values():
+                forks.close(descriptor)
+
+    def rescue(self) -> None:
+        """Recover our own commit, cut off by something unforeseen, before anybody else comes in."""
+        self._recover()
+
+    def __exit__(self, *exc: object) -> None:
+        self._leave()
+        self._close_opened()
+
+    def _leave(self) -> None:
+        # Each step whatever became of the one before: a mutex or a mask that stays would lock out
+        # everybody else, or make us deaf to Ctrl-C, for the life of the process.
+        try:
+            self._admissions.clear()
+            while self._fenced:
+                self._fenced.pop().__exit__(None, None, None)
+            while self._stores:
+                _, store = self._stores.popitem()
+                if store.is_beside:
+                    staging_folders.leave(store)
+            self._notes.clear()
+        finally:
+            try:
+                while self._held:
+                    mutex.release(self._held.pop())
+            finally:
+                if self._mask is not None:
+                    mask, self._mask = self._mask, None
+                    pthread_sigmask(signal.SIG_SETMASK, mask)

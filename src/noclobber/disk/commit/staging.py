@@ -1,0 +1,438 @@
+"""
+Where a commit keeps what it needs: staged files, displaced files, a note, and what must not be lost.
+
+Inside a workspace that is `<root>/.noclobber/`, so that watchers, builds and `git status` see no
+temporary files. For a target on another mount, or without a workspace, it is the target's own
+folder, as dot files.
+
+Three kinds of file:
+
+- *swap files*: the new bytes before an exchange, the displaced old ones after it;
+- *the note of a folder*: what the holder of that folder's mutex is doing. Whoever takes the mutex
+  and finds a note in use knows that its writer died in the middle, because the kernel freed the
+  mutex but nobody cleared the note. That is the whole crash detection: no pids, no clocks, no scan;
+- *kept files*: versions that somebody wrote to after they had been replaced. Never deleted by us.
+
+How a sweep knows that a displaced file is still what was verified: its name carries the hash that was
+expected. Where hashing again would cost too much (large files, and those that the next durable commit writes
+over), it gets the modification time `VERIFIED_NS` besides, which any later write changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import re
+import stat
+import threading
+from collections import deque
+from typing import NamedTuple
+
+from noclobber.disk import forks, hashing, leases
+from noclobber.disk.commit.journal import BOOK_PREFIX, NOTE_BYTES, Note
+from noclobber.disk.reading import LOOK
+
+VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
+MARK_FROM_BYTES = 1 << 16
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+MOST_OPEN_NOTES = 64
+MOST_WAITING = 256
+MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wait to be written over.
+YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
+BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
+
+_PREFIX = re.compile(r"swap-[0-9a-f]{12,}")
+_HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
+
+
+_token_of: tuple[int, str] = (0, "")
+_token_count = itertools.count()
+
+
+def new_token() -> str:
+    """Return twelve hex digits that no other commit has: random once a process, counted within it."""
+    global _token_of
+    if _token_of[0] != os.getpid():
+        _token_of = (os.getpid(), os.urandom(4).hex())
+    return f"{_token_of[1]}{next(_token_count) & 0xFFFF:04x}"
+
+
+class Displaced(NamedTuple):
+    """A swap file that waits for the sweep: the version that a commit replaced, still open."""
+
+    name: str
+    path: str
+    descriptor: int
+    size: int = 0
+    is_past: bool = False
+    """Its replacement is on the disk: no power cut brings this version back to its name."""
+
+
+class Store:
+    """The files that commits to one mount need. `places` opens them."""
+
+    def __init__(self, path: str, swap_fd: int, notes_fd: int, kept_fd: int, prefix: str) -> None:
+        self.path, self.prefix = path, prefix
+        self.swap_fd, self.notes_fd, self.kept_fd = swap_fd, notes_fd, kept_fd
+        self._swap_path = f"{path}/swap"
+        self._is_closed = True  # Until it is whole.
+        self._status = os.fstat(swap_fd)
+        self.device = self._status.st_dev
+        self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
+        self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
+        self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
+        self._lock = threading.Lock()
+        forks.on_fork_in_child(self, "_lock", threading.Lock)
+        forks.on_fork_in_child(self, "waiting", deque)  # The parent sweeps its own.
+        self._is_closed = False
+
+    def is_in_place(self) -> bool:
+        """False once somebody removed or moved our folders: others would look for our notes elsewhere."""
+        try:
+            status = os.stat(self._swap_path, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return status.st_ino == self._status.st_ino and status.st_dev == self._status.st_dev
+
+    @property
+    def is_beside(self) -> bool:
+        """True if our files stand among the user's."""
+        return bool(self.prefix)
+
+    def close(self) -> None:
+        """Close every descriptor. Displaced files that were never swept are orphans then. Twice is fine."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for note in self._notes.values():
+            note.close()
+        self._notes.clear()
+        while self.waiting:
+            forks.close(self.waiting.pop().descriptor)
+        for descriptor in {self.swap_fd, self.notes_fd, self.kept_fd}:
+            forks.close(descriptor)
+
+    def __del__(self) -> None:
+        # A store whose folders were removed is replaced while a thread may still be committing with it.
+        # So nobody closes it then; it closes itself when the last one is done.
+        self.close()
+
+    # Swap files.
+
+    def new_prefix(self) -> str:
+        """Return how the names of one commit's swap files begin."""
+        return f"{self.prefix}swap-{new_token()}"
+
+    def swap_name(self, prefix: str, target_name: str, expected: str | None) -> str:
+        """Return what the swap file of one target is called."""
+        # The target's name is in it for the person who finds it after a crash. 140 bytes of it,
+        # because a name may have 255 and the rest needs room.
+        tail = target_name if len(target_name) < 35 else target_name.encode()[:140].decode("utf-8", "ignore")
+        return f"{prefix}-{expected}~{tail}"
+
+    def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
+        """
+        Create an empty swap file; return its name and a tracked descriptor for reading and writing.
+
+        FileNotFoundError: somebody removed our folder (`git clean -fdx`).
+        """
+        name = self.swap_name(prefix, target_name, expected)
+        return name, forks.open_tracked(name, CREATE, mode, dir_fd=self.swap_fd)
+
+    def remove_swap(self, name: str) -> None:
+        """
+        Remove a swap file that nobody needs; harmless if it is gone.
+
+        If it cannot be removed it stays for `adopt_orphans()`. An error here would cut off whatever has
+        yet to be closed and released, and say of a commit that landed that it did not.
+        """
+        try:
+            os.unlink(name, dir_fd=self.swap_fd)
+        except OSError:
+            pass
+
+    def remove_swaps(self, prefix: str) -> None:
+        """Remove every swap file of a commit that never began."""
+        if not _PREFIX.fullmatch(prefix.removeprefix(self.prefix)):
+            return  # Not a note of ours.
+        for name in os.listdir(self.swap_fd):
+            if name.startswith(prefix):
+                self.remove_swap(name)
+
+    def keep(self, name: str) -> str:
+        """Move a swap file to the kept ones, for a person to look at; return where it is now."""
+        kept = name.replace("swap-", "kept-", 1)
+        os.rename(name, kept, src_dir_fd=self.swap_fd, dst_dir_fd=self.kept_fd)
+        return f"{self.path}/{kept}" if self.is_beside else f"{self.path}/kept/{kept}"
+
+    # The note of a folder.
+
+    def note(self, folder: os.stat_result) -> Note:
+        """Return a folder's note, creating it if need be. Only under the folder's mutex."""
+        key = (folder.st_dev, folder.st_ino)
+        with self._lock:
+            note = self._notes.get(key)
+            if note is not None:
+                if note.is_sound():
+                    return note
+                self._notes.pop(key).close()
+            elif len(self._notes) >= MOST_OPEN_NOTES:
+                self._notes.pop(next(iter(self._notes))).close()
+            note = self._notes[key] = Note(self._note_name(folder), self.notes_fd)
+            return note
+
+    def _note_name(self, folder: os.stat_result) -> str:
+        return f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
+
+    def is_under_way(self, folder: os.stat_result) -> bool:
+        """True if a folder's note is in use: a commit is under way there, or was cut off."""
+        try:
+            note_fd = os.open(self._note_name(folder), LOOK, dir_fd=self.notes_fd)
+        except OSError:
+            return False
+        try:
+            return os.pread(note_fd, 1, 0) not in (b"", b"-", b"\0")
+        finally:
+            os.close(note_fd)
+
+    def drop_notes(self) -> None:
+        """Beside a target, leave no note behind: an idle one there would puzzle its owner."""
+        with self._lock:
+            for note in self._notes.values():
+                if note.is_idle:
+                    try:
+                        os.unlink(note.name, dir_fd=self.notes_fd)
+                    except OSError:
+                        pass  # It stays, idle: a puzzle, and no harm.
+                note.close()
+            self._notes.clear()
+
+    def notes_in_use(self) -> list[Note]:
+        """Return every note that says something: commits under way, or cut off. The caller closes them."""
+        found = []
+        for name in os.listdir(self.notes_fd):
+            if self.is_beside:
+                if name != f"{self.prefix}note":
+                    continue
+            elif BOOK_PREFIX in name:
+                continue
+            # Looked at without the mutex, so not one that its maker has yet to fill: opening that would
+            # fill it for them, perhaps over what they have just written.
+            if os.stat(name, dir_fd=self.notes_fd).st_size < NOTE_BYTES:
+                continue
+            note = Note(name, self.notes_fd)
+            if note.is_idle:
+                note.close()
+            else:
+                found.append(note)
+        return found
+
+    # Displaced files.
+
+    def set_aside(
+        self,
+        name: str,
+        path: str,
+        descriptor: int,
+        *,
+        size: int = 0,
+        is_past: bool = False,
+    ) -> None:
+        """
+        Leave a displaced file, and its descriptor (for reading only), for a later sweep.
+
+        Its name vouches for its content, or it has its mark; if neither does, it is kept. `is_past`: see
+        `Displaced`.
+        """
+        self.waiting.append(Displaced(name, path, descriptor, size, is_past))
+
+    def leave_marked(self, name: str, path: str) -> None:
+        """
+        Leave a swap file to a later sweep, if it is there; it has its mark.
+
+        For files of ours that stood at a name and were taken away again. Not deleted at once: whoever had
+        looked that name up, and was stopped inside `open()` before the kernel counted it, holds this very
+        file. What they write to it is kept.
+        """
+        try:
+            descriptor = forks.open_tracked(name, LOOK, dir_fd=self.swap_fd)
+        except OSError:
+            return  # It is back at its name, or never left it; or it is an orphan now, and swept as such.
+        self.set_aside(name, path, descriptor)
+
+    def sweep(self, sparing: str = "") -> list[tuple[str, str]]:
+        """
+        Remove displaced files that are unopened and unchanged; keep those that somebody wrote to.
+
+        Returns (original path, where it is kept) for each of the latter. A process that was suspended
+        inside `open()` while the exchange happened may write to the displaced file much later; those
+        bytes are what this is about.
+
+        `sparing`: the path that is about to be written. Past versions of it and of a few other files are
+        left alone then, for `reuse`.
+        """
+        if not self.waiting:
+            return []
+        kept: list[tuple[str, str]] = []
+        spare = self._spare_versions(sparing) if sparing else ()
+        for _ in range(len(self.waiting)):
+            try:
+                displaced = self.waiting.popleft()
+            except IndexError:
+                break  # Another thread sweeps too.
+            if displaced.name in spare:
+                self.waiting.append(displaced)
+                continue
+            where = self._sweep_one(displaced.name, displaced.descriptor)
+            if where is BUSY and len(self.waiting) < MOST_WAITING:
+                self.waiting.append(displaced)
+                continue
+            forks.close(displaced.descriptor)
+            if where and where is not BUSY:
+                kept.append((displaced.path, where))
+        return kept
+
+    def _spare_versions(self, path: str) -> set[str]:
+        """Name what may yet be written over: one past version of a path, and of a few small other files."""
+        past = {displaced.path: displaced for displaced in tuple(self.waiting) if displaced.is_past}
+        mine = past.pop(path, None)
+        others = [each.name for each in past.values() if each.size <= MOST_SPARE_BYTES]
+        return {*others[-MOST_SPARE:], mine.name} if mine else set(others[-MOST_SPARE:])
+
+    def _sweep_one(self, name: str, descriptor: int, *, is_orphan: bool = False) -> str:
+        """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
+        has_lease = True
+        try:
+            if not leases.try_lease(descriptor, leases.READ):
+                return BUSY
+        except leases.LeasesUnavailableError:
+            has_lease = False  # Then its content has to tell alone.
+        try:
+            # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
+            if is_unchanged(name, descriptor) or (is_orphan and os.fstat(descriptor).st_size == 0):
+                if has_lease and not leases.is_quiet(descriptor, leases.READ):
+                    return BUSY  # Somebody has come in open() while we looked.
+                self.remove_swap(name)
+                return ""
+            return self.keep(name)
+        except OSError:
+            # Another process swept it between our look and our rename; or it cannot be read or moved, and
+            # stays for `adopt_orphans()`. No reason to fail the write that happened to sweep.
+            return ""
+        finally:
+            leases.release(descriptor)
+
+    def orphans(self, now_s: float) -> list[str]:
+        """
+        Return swap files of commits that are over, whoever made them.
+
+        Everything but what is waiting here, what a note in use speaks of, and what is so young that
+        its note may not be written yet.
+        """
+        names = [name for name in os.listdir(self.swap_fd) if name.startswith(f"{self.prefix}swap-")]
+        if not names:
+            return []
+        waiting = {displaced.name for displaced in tuple(self.waiting)}
+        spoken_of = self._prefixes_in_use()
+        found = []
+        for name in names:
+            if name in waiting or name.startswith(spoken_of):
+                continue
+            try:
+                status = os.stat(name, dir_fd=self.swap_fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if now_s - status.st_ctime >= YOUNG_S or status.st_mtime_ns == VERIFIED_NS:
+                found.append(name)
+        return found
+
+    def _prefixes_in_use(self) -> tuple[str, ...]:
+        prefixes = []
+        for note in self.notes_in_use():
+            account = note.read()
+            note.close()
+            prefixes += [account.prefix] if account.prefix else []
+            prefixes += [name for planned in account.files for name in (planned.swap, planned.undo) if name]
+        return tuple(prefixes)
+
+    def _drop_books(self, now_s: float) -> None:
+        """Remove records of commits that are over: their processes were killed before they could."""
+        opened = f".{BOOK_PREFIX}"
+        books = [
+            name for name in os.listdir(self.notes_fd) if name.startswith(self.prefix) and opened in name
+        ]
+        if not books:
+            return
+        in_use = set()
+        for note in self.notes_in_use():
+            in_use.add(note.book)
+            note.close()
+        for name in books:
+            try:
+                status = os.stat(name, dir_fd=self.notes_fd, follow_symlinks=False)
+                if name not in in_use and now_s - status.st_ctime >= YOUNG_S:
+                    os.unlink(name, dir_fd=self.notes_fd)
+            except OSError:
+                pass  # Another process has, or may not.
+
+    def adopt_orphans(self, now_s: float) -> list[tuple[str, str]]:
+        """Sweep what dead processes left; return (name, where) of what had to be kept."""
+        self._drop_books(now_s)
+        kept = []
+        for name in self.orphans(now_s):
+            try:
+                descriptor = os.open(name, LOOK, dir_fd=self.swap_fd)
+            except OSError as error:
+                # EWOULDBLOCK: its maker lives, and has a lease on it.
+                if error.errno not in (errno.ENOENT, errno.EWOULDBLOCK):
+                    kept.append((name, self.keep(name)))  # A link or a folder that somebody had put there.
+                continue
+            try:
+                where = self._sweep_one(name, descriptor, is_orphan=True)
+                if where and where is not BUSY:
+                    kept.append((name, where))
+            finally:
+                os.close(descriptor)
+        return kept
+
+
+def mark_verified(descriptor: int) -> None:
+    """
+    Give a file the modification time that says: nobody has written to it since it was verified.
+
+    Only behind a lease. After its end a write could come before the mark, which would hide it.
+    """
+    try:
+        os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
+    except OSError:
+        pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
+
+
+def mark_if(descriptor: int, sha256: str) -> None:
+    """The same without a lease: marked first and hashed then, so that a write before or after it shows."""
+    mark_verified(descriptor)
+    if hashing.of_descriptor(descriptor) != sha256:
+        os.utime(descriptor)
+
+
+def gives_acl(folder_fd: int) -> bool:
+    """True if files made in this folder get an ACL from it."""
+    if not hasattr(os, "getxattr"):
+        return False
+    try:
+        os.getxattr(folder_fd, "system.posix_acl_default")
+        return True
+    except OSError:
+        return False
+
+
+def is_unchanged(name: str, descriptor: int, status: os.stat_result | None = None) -> bool:
+    """True if a displaced file is still the version that was verified."""
+    status = status or os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    if status.st_mtime_ns == VERIFIED_NS:
+        return True
+    expected = _HASH_IN_NAME.search(name)
+    return expected is not None and hashing.of_descriptor(descriptor, size_hint=status.st_size) == expected[1]

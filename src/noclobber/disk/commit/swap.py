@@ -1,0 +1,475 @@
+"""
+One file on its way through a commit: staged, verified, exchanged, and put back if it must be.
+
+The sequence, and what each step prevents:
+
+1. `open_old()`    the file as it is now, without following links and without blocking.
+2. `stage()`       the new bytes, complete and with the old file's owner, mode and attributes, under
+                   another name. A reader never sees half of them.
+3. `verify()`      a read lease on the old file, *then* its hash. Whoever opens it for writing from now
+                   on waits, so what was hashed stays true.
+4. `exchange()`    a write lease on the new file, so that nobody can open it before it is verified; one
+                   more look that nobody is opening the old one; then both names swap in one step.
+5. `settle()`      the decisive look, at what was displaced. Another file (somebody renamed theirs into
+                   place), or a writer inside `open()`: let it finish and hash again. Not what was
+                   expected: `restore`, in a file of its own.
+6. `finish()`      let everybody in. The displaced file waits for the sweep.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from noclobber.disk import forks, hashing, leases, metadata, paths, renames
+from noclobber.disk.commit.restore import copy_all, restore
+from noclobber.disk.commit.reuse import detach_pages, reuse
+from noclobber.disk.commit.staging import MARK_FROM_BYTES, mark_if, mark_verified
+from noclobber.disk.hashing_thread import Meanwhile
+from noclobber.disk.reading import LOOK
+from noclobber.disk.steps import reached
+from noclobber.errors import (
+    DELETED,
+    NOT_A_FILE,
+    UNREADABLE,
+    AccessDeniedError,
+    FileBusyError,
+    NoclobberError,
+    NotAFileError,
+    StaleFileError,
+    StorageError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.core.values import Level
+    from noclobber.disk.commit.committer import Commit
+    from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.staging import Store
+    from noclobber.disk.leases import Patience
+    from noclobber.disk.paths import Target
+
+HASH_ASIDE_BYTES = 1 << 16  # From here on a second thread for the hash saves more than waking it costs,
+START_ASIDE_BYTES = 1 << 19  # and from here on more than starting it costs.
+NO_FD = -1
+PRIVILEGED = stat.S_ISUID | stat.S_ISGID
+
+
+class LinkAppearedError(NoclobberError):
+    """
+    A link stands where a file was resolved to, or leads elsewhere. Not an answer: the commit starts over.
+
+    It may have been put there by somebody, or be back where another commit had displaced it for a
+    moment. Either way it is to be written through, if what it leads to is what was expected.
+    """
+
+
+class Hashing:
+    """The hash of the new bytes: large ones on a second core, while the first writes them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._value: str | None = None
+        size = len(data)
+        self._aside = (
+            Meanwhile(hashing.of_bytes, data, is_long=size >= START_ASIDE_BYTES)
+            if size >= HASH_ASIDE_BYTES
+            else None
+        )
+
+    def result(self) -> str:
+        """Wait for it, or make it now."""
+        if self._value is None:
+            self._value = hashing.of_bytes(self._data) if self._aside is None else self._aside.result()
+        assert self._value is not None
+        return self._value
+
+
+class Swap:
+    """One file of a commit. `expected` is a hash, or None for "whatever is there"."""
+
+    def __init__(
+        self,
+        target: Target,
+        expected: str | None,
+        data: bytes,
+        store: Store,
+        *,
+        leases: bool,
+        durable: bool,
+        root: str | None,
+    ) -> None:
+        self.root = root
+        self.target, self.expected, self.data = target, expected, data
+        self.store, self.leases, self.durable = store, leases, durable
+        self.previous = ""  # The hash of what was replaced.
+        self.old_fd, self.new_fd = NO_FD, NO_FD
+        self.first_fd = NO_FD  # What stood there before somebody put another file in its place.
+        self.swap_name, self.new_inode = "", 0
+        self.is_swapped, self.is_settled = False, False
+        self.is_reused = False  # The swap file is an older version: then it has had its lease from the start.
+        self.kept: list[str] = []
+        self.old_status: os.stat_result
+        self._new_status: os.stat_result
+        self._old_metadata: metadata.Metadata
+        self._hashing: Hashing | None = None
+
+    @property
+    def level(self) -> Level:
+        """What this commit promises."""
+        return "lease+exchange" if self.leases else "exchange"
+
+    @property
+    def new_hash(self) -> str:
+        """The hash of the bytes that are being written."""
+        assert self._hashing is not None
+        return self._hashing.result()
+
+    @property
+    def links(self) -> int:
+        """How many names the old file has."""
+        return self.old_status.st_nlink
+
+    # 1
+
+    def open_old(self) -> None:
+        """Open what stands there now. Nothing blocks: not a FIFO, not a device, not a lease."""
+        path = self.target.path
+        try:
+            self.old_fd = forks.open_tracked(self.target.name, LOOK, dir_fd=self.target.folder_fd)
+        except FileNotFoundError:
+            raise self.stale(DELETED) from None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise LinkAppearedError(path) from None
+            if error.errno == errno.ENXIO:  # A socket.
+                raise self._not_a_file() from None
+            if error.errno == errno.EWOULDBLOCK:
+                raise self.busy("another program holds a lease on it") from None
+            if error.errno in (errno.EACCES, errno.EPERM):
+                if self.expected is not None:
+                    raise self.stale(UNREADABLE) from None
+                raise AccessDeniedError(
+                    path, "it cannot be read by this user; check its permissions."
+                ) from None
+            raise
+        self.old_status = os.fstat(self.old_fd)
+        if not stat.S_ISREG(self.old_status.st_mode):
+            raise self._not_a_file()
+        # Replacing needs only the folder's permission, but whoever made a file read-only meant it.
+        if not self._is_writable():
+            raise AccessDeniedError(path, "it is read-only for this user; change its mode first (chmod u+w).")
+
+    def _is_writable(self) -> bool:
+        user = os.geteuid()
+        if user == 0:
+            return True
+        if self.old_status.st_uid == user:
+            return bool(self.old_status.st_mode & stat.S_IWUSR)
+        effective = os.access in os.supports_effective_ids
+        return os.access(self.target.name, os.W_OK, dir_fd=self.target.folder_fd, effective_ids=effective)
+
+    def _not_a_file(self) -> StaleFileError | NotAFileError:
+        if self.expected is not None:
+            return self.stale(NOT_A_FILE)
+        return NotAFileError(self.target.path, "this is not a regular file; name a file instead.")
+
+    def stale(self, actual: str) -> StaleFileError:
+        """Return the refusal. `expected` is known wherever this is called."""
+        return StaleFileError(self.target.path, self.expected or "", actual)
+
+    def busy(self, why: str) -> FileBusyError:
+        """Return the other refusal: nothing is wrong, it is only the wrong moment."""
+        return FileBusyError(self.target.path, f"{why}; try again when it has finished.")
+
+    # 2
+
+    def begin_staging(self, prefix: str) -> None:
+        """Create the swap file and start hashing; the caller has announced the prefix of its name."""
+        self._hashing = Hashing(self.data)
+        if not (self.durable and self.leases and self.data and self._write_over(prefix)):
+            # Beside the target others can see it: then nobody may read it before it is complete.
+            mode = 0o600 if self.store.is_beside else stat.S_IMODE(self.old_status.st_mode)
+            self.swap_name, self.new_fd = self.store.create_swap(
+                prefix, self.target.name, self.expected, mode
+            )
+            self._new_status = os.fstat(self.new_fd)
+        self.new_inode = self._new_status.st_ino
+
+    def _write_over(self, prefix: str) -> bool:
+        """Stage in the version before the present one, if that is about to be deleted anyway."""
+        name = self.store.swap_name(prefix, self.target.name, self.expected)
+        self._old_metadata = metadata.of(self.old_fd, self.old_status)
+        reused = reuse(self.store, self.target.path, name, self._old_metadata)
+        if reused is not None:
+            self.new_fd, self._new_status = reused
+            self.swap_name, self.is_reused = name, True
+        return self.is_reused
+
+    def stage(self) -> None:
+        """Write the new bytes and give them the old file's metadata."""
+        reached("staging")
+        if self.is_reused:
+            detach_pages(self.new_fd, self._new_status)
+        write_all(self.new_fd, self.data)
+        if self._new_status.st_size > len(self.data):
+            os.ftruncate(self.new_fd, len(self.data))
+        is_privileged = self._new_status.st_mode & PRIVILEGED
+        if not self.is_reused or is_privileged:  # Otherwise it has the same metadata already.
+            self._old_metadata = metadata.of(self.old_fd, self.old_status)
+            metadata.give(
+                self.new_fd,
+                self._old_metadata,
+                path=self.target.path,
+                source=self.old_fd,
+                # The kernel takes set-user-id bits away from what is written to.
+                status=None if is_privileged else self._new_status,
+                is_bare=not (self.is_reused or self.store.gives_acl),
+            )
+        if self.durable:
+            os.fsync(self.new_fd)
+        reached("staged")
+
+    # 3
+
+    def verify(self, patience: Patience) -> None:
+        """Make sure that nobody is writing, then compare what is there with what was expected."""
+        if self.leases:
+            try:
+                if not leases.lease(self.old_fd, leases.READ, patience):
+                    raise self.busy("somebody has it open for writing")
+            except leases.LeasesUnavailableError:
+                self.leases = False
+        reached("leased")
+        self.previous = hashing.of_descriptor(self.old_fd, size_hint=self.old_status.st_size)
+        if self.expected is not None and self.previous != self.expected:
+            raise self.stale(self.previous)
+        reached("verified")
+
+    # 4
+
+    def exchange(self, patience: Patience) -> None:
+        """Swap the names, with the new bytes hidden until `finish()`."""
+        if self.leases:
+            if not (self.is_reused or leases.lease(self.new_fd, leases.WRITE, patience)):
+                raise self.busy("another program keeps opening noclobber's own files")
+            while not leases.is_quiet(self.old_fd, leases.READ):
+                self._let_writers_finish(patience)
+        store, target = self.store, self.target
+        flip = renames.Flip(store.swap_fd, self.swap_name, target.folder_fd, target.name)
+        # This look is not decisive, since the file can be replaced right after it. But every microsecond
+        # less between the two makes the moments rarer in which somebody else's file is displaced.
+        while self._inode_at_target() != self.old_status.st_ino:
+            self._start_over(patience)
+        reached("before-exchange")
+        self.is_swapped = True  # Before it is true: an interrupt in between must find it so.
+        if not flip():
+            self.is_swapped = False
+            os.stat(self.swap_name, dir_fd=store.swap_fd)  # Ours is gone? Then it was not the target.
+            raise self.stale(DELETED)
+        reached("exchanged")
+
+    def _inode_at_target(self) -> int:
+        try:
+            return os.stat(self.target.name, dir_fd=self.target.folder_fd, follow_symlinks=False).st_ino
+        except FileNotFoundError:
+            raise self.stale(DELETED) from None
+
+    def _start_over(self, patience: Patience) -> None:
+        """Judge what stands there now: it is not the file that was judged before."""
+        self.close_one(self.old_fd)
+        self.old_fd = NO_FD
+        self.open_old()
+        if self.links > 1:
+            raise self.busy("it has just been given a second name")
+        self.verify(patience)
+
+    def _let_writers_finish(self, patience: Patience) -> None:
+        """Somebody opens the old file for writing: give way, and look again when they are done."""
+        leases.release(self.old_fd)
+        if not leases.lease(self.old_fd, leases.READ, patience):
+            raise self.busy("somebody has it open for writing")
+        self.previous = hashing.of_descriptor(self.old_fd)
+        if self.expected is not None and self.previous != self.expected:
+            raise self.stale(self.previous)
+
+    # 5
+
+    def settle(self, patience: Patience, note: Note) -> None:
+        """Look at what was displaced; put it back and refuse if it is not what was expected."""
+        try:
+            displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
+            if not os.path.samestat(displaced, self.old_status):
+                self._take_the_other(displaced, patience)
+            if self.leases:
+                while not leases.is_quiet(self.old_fd, leases.READ):
+                    self._let_writers_finish(patience)
+            elif (now := hashing.of_descriptor(self.old_fd)) != self.previous:
+                self.previous = now
+                if self.expected is not None and now != self.expected:
+                    raise self.stale(now)
+            if not paths.still_leads_to(self.root, self.target):
+                raise LinkAppearedError(self.target.path)  # The link that led here leads elsewhere.
+            # A chmod or chown between our copy and the exchange went to the displaced file.
+            latest = metadata.of(self.old_fd)
+            if latest != self._old_metadata and metadata.of(self.new_fd) == self._old_metadata:
+                # (If ours is not as we made it, somebody has changed that since, which is later.)
+                metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
+        except (NoclobberError, OSError):  # A disk that fails here is a reason to refuse, too.
+            reached("conflict")
+            restore(self, patience, note)
+            raise
+        self.is_settled = True
+        reached("settled")
+
+    def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
+        """Somebody put another file in place between our look and the exchange. Judge that one."""
+        if self.leases:
+            leases.release(self.old_fd)
+        self.first_fd, self.old_fd = self.old_fd, NO_FD
+        if stat.S_ISLNK(displaced.st_mode):
+            raise LinkAppearedError(self.target.path)
+        if not stat.S_ISREG(displaced.st_mode):
+            raise self._not_a_file()
+        try:
+            self.old_fd = forks.open_tracked(self.swap_name, LOOK, dir_fd=self.store.swap_fd)
+        except OSError:
+            raise self.stale(UNREADABLE) if self.expected else self.busy("it cannot be read") from None
+        self.old_status = os.fstat(self.old_fd)
+        if self.leases:
+            try:
+                if not leases.lease(self.old_fd, leases.READ, patience):
+                    raise self.busy("somebody has just replaced it and is still writing")
+            except leases.LeasesUnavailableError:
+                raise self.busy("somebody else's file was put in its place") from None
+        self.previous = hashing.of_descriptor(self.old_fd)
+        if self.expected is not None and self.previous != self.expected:
+            raise self.stale(self.previous)
+        if self.old_status.st_nlink > 1:  # Its other names would keep the old bytes.
+            raise self.busy("it has just been given a second name")
+
+    def undo(self, patience: Patience, note: Note) -> None:
+        """Take back a settled exchange, because another file of the same commit was refused."""
+        restore(self, patience, note)
+
+    def leave_aside(self, descriptor: int, *, is_past: bool = False) -> None:
+        """Hand the swap file and its descriptor over to the sweep."""
+        # Only what was displaced has that hash; after putting back, what is left aside is ours.
+        is_old = descriptor == self.old_fd
+        size = self.old_status.st_size
+        is_vouched_for = self.is_settled and self.previous == self.expected
+        # A mark costs less than hashing again, and what is past is looked at before the next flush.
+        if is_old and (is_past or size >= MARK_FROM_BYTES or not is_vouched_for):
+            if self.leases:
+                mark_verified(descriptor)
+            else:
+                mark_if(descriptor, self.previous)
+        if self.leases:
+            leases.release(descriptor)
+        name, self.swap_name, self.is_swapped = self.swap_name, "", False  # Never handed over twice.
+        if is_old:
+            self.old_fd = NO_FD
+        self.store.set_aside(
+            name,
+            self.target.path,
+            descriptor,
+            size=size,
+            is_past=is_past,
+        )
+
+    # 6
+
+    def finish(self, landed: str | None = None) -> UnflushedError | None:
+        """
+        Let everybody in, and leave the displaced file to the sweep. `landed`: what stands there now.
+
+        Returned is what went wrong with the flush, if it did.
+        """
+        if self.leases and self.new_fd != NO_FD:
+            # Forgotten first: closed twice after an interrupt, the number may be a stranger's by then.
+            new_fd, self.new_fd = self.new_fd, NO_FD
+            self.close_one(new_fd)
+        reached("released")
+        trouble = flush_name(self.target, landed or self.new_hash) if self.durable else None
+        if self.is_settled and self.is_swapped:
+            self.leave_aside(self.old_fd, is_past=self.durable and self.leases and trouble is None)
+        return trouble
+
+    def close_one(self, descriptor: int) -> None:
+        """Release a descriptor's lease, and close it."""
+        if self.leases:
+            leases.release(descriptor)
+        forks.close(descriptor)
+
+    def close(self, *, landed: bool = False) -> None:
+        """Close what is open; remove what was staged and never exchanged."""
+        if landed and self.is_swapped and self.old_fd != NO_FD:
+            self.leave_aside(self.old_fd)  # Interrupted between the last look and finish().
+        name, is_dropped = self.swap_name, self.is_reused and not self.is_swapped
+        if is_dropped and self.new_fd != NO_FD:
+            self._let_latecomers_read()
+        for descriptor in (self.new_fd, self.old_fd, self.first_fd):
+            if descriptor != NO_FD:
+                self.close_one(descriptor)
+        self.new_fd = self.old_fd = self.first_fd = NO_FD
+        if name and is_dropped:
+            self.store.leave_marked(name, self.target.path)  # They may write, too.
+            self.swap_name = ""
+        elif self.swap_name and not self.is_swapped:
+            self.store.remove_swap(self.swap_name)
+            self.swap_name = ""
+
+    def _let_latecomers_read(self) -> None:
+        """
+        Refused, with a swap file that somebody may have looked up while it still had the target's name.
+
+        Stopped inside `open()` since then, they wait for our lease by now, or have yet to come to it. Or they
+        hold it by other means, as a bind mount does. What they find is the present version, not one that
+        never was.
+        """
+        try:
+            if self.old_fd != NO_FD:
+                os.ftruncate(self.new_fd, copy_all(self.old_fd, self.new_fd))
+        except OSError:
+            pass  # It is on its way out.
+        mark_verified(self.new_fd)
+
+
+class UnflushedError(StorageError):
+    """
+    It is done, and everybody sees it; only the disk would not flush it. Nothing is taken back.
+
+    `details["landed"]` is the hash of what stands there now, `commits` what would have been returned.
+    """
+
+    commits: tuple[Commit, ...] = ()
+
+
+def flush_name(target: Target, landed: str, *more: int) -> UnflushedError | None:
+    """
+    Flush the folder whose name for a file has changed, and `more` of them.
+
+    Returns what went wrong: it is raised when everything else is done.
+    """
+    try:
+        for folder_fd in (target.folder_fd, *more):
+            os.fsync(folder_fd)
+    except OSError as error:
+        return UnflushedError(
+            target.path,
+            f"the change stands, but the disk would not flush it ({os.strerror(error.errno or 0)});"
+            " a power cut may bring the old version back.",
+            landed=landed,
+        )
+    return None
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte: one call may write fewer than asked."""
+    written = os.write(descriptor, data)
+    if written == len(data):
+        return
+    view = memoryview(data)
+    while written < len(data):
+        written += os.write(descriptor, view[written:])

@@ -1,0 +1,109 @@
+"""
+Kernel file leases: does anybody have this file open, and is anybody about to?
+
+A read lease on a descriptor is granted only while nobody has the file open for writing; a write
+lease only while nobody else has it open at all. Whoever then opens it in a conflicting way waits
+inside `open()` until the lease is released. That is how a commit sees writers that have never heard
+of us, and how it keeps everybody away from bytes that are not verified yet.
+
+Calling sequence: `lease_read()` or `lease_write()`, work, `is_quiet()` for the decisive look, `release()`.
+
+Facts that the code depends on:
+
+- An opener raises the inode's writer count first and asks for leases afterwards. So between the two
+  it is invisible to F_GETLEASE, and only *setting the lease again*, which looks at the count, sees it.
+- The kernel tells the holder of a lease with SIGIO, which kills a process that does not expect it.
+  SIGURG is ignored by default, so that is the signal asked for, before the lease is taken.
+- Ending a lease forgets that signal too. So it is asked for each time that one is taken.
+- A lease belongs to the open file. A forked child shares it, so it must be released, not only closed.
+- The kernel breaks a lease by force after /proc/sys/fs/lease-break-time (45 s). Commits take milliseconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import signal
+
+from noclobber.core.clock import SYSTEM_CLOCK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.core.clock import Clock
+
+SUPPORTED = hasattr(fcntl, "F_SETLEASE")
+F_SETSIG = 10
+F_SETLEASE: int = getattr(fcntl, "F_SETLEASE", -1)
+F_GETLEASE: int = getattr(fcntl, "F_GETLEASE", -1)
+READ, WRITE, NONE = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
+
+
+class LeasesUnavailableError(OSError):
+    """Not on this filesystem, or not on a file of this owner. Nobody is to blame; use a lower level."""
+
+
+def _set(descriptor: int, kind: int) -> bool:
+    try:
+        if kind:
+            fcntl.fcntl(descriptor, F_SETLEASE, kind)
+        else:  # A read lease is 0, as is what is left out; and that takes half as long.
+            fcntl.fcntl(descriptor, F_SETLEASE)
+        return True
+    except BlockingIOError:
+        return False  # EAGAIN: somebody has it open in a way that conflicts.
+    except OSError as error:
+        # EACCES: not our file. EINVAL: filesystem without leases. ENOLCK: none left.
+        raise LeasesUnavailableError(error.errno or errno.EINVAL, "no file lease to be had here") from error
+
+
+def try_lease(descriptor: int, kind: int) -> bool:
+    """Take a lease now, or return False because somebody has the file open in a conflicting way."""
+    if not SUPPORTED:
+        raise LeasesUnavailableError(errno.ENOTSUP, "this platform has no file leases")
+    fcntl.fcntl(descriptor, F_SETSIG, signal.SIGURG)
+    return _set(descriptor, kind)
+
+
+def lease(descriptor: int, kind: int, patience: Patience) -> bool:
+    """Take a lease, waiting for whoever has the file open to close it; False if they outlast us."""
+    while not try_lease(descriptor, kind):
+        if not patience.nap():
+            return False
+    return True
+
+
+def is_quiet(descriptor: int, kind: int) -> bool:
+    """
+    True if our lease stands and nobody is inside `open()` waiting for it to end, or on the way there.
+
+    Both questions are needed: F_GETLEASE sees an opener that waits, setting again sees one that has
+    announced itself and not begun to wait.
+    """
+    return fcntl.fcntl(descriptor, F_GETLEASE) == kind and _set(descriptor, kind)
+
+
+def release(descriptor: int) -> None:
+    """End the lease; harmless where there is none."""
+    try:
+        fcntl.fcntl(descriptor, F_SETLEASE, NONE)
+    except OSError:
+        pass  # EAGAIN: there is no lease, or the kernel has broken it already.
+
+
+class Patience:
+    """A bounded wait in growing naps, shared by everything one commit waits for."""
+
+    __slots__ = ("_clock", "_deadline_s", "_nap_s")
+
+    def __init__(self, wait_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._deadline_s = clock.monotonic_s() + wait_s
+        self._nap_s = 0.0001
+
+    def nap(self) -> bool:
+        """Sleep a little and return True, or return False because the time is up."""
+        if self._clock.monotonic_s() >= self._deadline_s:
+            return False
+        self._clock.sleep(self._nap_s)
+        self._nap_s = min(self._nap_s * 1.5, 0.01)
+        return True

@@ -1,0 +1,229 @@
+"""
+OptimisticGuard: read, check and commit as one step, for one file or many.
+
+The guard knows nothing of agents, turns or ledgers. It is told what was expected and answers with
+what happened; who asked, and whether they may, is for the engine and its policies.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.disk import forks, hashing, paths
+from noclobber.disk.commit import many, remove
+from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Commit, Committer
+from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.outcome import explained
+from noclobber.disk.leases import Patience
+from noclobber.disk.reading import look, open_patiently
+from noclobber.errors import (
+    AccessDeniedError,
+    BadRequestError,
+    FileBusyError,
+    MissingFileError,
+    NotAFileError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noclobber.core.clock import Clock
+    from noclobber.core.values import Level
+    from noclobber.disk.commit.recovery import Recovered
+    from noclobber.disk.commit.section import Fence
+
+__all__ = ["Change", "Commit", "OptimisticGuard", "Snapshot"]
+
+
+class Snapshot(NamedTuple):
+    """One read: the hash is of these very bytes."""
+
+    path: str
+    content: bytes
+    sha256: str
+    recovered: tuple[Recovered, ...] = ()
+    """What a dead process had left in the file's folder, and what became of it."""
+
+
+class OptimisticGuard:
+    """Guarded access to the files below one root."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        durable: bool = False,
+        wait_s: float = DEFAULT_WAIT_S,
+        ceiling: Level | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.root = os.path.realpath(root)
+        if not os.path.isdir(self.root):
+            raise NotAFileError(self.root, "the workspace's root must be an existing folder.")
+        # NOCLOBBER_LEVEL holds a process to a lower level, to see what that level is worth.
+        from_environment = os.environ.get("NOCLOBBER_LEVEL")
+        if ceiling is None and from_environment and from_environment not in LADDER:
+            raise BadRequestError(
+                "",
+                f"NOCLOBBER_LEVEL is {from_environment!r}; it must be one of {', '.join(LADDER)}, or unset.",
+            )
+        asked: Level = ceiling or from_environment or "lease+exchange"  # type: ignore[assignment]
+        self.committer = Committer(self.root, durable=durable, wait_s=wait_s, ceiling=asked, clock=clock)
+
+    def lexical(self, path: str | os.PathLike[str]) -> str:
+        """Return the absolute name that was meant, without touching the disk."""
+        return paths.lexical(self.root, path)
+
+    def locate(self, path: str | os.PathLike[str]) -> str:
+        """Return the canonical path, links resolved; refuse what is outside the workspace."""
+        name = self.lexical(path)
+        try:
+            target = paths.pin(self.root, name)
+        except MissingFileError:
+            # Its folder does not exist yet. The deepest one that does must be inside all the same.
+            here, below = os.path.split(name)
+            while not os.path.isdir(here):
+                here, part = os.path.split(here)
+                below = f"{part}/{below}"
+            found = f"{os.path.realpath(here)}/{below}"
+            paths.check_inside(found, self.root)
+            return found
+        target.close()
+        return target.path
+
+    def read(self, path: str | os.PathLike[str]) -> Snapshot:
+        """Read a whole file once. Never blocks: a FIFO, a socket or a device is refused."""
+        name = self.lexical(path)
+        for _ in range(paths.MOST_LINKS):
+            snapshot, still = self._read(name)
+            if still:
+                return snapshot
+        raise FileBusyError(snapshot.path, "a link on the way to it is being changed all the time.")
+
+    def _read(self, name: str) -> tuple[Snapshot, bool]:
+        """
+        Read what a name leads to, and tell whether it still led there afterwards.
+
+        If a link was changed meanwhile, what was read may be older than what somebody else has
+        already seen under that name.
+        """
+        target = paths.pin(self.root, name)
+        try:
+            recovered = tuple(self.committer.heal(target))
+            descriptor = self._open(target)
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise NotAFileError(target.path, f"this is {_kind(status.st_mode)}, not a file.")
+                content = _read_all(descriptor, status.st_size)
+            finally:
+                forks.close(descriptor)
+            still = paths.still_leads_to(self.root, target)
+        except OSError as error:
+            raise explained(error, target.path) from error
+        finally:
+            target.close()
+        return Snapshot(target.path, content, hashing.of_bytes(content), recovered), still
+
+    def _open(self, target: paths.Target) -> int:
+        try:
+            return open_patiently(target, Patience(self.committer.mutex_wait_s, self.committer.clock))
+        except FileNotFoundError:
+            raise MissingFileError(target.path, "there is no such file.") from None
+        except BlockingIOError:
+            raise FileBusyError(
+                target.path, "a commit has been under way for too long; its process may be stopped."
+            ) from None
+        except PermissionError:
+            raise AccessDeniedError(
+                target.path, "it cannot be read by this user; check its permissions."
+            ) from None
+        except OSError as error:
+            raise NotAFileError(target.path, f"it cannot be opened as a file ({error.strerror}).") from None
+
+    def digest(self, path: str | os.PathLike[str]) -> str:
+        """Return the hash of what is on disk now, or `DELETED`, `NOT_A_FILE`, `UNREADABLE`."""
+        try:
+            target = paths.pin(self.root, self.lexical(path))
+        except MissingFileError:
+            return "DELETED"
+        except (NotAFileError, AccessDeniedError) as error:
+            return "NOT_A_FILE" if isinstance(error, NotAFileError) else "UNREADABLE"
+        try:
+            return look(target)
+        finally:
+            target.close()
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        data: bytes,
+        *,
+        expected: str | None,
+        at: str | None = None,
+        fence: Fence | None = None,
+    ) -> Commit:
+        """
+        Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked).
+
+        `at` is the canonical path that the caller has judged; if the path leads elsewhere by the time of
+        the commit, it is refused. `fence` has a say as well, in the same critical section.
+        """
+        return self.committer.replace(path, expected, data, at=at, fence=fence)
+
+    def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[Commit]:
+        """Replace or create several files: all of them or none."""
+        return many.replace_many(self.committer, changes, fence=fence)
+
+    def delete(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expected: str | None,
+        at: str | None = None,
+        fence: Fence | None = None,
+    ) -> Commit:
+        """Delete, if the file is still `expected`."""
+        return remove.delete(self.committer, path, expected, at=at, fence=fence)
+
+    def move(
+        self,
+        source: str | os.PathLike[str],
+        destination: str | os.PathLike[str],
+        *,
+        expected: str | None,
+        at: tuple[str, str] | None = None,
+        fence: Fence | None = None,
+    ) -> Commit:
+        """Move to a free name, if the file is still `expected`."""
+        return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
+
+    def sweep(self) -> list[str]:
+        """Clear away displaced versions; return where those are kept that somebody wrote to."""
+        return [where for _, where in self.committer.sweep()]
+
+
+def _read_all(descriptor: int, size_hint: int) -> bytes:
+    content = os.read(descriptor, size_hint + 1)
+    if len(content) == size_hint:
+        return content
+    pieces = [content]
+    while piece := os.read(descriptor, hashing.CHUNK_BYTES):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _kind(mode: int) -> str:
+    for test, name in (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISLNK, "a dangling link"),
+    ):
+        if test(mode):
+            return name
+    return "a device"

@@ -1,0 +1,323 @@
+"""
+Claims: a short notice that a file is about to be written by a program that is not us.
+
+A hook checks a write and the host carries it out, a moment later and without our mutex. In between the file
+is *claimed*: guarded writers (other sessions' hooks, the library, the MCP server) wait for the claim to
+end, or refuse. A claim ends when the host has written (or failed to), and after 30 seconds in any case, so
+that a host that was killed holds nobody up for longer than that.
+
+A claim is a small file in `.noclobber/claims/` of the folder nearest above the file that has a state
+folder. Who looks for one asks every folder above the file, so workspaces inside workspaces see each other's
+claims.
+
+Calling sequence of a hook: `acquire()` before the check, `release()` after the call or a refusal. A
+committer: `ClaimFence`, which asks inside the critical section, and `retrying()` around the commit. Both
+sides under the mutex of the file's folder, and that is the point: either the commit is over when the claim
+is made, and the hook's look sees its outcome, or the commit sees the claim.
+
+Not promised: an outsider has never heard of claims; what it does in between shows afterwards, when the hook
+compares what is on the disk with what the call must have written.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.light.json_text import parse, spell
+from noclobber.disk import hashing, mutex
+from noclobber.disk.paths import OPEN_FOLDER, STATE_FOLDER
+from noclobber.errors import FileBusyError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import NamedTuple, TypeVar
+
+    from noclobber.core.clock import Clock
+    from noclobber.disk.commit.section import Admission, Fence
+
+    T = TypeVar("T")
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+CLAIMS_FOLDER = "claims"
+LIFE_S = 30.0
+PATIENCE_S = 2.0
+MUTEX_PATIENCE_S = 5.0
+NAP_S = 0.01
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+MOST_BYTES = 1 << 16
+
+
+class Claim(NamedTuple):
+    """Who is about to write which file, and until when that is believed."""
+
+    path: str
+    owner: str
+    """The agent: host, session and subagent."""
+    call_id: str
+    expires_s: float
+    file: str = ""
+    """Where the claim lies."""
+
+
+def check(root: str, path: str, own_owner: str | None = None, clock: Clock = SYSTEM_CLOCK) -> Claim | None:
+    """
+    Return the live claim of somebody else on a canonical path, or None.
+
+    A few microseconds where there is none: one failed look for each folder above the file.
+    """
+    tail = f"/{STATE_FOLDER}/{CLAIMS_FOLDER}/{_name(path)}"
+    for folder in _folders(root, path):
+        if os.access(folder + tail, os.F_OK):  # Says no without the price of an exception.
+            claim = _read(folder + tail, path)
+            if claim is not None and claim.owner != own_owner and _is_live(claim, clock.now_s()):
+                return claim
+    return None
+
+
+class ClaimedError(FileBusyError):
+    """Somebody else's claim is in the way of a commit. Leave the critical section, wait, and try again."""
+
+
+def refuse_if_claimed(
+    root: str, path: str, own_owner: str | None = None, clock: Clock = SYSTEM_CLOCK
+) -> None:
+    """Raise `ClaimedError` if somebody else has claimed a canonical path. For a commit, in its section."""
+    claim = check(root, path, own_owner, clock)
+    if claim is not None:
+        raise busy(claim, clock)
+
+
+class ClaimFence:
+    """
+    Asks for claims in a commit's critical section, and then whoever else has a say there.
+
+    The commit gives up with `ClaimedError`, because waiting inside would hold up the folder; `retrying()`
+    waits.
+    """
+
+    def __init__(self, root: str, then: Fence | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._root, self._then, self._clock = root, then, clock
+
+    def folder(self, path: str) -> str | None:
+        """Return a folder whose mutex is needed as well; claims need none but the file's own folder's."""
+        return None if self._then is None else self._then.folder(path)
+
+    def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
+        """Let a write pass if nobody else has claimed the file, or raise."""
+        refuse_if_claimed(self._root, path, clock=self._clock)
+        return _UNCLAIMED if self._then is None else self._then.guarding(path, held)
+
+    def check(self, path: str) -> None:
+        """Raise if a write to `path` would be refused now; for writes that somebody else carries out."""
+        with self.guarding(path, ()):
+            pass
+
+
+class _Unclaimed:
+    """Nothing to keep: whoever claims the file now needs the mutex that the commit holds."""
+
+    def __enter__(self) -> Admission:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def look_again(self) -> None:
+        """It cannot have changed."""
+
+
+_UNCLAIMED = _Unclaimed()
+
+
+def retrying(attempt: Callable[[], T], wait_s: float, clock: Clock = SYSTEM_CLOCK) -> T:
+    """Run a commit, again and again while a claim is in its way and patience lasts."""
+    deadline_s = clock.monotonic_s() + wait_s
+    while True:
+        try:
+            return attempt()
+        except ClaimedError:
+            if clock.monotonic_s() >= deadline_s:
+                raise
+        clock.sleep(NAP_S)
+
+
+def acquire(
+    root: str,
+    path: str,
+    owner: str,
+    call_id: str,
+    *,
+    patience_s: float | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Claim:
+    """Claim a canonical path; `FileBusyError` if somebody else's claim outlasts our patience."""
+    deadline_s = clock.monotonic_s() + (PATIENCE_S if patience_s is None else patience_s)
+    while True:
+        other = _take(root, path, owner, call_id, clock)
+        if other.owner == owner:
+            return other
+        if clock.monotonic_s() >= deadline_s:
+            raise busy(other, clock)
+        clock.sleep(NAP_S)
+
+
+def busy(claim: Claim, clock: Clock = SYSTEM_CLOCK) -> ClaimedError:
+    """Return the refusal for a file that somebody else has claimed."""
+    left_s = max(1, round(claim.expires_s - clock.now_s()))
+    return ClaimedError(
+        claim.path,
+        f"Another agent is writing this file right now. Wait a moment, read it again, and retry; "
+        f"the claim ends in {left_s} s at the latest.",
+        holder=claim.owner,
+    )
+
+
+def release(root: str, path: str, owner: str) -> bool:
+    """End an own claim; False if there was none."""
+    name, found = _name(path), False
+    for folder in _folders(root, path):
+        file = f"{folder}/{STATE_FOLDER}/{CLAIMS_FOLDER}/{name}"
+        claim = _read(file, path)
+        if claim is not None and claim.owner == owner:
+            found = True
+            _remove(file)
+    return found
+
+
+def release_all(root: str, owner: str) -> None:
+    """End every claim of an agent below a root: its turn is over, so no call of its is under way."""
+    for claim in live(root, everything=True):
+        if claim.owner == owner:
+            _remove(claim.file)
+
+
+def live(root: str, *, everything: bool = False, clock: Clock = SYSTEM_CLOCK) -> list[Claim]:
+    """Return the claims that lie in a root's state folder, for whoever wants to show them."""
+    folder = f"{root}/{STATE_FOLDER}/{CLAIMS_FOLDER}"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = [_read(f"{folder}/{name}", "") for name in names]
+    now_s = clock.now_s()
+    return [claim for claim in found if claim is not None and (everything or _is_live(claim, now_s))]
+
+
+# -- inside -----------------------------------------------------------------------------------------
+
+
+def _take(root: str, path: str, owner: str, call_id: str, clock: Clock) -> Claim:
+    """Make the claim, or return the one that is in the way."""
+    folder = _place(root, path)
+    claims = f"{folder}/{STATE_FOLDER}/{CLAIMS_FOLDER}"
+    try:
+        os.mkdir(claims)
+    except FileExistsError:
+        pass
+    # The folder of the file orders us with commits. If there is none yet, the claims' own orders the hooks.
+    try:
+        mutex_fd = os.open(os.path.dirname(path), OPEN_FOLDER)
+    except OSError:
+        mutex_fd = os.open(claims, OPEN_FOLDER)
+    try:
+        _hold(mutex_fd, path, clock)
+        try:
+            other = check(root, path, owner, clock)
+            if other is not None:
+                return other
+            mine = Claim(path, owner, call_id, clock.now_s() + LIFE_S, f"{claims}/{_name(path)}")
+            _write(mine)
+            return mine
+        finally:
+            _let_go(mutex_fd)
+    finally:
+        os.close(mutex_fd)
+
+
+def _hold(mutex_fd: int, path: str, clock: Clock) -> None:
+    try:
+        held = mutex.hold(mutex_fd, patience_s=MUTEX_PATIENCE_S, clock=clock)
+    except OSError:
+        return  # No flock here: then commits are not exclusive either.
+    if not held:
+        raise FileBusyError(
+            path, "another process has been committing in this folder for seconds. Wait a moment and retry."
+        )
+
+
+def _let_go(mutex_fd: int) -> None:
+    try:
+        mutex.release(mutex_fd)
+    except OSError:
+        pass
+
+
+def _place(root: str, path: str) -> str:
+    """Return the folder in whose state folder a new claim goes: the nearest above the file, else the root."""
+    for folder in _folders(root, path):
+        if os.path.isdir(f"{folder}/{STATE_FOLDER}"):
+            return folder
+    return root
+
+
+def _folders(root: str, path: str) -> list[str]:
+    """Every folder above a file, the nearest first, and the root if it is not one of them."""
+    folders = []
+    here = path
+    while here := here.rpartition("/")[0]:
+        folders.append(here)
+    if root not in folders:
+        folders.append(root)
+    return folders
+
+
+def _name(path: str) -> str:
+    return hashing.of_bytes(path.encode("utf-8", "surrogateescape"))[:40]
+
+
+def _is_live(claim: Claim, now_s: float) -> bool:
+    # One that would last longer than any of ours lasts was written by a clock that ran ahead.
+    return now_s < claim.expires_s <= now_s + 2 * LIFE_S
+
+
+def _read(file: str, path: str) -> Claim | None:
+    try:
+        descriptor = os.open(file, _READ)
+    except OSError:
+        return None
+    try:
+        listed = parse(os.read(descriptor, MOST_BYTES))
+        claimed, owner, call_id, expires_s = listed
+        if not (isinstance(claimed, str) and isinstance(owner, str) and isinstance(call_id, str)):
+            raise ValueError("not a claim")
+        if path and claimed != path:
+            return None
+        return Claim(claimed, owner, call_id, float(expires_s), file)
+    except (ValueError, TypeError, OSError):
+        # Half a claim is a claim, for as long as it may last.
+        return Claim(path, "?", "?", os.fstat(descriptor).st_mtime + LIFE_S, file)
+    finally:
+        os.close(descriptor)
+
+
+def _write(claim: Claim) -> None:
+    # In place, under the mutex; a rename over an old one would be flushed to the disk at once.
+    data = spell(list(claim[:4])).encode("utf-8", "backslashreplace")
+    descriptor = os.open(claim.file, _WRITE, 0o644)
+    try:
+        os.write(descriptor, data)
+        os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
+
+
+def _remove(file: str) -> None:
+    try:
+        os.unlink(file)
+    except OSError:
+        pass

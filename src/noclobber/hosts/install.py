@@ -1,0 +1,216 @@
+"""
+Adding our hooks to a host's configuration, and taking them out again.
+
+The file is somebody else's. What is not ours in it stays byte for byte; what is ours is replaced if it is not
+what it should be, and left alone if it is, so installing twice changes nothing. It is written by the
+library's own compare-and-swap: a second install at the same moment, or the host saving its settings,
+makes us read again and start over, and nobody's change is lost.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from noclobber.disk import hashing
+from noclobber.disk.commit.committer import replace_if_unchanged
+from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalError, StaleFileError
+from noclobber.hosts import json_edit
+from noclobber.hosts.hook_entries import Entry, Place, is_ours
+from noclobber.hosts.json_edit import BadConfigurationError
+from noclobber.hosts.opencode_plugin import MARK
+
+ROUNDS = 50
+
+
+class Change(NamedTuple):
+    """What a configuration was and what it is to be. None: there is no file."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+    @property
+    def is_needed(self) -> bool:
+        """True if anything is to be changed."""
+        return self.before != self.after
+
+    def diff(self) -> str:
+        """Return the change for a person to read."""
+        from difflib import unified_diff
+
+        before, after = (text or "" for text in (self.before, self.after))
+        lines = unified_diff(
+            before.splitlines(keepends=True),
+            after.splitlines(keepends=True),
+            "/dev/null" if self.before is None else self.path,
+            "/dev/null" if self.after is None else self.path,
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def plan(place: Place, *, uninstall: bool = False) -> Change:
+    """Read a configuration and say what has to change."""
+    before = _read(place.path)
+    try:
+        after = _without(place, before) if uninstall else _with(place, before)
+    except BadConfigurationError as error:
+        raise BadConfigurationError(
+            place.path,
+            f"this is not valid JSON, {error.message}. It was left alone: mend it, then install again.",
+        ) from None
+    return Change(place.path, before, after)
+
+
+def carry_out(place: Place, *, uninstall: bool = False) -> Change:
+    """Change a configuration, if need be; start over if somebody else changed it meanwhile."""
+    for _ in range(ROUNDS):
+        change = plan(place, uninstall=uninstall)
+        if not change.is_needed:
+            return change
+        try:
+            _write(change)
+            return change
+        except StaleFileError:
+            continue
+    raise StaleFileError(place.path, ABSENT, ABSENT)
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode()
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        raise AccessDeniedError(path, "it cannot be read by this user; check its permissions.") from None
+    except UnicodeDecodeError:
+        raise BadConfigurationError(path, "this is not UTF-8 text. It was left alone.") from None
+    except OSError as error:
+        raise NotAFileError(path, f"it cannot be read ({error.strerror}).") from None
+
+
+def _write(change: Change) -> None:
+    if change.after is None:
+        _remove(change)
+        return
+    expected = ABSENT if change.before is None else hashing.of_bytes(change.before.encode())
+    if change.before is not None and not os.access(change.path, os.W_OK):
+        # A rename would get round the mode of the file. Whoever made it read-only meant it.
+        raise AccessDeniedError(change.path, "it is read-only, so it was left alone. Make it writable first.")
+    replace_if_unchanged(change.path, expected, change.after.encode())
+
+
+def _remove(change: Change) -> None:
+    from noclobber.disk.commit import remove
+    from noclobber.disk.commit.committer import Committer
+
+    remove.delete(Committer(None), change.path, hashing.of_bytes((change.before or "").encode()))
+
+
+# -- what the text should be ---------------------------------------------------------------------------
+
+
+def _with(place: Place, before: str | None) -> str:
+    if place.whole is not None:
+        if before is not None and not before.startswith(MARK):
+            raise RefusalError(place.path, "another file stands in our plugin's place. Move it away first.")
+        return place.whole
+    text = before if before is not None and before.strip() else "{}\n"
+    present = [entry for entry in _ours(text) if entry.value is not None]
+    wanted = list(place.entries)
+    if [(entry.event, entry.value) for entry in present] == _in_file_order(text, wanted):
+        return before if before is not None else text
+    text = _strip(text)
+    for key, value in place.preamble:
+        if _root(text).get(key) is None:
+            text = json_edit.add_member(text, _root(text), key, value)
+    for entry in wanted:
+        text = _add(text, entry)
+    return text
+
+
+def _in_file_order(text: str, wanted: list[Entry]) -> list[tuple[str, Any]]:
+    """Return the entries as they would be found in the file: by event, in the file's order."""
+    hooks = _root(text).get("hooks")
+    order = [str(key) for key, _, _ in hooks.children] if hooks else []
+    known = [entry for entry in wanted if entry.event in order]
+    return [
+        (entry.event, entry.value) for entry in sorted(known, key=lambda entry: order.index(entry.event))
+    ] + [(entry.event, entry.value) for entry in wanted if entry.event not in order]
+
+
+def _without(place: Place, before: str | None) -> str | None:
+    if before is None:
+        return None
+    if place.whole is not None:
+        return None if before.startswith(MARK) else before
+    if not before.strip():
+        return before
+    text = _strip(before)
+    left = {key: value for key, value in _root(text).value.items() if (key, value) not in place.preamble}
+    is_only_ours = text != before and not left and "//" not in text and "/*" not in text
+    return None if is_only_ours else text
+
+
+def _root(text: str) -> json_edit.Node:
+    root = json_edit.parse(text)
+    if not isinstance(root.value, dict):
+        raise BadConfigurationError("", "line 1: the configuration must be an object")
+    return root
+
+
+def _ours(text: str) -> list[Entry]:
+    """Return our entries in a configuration, in its order."""
+    hooks = _hooks(text)
+    found = []
+    for event, _, groups in hooks.children if hooks else ():
+        found += [Entry(str(event), node.value) for _, _, node in groups.children if is_ours(node.value)]
+    return found
+
+
+def _hooks(text: str) -> json_edit.Node | None:
+    hooks = _root(text).get("hooks")
+    if hooks is None:
+        return None
+    if not isinstance(hooks.value, dict) or not all(
+        isinstance(value, list) for value in hooks.value.values()
+    ):
+        raise BadConfigurationError("", 'its "hooks" are not lists of hooks by event')
+    return hooks
+
+
+def _strip(text: str) -> str:
+    """Take everything of ours out, and what is empty then."""
+    while True:
+        hooks = _hooks(text)
+        if hooks is None:
+            return text
+        found = next(
+            (
+                (event, groups, index)
+                for event, _, groups in hooks.children
+                for index, _, node in groups.children
+                if is_ours(node.value)
+            ),
+            None,
+        )
+        if found is None:
+            return text
+        event, groups, index = found
+        if len(groups.children) > 1:
+            text = json_edit.remove(text, groups, index)
+        elif len(hooks.children) > 1:
+            text = json_edit.remove(text, hooks, event)
+        else:
+            text = json_edit.remove(text, _root(text), "hooks")
+
+
+def _add(text: str, entry: Entry) -> str:
+    hooks = _hooks(text)
+    if hooks is None:
+        return json_edit.add_member(text, _root(text), "hooks", {entry.event: [entry.value]})
+    groups = hooks.get(entry.event)
+    if groups is None:
+        return json_edit.add_member(text, hooks, entry.event, [entry.value])
+    return json_edit.add_item(text, groups, entry.value)

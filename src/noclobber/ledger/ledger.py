@@ -1,0 +1,371 @@
+"""
+AgentTraceLedger: append an event, read events, verify the chain.
+
+One `write` appends one line, under a kernel mutex on the ledger file itself, so that appenders
+in any number of threads and processes never interleave and the chain always verifies. When `append`
+returns, the event stands in the file once; when it raises `LedgerError`, it does not stand there. (One
+exception, and it says so: with `durable=True` a line may be written whose flush to the disk failed.)
+
+Speed comes from what is not done: the descriptor stays open, and as long as the file is the one we know and
+ends where our last line ended, its last line need not be read.
+
+Notices are events that the ledger writes of its own accord, in the same write as the event that
+found the reason, and before it:
+
+- `LEDGER_TORN_TAIL`: a crash had torn the last line; the bytes lie in a file beside the ledger.
+- `LEDGER_CUT`: this process had seen a longer chain. Somebody deleted, replaced or shortened the file.
+
+Not promised: the chain has no key, so whoever can write the file can write a new chain; a head that is
+saved elsewhere shows it (`verify(head=…)`), and shows a cut tail, which nothing inside can. On network
+filesystems where `flock` excludes nobody, two appenders can claim the same place; the audit shows it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from _thread import get_ident
+from fcntl import LOCK_UN, flock
+
+from noclobber.core.clock import SYSTEM_CLOCK, iso8601
+from noclobber.disk import mutex
+from noclobber.errors import LedgerError
+from noclobber.ledger.line import START, Link, encode, seal
+from noclobber.ledger.open_file import FOR_READING, Handle, failure, open_ledger
+from noclobber.ledger.tail import list_set_aside, read_last_lines, read_tail, set_aside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, NamedTuple
+
+    from noclobber.core.clock import Clock
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+_REOPENINGS = 100
+
+
+class LedgerEntry(NamedTuple):
+    """An event that is now on record."""
+
+    seq: int
+    time: str
+    hash: str
+    """The head of the chain at that moment, `sha256:<hex>`."""
+    prev_hash: str
+    set_aside: str | None = None
+    """Where the torn end of the ledger was put, if this append found one."""
+
+
+class VerifyReport(NamedTuple):
+    """A chain that holds. One that does not is a `BrokenChainError`."""
+
+    path: str
+    event_count: int
+    head: str
+    """Save it elsewhere: `verify(head=…)` then shows a tail that was cut off."""
+    size_bytes: int
+    torn_bytes: int = 0
+    """Unfinished bytes at the end: a crash tore the last line. The next append sets them aside."""
+    set_aside: tuple[str, ...] = ()
+    """Torn ends of earlier crashes, beside the ledger."""
+    saved_head_line: int | None = None
+    """The line of the head that was asked for."""
+
+
+class AgentTraceLedger:
+    """A chained record in one file. Any number of these, in any process, may share it."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        durable: bool = False,
+        patience_s: float = mutex.DEFAULT_PATIENCE_S,
+    ) -> None:
+        """Name a ledger. Nothing is opened or created before the first append; no folder ever is."""
+        self.path = os.path.abspath(os.fspath(path))
+        self._clock, self._durable, self._patience_s = clock, durable, patience_s
+        self._handle = Handle()
+
+    def append(self, event: Mapping[str, Any]) -> LedgerEntry:
+        """Record one event: all of it, once, after everything recorded before."""
+        return self.append_spelled(encode(self.path, event))
+
+    def append_spelled(self, body: bytes) -> LedgerEntry:
+        """The same for who has spelled its event already: its members in JSON, without the braces."""
+        handle = self._own_handle()
+        # `with`, and no acquire() with a deadline: an interrupt right behind that call would leave the
+        # lock taken for ever. Whoever has it waits for other processes only, and that has a deadline.
+        with handle.lock:
+            handle.thread = get_ident()
+            try:
+                entry = self._append(handle, body)
+                if self._durable:
+                    self._flush(handle)
+                return entry
+            except OSError as error:
+                raise failure(self.path, "write to", error) from error
+            finally:
+                handle.thread = -1
+
+    def assert_writable(self) -> None:
+        """Raise the `LedgerError` that an append would meet now, as far as can be told without one."""
+        handle = self._own_handle()
+        with handle.lock:
+            try:
+                size = self._hold(handle)
+                if size != handle.size:
+                    read_tail(handle.descriptor, size, self.path)
+            except OSError as error:
+                raise failure(self.path, "write to", error) from error
+            finally:
+                if handle.descriptor >= 0:
+                    flock(handle.descriptor, LOCK_UN)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """
+        Yield every event in order. A line that is no entry raises `BrokenChainError`.
+
+        Hashes are not checked here; `verify` does that. A torn end is left out.
+        """
+        from noclobber.ledger.verify import read_events
+
+        descriptor = self._open_for_reading()
+        if descriptor is None:
+            return
+        try:
+            yield from read_events(descriptor, self.path)
+        finally:
+            os.close(descriptor)
+
+    def last_lines(self, count: int) -> list[bytes]:
+        """Return up to `count` lines from the end, as they stand in the file, without reading the rest."""
+        descriptor = self._open_for_reading()
+        if descriptor is None:
+            return []
+        try:
+            return read_last_lines(descriptor, os.fstat(descriptor).st_size, count)
+        except OSError as error:
+            raise failure(self.path, "read", error) from error
+        finally:
+            os.close(descriptor)
+
+    def verify(
+        self, *, head: str | None = None, progress: Callable[[int, int, int], None] | None = None
+    ) -> VerifyReport:
+        """
+        Check every line's hash, its link to the line before, its number and its JSON.
+
+        Raises `BrokenChainError` that names the first broken line (`details["line"]`, `["reason"]`, and how
+        far the chain held: `["event_count"]`, `["head"]`). With `head`, the chain must also contain that
+        entry: a head saved earlier and elsewhere shows whether the tail was cut. Lines appended
+        meanwhile are not looked at. `progress(done_bytes, size_bytes, event_count)` is called now and
+        then. A ledger that nobody has written to yet is an empty chain.
+        """
+        from noclobber.ledger.verify import audit, parse_head
+
+        saved_head = parse_head(head)
+        descriptor = self._open_for_reading()
+        try:
+            # An append in flight looks like a torn end. Under the mutex there is none in flight; if we
+            # cannot have it (a stopped appender), what is in flight is reported as torn.
+            size = 0
+            if descriptor is not None:
+                mutex.hold(descriptor, patience_s=min(1.0, self._patience_s), clock=self._clock)
+                try:
+                    size = os.fstat(descriptor).st_size
+                finally:
+                    mutex.release(descriptor)
+            found = audit(descriptor, size, self.path, saved_head, progress)
+        except OSError as error:
+            raise failure(self.path, "read", error) from error
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+        return VerifyReport(
+            path=self.path,
+            event_count=found.event_count,
+            head=f"sha256:{found.head.decode()}",
+            size_bytes=size,
+            torn_bytes=found.torn_bytes,
+            set_aside=list_set_aside(self.path),
+            saved_head_line=found.saved_head_line,
+        )
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, or `GENESIS` if there is none."""
+        descriptor = self._open_for_reading()
+        if descriptor is None:
+            return f"sha256:{START.hex.decode()}"
+        try:
+            tail = read_tail(descriptor, os.fstat(descriptor).st_size, self.path)
+        except OSError as error:
+            raise failure(self.path, "read", error) from error
+        finally:
+            os.close(descriptor)
+        return f"sha256:{tail.link.hex.decode()}"
+
+    def close(self) -> None:
+        """Close the descriptor. The next append opens it again."""
+        handle = self._own_handle()
+        with handle.lock:
+            handle.close()
+
+    def __enter__(self) -> AgentTraceLedger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)  # Absent if __init__ refused its arguments.
+        if handle is not None and handle.pid == os.getpid():
+            handle.close()
+
+    # Appending
+
+    def _own_handle(self) -> Handle:
+        """Return what this process, and not its parent, has open."""
+        handle = self._handle
+        if handle.pid != os.getpid():  # Forked behind Python's back, so that our fork hook did not run.
+            handle = self._handle = Handle()
+        if handle.thread == get_ident() and handle.lock.locked():
+            raise LedgerError(
+                self.path, "a signal handler appended in the middle of an append; record it after the handler"
+            )
+        return handle
+
+    def _append(self, handle: Handle, body: bytes) -> LedgerEntry:
+        try:
+            size = self._hold(handle)
+            time = iso8601(self._clock.now_s())
+            before, end, opening, aside = handle.link, size, b"", None
+            if size != handle.size:  # Somebody else was here, or we are new.
+                before, end, opening, aside = self._join(handle, size, time)
+            line, after = seal(body, before, time)
+            if opening:
+                line = opening + line
+            _write_all_or_nothing(handle.descriptor, line, end)
+            handle.size, handle.link = end + len(line), after
+            return LedgerEntry(
+                after.seq, time, f"sha256:{after.hex.decode()}", f"sha256:{before.hex.decode()}", aside
+            )
+        finally:
+            # Whatever happened, and whether or not we got it: release of what is not held is nothing.
+            # Not through mutex.release(): on the way into a Python function an interrupt can strike, and
+            # the mutex would stay ours until the next append.
+            if handle.descriptor >= 0:
+                flock(handle.descriptor, LOCK_UN)
+
+    def _join(self, handle: Handle, size: int, time: str) -> tuple[Link, int, bytes, str | None]:
+        """Find where the chain stands. Return that, where the file ends, what must be written before the
+        next line, and where a torn end was put."""
+        tail = read_tail(handle.descriptor, size, self.path)
+        link, opening, aside = tail.link, b"\n" if tail.lacks_newline else b"", None
+        if tail.end < size:
+            aside = set_aside(handle.descriptor, self.path, tail, size)
+            notice, link = seal(_torn_notice(self.path, aside, size - tail.end), link, time)
+            opening += notice
+        if tail.link.seq < handle.link.seq:
+            notice, link = seal(_cut_notice(self.path, handle.link, tail.link), link, time)
+            opening += notice
+        return link, tail.end, opening, aside
+
+    def _hold(self, handle: Handle) -> int:
+        """Hold the mutex of the file that the path names now, and return the file's size."""
+        for _ in range(_REOPENINGS):
+            if handle.descriptor < 0:
+                handle.open(self.path)
+            if not mutex.hold(handle.descriptor, patience_s=self._patience_s, clock=self._clock):
+                raise self._busy()
+            # The file may have been rotated or deleted since we opened it, or while we waited: a line
+            # written to the old one would be lost to every reader.
+            try:
+                named = os.lstat(self.path)
+            except FileNotFoundError:
+                named = None
+            if named is not None and (named.st_dev, named.st_ino) == handle.identity:
+                return named.st_size
+            handle.close()
+        raise LedgerError(self.path, "the ledger is replaced again and again; find out by whom")
+
+    def _flush(self, handle: Handle) -> None:
+        try:
+            os.fsync(handle.descriptor)
+            if handle.is_new:  # The name must survive as well, and we may be the one who made it.
+                folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+                handle.is_new = False
+        except OSError as error:
+            raise LedgerError(
+                self.path,
+                f"the event was written but may not survive a power cut: {error.strerror}. Check the disk",
+                recorded="yes",
+            ) from error
+
+    # Opening, and what goes wrong
+
+    def _open_for_reading(self) -> int | None:
+        try:
+            return open_ledger(self.path, FOR_READING)[0]
+        except LedgerError as error:
+            if isinstance(error.__cause__, FileNotFoundError) and os.path.isdir(os.path.dirname(self.path)):
+                return None
+            raise
+
+    def _busy(self) -> LedgerError:
+        return LedgerError(
+            self.path,
+            f"another process or thread has held the ledger for {self._patience_s:g} s, so the event was not "
+            "recorded; look for a stopped process that has this file open (lsof, fuser)",
+        )
+
+
+def _write_all_or_nothing(descriptor: int, data: bytes, end: int) -> None:
+    """Append at `end`, or leave the file as long as it was."""
+    written = 0
+    try:
+        written = os.write(descriptor, data)
+        while written < len(data):  # A disk that fills up takes a part. Asking for the rest tells why.
+            count = os.write(descriptor, data[written:])
+            if count == 0:
+                raise OSError(errno.EIO, "the disk takes no more bytes")
+            written += count
+    except BaseException:
+        if written < len(data):
+            os.ftruncate(descriptor, end)  # If even this fails, the next append finds a torn tail.
+        raise
+
+
+def _torn_notice(path: str, copy_path: str, torn_bytes: int) -> bytes:
+    return encode(
+        path,
+        {
+            "action_type": "LEDGER_TORN_TAIL",
+            "payload": {"torn_bytes": torn_bytes, "set_aside": os.path.basename(copy_path)},
+            "result": {"status": "SET_ASIDE"},
+        },
+    )
+
+
+def _cut_notice(path: str, seen: Link, found: Link) -> bytes:
+    return encode(
+        path,
+        {
+            "action_type": "LEDGER_CUT",
+            "payload": {
+                "seen_head": f"sha256:{seen.hex.decode()}",
+                "seen_count": seen.seq,
+                "found_head": f"sha256:{found.hex.decode()}",
+                "found_count": found.seq,
+            },
+            "result": {"status": "REPORTED"},
+        },
+    )

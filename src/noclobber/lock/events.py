@@ -1,0 +1,160 @@
+"""
+What goes on record about a lock: one event per acquisition, renewal, release, recovery and refusal.
+
+Events go to `.lock-ledger.jsonl` inside the deliverable folder (REQ-LOCK-008), or to a ledger that the
+caller passes. They are written inside the section that makes the change, so that their order in the ledger is
+the order in which things happened.
+
+Automatic and manual recovery write the same event, `LOCK_RECOVERED`. It is written once even if the
+recoverer is killed between taking the lock and writing: the new lock carries `recovered_from`, and
+whoever recovers that lock finds that the event is missing and writes it first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from json.encoder import encode_basestring as _quote
+
+from noclobber.errors import BadEventError
+from noclobber.lock.names import LEDGER_NAME
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from noclobber.core.clock import Clock
+    from noclobber.errors import LockContention
+    from noclobber.ledger import AgentTraceLedger
+    from noclobber.lock.record import LockRecord
+
+    class Ledger(Protocol):
+        """What is asked of a ledger."""
+
+        def append(self, event: dict[str, Any]) -> object:
+            """Record one event or raise `LedgerError`."""
+
+        def events(self) -> Any:
+            """Yield every event."""
+
+
+class Audit:
+    """Writes a lock's events. Keeps the folder's ledger open for as long as the lock object lives."""
+
+    def __init__(self, clock: Clock, ledger: Ledger | None) -> None:
+        self._clock, self._given = clock, ledger
+        self._own: AgentTraceLedger | None = None
+        self._own_folder = ""
+
+    def acquired(self, folder: str, record: LockRecord) -> None:
+        """The lock was taken; if it was taken over, say first from whom."""
+        if record.recovered_from is not None:
+            self.recovered(folder, record, "acquire")
+        self._append(folder, "LOCK_ACQUIRED", record, "ACQUIRED")
+
+    def renewed(self, folder: str, record: LockRecord) -> None:
+        """The lease was extended."""
+        self._append(folder, "LOCK_RENEWED", record, "RENEWED")
+
+    def released(self, folder: str, record: LockRecord) -> None:
+        """The holder let go."""
+        self._append(folder, "LOCK_RELEASED", record, "RELEASED")
+
+    def retired(self, folder: str, record: LockRecord) -> None:
+        """The folder is no longer a deliverable that anybody works in."""
+        self._append(folder, "LOCK_RETIRED", record, "RETIRED")
+
+    def recovered(self, folder: str, record: LockRecord, how: str) -> None:
+        """An orphan was taken over, by `acquire` or by hand. One kind of event for both (REQ-LOCK-006)."""
+        origin = record.recovered_from or {}
+        payload = {
+            "deliverable_id": record.deliverable_id,
+            "folder": folder,
+            "recovery_reason": origin.get("recovery_reason"),
+            "previous_holder": origin.get("previous_holder"),
+            "previous_acquired": origin.get("previous_acquired"),
+            "previous_lock_id": origin.get("previous_lock_id"),
+            "detail": origin.get("detail"),
+        }
+        result = {
+            "status": "RECOVERED",
+            "recovered_by": record.holder,
+            "recovered_at": record.acquired,
+            "how": how,
+            "lock_id": record.lock_id,
+        }
+        self._write(folder, "LOCK_RECOVERED", payload, result, record.holder, record.host)
+
+    def catch_up(self, folder: str, orphan: LockRecord) -> None:
+        """Write the recovery that `orphan`'s holder made, if it was killed before it could."""
+        if orphan.recovered_from is None:
+            return
+        with suppress(Exception):  # An unreadable ledger says nothing; a doubled event is better than none.
+            for event in self._ledger(folder).events():
+                if (
+                    event.get("action_type") == "LOCK_RECOVERED"
+                    and event["result"]["lock_id"] == orphan.lock_id
+                ):
+                    return
+        self.recovered(folder, orphan, "acquire")
+
+    def refused(self, folder: str, holder: str, error: LockContention) -> None:
+        """Somebody asked and was refused. Every refusal is on record, once per question and not per look."""
+        report = error.to_report()
+        payload = {"deliverable_id": report["deliverable_id"], "folder": folder, "requested_by": holder}
+        self._write(
+            folder, "LOCK_CONTENTION", payload, {"status": "REFUSED", **report}, holder, os.uname().nodename
+        )
+
+    def close(self) -> None:
+        """Close the folder's ledger. The next event opens it again."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def _append(self, folder: str, kind: str, record: LockRecord, status: str) -> None:
+        # Spelled by hand: an acquisition and its release are half ledger, and most of that would be making
+        # dicts and text of them.
+        lease = f',"lease_duration_s":{record.lease_duration_s},"pid":{record.pid}'
+        try:
+            body = (
+                f'"action_type":"{kind}","payload":{{"deliverable_id":{_quote(record.deliverable_id)},'
+                f'"folder":{_quote(folder)},"lock_id":{_quote(record.lock_id)},'
+                f'"acquired":{_quote(record.acquired)}{"" if status == "RELEASED" else lease}}},'
+                f'"result":{{"status":"{status}"}},"identity":{{"agent_id":{_quote(record.holder)},'
+                f'"host":{"null" if record.host is None else _quote(record.host)}}}'
+            ).encode()
+        except UnicodeEncodeError:
+            raise BadEventError(
+                folder, "its path is not valid UTF-8, so nothing can be recorded there; rename the folder"
+            ) from None
+        if self._given is None:
+            self._own_ledger(folder).append_spelled(body)
+        else:
+            self._given.append(json.loads(b"{%b}" % body))
+
+    def _write(
+        self,
+        folder: str,
+        kind: str,
+        payload: dict[str, Any],
+        result: dict[str, Any],
+        who: str,
+        host: str | None,
+    ) -> None:
+        identity = {"agent_id": who, "host": host}
+        event = {"action_type": kind, "payload": payload, "result": result, "identity": identity}
+        self._ledger(folder).append(event)
+
+    def _ledger(self, folder: str) -> Ledger:
+        return self._own_ledger(folder) if self._given is None else self._given
+
+    def _own_ledger(self, folder: str) -> AgentTraceLedger:
+        if self._own is None or self._own_folder != folder:  # The folder was moved: its ledger moved along.
+            from noclobber.ledger import AgentTraceLedger
+
+            self.close()
+            self._own = AgentTraceLedger(os.path.join(folder, LEDGER_NAME), clock=self._clock)
+            self._own_folder = folder
+        return self._own

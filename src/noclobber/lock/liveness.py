@@ -1,0 +1,109 @@
+"""
+Is a lock live, expired, dead or corrupt? One record, one clock.
+
+The order of the questions is the rule (REQ-LOCK-006):
+
+1. Corrupt: not a record; or a record that was copied here with its folder; or one whose lease ends
+   later than any lease could, held by nobody who can be seen to run.
+2. Expired: `now >= acquired + lease_duration_s`. Counts everywhere, for everybody.
+3. Dead: that pid with that start time no longer runs. Asked only on the same host, boot and pid
+   namespace; elsewhere nobody can know, and the lease alone counts.
+4. Live.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from noclobber.disk.filesystems import keeps_inodes
+from noclobber.disk.processes import GONE, RUNNING, fate, surroundings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from noclobber.disk.processes import ProcessIdentity
+    from noclobber.lock.record import Found, LockRecord
+
+    State = Literal["free", "live", "expired", "dead", "corrupt"]
+    Reason = Literal["lease_expired", "pid_dead", "corrupt"]
+
+DEFAULT_LEASE_S, MIN_LEASE_S, MAX_LEASE_S = 1800, 1, 86_400
+
+# No lease ends later than a day from now, and no clock here is wrong by more than a day. What claims
+# more would keep a folder locked for as long as it likes.
+MAX_REMAINING_S = 2 * MAX_LEASE_S
+
+
+class Place(NamedTuple):
+    """The folder that a record was found in, to tell its own lock from a copied one."""
+
+    device: int
+    inode: int
+    path: str
+    """Where it is; asked which filesystem that is, and only when the numbers differ."""
+
+
+class Verdict(NamedTuple):
+    """What became of a lock. `reason` is set if and only if anybody may take it over."""
+
+    state: State
+    reason: Reason | None
+    remaining_s: int
+    detail: str
+
+
+FREE = Verdict("free", None, 0, "not locked")
+
+
+def judge(
+    found: Found | None,
+    now_s: float,
+    place: Place | None = None,
+    fate_of: Callable[[ProcessIdentity], str] = fate,
+) -> Verdict:
+    """Decide what became of the lock that was found."""
+    if found is None:
+        return FREE
+    record = found.record
+    if record is None:
+        return Verdict("corrupt", "corrupt", 0, f"the lock file is damaged: {found.corruption}")
+    if place is not None and is_copied(record, place):
+        return Verdict("corrupt", "corrupt", 0, "the lock file was copied here from another folder")
+    left_s = record.expires_s - now_s
+    if left_s <= 0:
+        return Verdict("expired", "lease_expired", 0, f"its lease ran out {-left_s:.0f} s ago")
+    its_fate = fate_of(record.process)
+    if its_fate == GONE:
+        return Verdict("dead", "pid_dead", 0, f"its process {record.pid} no longer runs")
+    if left_s > MAX_REMAINING_S and its_fate != RUNNING:
+        return Verdict("corrupt", "corrupt", 0, "its lease ends later than any lease can")
+    return Verdict("live", None, math.ceil(left_s), "held")
+
+
+def is_copied(record: LockRecord, place: Place) -> bool:
+    """True if a record was made for another folder than the one it was found in."""
+    if record.folder_inode is None or record.folder_device is None:
+        return False
+    if (record.folder_device, record.folder_inode) == (place.device, place.inode):
+        return False
+    # Device numbers differ between hosts and boots for one and the same folder, and on FUSE and overlay
+    # filesystems inode numbers may change under a running process. Taking a live lock for a copy
+    # would give two holders; taking a copy for a live lock only waits for its lease.
+    here = surroundings()
+    return (record.host, record.boot_id) == (here.host, here.boot_id) and keeps_inodes(place.path)
+
+
+def check_lease_s(lease_duration_s: int) -> int:
+    """Return a lease that is within bounds, or raise an error (a `ValueError` too) that names them."""
+    if type(lease_duration_s) is not int or not MIN_LEASE_S <= lease_duration_s <= MAX_LEASE_S:
+        from noclobber.errors import BadRequestError
+
+        raise BadRequestError(
+            "",
+            f"lease_duration_s must be a whole number of seconds from {MIN_LEASE_S} to {MAX_LEASE_S}, "
+            f"not {lease_duration_s!r:.60}",
+        )
+    return lease_duration_s

@@ -1,0 +1,488 @@
+"""
+Where a lock's record lives: the file `.lock` in the deliverable folder, changed by compare-and-set only.
+
+Two arbiters, because neither is enough alone.
+
+The folder's mutex (`flock` on its descriptor) serialises every change among the processes of one machine:
+`with store.section():`. But on FUSE, NFS, SMB and across overlay layers that call succeeds and excludes
+nobody. So every change of an existing record is also *claimed*: a file `.lock.take.<id of the record that
+is to be changed>` is made with `link()`, which succeeds for exactly one. Under the claim the record is
+read again; if it still is the one that was judged, it is changed, otherwise the claim is dropped.
+
+- create: `link(staged, .lock)`. Fails if anything stands there. Never `rename`: it would replace a
+  rival's lock that was published a moment ago.
+- replace (renewal, take-over): claim with the staged new record itself, verify, `rename(claim, .lock)`.
+  One step both publishes the new record and ends the claim, so a kill leaves the old lock or the new one.
+- remove (release): claim by linking the lock file itself, verify what was linked, unlink both.
+
+A claimant that is killed leaves its claim. The claim is a complete record with an id of its own, so it is
+judged like a lock and broken like one: by claiming *it* (`.lock.take.<id of the claim>`), verifying, and
+renaming over it. So two that break the same dead claim cannot both believe that they did.
+
+A PostgreSQL store has the same four methods: `read`, `section` (a transaction), and `create`, `replace`,
+`remove` (`… WHERE lock_id = expected`). Nothing above this file knows where the record lives.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from contextlib import suppress
+
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.disk import mutex, renames
+from noclobber.errors import FileBusyError, MissingFileError
+from noclobber.lock.liveness import Place, is_copied, judge
+from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
+from noclobber.lock.os_errors import explain
+from noclobber.lock.record import read
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.core.clock import Clock
+    from noclobber.lock.liveness import Verdict
+    from noclobber.lock.record import Found, LockRecord
+
+PATIENCE_S = 2.0  # Sections last a fraction of a millisecond. Whoever holds one longer was stopped in it.
+
+_IS_LINUX = sys.platform == "linux"
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_STAGE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNNAMED_FLAGS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
+_UNNAMED = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
+_NO_MUTEX_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # Claims arbitrate alone.
+_CLAIM_DEPTH = 16  # How many claimants in a row may have been killed while breaking each other's claims.
+
+# Descriptors that a forked child must close: its copy would keep a mutex that the parent held at the
+# fork, if the parent is killed before it lets go.
+_OPEN: set[FolderStore] = set()
+
+
+def _close_inherited() -> None:
+    for store in list(_OPEN):
+        descriptor, store.descriptor, store.is_held = store.descriptor, -1, False
+        os.close(descriptor)  # And no LOCK_UN: that would unlock the parent, which shares the open file.
+        store.unpin()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class FolderStore:
+    """One deliverable folder, open. Remembers the folder and not its path: a moved folder stays the same."""
+
+    def __init__(self, folder: str) -> None:
+        """
+        Open a folder, by its canonical path; a clear error if it is missing, no folder, or not ours to
+        open.
+        """
+        self.descriptor = -1
+        self.is_held = False
+        self._given_path = folder
+        self._pinned = -1  # The lock file that we created, open.
+        try:
+            self.descriptor = os.open(folder, _FOLDER_FLAGS)
+        except OSError as error:
+            explain(error, folder, "open the deliverable folder")
+        _OPEN.add(self)
+        status = os.fstat(self.descriptor)
+        self.place = Place(status.st_dev, status.st_ino, folder)
+
+    def close(self) -> None:
+        """Close the folder. Twice is once."""
+        _OPEN.discard(self)
+        if self.descriptor >= 0:
+            if self.is_held:
+                self.let_go()
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)
+        self.unpin()
+
+    def unpin(self) -> None:
+        """Close the lock file that was kept open."""
+        pinned, self._pinned = self._pinned, -1
+        if pinned >= 0:
+            os.close(pinned)
+
+    def let_go(self) -> None:
+        """Leave the section that was entered."""
+        try:
+            mutex.release(self.descriptor)
+        except OSError:  # Never taken: a filesystem without.
+            pass
+        self.is_held = False  # Last: an interrupt before it leaves a reason to do this again.
+
+    def location(self) -> str:
+        """Return where the folder is now, canonical; where it was given, if the system does not tell."""
+        try:
+            there = os.stat(self._given_path)  # Not moved, nearly always; and this is the cheaper question.
+            if there.st_ino == self.place.inode and there.st_dev == self.place.device:
+                return self._given_path
+        except OSError:
+            pass
+        try:
+            if _IS_LINUX:
+                return os.readlink(f"/proc/self/fd/{self.descriptor}").removesuffix(" (deleted)")
+            import fcntl
+
+            answer = fcntl.fcntl(self.descriptor, 50, bytes(1024))  # F_GETPATH
+            return os.fsdecode(answer.split(b"\0")[0])
+        except OSError:
+            return os.path.realpath(self._given_path)
+
+    def exists(self) -> bool:
+        """False once the folder was deleted, wherever it had been moved to."""
+        return self.is_same_folder(self.location())
+
+    def is_same_folder(self, path: str) -> bool:
+        """True if a path names this very folder now."""
+        try:
+            there = os.stat(path)
+        except (OSError, ValueError):
+            return False
+        return (there.st_dev, there.st_ino) == (self.place.device, self.place.inode)
+
+    def judge(self, found: Found | None, now_s: float) -> Verdict:
+        """Decide what became of a lock that was found here."""
+        return judge(found, now_s, self.place)
+
+    def judge_copied(self, found: Found) -> bool:
+        """True if the record came here in a copy of the folder it was made for."""
+        return found.record is not None and is_copied(found.record, self.place)
+
+    # The calls that the protocol is written on
+
+    def read(self) -> Found | None:
+        """Return what stands there. Needs no section: a record is published whole or not at all."""
+        return self._read(LOCK_NAME)
+
+    def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> _Section:
+        """Exclude every other change of this record on this machine: `with store.section():`."""
+        return _Section(self, patience_s, clock)
+
+    def create(self, record: LockRecord) -> bool:
+        """Publish a record if there is none. False if there is one."""
+        return self._publish(record, LOCK_NAME)
+
+    def replace(
+        self,
+        expected: str,
+        record: LockRecord,
+        may_break: Callable[[Found], bool],
+        judged: Found | None = None,
+    ) -> bool:
+        """
+        Put a record in place of the one with the key `expected`. False if another stands there now.
+
+        `judged` is for a take-over: not a byte may have changed since. A holder that renewed in between has
+        the same id, and is no orphan.
+        """
+        try:
+            claim = self._claim(LOCK_NAME, expected, record, may_break)
+            return claim is not None and self._finish(claim, LOCK_NAME, expected, record, judged)
+        except BaseException:
+            self._drop(CLAIM_PREFIX + expected, record)
+            raise
+
+    def is_free(self) -> bool:
+        """True if nothing stands at the lock's name, not even a broken link. A quarter of a read's cost."""
+        try:
+            return not os.access(LOCK_NAME, os.F_OK, dir_fd=self.descriptor, follow_symlinks=False)
+        except (NotImplementedError, OSError):
+            return self.read() is None
+
+    def remove_undisputed(self) -> bool:
+        """
+        Take away the record that this store created, whose lease is far from its end. False: look closer,
+        with `remove`.
+
+        For the holder itself, and only while by every rule nobody may take it over: then nobody has a
+        reason to claim, and excluding claims would cost as much as the rest of a release. The file is
+        known by its inode: our descriptor keeps that number from being given to another.
+        """
+        pinned, self._pinned = self._pinned, -1
+        if pinned < 0:
+            return False
+        try:
+            ours, there = os.fstat(pinned), os.stat(LOCK_NAME, dir_fd=self.descriptor, follow_symlinks=False)
+            if ours.st_ino != there.st_ino or ours.st_dev != there.st_dev:
+                return False
+        except OSError:
+            return False
+        finally:
+            os.close(pinned)
+        self._unlink(LOCK_NAME)
+        return True
+
+    def remove(self, expected: str, claimant: LockRecord, may_break: Callable[[Found], bool]) -> bool:
+        """Take the record with the key `expected` away. False if another stands there now."""
+        claim = CLAIM_PREFIX + expected
+        try:
+            # An owner's release: the lock file itself becomes the claim, and its content is then proof of
+            # what was claimed. Cheaper than staging, and a recoverer's claim excludes it all the same.
+            if expected == claimant.lock_id and self._link(LOCK_NAME, claim):
+                is_ours = self._mark(claim, LOCK_NAME) == expected
+            elif self._claim(LOCK_NAME, expected, claimant, may_break) is None:
+                return False
+            else:
+                is_ours = self._mark(LOCK_NAME, LOCK_NAME) == expected
+            if is_ours:
+                self._unlink(LOCK_NAME)
+            self._unlink(claim)
+        except BaseException:
+            self._drop(claim, claimant)
+            raise
+        return is_ours
+
+    def leftovers(self) -> list[str]:
+        """
+        Return names of claims and staged records that killed processes left. None of them blocks anybody.
+        """
+        try:
+            return sorted(
+                name for name in os.listdir(self.descriptor) if name.startswith((CLAIM_PREFIX, STAGED_PREFIX))
+            )
+        except OSError as error:
+            explain(error, self.location(), "list")
+
+    def sweep(self, may_break: Callable[[Found], bool]) -> list[str]:
+        """Remove leftovers whose makers are gone; return their names. Only within a section."""
+        current = self._mark(LOCK_NAME, LOCK_NAME)
+        gone = []
+        for name in self.leftovers():
+            found = self._read(name)
+            # A claim on the record that stands is for `_claim` to break, in order, whoever made it.
+            if found is not None and name != f"{CLAIM_PREFIX}{current}" and may_break(found):
+                self._unlink(name)
+                gone.append(name)
+        return gone
+
+    # Claims
+
+    def _claim(
+        self, name: str, expected: str, record: LockRecord, may_break: Callable[[Found], bool], depth: int = 0
+    ) -> str | None:
+        """
+        Claim the right to change what stands at `name`; return the claim's name, or None if another has
+        it.
+        """
+        claim = CLAIM_PREFIX + expected
+        for _ in range(_CLAIM_DEPTH):
+            if self._mark(name, name) != expected:
+                return None
+            if self._publish(record, claim):
+                return claim
+            rival = self._read(claim)
+            if rival is None:
+                continue  # It was dropped between our two looks.
+            if depth >= _CLAIM_DEPTH or not may_break(rival):
+                return None
+            # The claimant was killed. Its claim is itself changed only under a claim: two breakers that each
+            # unlinked it and linked their own would both believe that they had it.
+            inner = self._claim(claim, rival.fingerprint, record, may_break, depth + 1)
+            if inner is not None and self._finish(inner, claim, rival.fingerprint, record):
+                return claim
+        return None
+
+    def _finish(
+        self, claim: str, name: str, expected: str, record: LockRecord, judged: Found | None = None
+    ) -> bool:
+        """Under our claim: if what stands there is still what we claimed, rename the claim over it."""
+        found = self._read(name)
+        if (
+            found is None
+            or (found.key if name == LOCK_NAME else found.fingerprint) != expected
+            or (judged is not None and found.content != judged.content)
+        ):
+            self._unlink(claim)
+            return False
+        try:
+            if self._is_directory(name):
+                self._displace_directory(claim, name)
+            else:
+                os.rename(claim, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except FileNotFoundError:
+            pass  # We were stopped for longer than our own lease, and somebody broke our claim.
+        except OSError as error:
+            self._unlink(claim)
+            explain(error, self._path(name), "replace", self.descriptor, name)
+        # What stands there now, and not what the calls returned, says who won.
+        found = self._read(name)
+        return found is not None and found.record is not None and found.record.lock_id == record.lock_id
+
+    def _mark(self, name: str, kind: str) -> str | None:
+        """Return what a change of this file compares: a lock's id, or for a claim (which may carry the id
+        of the very lock it is a claim on, when its owner made it) the fingerprint of its content."""
+        found = self._read(name)
+        if found is None:
+            return None
+        return found.key if kind == LOCK_NAME else found.fingerprint
+
+    def _drop(self, claim: str, record: LockRecord) -> None:
+        """
+        After an interruption: a claim of ours that stayed would look live for as long as this process
+        runs.
+        """
+        with suppress(Exception):
+            found = self._read(claim)
+            if found is not None and found.record is not None and found.record.lock_id == record.lock_id:
+                self._unlink(claim)
+
+    def _is_directory(self, name: str) -> bool:
+        try:
+            return stat.S_ISDIR(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode)
+        except OSError:
+            return False
+
+    def _displace_directory(self, claim: str, name: str) -> None:
+        """
+        A directory can be neither replaced nor unlinked. It is set aside, with what somebody keeps in it.
+
+        The two names are exchanged: moving it away first would leave a moment without any lock, in
+        which a rival creates one, and our rename would replace that.
+        """
+        ours = self.descriptor
+        try:
+            renames.exchange(ours, claim, ours, name)
+        except OSError as error:
+            if error.errno not in renames.UNSUPPORTED:
+                raise
+            self._set_aside(name)
+            if self._link(claim, name):  # Not rename, for the same reason.
+                self._unlink(claim)
+            return
+        self._set_aside(claim)
+
+    def _set_aside(self, name: str) -> None:
+        aside = SET_ASIDE_PREFIX + os.urandom(8).hex()
+        os.rename(name, aside, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        with suppress(OSError):  # Not empty: it stays aside, for a person to look at.
+            os.rmdir(aside, dir_fd=self.descriptor)
+
+    # Single steps
+
+    def _publish(self, record: LockRecord, target: str) -> bool:
+        """Give a complete record a name. False if the name is taken."""
+        content = record.to_bytes()
+        published = self._publish_unnamed(content, target) if _UNNAMED else None
+        return self._publish_named(content, target) if published is None else published
+
+    def _publish_unnamed(self, content: bytes, target: str) -> bool | None:
+        """Through a file that has no name until it is complete, so that a kill leaves nothing behind. None
+        where that does not work: not on this filesystem, not for this user. The other way says which."""
+        try:
+            descriptor = os.open(".", _UNNAMED_FLAGS, 0o644, dir_fd=self.descriptor)
+        except OSError:
+            return None
+        try:
+            _write_whole(descriptor, content)
+            os.link(f"/proc/self/fd/{descriptor}", target, dst_dir_fd=self.descriptor, follow_symlinks=True)
+            if target == LOCK_NAME:
+                self.unpin()
+                self._pinned, descriptor = descriptor, -1
+        except FileExistsError:
+            return False
+        except OSError:
+            return None
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        return True
+
+    def _publish_named(self, content: bytes, target: str) -> bool:
+        name = STAGED_PREFIX + os.urandom(8).hex()
+        try:
+            descriptor = os.open(name, _STAGE_FLAGS, 0o644, dir_fd=self.descriptor)
+        except OSError as error:
+            explain(error, self.location(), "create a lock in")
+        try:
+            try:
+                _write_whole(descriptor, content)
+            except OSError as error:
+                explain(error, self.location(), "create a lock in")
+            return self._link(name, target)
+        finally:
+            os.close(descriptor)
+            self._unlink(name)
+
+    def _link(self, source: str, target: str) -> bool:
+        """Give a file a second name; False if that name is taken, or the first one gone."""
+        try:
+            os.link(
+                source, target, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False
+            )
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            if source == LOCK_NAME:
+                return False
+            raise MissingFileError(self.location(), "the deliverable folder was deleted") from None
+        except OSError as error:
+            if source == LOCK_NAME and error.errno in (errno.EPERM, errno.EACCES, errno.EMLINK):
+                return False  # A directory, or a file of somebody else's (fs.protected_hardlinks).
+            explain(error, self._path(target), "link", self.descriptor, target)
+        return True
+
+    def _unlink(self, name: str) -> None:
+        try:
+            os.unlink(name, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            explain(error, self._path(name), "remove", self.descriptor, name)
+
+    def _read(self, name: str) -> Found | None:
+        try:
+            return read(name, self.descriptor)
+        except OSError as error:
+            explain(error, self._path(name), "read", self.descriptor, name)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.location(), name)
+
+    def busy(self, patience_s: float) -> FileBusyError:
+        """Say who has been in the section for so long."""
+        from noclobber.disk.processes import mutex_holder
+
+        pid = mutex_holder(self.place.device, self.place.inode)
+        who = f"process {pid}" if pid else "another process"
+        return FileBusyError(
+            self.location(),
+            f"{who} has been changing a lock or a file here for {patience_s:g} s, so it is probably stopped; "
+            f"continue it (kill -CONT {pid or 'PID'}) or end it (kill -KILL {pid or 'PID'}), then try again",
+            pid=pid,
+        )
+
+
+class _Section:
+    """The folder's mutex, held for a block; `FileBusyError` if that takes too long."""
+
+    __slots__ = ("_clock", "_patience_s", "_store")
+
+    def __init__(self, store: FolderStore, patience_s: float, clock: Clock) -> None:
+        self._store, self._patience_s, self._clock = store, patience_s, clock
+
+    def __enter__(self) -> None:
+        store = self._store
+        try:
+            store.is_held = True  # Before it is: an interruption right after the call must not leave it held.
+            if not mutex.hold(store.descriptor, patience_s=self._patience_s, clock=self._clock):
+                store.is_held = False
+                raise store.busy(self._patience_s)
+        except OSError as error:
+            if error.errno not in _NO_MUTEX_HERE:
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._store.is_held:  # Not in a child that was forked meanwhile, and not after close().
+            self._store.let_go()
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    if os.write(descriptor, content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

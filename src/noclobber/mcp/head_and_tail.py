@@ -1,0 +1,90 @@
+"""
+The first or the last lines of a large file, in one pass and little memory.
+
+The whole file is hashed on the way: what the model saw of it belongs to a version, and a later write is
+checked against that.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections import deque
+
+from noclobber.core.values import Coverage, ReadResult
+from noclobber.disk import forks, paths
+from noclobber.disk.hashing import CHUNK_BYTES
+from noclobber.disk.leases import Patience
+from noclobber.disk.reading import DEFAULT_PATIENCE_S, open_patiently
+from noclobber.errors import FileBusyError
+from noclobber.guard.policies import Facts, decide
+from noclobber.mcp.os_errors import bad_request, failed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.guard.turn import Turn
+    from noclobber.mcp.roots import Located
+
+LARGE_BYTES = 64 << 20  # What is held in memory at most, for one file.
+
+
+def glance(turn: Turn, located: Located, head: int, tail: int) -> tuple[str, ReadResult]:
+    """Return the first `head` or the last `tail` lines as text, and take note of the version."""
+    target = paths.pin(turn.guard.root, located.name)
+    try:
+        name = turn.context.name_of(located.name)
+        decision = decide(Facts("read", target.path, name))
+        if not decision.allowed:
+            raise decision.error
+        try:
+            turn.guard.committer.heal(target)
+            descriptor = open_patiently(target, Patience(DEFAULT_PATIENCE_S))
+        except OSError as error:
+            raise failed(error.errno, "open", target.path) from None
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise failed(errno.EISDIR, "read")
+            shown, sha256, total = _pass(descriptor, head, tail, target.path)
+        finally:
+            forks.close(descriptor)
+        if not paths.still_leads_to(turn.guard.root, target):
+            raise FileBusyError(target.path, "a link on the way to it was changed meanwhile; read again.")
+    finally:
+        target.close()
+    lines = len(shown) - (bool(tail) and shown[-1:] == [b""])
+    first = 0 if head else total - lines
+    seen = Coverage(((first, first + lines),) if lines else (), total)
+    observation = turn.context.observe(name, target.path, sha256, None, seen)
+    content = b"\n".join(shown)
+    text = content.decode("utf-8", "replace")
+    return (text if head else text.replace("\r\n", "\n")), ReadResult(
+        target.path, content, sha256, observation.id, seen
+    )
+
+
+def _pass(descriptor: int, head: int, tail: int, path: str) -> tuple[list[bytes], str, int]:
+    """Read once; return the lines that were asked for, the whole file's hash, how many lines there are."""
+    digest = hashlib.sha256()
+    lines: deque[bytes] = deque()
+    rest, last, held, count = b"", b"", 0, 0
+    while chunk := os.read(descriptor, CHUNK_BYTES):
+        digest.update(chunk)
+        count += chunk.count(b"\n")
+        last = chunk[-1:]
+        if head and len(lines) >= head:
+            continue
+        *ended, rest = (rest + chunk).split(b"\n")
+        for line in ended[: head - len(lines)] if head else ended:
+            lines.append(line)
+            held += len(line)
+        while tail and len(lines) > tail:
+            held -= len(lines.popleft())
+        if held + len(rest) > LARGE_BYTES:
+            raise bad_request(f"Those lines are longer than {LARGE_BYTES} bytes. Ask for fewer.", path)
+    if tail or (rest and len(lines) < head):
+        lines.append(rest)
+        if tail and len(lines) > tail:
+            lines.popleft()
+    return list(lines), digest.hexdigest(), count + (last not in (b"", b"\n"))

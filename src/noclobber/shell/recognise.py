@@ -1,0 +1,182 @@
+"""
+What can be told of a shell command: plain reads, and patches that are handed to `apply_patch`.
+
+Not a shell. A command is split into words; what expands, substitutes or redirects is left alone, because a
+wrong guess about what was read would be worse than none. What a shell *writes* is not seen at all: the
+agent's next guarded write finds the file changed, and is refused until it has read what is there.
+"""
+
+from __future__ import annotations
+
+from noclobber.core.actions import Action
+from noclobber.errors import BadRequestError
+
+TYPE_CHECKING = False
+
+SEPARATORS = ("&&", "||", ";", "|", "&", "\n")
+_SIGNS = "*?[]{}$`~"
+
+
+def actions(command: str, kind: str) -> tuple[Action, ...]:
+    """Return what a command reads (after it ran) or patches (before and after)."""
+    if "*** Begin Patch" in command:
+        from noclobber.text import apply_patch
+
+        folder = _folder_before(command[: command.index("*** Begin Patch")])
+        found = apply_patch.actions(command[command.index("*** Begin Patch") :])
+        return tuple(_below(folder, action) for action in found)
+    words = _split(command)
+    if words is None:
+        return ()
+    simple = _simple_commands(words)
+    if any(part[:1] in (["apply_patch"], ["applypatch"]) for part, _ in simple):
+        raise BadRequestError(
+            "",
+            "What this patch writes cannot be seen in the command. Use the apply_patch tool, or a heredoc.",
+        )
+    return () if kind == "pre" else _reads(simple)
+
+
+def _folder_before(opening: str) -> str:
+    """Return the folder of `cd FOLDER && apply_patch <<EOF`, empty if there is none."""
+    words = _split(opening.partition("apply_patch")[0])
+    for part, _ in _simple_commands(words or []):
+        if len(part) == 2 and part[0] == "cd":
+            return part[1]
+    return ""
+
+
+def _below(folder: str, action: Action) -> Action:
+    if not folder:
+        return action
+
+    def join(path: str) -> str:
+        return path if path.startswith("/") else f"{folder}/{path}"
+
+    source = action.moved_from
+    return action._replace(path=join(action.path), moved_from=None if source is None else join(source))
+
+
+def _reads(simple: list[tuple[list[str], str]]) -> tuple[Action, ...]:
+    found: list[Action] = []
+    folder, after_pipe = "", False
+    for words, separator in simple:
+        if any(word.startswith((">", "<")) for word in words):
+            pass  # Where its output went, or what it read, is another matter.
+        elif len(words) == 2 and words[0] == "cd":
+            folder = words[1]
+        elif words and not after_pipe:
+            found += [_below(folder, action) for action in _read_by(words)]
+        after_pipe = separator == "|"
+    return tuple(found)
+
+
+def _read_by(words: list[str]) -> list[Action]:
+    """Return what one simple command reads, if it is one of those that show files as they are."""
+    name = words[0].rpartition("/")[2]
+    if name in ("cat", "nl", "bat", "less", "more", "tac"):
+        return [Action("read", word) for word in _operands(words[1:])]
+    if name in ("head", "tail"):
+        return _by_count(name, words[1:])
+    if name == "sed" and len(words) >= 4 and words[1] == "-n":
+        first, last = _line_range(words[2])
+        return [
+            Action(
+                "read", word, first_line=first, line_count=None if last is None else last - (first or 1) + 1
+            )
+            for word in _operands(words[3:])
+            if first is not None
+        ]
+    return []
+
+
+def _by_count(name: str, words: list[str]) -> list[Action]:
+    count, rest, expects = 10, [], False
+    for word in words:
+        if expects or (word.startswith("-") and word[1:].isdigit()) or word.startswith("-n"):
+            digits = word.removeprefix("-n") if not expects else word
+            digits = digits.removeprefix("-").removeprefix("+")
+            expects = word == "-n" and not expects
+            if expects:
+                continue
+            if not digits.isdigit():
+                return []
+            count = int(digits)
+        elif word.startswith("-"):
+            return []
+        else:
+            rest.append(word)
+    if name == "tail":  # Which lines those are is for the one to say who knows how many there are.
+        return [Action("read", word, line_count=count, first_line=0) for word in _operands(rest)]
+    return [Action("read", word, first_line=1, line_count=count) for word in _operands(rest)]
+
+
+def _line_range(script: str) -> tuple[int | None, int | None]:
+    """Read `3p`, `3,9p` and `3,$p`."""
+    if not script.endswith("p"):
+        return None, None
+    first, comma, last = script[:-1].partition(",")
+    if not first.isdigit() or (comma and not (last.isdigit() or last == "$")):
+        return None, None
+    if not comma:
+        return int(first), int(first)
+    return int(first), None if last == "$" else int(last)
+
+
+def _operands(words: list[str]) -> list[str]:
+    return [word for word in words if not word.startswith("-") and not any(sign in word for sign in _SIGNS)]
+
+
+def _simple_commands(words: list[str]) -> list[tuple[list[str], str]]:
+    """Group words into simple commands, each with the separator that follows it."""
+    found: list[tuple[list[str], str]] = []
+    here: list[str] = []
+    for word in words:
+        if word.startswith("\0"):
+            found.append((here, word[1:]))
+            here = []
+        else:
+            here.append(word)
+    found.append((here, ""))
+    return found
+
+
+def _split(command: str) -> list[str] | None:
+    """Split into words; separators are marked by a NUL before them. None: quotes that do not close."""
+    if "\0" in command:
+        return None
+    words: list[str] = []
+    word: str | None = None
+    quote = ""
+    at = 0
+    while at < len(command):
+        letter = command[at]
+        at += 1
+        if quote:
+            if letter == quote:
+                quote = ""
+            elif letter == "\\" and quote == '"' and command[at : at + 1] in ('"', "\\", "$", "`"):
+                word = f"{word}{command[at]}"
+                at += 1
+            else:
+                word = f"{word}{letter}"
+        elif letter in "'\"":
+            quote, word = letter, word or ""
+        elif letter == "\\":
+            word = f"{word or ''}{command[at : at + 1]}"
+            at += 1
+        elif letter in " \t" or letter in "&|;\n":
+            if word is not None:
+                words.append(word)
+                word = None
+            if letter in "&|;\n":
+                double = command[at : at + 1] == letter and letter != "\n"
+                at += double
+                words.append(f"\0{letter * (1 + double)}")
+        elif letter == "#" and word is None:
+            at = len(command) if "\n" not in command[at:] else command.index("\n", at)
+        else:
+            word = f"{word or ''}{letter}"
+    if quote:
+        return None
+    return words if word is None else [*words, word]

@@ -1,0 +1,1 @@
+"""Pure functions on text and bytes: no disk, no clock, no state."""

@@ -1,0 +1,212 @@
+"""
+Several changes to one file, all or none: pure functions from bytes to bytes.
+
+Every change is looked up in the file as it is, not in what the change before it left behind, so the
+order does not matter, and two that touch the same bytes are an error instead of a surprise.
+
+Text and bytes. A change given as `str` is about lines: `\\n` in it matches the file's own line
+ending, and what is put in gets that ending too; a byte-order mark is never touched; `old` that ends in
+a newline also matches a last line that has none, which then stays without. A change given as
+`bytes` is exact, so even a line ending can be changed. Files that are no valid UTF-8 can be edited either
+way: the bytes that do not decode are never looked at.
+
+Not promised: a regular expression given to `search_and_replace` may take for ever; Python cannot stop it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from noclobber.core.values import Edit
+from noclobber.errors import BadRequestError, EditMismatchError
+from noclobber.text.lines import (
+    ANY_NEWLINE,
+    BOM,
+    NEWLINE,
+    encode,
+    is_uniform,
+    line_ending,
+    line_span,
+    line_starts,
+    quoted,
+    with_ending,
+    without_last_newline,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_ANY_NEWLINE = ANY_NEWLINE.encode()
+
+
+class Change(NamedTuple):
+    """Put `new` in place of the bytes from `start` to `end`; `number` is the edit's, from 1."""
+
+    start: int
+    end: int
+    new: bytes
+    number: int
+
+
+def apply_edits(data: bytes, edits: Sequence[Edit], path: str = "") -> bytes:
+    """Return `data` with every edit made. `EditMismatchError` says which one cannot be made, and why."""
+    if not edits:
+        raise BadRequestError(path, "There are no edits. Give at least one.")
+    changes: list[Change] = []
+    for number, edit in enumerate(edits, 1):
+        changes += _find(data, edit, number, path)
+    return make_changes(data, changes, path)
+
+
+def insert_lines(data: bytes, line: int, text: str | bytes, path: str = "") -> bytes:
+    """Insert text before a line (the first is 1), or after the last one (line 0)."""
+    starts = line_starts(data)
+    if not 0 <= line <= len(starts) + 1:
+        raise EditMismatchError(
+            path, f"The file has {len(starts)} lines, so nothing can stand before line {line}.", edit=1
+        )
+    ending = line_ending(data)
+    new = text if isinstance(text, bytes) else with_ending(encode(text, path), ending)
+    if 0 < line <= len(starts):
+        at = starts[line - 1] or (len(BOM) if data.startswith(BOM) else 0)
+        return data[:at] + new + (b"" if new.endswith(b"\n") else ending) + data[at:]
+    if not starts or data.endswith(b"\n"):
+        closing = b"" if new.endswith(b"\n") or not starts else ending
+        return data + new + closing
+    return data + ending + without_last_newline(new)  # No last newline before, none now.
+
+
+def search_and_replace(
+    data: bytes,
+    search: str,
+    replace: str,
+    *,
+    use_regex: bool = False,
+    ignore_case: bool = False,
+    first_line: int | None = None,
+    last_line: int | None = None,
+    path: str = "",
+) -> bytes:
+    """
+    Replace every occurrence, within a range of lines if one is given (both ends count, the first is 1).
+
+    In a regular expression's replacement `$1` to `$99` are its groups and `$&` is the match.
+    """
+    if not search:
+        raise BadRequestError(path, "The text to search for is empty.")
+    start, end = line_span(data, first_line, last_line, path)
+    part = data[start:end]
+    ending = line_ending(data)
+    flags = re.IGNORECASE if ignore_case else 0
+    if use_regex:
+        # On text with plain newlines, so that `$` and `\n` in the expression mean what they say.
+        folded = part.replace(b"\r\n", b"\n") if ending == b"\r\n" and is_uniform(part) else part
+        text = folded.decode("utf-8", "surrogateescape")
+        try:
+            found, count = re.subn(search, lambda match: _expand(replace, match), text, flags=flags | re.M)
+        except (re.error, IndexError) as error:
+            raise BadRequestError(path, f"The regular expression cannot be used: {error}.") from None
+        new = encode(found, path)
+        new = with_ending(new, ending) if folded is not part else new
+    else:
+        # As text and not as bytes: only text knows which letters differ in case alone.
+        pattern = ANY_NEWLINE.join(re.escape(piece) for piece in re.split(r"\r?\n", search))
+        filling = with_ending(encode(replace, path), ending).decode("utf-8", "surrogateescape")
+        text = part.decode("utf-8", "surrogateescape")
+        found, count = re.subn(pattern, lambda _: filling, text, flags=flags)
+        new = encode(found, path)
+    if not count:
+        raise EditMismatchError(path, f"{quoted(search)} does not stand in the file. Read it again.", edit=1)
+    return data[:start] + new + data[end:]
+
+
+# -- finding and changing --------------------------------------------------------------------------
+
+
+def _find(data: bytes, edit: Edit, number: int, path: str) -> list[Change]:
+    if type(edit.old) is not type(edit.new) or not isinstance(edit.old, (str, bytes)):
+        raise BadRequestError(path, f"Edit {number}: old and new must both be text or both be bytes.")
+    old, new = _as_bytes(edit.old, path), _as_bytes(edit.new, path)
+    if not old:
+        if not data.removeprefix(BOM):
+            return [Change(len(data), len(data), new, number)]
+        raise mismatch(path, number, "the old text is empty, so it says nothing about where to change")
+    if isinstance(edit.old, bytes):
+        spans = _spans(re.compile(re.escape(old)), data, edit.replace_all)
+        if not spans:
+            raise mismatch(path, number, f"{quoted(edit.old)} does not stand in the file")
+        _require_single(spans, edit, number, path)
+        return [Change(start, end, new, number) for start, end in spans]
+
+    lines = [re.escape(line) for line in NEWLINE.split(old)]
+    spans = _spans(re.compile(_ANY_NEWLINE.join(lines)), data, edit.replace_all)
+    if not spans and not lines[-1]:
+        # Said with a newline at its end, stands without: the last line of a file that lacks one.
+        spans = _spans(re.compile(_ANY_NEWLINE.join(lines[:-1]) + rb"\Z"), data, edit.replace_all)
+        new = without_last_newline(new)
+    if not spans:
+        raise mismatch(path, number, f"{quoted(edit.old)} does not stand in the file")
+    _require_single(spans, edit, number, path)
+    return [Change(start, end, _ended_like(new, data, start, end), number) for start, end in spans]
+
+
+def _ended_like(new: bytes, data: bytes, start: int, end: int) -> bytes:
+    """Give new text the line ending of what it replaces; of the whole file if that has none or several."""
+    there = data[start:end]
+    newlines, crlf = there.count(b"\n"), there.count(b"\r\n")
+    if newlines and crlf in (0, newlines):
+        return with_ending(new, b"\r\n" if crlf else b"\n")
+    return with_ending(new, line_ending(data))
+
+
+def _spans(pattern: re.Pattern[bytes], data: bytes, every: bool) -> list[tuple[int, int]]:
+    """Return all matches; or the first two, counting those that overlap, to tell one from several."""
+    if every:
+        return [match.span() for match in pattern.finditer(data)]
+    first = pattern.search(data)
+    if first is None:
+        return []
+    second = pattern.search(data, first.start() + 1)
+    return [first.span()] if second is None else [first.span(), second.span()]
+
+
+def _require_single(spans: Sequence[object], edit: Edit, number: int, path: str) -> None:
+    if len(spans) > 1 and not edit.replace_all:
+        raise mismatch(
+            path,
+            number,
+            f"{quoted(edit.old)} stands more than once. Give more of the text around it, or replace all",
+        )
+
+
+def make_changes(data: bytes, changes: Iterable[Change], path: str) -> bytes:
+    """Make all changes at once; `EditMismatchError` if two of them touch."""
+    pieces: list[bytes] = []
+    before = Change(0, 0, b"", 0)
+    for change in sorted(changes, key=lambda change: (change.start, change.end)):
+        # Two insertions at one place overlap as well: which one comes first would be a guess.
+        same_place = before.number and change.start == change.end == before.start == before.end
+        if change.start < before.end or same_place:
+            raise mismatch(path, change.number, f"it overlaps with edit {before.number}")
+        pieces += (data[before.end : change.start], change.new)
+        before = change
+    return b"".join((*pieces, data[before.end :]))
+
+
+def mismatch(path: str, number: int, reason: str) -> EditMismatchError:
+    """Return the error for an edit that cannot be made."""
+    return EditMismatchError(path, f"Edit {number} cannot be made: {reason}. No edit was made.", edit=number)
+
+
+def _as_bytes(text: str | bytes, path: str) -> bytes:
+    return text if isinstance(text, bytes) else encode(text.removeprefix("\ufeff"), path)
+
+
+def _expand(template: str, match: re.Match[str]) -> str:
+    def part(found: re.Match[str]) -> str:
+        what = found[1]
+        return "$" if what == "$" else match[0] if what == "&" else match[int(what)] or ""
+
+    return re.sub(r"\$(\$|&|[1-9]\d?)", part, template)

@@ -1,0 +1,104 @@
+"""What stands in for the slow parts of the standard library on a hook's path behaves like them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import typing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noclobber.core.light import json_text, named_tuples
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+class Ours(named_tuples.NamedTuple):
+    """A value."""
+
+    first: int
+    second: str = "two"
+    """What follows."""
+
+    @property
+    def both(self) -> str:
+        return f"{self.first}{self.second}"
+
+
+class Theirs(typing.NamedTuple):
+    """A value."""
+
+    first: int
+    second: str = "two"
+
+
+def test_our_named_tuple_behaves_like_the_real_one():
+    """N-speed: without `typing`, and otherwise the same."""
+    for kind in (Ours, Theirs):
+        value = kind(1)
+        assert value == (1, "two") == kind(first=1, second="two") == kind._make([1, "two"])
+        assert repr(value) == f"{kind.__name__}(first=1, second='two')"
+        assert value._replace(second="x") == (1, "x")
+        assert isinstance(value._replace(first=2), kind)
+        assert (kind._fields, kind._field_defaults) == (("first", "second"), {"second": "two"})
+        assert value._asdict() == {"first": 1, "second": "two"}
+        assert pickle.loads(pickle.dumps(value)) == value
+        assert isinstance(pickle.loads(pickle.dumps(value)), kind)
+        assert kind.__doc__ == "A value."
+        assert not hasattr(value, "__dict__")
+        assert hash(value) == hash((1, "two"))
+        with pytest.raises(TypeError):
+            kind()
+        with pytest.raises(TypeError):
+            kind(1, 2, 3)
+        with pytest.raises(TypeError):
+            kind(1, third=3)
+        with pytest.raises((TypeError, ValueError)):
+            value._replace(third=3)
+        with pytest.raises(AttributeError):
+            value.first = 3
+        match value:
+            case kind(first, second):
+                assert (first, second) == (1, "two")
+    assert Ours(1).both == "1two"
+
+
+@given(value=VALUES)
+def test_json_goes_out_and_comes_back(value):
+    """The same text as the `json` package, and the same value from it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    assert json_text.spell(value) == text
+    assert json_text.parse(text) == value
+    assert json_text.parse(json.dumps(value, indent=2)) == value
+    assert json_text._slow_writer()(value) == text
+    assert json_text._slow_reader()(text, 0)[0] == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b" ", b"{", b"{}x", b"\xff", b"NaN", b"[Infinity]", b"[" * 100_000, b'{"a":' * 50_000, b"'a'"],
+)
+def test_what_is_not_json_is_a_value_error(text):
+    """Bad input: never anything but a ValueError."""
+    with pytest.raises(ValueError):
+        json_text.parse(text)
+
+
+def test_what_json_has_no_word_for_is_an_error():
+    """NaN, bytes, objects."""
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValueError):
+            json_text.spell(value)
+    for value in (b"x", object()):
+        with pytest.raises(TypeError):
+            json_text.spell(value)
+
+
+def test_a_byte_order_mark_is_not_part_of_the_text():
+    """Some hosts send one."""
+    assert json_text.parse(b"\xef\xbb\xbf {} \n") == {}

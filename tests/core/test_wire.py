@@ -1,0 +1,206 @@
+"""The exact objects that leave the library, and their recognition."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import noclobber
+from noclobber import errors
+from noclobber.core.wire import SCHEMAS, parse_refusal, parse_stale, schema, to_json
+from noclobber.errors import RefusalError, StaleFileError
+from tests.conftest import sha256
+
+PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
+
+H1, H2 = sha256(b"v1"), sha256(b"v2")
+STALE = StaleFileError("/ws/a.md", H1, H2)
+REFUSALS = sorted(
+    (
+        kind
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, RefusalError) and kind is not RefusalError
+    ),
+    key=lambda kind: kind.__name__,
+)
+
+
+def valid(value: object, name: str) -> bool:
+    checker = jsonschema.Draft202012Validator(schema(name))
+    return bool(checker.is_valid(value))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_schemas_are_schemas(name):
+    """Ruling 3: shipped in the package, closed."""
+    loaded = schema(name)
+    jsonschema.Draft202012Validator.check_schema(loaded)
+    if name in ("ledger-event", "lock-record"):
+        return  # Records that later versions may add to; the objects that answer a caller are closed.
+    assert loaded["additionalProperties"] is False
+    assert set(loaded["required"]) == set(loaded["properties"])
+
+
+def test_an_unknown_schema_is_refused_by_name():
+    """Ruling 3: also no way out of the package's folder."""
+    with pytest.raises(ValueError, match="there is no schema"):
+        schema("../../pyproject")
+
+
+def test_the_controllers_object_is_exact():
+    """011-FR-003, 011-SC-001: these keys, these constants, nothing else."""
+    assert json.loads(to_json(STALE, "controller")) == {
+        "error_type": "STALE_FILE",
+        "file_path": "/ws/a.md",
+        "expected_hash": H1,
+        "actual_hash": H2,
+        "resolution": "RE_READ_REQUIRED",
+    }
+    assert valid(STALE.to_controller(), "stale-file-controller")
+
+
+def test_the_agents_object_is_exact():
+    """009-FR-006, 009-SC-004: word for word."""
+    assert json.loads(to_json(STALE)) == {
+        "error_type": "STALE_FILE",
+        "message": "File modified by another actor. Re-read required.",
+        "details": {"path": "/ws/a.md", "baseline_hash": H1, "current_disk_hash": H2},
+        "recovery_hint": (
+            "Perform a new 'read_file' to see the latest changes before attempting to write again."
+        ),
+    }
+    assert valid(STALE.to_agent(), "stale-file-agent")
+
+
+@pytest.mark.parametrize("expected", [H1, "ABSENT"])
+@pytest.mark.parametrize("actual", [H2, "DELETED", "NOT_A_FILE", "UNREADABLE"])
+def test_every_kind_of_conflict_has_both_objects(expected, actual):
+    """Ruling 5, 011 edge case: the hash's place is a string always."""
+    error = StaleFileError("/ws/ä b.md", expected, actual)
+    assert valid(error.to_controller(), "stale-file-controller")
+    assert valid(error.to_agent(), "stale-file-agent")
+    assert parse_stale(to_json(error, "controller")).to_controller() == error.to_controller()
+
+
+def _without(key: str) -> dict[str, object]:
+    return {name: value for name, value in STALE.to_controller().items() if name != key}
+
+
+LOOSE = [
+    {**STALE.to_controller(), "diff": "…"},
+    *(_without(key) for key in STALE.to_controller()),
+    {**STALE.to_controller(), "error_type": "stale_file"},
+    {**STALE.to_controller(), "resolution": "RETRY_LATER"},
+    {**STALE.to_controller(), "expected_hash": H1.upper()},
+    {**STALE.to_controller(), "expected_hash": f"sha256:{H1}"},
+    {**STALE.to_controller(), "expected_hash": H1 + "\n"},
+    {**STALE.to_controller(), "expected_hash": "DELETED"},
+    {**STALE.to_controller(), "actual_hash": "ABSENT"},
+    {**STALE.to_controller(), "actual_hash": None},
+    {**STALE.to_controller(), "file_path": "a.md"},
+    {**STALE.to_controller(), "file_path": 7},
+    [STALE.to_controller()],
+    {"error": STALE.to_controller()},
+]
+
+
+@pytest.mark.parametrize("value", LOOSE)
+def test_what_is_not_exactly_the_object_is_not_recognised(value):
+    """011-FR-004, 011-FR-006: and the schema says the same."""
+    assert parse_stale(value) is None
+    assert parse_stale(json.dumps(value)) is None
+    assert not valid(value, "stale-file-controller")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Error: {to_json(STALE, 'controller')}",
+        f"{to_json(STALE, 'controller')} Please re-read.",
+        f"```json\n{to_json(STALE, 'controller')}\n```",
+        to_json(STALE, "agent"),
+        to_json(STALE, "controller")[:-1],
+        to_json(STALE, "controller").replace("{", '{"error_type": "STALE_FILE", ', 1),
+        json.dumps(to_json(STALE, "controller")),
+        "",
+        "null",
+        "{" * 100_000,
+        b"\xff\xfe{",
+    ],
+)
+def test_prose_around_it_or_twice_a_key_is_not_the_object(text):
+    """011-FR-004: no wrapping, no text before or after."""
+    assert parse_stale(text) is None
+
+
+@pytest.mark.parametrize("form", ["exception", "mapping", "text", "bytes", "indented"])
+def test_the_object_is_recognised_in_all_its_forms(form):
+    """011-FR-006."""
+    value = {
+        "exception": STALE,
+        "mapping": STALE.to_controller(),
+        "text": to_json(STALE, "controller"),
+        "bytes": to_json(STALE, "controller").encode(),
+        "indented": json.dumps(STALE.to_controller(), indent=2) + "\n",
+    }[form]
+    found = parse_stale(value)
+    assert (found.path, found.expected, found.actual) == ("/ws/a.md", H1, H2)
+
+
+@PROPERTY
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_anything_else_is_nothing(value):
+    """011-FR-006: recognition never raises."""
+    assert parse_stale(value) is None
+    assert parse_stale(json.dumps(value)) is None
+    assert parse_refusal(value) is None
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_every_other_refusal_has_one_documented_shape(kind):
+    """Issue 2.5: `refusal.schema.json`, for every error there is."""
+    error = kind("/ws/a.md", "Do something else.", count=1, word="x", nothing=None)
+    assert valid(error.to_refusal(), "refusal")
+    if kind is noclobber.LockContention:  # It has a report of its own, for the orchestrator.
+        assert json.loads(to_json(error)) == error.to_report()
+        return
+    assert json.loads(to_json(error)) == error.to_refusal()
+    assert (
+        parse_refusal(error.to_refusal())
+        == parse_refusal(to_json(error))
+        == parse_refusal(error)
+        == (kind.code, "/ws/a.md")
+    )
+    again = pickle.loads(pickle.dumps(error))
+    assert again.to_refusal() == error.to_refusal()
+    assert parse_stale(error.to_refusal()) is None
+
+
+def test_codes_are_unique():
+    """Issue 2.5: programs branch on them."""
+    codes = [kind.code for kind in REFUSALS]
+    assert len(set(codes)) == len(codes)
+
+
+def test_a_refusal_is_no_stale_object_and_the_other_way_round():
+    """Ruling 3: two families."""
+    assert not valid(STALE.to_controller(), "refusal")
+    assert not valid(STALE.to_agent(), "refusal")
+    assert parse_refusal(STALE) is None
+    assert parse_refusal({**errors.FileBusyError("/a", "b").to_refusal(), "error_type": "STALE_FILE"}) is None
+
+
+def test_json_of_a_path_that_is_no_utf8_can_be_printed():
+    """Bad input: not UTF-8."""
+    to_json(errors.BadPathError("/ws/\udcff", "no")).encode()

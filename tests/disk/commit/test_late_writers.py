@@ -1,0 +1,463 @@
+"""Whoever writes to a version that is no longer at its name, or comes back to one that was: nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from noclobber.disk import leases, steps
+from noclobber.disk.commit import staging
+from noclobber.disk.commit.committer import Committer, replace_if_unchanged
+from noclobber.disk.commit.many import Change, replace_many
+from noclobber.disk.commit.remove import delete
+from noclobber.errors import ABSENT, NoclobberError, StaleFileError
+from tests.conftest import sha256
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+class Later:
+    """A clock by which everything that is left over is old."""
+
+    monotonic_s = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+    now_s = staticmethod(lambda: time.time() + 3600)
+
+
+@pytest.fixture(autouse=True)
+def _no_observer() -> Iterator[None]:
+    yield
+    steps.observer = None
+
+
+def at(step: str, act: Callable[[], object], nth: int = 1) -> None:
+    count = 0
+
+    def observe(reached: str) -> None:
+        nonlocal count
+        if reached == step:
+            count += 1
+            if count == nth:
+                act()
+
+    steps.observer = observe
+
+
+def killed(work: Callable[[], object], step: str, nth: int = 1, before: Callable[[], object] = bool) -> None:
+    """Run something in a child that is killed at a step."""
+    child = os.fork()
+    if child == 0:
+        try:
+
+            def die() -> None:
+                before()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            at(step, die, nth)
+            work()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+
+
+def append(path: Path, data: bytes) -> None:
+    with open(path, "ab", buffering=0) as file:
+        file.write(data)
+
+
+def everywhere(root: Path) -> bytes:
+    return b"|".join(
+        path.read_bytes() for path in root.rglob("*") if path.is_file() and "notes" not in path.parts
+    )
+
+
+def waiting_in_open(inode: int) -> bool:
+    locks = Path("/proc/locks").read_text().splitlines()
+    return any("BREAKING" in line and f":{inode} " in line for line in locks)
+
+
+@pytest.mark.parametrize(("size", "is_checked"), [(100, True), (100, False), (100_000, True)])
+def test_a_writer_that_waits_for_the_displaced_version_writes_before_the_mark_would_hide_it(
+    root, monkeypatch, size, is_checked
+):
+    """009-SC-001: it is let in when the lease ends; the mark has to be there by then."""
+    path, old = root / "x", b"o" * size
+    path.write_bytes(old)
+    late = os.open(path, os.O_PATH)
+    thread = threading.Thread(target=lambda: append(Path(f"/proc/self/fd/{late}"), b"PRECIOUS"))
+
+    def come_late() -> None:
+        thread.start()
+        while not waiting_in_open(os.fstat(late).st_ino):
+            os.sched_yield()
+
+    at("settled", come_late)
+    release = leases.release
+
+    def release_and_let_them_write(descriptor: int) -> None:
+        release(descriptor)
+        if thread.is_alive():
+            thread.join(0.05)
+
+    monkeypatch.setattr(leases, "release", release_and_let_them_write)
+    committer = Committer(str(root))
+    committer.replace("x", sha256(old) if is_checked else None, b"new")
+    thread.join()
+    committer.sweep()
+    assert b"PRECIOUS" in everywhere(root)
+    os.close(late)
+
+
+@pytest.mark.parametrize("expected", [sha256(b"o" * 100_000), None])
+def test_without_leases_a_write_between_the_last_look_and_the_mark_is_kept(root, expected):
+    """009-SC-001, level exchange: what outsiders lose is kept aside."""
+    (root / "x").write_bytes(b"o" * 100_000)
+    with open(root / "x", "ab", buffering=0) as writer:
+        at("settled", lambda: writer.write(b"PRECIOUS"))
+        committer = Committer(str(root), ceiling="exchange")
+        committer.replace("x", expected, b"new")
+    assert len(committer.sweep()) == 1
+    assert b"PRECIOUS" in everywhere(root)
+
+
+def test_without_leases_a_write_to_a_deletes_stand_in_is_kept(root):
+    """009-SC-001, level exchange."""
+    (root / "x").write_bytes(b"old")
+    at("settled", lambda: append(root / "x", b"PRECIOUS"))
+    committer = Committer(str(root), ceiling="exchange")
+    with_answer(lambda: delete(committer, "x", sha256(b"old")))
+    committer.sweep()
+    assert b"PRECIOUS" in everywhere(root)
+
+
+def test_without_leases_a_write_to_a_file_that_is_created_and_taken_back_is_kept(root, monkeypatch):
+    """009-SC-001, level exchange."""
+    monkeypatch.setattr(leases, "SUPPORTED", False)
+    (root / "a").write_bytes(b"old")
+
+    def intrude() -> None:
+        append(root / "created", b"PRECIOUS")
+        (root / "a").write_bytes(b"editor")
+
+    at("many-exchanged", intrude)
+    committer = Committer(str(root))
+    with pytest.raises(StaleFileError):
+        replace_many(committer, [Change("created", b"new", ABSENT), Change("a", b"new", sha256(b"old"))])
+    committer.sweep()
+    assert b"PRECIOUS" in everywhere(root)
+
+
+def with_answer(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except NoclobberError:
+        pass
+
+
+def test_a_write_to_a_reused_version_whose_commit_is_refused_is_kept(root):
+    """009-SC-001: its writer looked the name up two versions ago."""
+    path = root / "x"
+    path.write_bytes(b"v0")
+    late = os.open(path, os.O_PATH)
+    committer = Committer(str(root), durable=True)
+    committer.replace("x", sha256(b"v0"), b"v1")
+    thread = threading.Thread(target=lambda: append(Path(f"/proc/self/fd/{late}"), b"PRECIOUS"))
+
+    def come_late() -> None:
+        thread.start()
+        while not waiting_in_open(os.fstat(late).st_ino):
+            os.sched_yield()
+        path.write_bytes(b"editor")
+
+    at("staged", come_late)
+    with pytest.raises(StaleFileError):
+        committer.replace("x", sha256(b"v1"), b"refused")
+    thread.join()
+    committer.sweep()
+    assert b"editorPRECIOUS" in everywhere(root)
+    os.close(late)
+
+
+def test_an_opener_during_a_sweep_does_not_kill_the_process(root):
+    """N-leases: ending a lease forgets its signal, and the next one would come with SIGIO."""
+    path = root / "a"
+    path.write_bytes(b"old")
+    late = os.open(path, os.O_PATH)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            committer = Committer(str(root))
+            committer.replace("a", sha256(b"old"), b"new")
+            real, thread = (
+                staging.is_unchanged,
+                threading.Thread(target=lambda: append(Path(f"/proc/self/fd/{late}"), b"PRECIOUS")),
+            )
+
+            def look_slowly(name: str, descriptor: int) -> bool:
+                answer = real(name, descriptor)
+                thread.start()
+                while not waiting_in_open(os.fstat(late).st_ino):
+                    os.sched_yield()
+                return answer
+
+            staging.is_unchanged = look_slowly
+            committer.sweep()
+            thread.join()
+            staging.is_unchanged = real
+            assert [Path(where).read_bytes() for _, where in committer.sweep()] == [b"oldPRECIOUS"]
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(late)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"S" + b"[" * 2900,
+        b'S[["exchange",1,2,3,4,5,6]]',
+        b'S[["exchange","/x","a\\u0000b",null,"n","swap-1",5]]',
+        b'S[["exchange","/x","\\ud800",null,"n","swap-1",5]]',
+        b'S[["exchange","/x","../a",null,"n","swap-1",5]]',
+        b'S{"book":"fifo"}',
+        b"M" + b"[" * 2900,
+        b"Pswap-",
+        b"\xff" * 100,
+    ],
+    ids=["deep", "types", "nul", "surrogate", "path", "fifo", "deep leader", "all", "garbage"],
+)
+def test_a_note_that_somebody_else_wrote_closes_no_folder_and_removes_nothing(root, content):
+    """N-hostile: whatever it says, the next commit goes through, and does not hang."""
+    committer = Committer(str(root))
+    committer.replace("a", ABSENT, b"v0")
+    committer.replace("a", None, b"v1")
+    append(next((root / ".noclobber/swap").iterdir()), b"PRECIOUS")
+    notes = root / ".noclobber/notes"
+    os.mkfifo(notes / "fifo")
+    note = next(each for each in notes.iterdir() if each.name != "fifo")
+    at_record = 1 if content[:1] == b"P" else 1024
+    page = bytearray(4096)
+    page[0:1] = content[:1]
+    page[at_record : at_record + len(content)] = content[1:] + b"\n"
+    note.write_bytes(bytes(page))
+    Committer(str(root)).replace("a", sha256(b"v1"), b"v2")
+    assert (root / "a").read_bytes() == b"v2"
+    assert b"v0PRECIOUS" in everywhere(root)
+
+
+# After a crash.
+
+
+def test_a_late_write_to_a_version_that_a_landed_commit_displaced_is_kept(root):
+    """N-many: killed after the commit point; the write came before the next call."""
+    for name in "ab":
+        (root / name).write_bytes(b"old")
+    changes = [Change(name, b"new", sha256(b"old")) for name in "ab"]
+    killed(lambda: replace_many(Committer(str(root)), changes), "many-committed")
+    append(next((root / ".noclobber/swap").glob("*~a")), b"PRECIOUS")
+    committer = Committer(str(root))
+    committer.replace("probe", ABSENT, b"1")
+    committer.sweep()
+    assert b"oldPRECIOUS" in everywhere(root)
+    assert (root / "a").read_bytes() == (root / "b").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("in_workspace", [False, True])
+def test_a_commit_of_several_folders_is_recovered_from_any_of_them_an_hour_later(root, in_workspace):
+    """N-many: what it displaced is nobody's orphan, as long as one note speaks of it."""
+    for name in ("a", "b"):
+        (root / name).mkdir()
+        (root / name / "x").write_bytes(b"old")
+    where = str(root) if in_workspace else None
+    changes = [Change(str(root / name / "x"), b"new", sha256(b"old")) for name in ("a", "b")]
+    killed(lambda: replace_many(Committer(where), changes), "many-exchanged", 2)
+    Committer(where, clock=Later()).replace(root / "b" / "other", ABSENT, b"1")
+    assert (root / "a" / "x").read_bytes() == (root / "b" / "x").read_bytes()
+
+
+def test_a_killed_rewrite_in_place_that_had_only_made_room_is_undone(root):
+    """009-SC-001: the old bytes, and behind them zeros."""
+    (root / "a").write_bytes(b"old")
+    os.link(root / "a", root / "a2")
+    killed(lambda: Committer(str(root)).replace("a", sha256(b"old"), b"much longer"), "inplace-begin")
+    assert (root / "a").read_bytes() != b"old"
+    Committer(str(root)).replace("probe", ABSENT, b"1")
+    assert (root / "a").read_bytes() == (root / "a2").read_bytes() == b"old"
+
+
+def test_a_save_over_a_created_file_that_a_killed_agent_was_taking_back_comes_back(root, monkeypatch):
+    """N-many: it had moved somebody's file off the name; and the folder must not be closed for ever."""
+    (root / "a").write_bytes(b"old")
+
+    def intrude() -> None:
+        (root / "e").write_bytes(b"PRECIOUS")
+        os.replace(root / "e", root / "created")
+        (root / "e").write_bytes(b"editor")
+        os.replace(root / "e", root / "a")
+        real = os.stat
+
+        def die_when_looking(path: object, **more: object) -> os.stat_result:
+            if "None~created" in str(path):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(path, **more)  # type: ignore[arg-type]
+
+        os.stat = die_when_looking
+
+    child = os.fork()
+    if child == 0:
+        try:
+            at("many-exchanged", intrude)
+            changes = [Change("created", b"new", ABSENT), Change("a", b"new", sha256(b"old"))]
+            replace_many(Committer(str(root)), changes)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    assert not (root / "created").exists()
+    committer = Committer(str(root))
+    committer.replace("probe", ABSENT, b"1")
+    committer.sweep()
+    assert (root / "created").read_bytes() == b"PRECIOUS"
+    assert (root / "a").read_bytes() == b"editor"
+
+
+def test_a_recovery_cut_off_after_the_sweep_took_what_it_handed_over_finds_it_landed(root):
+    """N-many: ours stands and nothing is displaced any more: then that file's part was over."""
+    for name in "ab":
+        (root / name).write_bytes(b"old")
+    changes = [Change(name, b"new", sha256(b"old")) for name in "ab"]
+    killed(lambda: replace_many(Committer(str(root)), changes), "many-exchanged", 2)
+    next((root / ".noclobber/swap").glob("*~a")).unlink()
+    Committer(str(root)).replace("probe", ABSENT, b"1")
+    assert (root / "a").read_bytes() == (root / "b").read_bytes() == b"new"
+
+
+def test_a_child_forked_in_the_middle_of_a_commit_does_not_keep_the_folder_when_its_parent_dies(root):
+    """N-fork: also without a workspace, where our files are beside the target."""
+    (root / "a").write_bytes(b"old")
+    reading, writing = os.pipe()
+
+    def fork_and_leave_a_child() -> None:
+        if os.fork() == 0:
+            os.close(writing)
+            os.read(reading, 1)  # Until the test lets go.
+            os._exit(0)
+
+    killed(
+        lambda: replace_if_unchanged(root / "a", sha256(b"old"), b"new"),
+        "staged",
+        before=fork_and_leave_a_child,
+    )
+    Committer(None, mutex_wait_s=1.0).replace(root / "a", sha256(b"old"), b"next")
+    assert (root / "a").read_bytes() == b"next"
+    os.close(writing)
+    os.close(reading)
+
+
+def test_a_folder_that_root_has_written_in_once_is_not_closed_to_its_owner(root, is_root):
+    """N-access: the note is the owner's, whoever makes it."""
+    if not is_root:
+        pytest.skip("needs root, to be somebody else")
+    Committer(str(root)).replace("a", ABSENT, b"v0")
+    for each in [root, *root.rglob("*")]:
+        os.chown(each, 65534, 65534)
+    (root / "sub").mkdir()
+    Committer(str(root)).replace("sub/b", ABSENT, b"v0")
+    assert {each.stat().st_uid for each in (root / ".noclobber/notes").iterdir()} == {65534}
+
+
+@pytest.mark.parametrize("what", ["file", "link", "folder"])
+@pytest.mark.parametrize("is_covered", [False, True])
+def test_a_save_that_a_killed_agent_displaced_is_kept_besides_being_put_back(root, what, is_covered):
+    """009-SC-001: the agent's version was in view; who read it saves over what comes back, unseen."""
+    path = root / "a"
+    path.write_bytes(b"v0")
+    (root / "elsewhere").write_bytes(b"PRECIOUS")
+
+    def save() -> None:
+        new = root / "new"
+        if what == "file":
+            new.write_bytes(b"PRECIOUS")
+        elif what == "link":
+            new.symlink_to("elsewhere")
+        else:
+            new.mkdir()
+            (new / "index").write_bytes(b"PRECIOUS")
+            path.unlink()
+        os.rename(new, path)
+
+    child = os.fork()
+    if child == 0:
+        try:
+
+            def observe(step: str) -> None:
+                if step == "before-exchange":
+                    save()
+                if step == "exchanged":
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            steps.observer = observe
+            Committer(str(root)).replace("a", sha256(b"v0"), b"agent")
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    assert path.read_bytes() == b"agent"
+    if is_covered:
+        (root / "new").write_bytes(b"on top of agent")
+        os.rename(root / "new", path)
+    committer = Committer(str(root))
+    [recovered] = committer.replace("probe", ABSENT, b"1").recovered
+    (root / "elsewhere").unlink()
+    kept = Path(recovered.kept)
+    assert (kept / "index" if what == "folder" else kept).read_bytes() == b"PRECIOUS"
+    committer.sweep()
+    assert list((root / ".noclobber/swap").iterdir()) == []
+
+
+# Reports.
+
+
+def test_what_is_kept_is_reported_once_whichever_thread_asks(root):
+    """009-SC-001: neither doubled nor dropped."""
+    committer = Committer(str(root))
+    committer.keep_in_mind("a", ["FIRST"])
+    assert committer.sweep() == [("a", "FIRST")]
+    committer.keep_in_mind("a", ["SECOND"])
+    assert committer.replace("b", ABSENT, b"x").kept == ("SECOND",)
+    assert committer.sweep() == []
+
+
+def test_what_is_kept_without_a_workspace_is_reported_by_the_next_write_that_lands(root):
+    """009-SC-001: the one between is refused, and says nothing of it."""
+    path = root / "a"
+    path.write_bytes(b"v0")
+    late = os.open(path, os.O_PATH)
+    replace_if_unchanged(path, sha256(b"v0"), b"v1")
+    append(Path(f"/proc/self/fd/{late}"), b"PRECIOUS")
+    with pytest.raises(StaleFileError):
+        replace_if_unchanged(path, sha256(b"wrong"), b"v2")
+    kept = replace_if_unchanged(path, sha256(b"v1"), b"v2").kept
+    assert [Path(where).read_bytes() for where in kept] == [b"v0PRECIOUS"]
+    os.close(late)
+
+
+def test_a_note_that_names_everything_removes_nothing(root):
+    """N-hostile: a prefix has a token in it."""
+    committer = Committer(str(root))
+    committer.replace("a", ABSENT, b"v0")
+    committer.replace("a", None, b"v1")
+    swap = root / ".noclobber/swap"
+    assert len(list(swap.iterdir())) == 1
+    store = committer.store_if_open
+    assert store is not None
+    for prefix in ("", "swap-", "swap-00", "../swap-000000000000"):
+        store.remove_swaps(prefix)
+    assert len(list(swap.iterdir())) == 1

@@ -1,0 +1,176 @@
+"""Is that the same process, and does it run? (REQ-LOCK-006)"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from noclobber.disk import processes
+from noclobber.disk.processes import GONE, RUNNING, UNKNOWN, fate, identify
+from tests.rigs.locks import dead_process, finish, python
+
+
+def test_a_process_knows_itself_and_is_known():
+    """REQ-LOCK-006."""
+    me = identify()
+    assert me.pid == os.getpid()
+    assert fate(me) == RUNNING
+    code = "from noclobber.disk.processes import *; import sys;" \
+           "print(fate(identify(int(sys.argv[1]))), identify(int(sys.argv[1])).started)"  # fmt: skip
+    assert finish(python(code, os.getpid()))[1] == f"{RUNNING} {me.started}"
+
+
+def test_a_killed_process_is_gone_and_a_reused_pid_is_another_process():
+    """REQ-LOCK-006: pid and start time together."""
+    assert fate(dead_process()) == GONE
+    me = identify()
+    assert fate(me._replace(started=(me.started or 0) + 1)) == GONE
+    parent = identify(os.getppid())
+    assert fate(parent) == RUNNING
+    assert fate(parent._replace(started=(parent.started or 0) + 1)) == GONE
+
+
+@pytest.mark.parametrize("where", ["host", "boot_id", "pid_namespace"])
+def test_a_process_elsewhere_is_unknown_even_if_its_pid_runs_here(where):
+    """REQ-LOCK-006: foreign hosts, boots and namespaces."""
+    for process in (identify(), dead_process()):
+        assert fate(process._replace(**{where: "other"})) == UNKNOWN
+        if where != "host":
+            assert fate(process._replace(**{where: None})) == UNKNOWN
+    assert fate(identify()._replace(started=None)) == UNKNOWN
+
+
+def test_pids_that_would_address_groups_are_never_asked_about():
+    """kill(0) and kill(-1) address everybody."""
+    for pid in (0, -1):
+        assert fate(identify()._replace(pid=pid)) == UNKNOWN
+        with pytest.raises(ProcessLookupError):
+            identify(pid)
+
+
+def test_a_process_that_is_hidden_from_us_counts_as_running(monkeypatch):
+    """REQ-LOCK-006: /proc mounted with hidepid has no entry for it; only ESRCH means gone."""
+    parent = identify(os.getppid())
+    monkeypatch.setattr(processes, "_look_up", lambda _: None)
+    assert fate(parent) == RUNNING
+    assert fate(dead_process_without_look(parent)) == GONE
+
+
+def dead_process_without_look(like: processes.ProcessIdentity) -> processes.ProcessIdentity:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return like._replace(pid=process.pid)
+
+
+@pytest.fixture
+def unwatched() -> Iterator[None]:
+    """No process is remembered, before and after."""
+    processes._forget_surroundings()
+    yield
+    processes._forget_surroundings()
+
+
+def look_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pids that /proc is asked about from now on."""
+    asked: list[int] = []
+    look_up = processes._look_up
+
+    def watched(pid: int) -> object:
+        asked.append(pid)
+        return look_up(pid)
+
+    monkeypatch.setattr(processes, "_look_up", watched)
+    return asked
+
+
+needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds are Linux's")
+
+
+@needs_pidfd
+def test_who_asks_again_and_again_is_answered_without_proc_and_hears_of_the_end_at_once(
+    unwatched, monkeypatch
+):
+    """REQ-LOCK-006: also of a zombie, which its parent has not waited for."""
+    process = subprocess.Popen(["sleep", "100"])
+    identity, asked = identify(process.pid), look_ups(monkeypatch)
+    try:
+        assert {fate(identity) for _ in range(20)} == {RUNNING}
+        assert len(asked) == 3
+    finally:
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert fate(identity) == GONE
+    process.wait()
+    assert fate(identity) == GONE
+    assert not processes._watched
+
+
+@needs_pidfd
+def test_a_process_that_replaced_the_one_that_was_asked_about_is_not_taken_for_it(unwatched, monkeypatch):
+    """REQ-LOCK-006: it ended, and its pid was reused, between the look and the pidfd."""
+    process = subprocess.Popen(["sleep", "100"])
+    try:
+        old = identify(process.pid)._replace(started=1)
+        answers = [processes._Found(1, False), processes._Found(1, False)]
+        look_up = processes._look_up
+        monkeypatch.setattr(processes, "_look_up", lambda pid: answers.pop() if answers else look_up(pid))
+        assert [fate(old) for _ in range(3)] == [RUNNING, RUNNING, GONE]
+        assert not processes._watched
+    finally:
+        process.kill()
+        process.wait()
+
+
+@needs_pidfd
+def test_no_more_than_a_few_are_watched_and_a_forked_child_starts_anew(unwatched):
+    """REQ-LOCK-006: descriptors are few."""
+    sleepers = [subprocess.Popen(["sleep", "100"]) for _ in range(processes.MOST_WATCHED + 2)]
+    try:
+        for sleeper in sleepers:
+            identity = identify(sleeper.pid)
+            assert [fate(identity) for _ in range(3)] == [RUNNING] * 3
+        assert len(processes._watched) == processes.MOST_WATCHED
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if not processes._watched and fate(identity) == RUNNING else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(processes._watched) == processes.MOST_WATCHED
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_a_command_name_full_of_parentheses_does_not_shift_the_fields(tmp_path):
+    """REQ-LOCK-006: the name in /proc/<pid>/stat may hold anything."""
+    program = tmp_path / ") R 1 (x)"
+    program.symlink_to("/bin/sleep")
+    process = subprocess.Popen([str(program), "100"])
+    try:
+        assert fate(identify(process.pid)) == RUNNING
+        assert identify(process.pid).started >= identify().started
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pid namespaces are Linux's")
+def test_another_pid_namespace_is_recognised():
+    """REQ-LOCK-006: containers share a volume, not pids. Needs the right to make a namespace."""
+    code = "from noclobber.disk.processes import surroundings; print(surroundings().pid_namespace)"
+    probe = ["unshare", "--fork", "--pid", "--mount-proc", sys.executable, "-c", code]
+    try:
+        result = subprocess.run(
+            probe, capture_output=True, text=True, timeout=30, check=False, env=os.environ
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no unshare(1) here")
+    if result.returncode != 0:
+        pytest.skip(f"no namespaces here: {result.stderr.strip()[:80]}")
+    assert result.stdout.strip() != processes.surroundings().pid_namespace
+    assert result.stdout.startswith("pid:[")

@@ -1,0 +1,427 @@
+"""The controller: deterministic, bounded, observable; and it launders nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from noclobber.core.values import Edit
+from noclobber.core.wire import to_json
+from noclobber.errors import (
+    EditMismatchError,
+    FileBusyError,
+    GaveUpError,
+    NotAFileError,
+    ResubmittedError,
+    StaleFileError,
+)
+from noclobber.guard.controller import STATES, TRANSITIONS, AgentController
+from noclobber.guard.workspace import Workspace
+from tests.conftest import sha256
+
+
+class FakeClock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.naps: list[float] = []
+
+    def now_s(self) -> float:
+        return self.now
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def ws(root):
+    (root / "a.md").write_bytes(b"v1\n")
+    with Workspace(root) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def turn(ws):
+    with ws.turn() as turn:
+        yield turn
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+def controller(turn, clock, **options):
+    return AgentController(turn, clock=clock, rng=random.Random(7), **options)
+
+
+def path_of(run):
+    return [(step.before, step.after, step.reason) for step in run.history]
+
+
+STALE_PATH = [
+    ("RUNNING", "RE_READ_REQUIRED", "STALE_FILE"),
+    ("RE_READ_REQUIRED", "RUNNING", "RE_READ"),
+]
+DONE = [("RUNNING", "DONE", "RESULT")]
+
+
+@pytest.mark.parametrize("form", ["exception", "mapping", "text"])
+def test_the_object_sends_the_controller_to_re_read_and_retry(root, turn, clock, form):
+    """011-FR-006, 011-SC-003: as exception, dict or JSON text; with the fresh content and a diff."""
+    told = []
+
+    def step(attempt):
+        told.append(attempt)
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").write_bytes(b"v1\ntheirs\n")
+        text = attempt.fresh.text if attempt.fresh else "v1\n"
+        try:
+            return turn.write_file("a.md", text + "mine\n")
+        except StaleFileError as error:
+            if form == "exception":
+                raise
+            return error.to_controller() if form == "mapping" else to_json(error, "controller")
+
+    run = controller(turn, clock)
+    result = run.run(step)
+
+    assert result.sha256 == sha256(b"v1\ntheirs\nmine\n")
+    assert (root / "a.md").read_bytes() == b"v1\ntheirs\nmine\n"
+    assert [attempt.number for attempt in told] == [1, 2]
+    assert told[0].fresh is told[0].conflict is told[0].diff is None
+    assert told[1].fresh.content == b"v1\ntheirs\n"
+    assert told[1].conflict.actual == sha256(b"v1\ntheirs\n")
+    assert "+theirs\n" in told[1].diff
+    assert path_of(run) == STALE_PATH + DONE
+    assert run.state == "DONE"
+
+
+def test_what_merely_looks_like_the_object_is_a_result(turn, clock):
+    """011-FR-004: nothing looser is recognised."""
+    error = StaleFileError("/ws/a.md", sha256(b"1"), sha256(b"2"))
+    for result in (
+        f"Error: {to_json(error, 'controller')}",
+        {**error.to_controller(), "note": 1},
+        error.to_agent(),
+    ):
+        run = controller(turn, clock)
+        assert run.run(lambda attempt, result=result: result) == result
+        assert path_of(run) == DONE
+
+
+def test_the_identical_stale_bytes_are_refused_after_the_re_read(root, ws, turn, clock):
+    """Issue 2.8: passing them would undo what somebody else wrote."""
+
+    def step(attempt):
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").write_bytes(b"theirs\n")
+        return turn.write_file("a.md", b"mine\n" if attempt.number < 3 else attempt.fresh.content + b"mine\n")
+
+    run = controller(turn, clock)
+    run.run(step)
+    assert (root / "a.md").read_bytes() == b"theirs\nmine\n"
+    assert path_of(run) == [
+        *STALE_PATH,
+        ("RUNNING", "RE_READ_REQUIRED", "STALE_RESUBMITTED"),
+        ("RE_READ_REQUIRED", "RUNNING", "RE_READ"),
+        *DONE,
+    ]
+    kinds = [event["action_type"] for event in ws.ledger.events()]
+    assert kinds == ["MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION"]
+
+
+def test_identical_bytes_are_fine_if_the_file_went_back(root, turn, clock):
+    """Issue 2.8: they were made from exactly what is there again."""
+
+    def step(attempt):
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").write_bytes(b"theirs\n")
+            try:
+                turn.write_file("a.md", b"mine\n")
+            finally:
+                (root / "a.md").write_bytes(b"v1\n")
+        return turn.write_file("a.md", b"mine\n")
+
+    controller(turn, clock).run(step)
+    assert (root / "a.md").read_bytes() == b"mine\n"
+
+
+def test_a_resubmitted_edit_is_no_resubmission(root, turn, clock):
+    """Issue 2.8: a targeted edit brings no bytes but its own."""
+
+    def step(attempt):
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").write_bytes(b"v1\ntheirs\n")
+        return turn.edit_file("a.md", [Edit("v1", "v2")])
+
+    controller(turn, clock).run(step)
+    assert (root / "a.md").read_bytes() == b"v2\ntheirs\n"
+
+
+def test_the_turn_is_plain_again_after_the_run(root, turn, clock):
+    """009 US2: only a controller asks for it."""
+
+    def step(attempt):
+        turn.read_file("a.md")
+        (root / "a.md").write_bytes(b"%d" % attempt.number)
+        return turn.write_file("a.md", b"mine")
+
+    with pytest.raises(GaveUpError):
+        controller(turn, clock, max_attempts=1).run(step)
+    turn.read_file("a.md")
+    turn.write_file("a.md", b"mine")
+    assert (root / "a.md").read_bytes() == b"mine"
+
+
+def test_attempts_are_bounded_and_the_last_refusal_is_the_cause(root, turn, clock):
+    """Issue 2.8, 011-SC-003: GAVE_UP, after exactly as many calls as allowed."""
+    calls = []
+
+    def step(attempt):
+        calls.append(attempt.number)
+        if not attempt.fresh:
+            turn.read_file("a.md")
+        (root / "a.md").write_bytes(b"%d" % attempt.number)
+        return turn.write_file("a.md", b"mine %d" % attempt.number)
+
+    run = controller(turn, clock, max_attempts=4)
+    with pytest.raises(GaveUpError) as gave_up:
+        run.run(step)
+    assert calls == [1, 2, 3, 4]
+    assert isinstance(gave_up.value.__cause__, StaleFileError)
+    assert gave_up.value.details["attempts"] == 4
+    assert path_of(run) == STALE_PATH * 3 + [
+        ("RUNNING", "RE_READ_REQUIRED", "STALE_FILE"),
+        ("RE_READ_REQUIRED", "GAVE_UP", "NO_ATTEMPTS_LEFT"),
+    ]
+    assert run.state == "GAVE_UP"
+
+
+def test_delays_are_jittered_bounded_and_reproducible(root, turn):
+    """Issue 2.8: the same generator, the same delays; no two processes in step."""
+
+    def delays(seed):
+        clock = FakeClock()
+
+        def step(attempt):
+            turn.read_file("a.md")
+            (root / "a.md").write_bytes(os.urandom(8))
+            return turn.write_file("a.md", os.urandom(8))
+
+        run = AgentController(
+            turn,
+            max_attempts=12,
+            first_delay_s=0.01,
+            longest_delay_s=0.1,
+            clock=clock,
+            rng=random.Random(seed),
+        )
+        with pytest.raises(GaveUpError):
+            run.run(step)
+        return clock.naps
+
+    one = delays(1)
+    assert len(one) == 11
+    assert one == delays(1) != delays(2)
+    assert all(0 <= nap <= min(0.1, 0.01 * 2**number) for number, nap in enumerate(one))
+    assert max(one) > 0.03, "it does grow"
+
+
+def test_a_busy_file_is_retried_and_bounded_on_its_own(turn, clock):
+    """Issue 2.8, N-busy: FILE_BUSY is nobody's mistake."""
+
+    def step(attempt):
+        if attempt.number < 4:
+            raise FileBusyError("/ws/a.md", "somebody has it open")
+        return "done"
+
+    run = controller(turn, clock, max_attempts=1)
+    assert run.run(step) == "done"
+    assert path_of(run) == [("RUNNING", "WAITING", "FILE_BUSY"), ("WAITING", "RUNNING", "WAITED")] * 3 + DONE
+    assert len(clock.naps) == 3
+    run = controller(turn, clock, max_busy=2)
+    with pytest.raises(GaveUpError) as gave_up:
+        run.run(step)
+    assert isinstance(gave_up.value.__cause__, FileBusyError)
+    refusal = FileBusyError("/ws/a.md", "busy").to_refusal()
+    with pytest.raises(GaveUpError):
+        controller(turn, clock, max_busy=0).run(lambda attempt: refusal)
+
+
+def test_other_errors_and_interrupts_go_through(turn, clock):
+    """Issue 2.8: the controller retries what a retry can help."""
+
+    def fail(error):
+        def step(attempt):
+            raise error
+
+        return step
+
+    for error in (EditMismatchError("/a", "no"), ValueError("x")):
+        run = controller(turn, clock)
+        with pytest.raises(type(error)) as raised:
+            run.run(fail(error))
+        assert raised.value is error
+        assert path_of(run) == [("RUNNING", "FAILED", "ERROR")]
+    with pytest.raises(KeyboardInterrupt):
+        controller(turn, clock).run(fail(KeyboardInterrupt()))
+    assert turn.context.refuse_resubmitted is False
+
+
+def test_a_file_that_was_deleted_is_told_by_an_empty_fresh_read(root, turn, clock):
+    """011 edge case: the agent then creates it, exclusively."""
+
+    def step(attempt):
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").unlink()
+        else:
+            assert attempt.fresh is None
+            assert attempt.conflict.actual == "DELETED"
+            assert "-v1\n" in attempt.diff
+        return turn.write_file("a.md", b"again %d" % attempt.number)
+
+    controller(turn, clock).run(step)
+    assert (root / "a.md").read_bytes() == b"again 2"
+
+
+def test_a_file_that_cannot_be_read_again_ends_the_run(root, turn, clock):
+    """Issue 2.8: the re-read's own error is the answer."""
+
+    def step(attempt):
+        turn.read_file("a.md")
+        (root / "a.md").unlink()
+        (root / "a.md").mkdir()
+        return turn.write_file("a.md", b"x")
+
+    run = controller(turn, clock)
+    with pytest.raises(NotAFileError):
+        run.run(step)
+    assert path_of(run)[-1] == ("RE_READ_REQUIRED", "FAILED", "ERROR")
+
+
+def test_the_re_read_uses_the_name_that_the_agent_used(root, turn, clock):
+    """N-link-swap: reading the canonical path alone would leave the agent's own name stale for ever."""
+    (root / "b.md").write_bytes(b"theirs\n")
+
+    def step(attempt):
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").unlink()
+            (root / "a.md").symlink_to("b.md")
+        return turn.write_file("a.md", (attempt.fresh.content if attempt.fresh else b"") + b"mine\n")
+
+    controller(turn, clock).run(step)
+    assert (root / "b.md").read_bytes() == b"theirs\nmine\n"
+
+
+def test_one_conflict_among_many_files_is_re_read(root, turn, clock):
+    """011 edge case: the whole operation is retried."""
+    (root / "b.md").write_bytes(b"b\n")
+
+    def step(attempt):
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            turn.read_file("b.md")
+            (root / "b.md").write_bytes(b"theirs\n")
+        other = attempt.fresh.content if attempt.fresh else b"b\n"
+        return turn.write_files({"a.md": b"a2\n", "b.md": other + b"mine\n"})
+
+    controller(turn, clock).run(step)
+    assert (root / "a.md").read_bytes() == b"a2\n"
+    assert (root / "b.md").read_bytes() == b"theirs\nmine\n"
+
+
+def test_one_of_many_resubmitted_is_refused(root, turn, clock):
+    """Issue 2.8: in company, too."""
+
+    def step(attempt):
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").write_bytes(b"theirs\n")
+        return turn.write_files({"a.md": b"mine\n", "b.md": b"%d" % attempt.number})
+
+    run = controller(turn, clock, max_attempts=3)
+    with pytest.raises(GaveUpError) as gave_up:
+        run.run(step)
+    assert isinstance(gave_up.value.__cause__, ResubmittedError)
+    assert (root / "a.md").read_bytes() == b"theirs\n"
+    assert not (root / "b.md").exists()
+
+
+def test_states_and_transitions_can_be_listed_and_watched(root, turn, clock):
+    """Issue 2.8, 011-SC-003: deterministic and observable."""
+    assert AgentController.states == STATES
+    assert {state for before, after, _ in TRANSITIONS for state in (before, after)} == set(STATES)
+    terminal = {"DONE", "GAVE_UP", "FAILED"}
+    assert {before for before, _, _ in TRANSITIONS} == set(STATES) - terminal
+    watched = []
+
+    def step(attempt):
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").write_bytes(b"theirs\n")
+        return turn.write_file("a.md", b"mine %d" % attempt.number)
+
+    run = controller(turn, clock, on_transition=watched.append)
+    run.run(step)
+    assert watched == run.history
+    assert all((seen.before, seen.after, seen.reason) in AgentController.transitions for seen in watched)
+    assert [seen.attempt for seen in watched] == [1, 2, 2]
+
+
+def test_nonsense_bounds_are_refused(turn):
+    """Bad input."""
+    with pytest.raises(ValueError, match="max_attempts"):
+        AgentController(turn, max_attempts=0)
+
+
+COUNTER = """
+import sys
+from noclobber import AgentController, Workspace
+root, times = sys.argv[1], int(sys.argv[2])
+ws = Workspace(root)
+conflicts = 0
+for _ in range(times):
+    with ws.turn() as turn:
+        controller = AgentController(turn, max_attempts=100_000, max_busy=100_000)
+        def step(attempt):
+            seen = attempt.fresh or turn.read_file("counter")
+            return turn.write_file("counter", str(int(seen.text) + 1))
+        controller.run(step)
+        conflicts += len(controller.history) // 2
+print(conflicts)
+"""
+
+
+@pytest.mark.slow
+def test_processes_incrementing_one_counter_lose_nothing(root):
+    """009-SC-001, 011-SC-002, 011-SC-004: real processes, through the controller; and they did collide."""
+    (root / "counter").write_bytes(b"0")
+    crowd = [
+        subprocess.Popen([sys.executable, "-c", COUNTER, str(root), "25"], stdout=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    conflicts = sum(int(process.communicate(timeout=120)[0]) for process in crowd)
+    assert [process.returncode for process in crowd] == [0] * 6
+    assert (root / "counter").read_bytes() == b"150"
+    assert conflicts > 0, "they took turns by luck, and the test proved nothing"
+    with Workspace(root) as ws:
+        ws.ledger.verify()
+        kinds = [event["action_type"] for event in ws.ledger.events()]
+    assert kinds.count("MUTATION") == 150
+    assert kinds.count("MUTATION_CONFLICT") + kinds.count("MUTATION_REFUSED") == conflicts

@@ -1,0 +1,134 @@
+"""The rules, as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNREADABLE
+from noclobber.guard.policies import Facts, decide
+from tests.conftest import sha256
+
+H1, H2 = sha256(b"v1"), sha256(b"v2")
+FILE = Facts("write", "/ws/a.md", "/ws/a.md")
+
+
+def verdict(**changes: object) -> str:
+    decision = decide(FILE._replace(**changes))
+    assert decision.allowed == (decision.error is None)
+    return "ALLOW" if decision.allowed else decision.error.code
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "answer"),
+    [
+        (H1, H1, "ALLOW"),
+        (H1, H2, "STALE_FILE"),
+        (H1, DELETED, "STALE_FILE"),
+        (H1, NOT_A_FILE, "STALE_FILE"),
+        (H1, UNREADABLE, "STALE_FILE"),
+        (ABSENT, DELETED, "ALLOW"),
+        (ABSENT, H1, "STALE_FILE"),
+        (ABSENT, UNREADABLE, "STALE_FILE"),
+        (None, H1, "ALLOW"),
+        (None, DELETED, "ALLOW"),
+        (H1, None, "ALLOW"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["write", "edit", "delete", "move"])
+def test_what_is_there_must_be_what_was_seen(kind, expected, actual, answer):
+    """009-FR-003, 009-FR-004, 011-FR-001, rulings 5 and 7; None on the disk's side: nobody looked."""
+    assert verdict(kind=kind, expected=expected, actual=actual) == answer
+
+
+@pytest.mark.parametrize(
+    ("deny", "expected", "actual", "answer"),
+    [
+        (True, None, H1, "UNREAD_FILE"),
+        (True, None, None, "UNREAD_FILE"),
+        (True, None, NOT_A_FILE, "UNREAD_FILE"),
+        (True, None, DELETED, "ALLOW"),
+        (True, H1, H1, "ALLOW"),
+        (True, ABSENT, DELETED, "ALLOW"),
+        (False, None, H1, "ALLOW"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["write", "edit", "delete", "move"])
+def test_unread_files_can_be_denied(kind, deny, expected, actual, answer):
+    """Ruling 7; where nothing stands there is nothing to read."""
+    assert verdict(kind=kind, deny_unread=deny, expected=expected, actual=actual) == answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "deny", "whole", "answer"),
+    [
+        ("write", True, False, "PARTIAL_READ"),
+        ("write", True, True, "ALLOW"),
+        ("write", False, False, "ALLOW"),
+        ("edit", True, False, "ALLOW"),
+        ("move", True, False, "ALLOW"),
+    ],
+)
+def test_replacing_what_was_seen_in_part_can_be_denied(kind, deny, whole, answer):
+    """Ruling 11: whole-file replacement only."""
+    assert verdict(kind=kind, deny_partial=deny, seen_whole=whole, expected=H1) == answer
+
+
+@pytest.mark.parametrize(
+    ("scope", "path", "answer"),
+    [
+        (None, "/ws/a.md", "ALLOW"),
+        (("/ws",), "/ws/a.md", "ALLOW"),
+        (("/ws/docs", "/ws/src"), "/ws/src/deep/a.md", "ALLOW"),
+        (("/ws/docs",), "/ws/a.md", "OUTSIDE_SCOPE"),
+        (("/ws/docs",), "/ws/docs2/a.md", "OUTSIDE_SCOPE"),
+        (("/ws/docs",), "/ws/docs", "OUTSIDE_SCOPE"),
+        ((), "/ws/a.md", "OUTSIDE_SCOPE"),
+        (("/",), "/ws/a.md", "ALLOW"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["write", "edit", "delete", "move", "create"])
+def test_a_turn_with_a_write_scope_writes_nowhere_else(kind, scope, path, answer):
+    """K-WRITE-1."""
+    assert verdict(kind=kind, write_scope=scope, path=path, name=path) == answer
+
+
+def test_the_write_scope_does_not_limit_reading():
+    """K-WRITE-1 is about writes."""
+    assert verdict(kind="read", write_scope=()) == "ALLOW"
+
+
+@pytest.mark.parametrize("kind", ["read", "write", "edit", "delete", "move", "create"])
+@pytest.mark.parametrize("name", [".lock", ".LOCK", ".lock-ledger.jsonl", ".lock.take.01ab"])
+def test_lock_files_are_served_to_nobody(kind, name):
+    """REQ-LOCK-010: neither by their own name nor through a link."""
+    assert verdict(kind=kind, path=f"/ws/d/{name}", name="/ws/link") == "RESERVED_FILE"
+    assert verdict(kind=kind, path="/ws/elsewhere", name=f"/ws/d/{name}") == "RESERVED_FILE"
+
+
+@pytest.mark.parametrize("name", ["a.lock", "poetry.lock", ".locked", ".lock.md", "lock"])
+def test_other_files_with_lock_in_their_name_are_ordinary(name):
+    """REQ-LOCK-010, its limits."""
+    assert verdict(path=f"/ws/{name}", name=f"/ws/{name}") == "ALLOW"
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused_from", "expected", "answer"),
+    [
+        (True, H1, H2, "STALE_RESUBMITTED"),
+        (True, H1, H1, "ALLOW"),  # The file went back to what they were made from.
+        (True, None, H2, "ALLOW"),
+        (False, H1, H2, "ALLOW"),  # 009 US2: in a plain turn a re-read is enough.
+    ],
+)
+def test_refused_bytes_that_come_back_are_refused_again_if_a_controller_asks(
+    asked, refused_from, expected, answer
+):
+    """Issue 2.8: passing them would launder the lost update."""
+    assert verdict(refuse_resubmitted=asked, refused_from=refused_from, expected=expected) == answer
+
+
+def test_staleness_is_said_before_what_a_re_read_would_settle():
+    """011-SC-001: a stale write is told that it is stale, whatever else is wrong with it."""
+    everything = {"deny_partial": True, "seen_whole": False, "refuse_resubmitted": True, "refused_from": H2}
+    assert verdict(expected=H1, actual=H2, **everything) == "STALE_FILE"
+    assert verdict(expected=H1, actual=H1, **everything) == "PARTIAL_READ"

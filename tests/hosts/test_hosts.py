@@ -1,0 +1,323 @@
+"""Every captured payload replayed, and every host's words for a refusal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from noclobber.errors import BadRequestError, StaleFileError, UnknownToolError
+from noclobber.hosts import HOSTS, load
+from noclobber.hosts.event import Event, same_moment, unknown_tool
+from noclobber.shell import recognise
+from noclobber.text import apply_patch
+from tests.conftest import sha256
+from tests.rigs.hooks import is_denied, refusal
+
+DATA = Path(__file__).parents[1] / "data" / "hosts"
+FILES = {
+    "claude-code": "claude-code-2.1.325",
+    "codex": "codex-0.166.0",
+    "copilot": "copilot-cli-1.0.102",
+    "gemini": "gemini-cli-0.61.0",
+    "opencode": "opencode-1.18.33",
+}
+
+
+def captured(host, root):
+    """The payloads of one host, with the project's folder put in."""
+    text = (DATA / f"{FILES[host]}.jsonl").read_text().replace("/project", str(root))
+    payloads = [json.loads(line) for line in text.splitlines()]
+    if host == "opencode":  # Ours says it with every event.
+        payloads = [{**payload, "directory": str(root)} for payload in payloads]
+    return payloads
+
+
+def carry_out(event, root):
+    """Do to the disk what the host did."""
+    for action in event.actions:
+        path = Path(root, action.path)
+        if action.content is not None:
+            path.write_text(action.content)
+        for old, new, _ in action.edits:
+            path.write_text(path.read_text().replace(old, new, 1))
+        if action.hunks is not None:
+            path.write_text(apply_patch.apply(path.read_text(), action.hunks))
+
+
+@pytest.mark.parametrize("host", FILES)
+def test_a_captured_session_goes_through_and_is_on_record(rig, root, host):
+    """Item 5: whatever came in was understood; each write is on record once, although Copilot says it twice."""
+    (root / "a.txt").write_text("hello\nworld\n")
+    module = load(host)
+    landed = set()
+    for payload in captured(host, root):
+        event = module.read(payload)
+        assert event.trouble is None, payload
+        if event.kind == "session-start" and landed:  # A second session, from the same start.
+            (root / "a.txt").write_text("hello\nworld\n")
+            (root / "b.txt").unlink()
+            landed.clear()
+        if event.kind == "post" and event.writes and event.actions not in landed:
+            carry_out(event, root)
+            landed.add(event.actions)
+        answer, code = rig.call(host, payload)
+        assert code == 0
+        assert not is_denied(answer), (payload, answer)
+        assert answer.get("decision") is None, (payload, answer)
+    assert (root / "a.txt").read_text().startswith("HELLO")
+    assert (root / {"codex": "new.txt", "copilot": "blocked.txt"}.get(host, "b.txt")).exists()
+    kinds = rig.kinds()
+    assert set(kinds) == {"MUTATION"}
+    assert len(kinds) == {"copilot": 4}.get(host, 2)
+
+
+WRITES = {
+    "claude-code": lambda event: event.tool == "Edit",
+    "codex": lambda event: event.tool == "apply_patch",
+    "copilot": lambda event: event.tool == "edit",
+    "gemini": lambda event: event.tool == "replace",
+    "opencode": lambda event: event.tool == "edit",
+}
+
+
+@pytest.mark.parametrize("host", WRITES)
+def test_a_stale_write_is_refused_in_the_hosts_own_words(rig, root, host):
+    """Item 5: read, as captured; changed by somebody; then the captured write."""
+    file = root / "a.txt"
+    file.write_text("hello\nworld\n")
+    module = load(host)
+    refused = []
+    for payload in captured(host, root):
+        event = module.read(payload)
+        if event.kind == "post" and not event.writes:
+            rig.call(host, payload)
+            file.write_text("hello\nworld\nperson\n")
+        elif event.kind == "pre" and WRITES[host](event) and not refused:
+            refused.append(refusal(rig.call(host, payload)[0]))
+            rig.call(host, payload)
+
+    assert refused[0]["error_type"] == "STALE_FILE"
+    assert refused[0]["details"] == {
+        "path": str(file),
+        "baseline_hash": sha256(b"hello\nworld\n"),
+        "current_disk_hash": sha256(b"hello\nworld\nperson\n"),
+    }
+    assert rig.kinds() == ["MUTATION_CONFLICT"]
+
+
+def test_copilots_two_spellings_of_one_refused_event_are_one_event(rig, root, monkeypatch):
+    """HOSTS: with both files present every event fires twice, through two different commands."""
+    file = root / "a.txt"
+    file.write_text("hello\nworld\n")
+    monkeypatch.setenv("COPILOT_CLI", "1")
+    from noclobber.hook.main import _real_host
+
+    for payload in captured("copilot", root)[:9]:
+        host = _real_host("claude-code" if payload["_src"] == "claude" else "copilot")
+        answer, _ = rig.call(host, payload)
+        if load(host).read(payload).kind == "post":
+            file.write_text("theirs\n")
+        if payload.get("toolName", payload.get("tool_name")) in ("edit", "Edit"):
+            assert is_denied(answer)
+
+    assert rig.kinds() == ["MUTATION_CONFLICT"]
+
+
+# -- hosts of which nothing was captured ---------------------------------------------------------------------
+
+
+def test_cursor_reads_and_refuses(rig, root):
+    """HOSTS, Cursor: content comes with the read; both messages are set; allowing is said."""
+    file = root / "a.txt"
+    file.write_text("one\n")
+    about = {
+        "conversation_id": "c",
+        "generation_id": "g",
+        "workspace_roots": [str(root)],
+        "cursor_version": "1",
+    }
+    read = {**about, "hook_event_name": "beforeReadFile", "file_path": str(file), "content": "one\n"}
+    write = {
+        **about,
+        "hook_event_name": "preToolUse",
+        "tool_name": "Write",
+        "tool_input": {"file_path": str(file), "content": "two\n"},
+        "tool_use_id": "t",
+    }
+    assert rig.call("cursor", read) == ({"permission": "allow"}, 0)
+    assert rig.call("cursor", write, "check") == ({"permission": "allow"}, 0)
+    file.write_text("two\n")
+    assert rig.call("cursor", {**write, "hook_event_name": "postToolUse"}, "note") == ({}, 0)
+
+    file.write_text("theirs\n")
+    again = {**write, "tool_use_id": "t2"}
+    assert refusal(rig.call("cursor", again, "check")[0])["error_type"] == "STALE_FILE"
+    gone = {**write, "tool_name": "Delete", "tool_input": {"file_path": str(file)}, "tool_use_id": "t3"}
+    assert refusal(rig.call("cursor", gone, "check")[0])["error_type"] == "STALE_FILE"
+
+
+def test_qwen_reads_and_refuses(rig, root):
+    """HOSTS, Qwen: Claude's events, Gemini's tools, and `edit`."""
+    file = root / "a.txt"
+    file.write_text("one\n")
+    about = {"session_id": "q", "cwd": str(root), "prompt_id": "p"}
+    read = {
+        **about,
+        "hook_event_name": "PostToolUse",
+        "tool_name": "read_file",
+        "tool_input": {"file_path": str(file)},
+        "tool_response": {"llmContent": "one\n"},
+    }
+    edit = {
+        **about,
+        "hook_event_name": "PreToolUse",
+        "tool_name": "edit",
+        "tool_input": {"file_path": str(file), "old_string": "one", "new_string": "two"},
+    }
+    rig.call("qwen", read)
+    assert rig.call("qwen", edit, "check") == ({}, 0)
+    file.write_text("two\n")
+    assert rig.call("qwen", {**edit, "hook_event_name": "PostToolUse", "tool_response": {}}) == ({}, 0)
+    file.write_text("one and theirs\n")
+    assert refusal(rig.call("qwen", edit, "check")[0])["error_type"] == "STALE_FILE"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_letting_through_is_said_as_the_host_wants_it(host):
+    """HOSTS: Codex takes nothing but a deny or silence; Cursor takes silence for a failure."""
+    answer = load(host).phrase(Event(host, "pre"), None)
+    assert answer.code == 0
+    assert answer.stdout == ('{"permission":"allow"}' if host == "cursor" else "")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_name_that_is_not_utf8_can_still_be_refused(host):
+    """The reason is JSON that any reader takes, whatever the path is."""
+    error = StaleFileError('/p/\udcff\n"x"', "0" * 64, "1" * 64)
+    for answer in (load(host).phrase(Event(host, "pre"), error), load(host).warn(Event(host, "post"), error)):
+        assert json.loads(answer.stdout.encode())
+        assert "\\\\udcff" in answer.stdout
+
+
+# -- tools and moments -----------------------------------------------------------------------------------------
+
+
+def test_a_tool_that_nobody_knows_is_checked_or_refused_if_it_may_write():
+    """Item 2: unknown tools never let a write through unchecked, and never block a read."""
+    assert [
+        action.kind for action in unknown_tool("mcp__fs__write_file", {"path": "/a", "content": "x"})
+    ] == ["write"]
+    assert [action.kind for action in unknown_tool("frobnicate", {"path": "/a"})] == ["edit"]
+    assert [action.kind for action in unknown_tool("mcp__fs__read_file", {"path": "/a"})] == ["read"]
+    assert unknown_tool("ListThings", {"path": "/a"})[0].kind == "read"
+    assert unknown_tool("think", {"thought": "x"}) == ()
+    with pytest.raises(UnknownToolError):
+        unknown_tool("saveEverything", {"where": "there"})
+
+
+def test_one_moment_in_two_spellings():
+    """HOSTS, Copilot: epoch milliseconds here, ISO 8601 there."""
+    assert same_moment(1794768047262) == same_moment("2026-11-15T18:40:47.262Z") == "47262"
+    assert same_moment("nonsense") == same_moment(None) == same_moment(True) == ""
+
+
+# -- patches and shells ------------------------------------------------------------------------------------------
+
+
+def test_a_patch_names_every_file_that_it_touches():
+    """Item 5: update, add, delete, move."""
+    found = apply_patch.actions(
+        "*** Begin Patch\n*** Update File: a\n@@ def f():\n context\n-old\n+new\n*** End of File\n"
+        "*** Update File: b\n*** Move to: c\n@@\n-x\n+y\n*** Add File: d\n+1\n+2\n*** Delete File: e\n*** End Patch\n"
+    )
+    assert [(action.kind, action.path, action.moved_from) for action in found] == [
+        ("edit", "a", None),
+        ("write", "c", "b"),
+        ("delete", "b", None),
+        ("write", "d", None),
+        ("delete", "e", None),
+    ]
+    assert found[3].content == "1\n2\n"
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        "",
+        "*** Begin Patch\n*** End Patch",
+        "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n",
+        "*** Begin Patch\n*** Rewrite File: a\n*** End Patch",
+        "*** Begin Patch\n*** Delete File: \n*** End Patch",
+        "*** Begin Patch\n*** Add File: a\nno plus\n*** End Patch",
+    ],
+)
+def test_a_patch_that_cannot_be_read_is_an_error(patch):
+    """Item 2: what cannot be understood cannot be checked."""
+    with pytest.raises(BadRequestError):
+        apply_patch.actions(patch)
+
+
+@pytest.mark.parametrize(
+    ("text", "patch", "outcome"),
+    [
+        ("a\nb\nc\n", "@@\n a\n-b\n+B\n c", "a\nB\nc\n"),
+        ("a\nb\na\nb\n", "@@ a\n-b\n+B", "a\nB\na\nb\n"),
+        ("a\n", "@@\n+end", "a\nend\n"),
+        ("x\ny\nx\ny\n", "@@\n-x\n-y\n+z\n*** End of File", "x\ny\nz\n"),
+        ("a\nb\n", "@@\n-  a\n+c", None),
+        ("a", "@@\n-a\n+b", "b\n"),
+        ("a\nb\nc\nd\n", "@@\n-a\n+A\n@@\n-c\n+C", "A\nb\nC\nd\n"),
+    ],
+)
+def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(text, patch, outcome):
+    """Item 4: what the call must have produced; loose matches are nobody's guess."""
+    [action] = apply_patch.actions(f"*** Begin Patch\n*** Update File: f\n{patch}\n*** End Patch")
+    assert apply_patch.apply(text, action.hunks) == outcome
+
+
+@pytest.mark.parametrize(
+    ("command", "paths"),
+    [
+        ("cat a.txt", ["a.txt"]),
+        ("cat -n 'a b.txt' c.txt", ["a b.txt", "c.txt"]),
+        ("cd src && cat x.py; ls", ["src/x.py"]),
+        ("sed -n '1,20p' a.txt", ["a.txt"]),
+        ("head -n 5 a.txt && tail -3 b.txt", ["a.txt", "b.txt"]),
+        ("nl -ba a.txt | sed -n '1,5p'", ["a.txt"]),
+        ("cat *.txt", []),
+        ("cat $FILE", []),
+        ("cat a.txt > b.txt", []),
+        ("grep x a.txt", []),
+        ("echo 'cat a.txt'", []),
+        ("cat 'unclosed", []),
+        ("# cat a.txt", []),
+        ("", []),
+    ],
+)
+def test_plain_reads_are_recognised_in_a_shell_command(command, paths):
+    """Item 5: what expands or redirects is left alone."""
+    assert [action.path for action in recognise.actions(command, "post")] == paths
+    assert recognise.actions(command, "pre") == ()
+
+
+def test_a_patch_in_a_shell_command_is_found_and_one_that_is_hidden_is_refused():
+    """HOSTS, Codex: `apply_patch <<EOF` arrives as a shell command."""
+    command = "cd sub && apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: a\n*** End Patch\nEOF"
+    assert [(action.kind, action.path) for action in recognise.actions(command, "pre")] == [
+        ("delete", "sub/a")
+    ]
+    with pytest.raises(BadRequestError):
+        recognise.actions("apply_patch < some.patch", "pre")
+    assert recognise.actions("which apply_patch", "pre") == ()
+
+
+def test_ranges_of_lines_that_a_shell_showed():
+    """A part is a part."""
+    [part] = recognise.actions("sed -n '3,5p' a", "post")
+    assert (part.first_line, part.line_count) == (3, 3)
+    [part] = recognise.actions("head -20 a", "post")
+    assert (part.first_line, part.line_count) == (1, 20)
+    [part] = recognise.actions("tail -n 20 a", "post")
+    assert (part.first_line, part.line_count) == (0, 20)

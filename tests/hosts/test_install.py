@@ -1,0 +1,449 @@
+"""`noclobber install`: into somebody else's configuration, and out again without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from noclobber.cli import main as command_line
+from noclobber.errors import AccessDeniedError
+from noclobber.hook import doctor
+from noclobber.hosts import HOSTS, install, json_edit
+from noclobber.hosts.hook_entries import command, find_hosts, is_ours, place
+from noclobber.hosts.json_edit import BadConfigurationError
+
+WITH_COMMENTS = """\
+{
+    // my own settings, in my own order
+    "permissions": { "allow": ["Bash(ls)"] }, // keep this
+    "hooks": {
+        "PreToolUse": [
+            { "matcher": "Bash", "hooks": [{ "type": "command", "command": "true" }] }, /* mine */
+        ],
+    },
+    "z": 1,
+}
+"""
+CONFIGURATIONS = {
+    "nothing": None,
+    "empty object": "{}\n",
+    "comments and trailing commas": WITH_COMMENTS,
+    "one line": '{"permissions": {"allow": []}, "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]}}',
+    "tabs": '{\n\t"a": [\n\t\t1\n\t]\n}',
+    "crlf": '{\r\n  "a": 1\r\n}\r\n',
+    "byte-order mark": '\ufeff{\n  "a": 1\n}\n',
+    "comment at the end": '{\n  "a": 1 // last\n  // really\n}\n',
+    "empty hooks": '{\n  "hooks": {},\n  "a": 1\n}\n',
+}
+JSON_HOSTS = [host for host in HOSTS if host != "opencode"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Nobody's own configuration is touched."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    return folder
+
+
+def put(place_, text):
+    os.makedirs(os.path.dirname(place_.path), exist_ok=True)
+    if text is not None:
+        with open(place_.path, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+
+
+def get(place_):
+    if not os.path.exists(place_.path):
+        return None
+    with open(place_.path, encoding="utf-8", newline="") as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("host", JSON_HOSTS)
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(root, host, kind):
+    """Item 1: everything else stays byte for byte; installing twice changes nothing."""
+    where = place(host, "project", str(root))
+    before = CONFIGURATIONS[kind]
+    put(where, before)
+
+    assert install.carry_out(where).is_needed
+    once = get(where)
+    assert not install.carry_out(where).is_needed
+    assert get(where) == once
+
+    value = json_edit.parse(once).value
+    ours = [group for groups in value["hooks"].values() for group in groups if is_ours(group)]
+    assert len(ours) == len(where.entries)
+    if before is not None:
+        kept = json_edit.parse(before).value
+        for key in set(kept) - {"hooks"}:
+            assert value[key] == kept[key]
+        for event, groups in kept.get("hooks", {}).items():
+            assert value["hooks"][event][: len(groups)] == groups
+
+    install.carry_out(where, uninstall=True)
+    left = get(where)
+    if kind == "empty object":
+        assert left is None  # Nothing is left in it.
+    elif kind == "empty hooks" or (before is not None and where.preamble):
+        # Empty lists are taken out, whoever left them; a version number may stay.
+        wanted = {key: value for key, value in json_edit.parse(before).value.items() if value != {}}
+        assert json_edit.parse(left).value == {**wanted, **dict(where.preamble)}
+    else:
+        assert left == before
+
+
+@pytest.mark.parametrize("host", JSON_HOSTS)
+def test_an_older_installation_is_replaced_and_not_added_to(root, host):
+    """Item 1: after an upgrade, or a move of the interpreter."""
+    where = place(host, "project", str(root))
+    install.carry_out(place(host, "project", str(root), portable=True))
+    assert "noclobber hook" in get(where)
+
+    install.carry_out(where)
+
+    assert "noclobber hook" not in get(where)
+    assert get(where).count(" note") == sum("note" in json.dumps(entry.value) for entry in where.entries)
+
+
+def test_fail_open_switches_are_closed_where_a_write_waits(root):
+    """Item 1: `onFailure` for Claude Code, `failClosed` for Cursor; reads stay open."""
+    for host, event, switch in (
+        ("claude-code", "PreToolUse", ("onFailure", "block")),
+        ("cursor", "preToolUse", ("failClosed", True)),
+    ):
+        for entry in place(host, "project", str(root)).entries:
+            hooks = entry.value.get("hooks", [entry.value])
+            assert [hook.get(switch[0]) for hook in hooks] == [switch[1] if entry.event == event else None]
+            if entry.event == event:
+                assert "Read" not in entry.value["matcher"]
+
+
+def test_the_plugin_of_opencode_is_made_and_taken_away(root):
+    """Item 5: a file of our own; somebody else's in its place is left alone."""
+    where = place("opencode", "project", str(root))
+    install.carry_out(where)
+    assert not install.carry_out(where).is_needed
+    if shutil.which("node"):
+        checked = subprocess.run(["node", "--check", where.path], capture_output=True, text=True)
+        assert checked.returncode == 0 or "import statement" in checked.stderr, checked.stderr
+    install.carry_out(where, uninstall=True)
+    assert get(where) is None
+
+    put(where, "// mine\n")
+    with pytest.raises(Exception, match="Move it away"):
+        install.carry_out(where)
+    assert not install.carry_out(where, uninstall=True).is_needed
+    assert get(where) == "// mine\n"
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="the plugin runs in node")
+def test_the_plugin_throws_what_the_hook_refuses(rig, root):
+    """HOSTS, opencode: throwing refuses, and the message is the object, word for word."""
+    where = place("opencode", "project", str(root))
+    install.carry_out(where)
+    file = root / "a.txt"
+    file.write_text("hello\n")
+    module = os.path.splitext(where.path)[0] + ".mjs"
+    shutil.copy(where.path, module)
+    program = f"""
+        import {{ Noclobber }} from {json.dumps(module)}
+        import {{ writeFileSync }} from "node:fs"
+        const plugin = await Noclobber({{ directory: {json.dumps(str(root))}, worktree: {json.dumps(str(root))} }})
+        const call = (tool, callID) => ({{ tool, sessionID: "s", callID }})
+        const display = {{ text: "hello", lineStart: 1, lineEnd: 1, totalLines: 1, truncated: false }}
+        const args = {{ filePath: {json.dumps(str(file))} }}
+        await plugin["tool.execute.before"](call("read", "1"), {{ args }})
+        await plugin["tool.execute.after"]({{ ...call("read", "1"), args }}, {{ output: "", metadata: {{ display }} }})
+        await plugin["tool.execute.before"](call("write", "2"), {{ args: {{ ...args, content: "mine\\n" }} }})
+        writeFileSync(args.filePath, "mine\\n")
+        await plugin["tool.execute.after"]({{ ...call("write", "2"), args: {{ ...args, content: "mine\\n" }} }}, {{ output: "" }})
+        writeFileSync(args.filePath, "theirs\\n")
+        try {{
+          await plugin["tool.execute.before"](call("write", "3"), {{ args: {{ ...args, content: "again\\n" }} }})
+          console.log("let through")
+        }} catch (error) {{ console.log(error.message) }}
+    """
+    done = subprocess.run(
+        ["node", "--input-type=module", "-e", program],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(rig.runtime)},
+        timeout=60,
+    )
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["error_type"] == "STALE_FILE"
+    assert rig.kinds() == ["MUTATION", "MUTATION_CONFLICT"]
+
+
+# -- configurations that cannot be changed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"a": 1', 1),
+        ("{\n  a: 1\n}", 2),
+        ("{\n\n  /* open\n}", 3),
+        ('{"a": 1} x', 1),
+        ("[1]", 1),
+        ("[" * 5000, 1),
+        ('{"hooks": []}', 1),
+    ],
+)
+def test_what_is_not_valid_is_left_alone_and_the_line_is_named(root, text, line):
+    """Bad input: a configuration that is not valid JSON."""
+    where = place("claude-code", "project", str(root))
+    put(where, text)
+
+    with pytest.raises(BadConfigurationError) as refused:
+        install.carry_out(where)
+
+    assert refused.value.path == where.path
+    if text != '{"hooks": []}':
+        assert f"line {line}" in str(refused.value)
+    assert get(where) == text
+
+
+def test_a_read_only_configuration_is_left_alone(root, is_root):
+    """Bad input: whoever made it read-only meant it, although a rename would get round that."""
+    where = place("claude-code", "project", str(root))
+    put(where, "{}\n")
+    os.chmod(where.path, 0o444)
+    program = (
+        "import os, sys\n"
+        "from noclobber.hook import doctor\nfrom noclobber.hosts import install as installing, json_edit as jsonedit\n"
+        "from noclobber.hosts.hook_entries import place\n"
+        "import difflib, json, noclobber.disk.commit.remove, noclobber.disk.commit.committer\n"
+        "where = place('claude-code', 'project', sys.argv[1])\n"
+        "if os.geteuid() == 0: os.setuid(65534)\n"
+        "try: installing.carry_out(where)\n"
+        "except PermissionError as error: print(error.code, 'read-only' in str(error) or 'cannot be read' in str(error))\n"
+    )
+    os.chmod(root, 0o777)
+    os.chmod(os.path.dirname(where.path), 0o777)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(root)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "ACCESS_DENIED True\n", done.stderr
+    assert get(where) == "{}\n"
+
+
+def test_a_read_only_file_is_an_error_that_says_so(root, monkeypatch):
+    """The same without another user."""
+    where = place("claude-code", "project", str(root))
+    put(where, "{}\n")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(AccessDeniedError, match="read-only"):
+        install.carry_out(where)
+
+
+def test_installs_at_the_same_moment_lose_nothing(root):
+    """Bad input: two installs at once, and the host saving its own settings in between."""
+    where = place("claude-code", "project", str(root))
+    put(where, '{\n  "a": 0\n}\n')
+    hosts = [["install", "claude-code"], ["install", "claude-code", "--portable"]] * 3
+    codes = []
+
+    def run(words):
+        done = subprocess.run(
+            [sys.executable, "-m", "noclobber", *words, "--root", str(root)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        codes.append((done.returncode, done.stderr))
+
+    threads = [threading.Thread(target=run, args=(words,)) for words in hosts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [code for code, _ in codes] == [0] * 6, codes
+    value = json.loads(get(where))
+    assert value["a"] == 0
+    ours = [group for groups in value["hooks"].values() for group in groups if is_ours(group)]
+    assert len(ours) == len(where.entries)
+    assert [name for name in os.listdir(os.path.dirname(where.path)) if name != "settings.json"] == []
+
+
+def test_a_change_in_between_is_read_again_and_kept(root, monkeypatch):
+    """Compare and swap: what the host saved after we read is in the result."""
+    where = place("claude-code", "project", str(root))
+    put(where, "{}\n")
+    real, seen = install._write, []
+
+    def interrupted(change):
+        if not seen:
+            put(where, '{\n  "saved": "by the host"\n}\n')
+        seen.append(change)
+        real(change)
+
+    monkeypatch.setattr(install, "_write", interrupted)
+    install.carry_out(where)
+
+    assert len(seen) == 2
+    assert json.loads(get(where))["saved"] == "by the host"
+
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(root, capsys):
+    """Item 1."""
+    where = place("gemini", "project", str(root))
+    assert command_line(["install", "gemini", "--dry-run", "--root", str(root)]) == 0
+    assert "+++ " in capsys.readouterr().out
+    assert get(where) is None
+
+    assert command_line(["install", "gemini", "--root", str(root)]) == 0
+    assert f"+++ {where.path}" in capsys.readouterr().out
+    assert command_line(["install", "gemini", "--root", str(root)]) == 0
+    assert "as it should be" in capsys.readouterr().out
+    assert command_line(["install", "gemini", "--uninstall", "--root", str(root)]) == 0
+    assert get(where) is None
+
+
+def test_alone_it_finds_the_hosts_of_this_project(root, home, capsys):
+    """Item 1."""
+    assert command_line(["install", "--root", str(root)]) == 1
+    (root / ".claude").mkdir()
+    (root / "GEMINI.md").write_text("")
+    (home / ".codex").mkdir()
+    assert find_hosts(str(root)) == ["claude-code", "codex", "gemini"]
+
+    assert command_line(["install", "--root", str(root)]) == 0
+    out = capsys.readouterr().out
+    assert "claude-code: changed" in out
+    assert "trust the hooks" in out
+    assert (root / ".codex" / "hooks.json").exists()
+
+
+def test_user_and_project_are_two_places(root, home):
+    """Item 1."""
+    for host in HOSTS:
+        assert place(host, "user", str(root)).path.startswith(str(home))
+        assert place(host, "project", str(root)).path.startswith(str(root))
+
+
+def test_a_project_that_does_not_exist_is_not_made(root, capsys):
+    """A mistyped --root would leave a folder with hooks that protect nothing."""
+    assert command_line(["install", "cursor", "--root", str(root / "typo")]) == 3
+    assert "there is no such folder" in capsys.readouterr().err
+    assert not (root / "typo").exists()
+
+
+def test_an_unknown_host_is_an_error_that_names_the_known(root, capsys):
+    """Errors say what to do next."""
+    assert command_line(["install", "emacs", "--root", str(root)]) == 2
+    assert "claude-code" in capsys.readouterr().err
+
+
+def test_paths_with_blanks_survive_the_shell(monkeypatch):
+    """Hosts hand the command to a shell."""
+    monkeypatch.setattr(sys, "executable", "/opt/my python/bin/python3")
+    assert command("codex", "check").startswith("'/opt/my python/bin/python3' -I -S ")
+
+
+# -- the doctor -----------------------------------------------------------------------------------------------
+
+
+def findings(root):
+    return {
+        (finding.name, finding.detail.partition(":")[0].partition(" (")[0]): finding
+        for finding in doctor.check(str(root))
+    }
+
+
+def test_an_agent_that_is_used_elsewhere_makes_no_folder_unhealthy(rig, root, home):
+    """R-hook: a library's user who also has a coding agent at home needs no hooks here."""
+    (home / ".claude").mkdir(exist_ok=True)
+    [finding] = [finding for finding in doctor.check(str(root)) if finding.name == "hooks of claude-code"]
+    assert finding.ok
+    assert "noclobber install claude-code" in finding.remedy
+
+
+def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(rig, root, home):
+    """Item 1."""
+    (root / ".claude").mkdir()
+    assert findings(root) == {
+        ("hooks of claude-code", "missing"): doctor.Finding(
+            "hooks of claude-code", False, "missing", "noclobber install claude-code"
+        )
+    }
+
+    command_line(["install", "claude-code", "codex", "copilot", "--root", str(root)])
+    command_line(["install", "claude-code", "--user", "--root", str(root)])
+    found = findings(root)
+    assert found["hooks of claude-code", "in place"].ok
+    assert "user's" in found["hooks of claude-code", "doubled"].detail
+    assert not found["hooks of codex", "untrusted"].ok
+    assert "twice" in found["hooks of copilot and claude-code", "doubled"].detail
+    assert found["failures of hooks", "none"].ok
+    assert any(name == "speed of a hook" for name, _ in found)
+
+    key = f"{root}/.codex/hooks.json:pre_tool_use:0:0"
+    (home / ".codex").mkdir(exist_ok=True)
+    (home / ".codex" / "config.toml").write_text(f'[hooks.state."{key}"]\ntrusted_hash = "sha256:0"\n')
+    assert findings(root)["hooks of codex", "trusted"].ok
+
+    settings_file = root / ".claude" / "settings.json"
+    settings_file.write_text(
+        settings_file.read_text().replace(os.path.realpath(sys.executable), "/gone/python")
+    )
+    assert not findings(root)["hooks of claude-code", "broken"].ok
+
+
+def test_the_doctor_says_when_hooks_are_slow(monkeypatch):
+    """Item 1: slower than they should be."""
+    monkeypatch.setattr(doctor, "_seconds", lambda line: 1.0 if "-c" not in line else 0.01)
+    slow = doctor._speed("codex")
+    assert not slow.ok
+    assert slow.detail.startswith("slow")
+
+
+# -- editing JSON ---------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    value=st.dictionaries(st.text(max_size=4), VALUES, max_size=4),
+    added=VALUES,
+    indent=st.sampled_from([None, 1, 2, 4, "\t"]),
+)
+def test_adding_and_removing_a_member_gives_back_the_text(value, added, indent):
+    """Byte for byte, for any object in any indentation."""
+    text = json.dumps(value, indent=indent)
+    key = "a key that is not there"
+    more = json_edit.add_member(text, json_edit.parse(text), key, added)
+    assert json.loads(more) == {**value, key: added}
+    assert json_edit.parse(more).value == json.loads(more)
+    assert json_edit.remove(more, json_edit.parse(more), key) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(values=st.lists(VALUES, min_size=1, max_size=5), data=st.data())
+def test_removing_any_item_leaves_the_others(values, data):
+    """First, last or in the middle."""
+    text = json.dumps(values, indent=data.draw(st.sampled_from([None, 2])))
+    at = data.draw(st.integers(0, len(values) - 1))
+    assert json.loads(json_edit.remove(text, json_edit.parse(text), at)) == values[:at] + values[at + 1 :]

@@ -1,0 +1,254 @@
+"""`noclobber ledger show`, `tail` and `export`: filters, formats, and what follows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+
+import jsonschema
+import pytest
+
+from noclobber.ledger import AgentTraceLedger
+from tests.rigs.commands import environment, noclobber_command, run
+
+START_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
+
+
+class Minutes:
+    """A clock that is a minute further at each look."""
+
+    def __init__(self):
+        self.now = START_S - 60
+
+    def now_s(self):
+        self.now += 60
+        return self.now
+
+    monotonic_s = now_s
+
+    def sleep(self, seconds):
+        pass
+
+
+def event(kind, path, agent, **payload):
+    denied = kind in ("MUTATION_CONFLICT", "MUTATION_REFUSED")
+    hashes = {
+        "MUTATION_CONFLICT": {"baseline_hash": "sha256:" + "a" * 64, "current_hash": "sha256:" + "b" * 64},
+        "MUTATION": {"before_hash": "ABSENT", "after_hash": "sha256:" + "c" * 64, "level": "create"},
+    }
+    error = {"MUTATION_CONFLICT": "STALE_FILE", "MUTATION_REFUSED": "UNREAD_FILE"}
+    return {
+        "action_type": kind,
+        "payload": {"tool_name": "write_file", "target_file": path, **hashes.get(kind, {}), **payload},
+        "result": {"status": "DENIED", "error_type": error[kind]} if denied else {"status": "APPLIED"},
+        "identity": {"agent_id": agent, "session_id": "s", "turn_id": "t", "call_id": f"c-{path}"},
+    }
+
+
+@pytest.fixture
+def ledger(root):
+    (root / ".noclobber").mkdir()
+    (root / "docs").mkdir()
+    with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl", clock=Minutes()) as ledger:
+        ledger.append(event("MUTATION", f"{root}/docs/plan.md", "ana"))
+        ledger.append(event("MUTATION_CONFLICT", f"{root}/docs/plan.md", "ben"))
+        ledger.append(event("MUTATION_REFUSED", f"{root}/src/app.py", "ana"))
+        ledger.append(event("MUTATION", f"{root}/src/app.py", "ana", destination=f"{root}/docs/app.py"))
+        ledger.append(
+            {
+                "action_type": "LOCK_ACQUIRED",
+                "payload": {"folder": f"{root}/q3", "pid": 7},
+                "result": {"status": "ACQUIRED"},
+            }
+        )
+        yield ledger
+
+
+def shown(root, *words):
+    done = run("ledger", "show", "--json", *words, cwd=root)
+    assert (done.code, done.err) == (0, "")
+    return [json.loads(line)["seq"] for line in done.out.splitlines()]
+
+
+# Filters
+
+
+def test_filters_by_file_agent_kind_and_time(ledger, root):
+    """R-ledger: any of one kind, all of different kinds."""
+    assert shown(root) == [1, 2, 3, 4, 5]
+    assert shown(root, "--file", "docs/plan.md") == [1, 2]
+    assert shown(root, "--file", "plan.md") == [1, 2]  # The end of a path.
+    assert shown(root, "--file", "docs") == [1, 2, 4]  # A folder; and where a file was moved to counts.
+    assert shown(root, "--file", "*.py") == [3, 4]
+    assert shown(root, "--file", "lan.md") == []
+    assert shown(root, "--agent", "ben") == [2]
+    assert shown(root, "--agent", "b*") == [2]
+    assert shown(root, "--kind", "mutation") == [1, 4]
+    assert shown(root, "--kind", "*CONFLICT", "--kind", "lock_*") == [2, 5]
+    assert shown(root, "--agent", "ana", "--file", "src") == [3, 4]
+    assert shown(root, "--since", "2027-01-15T08:02:00Z") == [3, 4, 5]
+    assert shown(root, "--since", "2027-01-15T09:02:00+01:00") == [3, 4, 5]
+    assert shown(root, "--until", "2027-01-15 08:02") == [1, 2]
+    assert shown(root, "--since", "2027-01-15", "--until", "2027-01-15T08:01") == [1]
+
+
+def test_an_age_counts_from_now(root):
+    """R-ledger: `--since 2h`."""
+    (root / ".noclobber").mkdir()
+    with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl") as ledger:
+        ledger.append(event("MUTATION", "/x", "ana"))
+    assert shown(root, "--since", "10m") == shown(root, "--since", "1w") == [1]
+    assert shown(root, "--until", "10m") == shown(root, "--since", "0s") == []
+
+
+def test_show_is_a_table_for_people(ledger, root):
+    """R-ledger: who, what and when on a line; the number of events below."""
+    lines = run("ledger", "show", cwd=root).out.splitlines()
+    assert lines[0].split() == ["SEQ", "TIME", "KIND", "OUTCOME", "AGENT", "ABOUT"]
+    assert lines[2].split() == [
+        "2", "2027-01-15T08:01:00Z", "MUTATION_CONFLICT", "STALE_FILE", "ben", f"{root}/docs/plan.md",
+    ]  # fmt: skip
+    assert lines[-1] == "5 events"
+
+
+def test_tail_takes_the_last_of_those_that_pass(ledger, root):
+    """R-ledger: filters first, then the number."""
+    done = run("ledger", "tail", "-n", "1", "--agent", "ana", "--json", cwd=root)
+    assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [4]
+
+
+def test_follow_shows_what_is_appended_also_after_the_file_was_begun_anew(ledger, root):
+    """R-ledger: as it happens."""
+    with subprocess.Popen(
+        noclobber_command("ledger", "tail", "-n", "1", "-f", "--kind", "mutation", "--json"),
+        cwd=root, stdout=subprocess.PIPE, text=True, env=environment(),
+    ) as tail:  # fmt: skip
+        assert json.loads(tail.stdout.readline())["seq"] == 4
+        ledger.append(event("MUTATION_CONFLICT", "/not/this", "ana"))
+        ledger.append(event("MUTATION", "/this", "ana"))
+        assert json.loads(tail.stdout.readline())["payload"]["target_file"] == "/this"
+        (root / ".noclobber" / "agent_trace.jsonl").rename(root / "old.jsonl")
+        ledger.append(event("MUTATION", "/that", "ana"))
+        assert json.loads(tail.stdout.readline())["payload"]["target_file"] == "/that"
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(60) == 0
+
+
+# Formats
+
+
+def exported(root, how, *words):
+    done = run("ledger", "export", "--format", how, *words, cwd=root)
+    assert (done.code, done.err) == (0, "")
+    return done.out
+
+
+def test_jsonl_is_the_ledger_byte_for_byte(ledger, root):
+    """R-ledger: an export still verifies."""
+    text = exported(root, "jsonl")
+    assert text.encode() == (root / ".noclobber" / "agent_trace.jsonl").read_bytes()
+    (root / "copy.jsonl").write_text(text)
+    assert AgentTraceLedger(root / "copy.jsonl").verify().event_count == 5
+
+
+def test_csv_has_every_fact_and_no_formula(ledger, root):
+    """N-cli: a file called `=HYPERLINK(…)` must not become one in a spreadsheet."""
+    ledger.append(event("MUTATION_REFUSED", '=HYPERLINK("http://x")', '@ana,\n"b"'))
+    rows = list(csv.DictReader(io.StringIO(exported(root, "csv"))))
+    assert [row["seq"] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    assert rows[1]["baseline_hash"] == "sha256:" + "a" * 64
+    assert rows[1]["agent_id"] == "ben"
+    assert json.loads(rows[3]["more"]) == {"payload": {"destination": f"{root}/docs/app.py"}}
+    assert json.loads(rows[4]["more"])["payload"] == {"folder": f"{root}/q3", "pid": 7}
+    assert rows[5]["target_file"] == '\'=HYPERLINK("http://x")'
+    assert rows[5]["agent_id"] == '\'@ana,\n"b"'
+
+
+AGENT_TRACE = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["action_type", "payload", "result"],
+    "properties": {
+        "action_type": {"const": "MUTATION_CONFLICT"},
+        "payload": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["tool_name", "target_file", "baseline_hash", "current_hash"],
+            "properties": {
+                "tool_name": {"type": "string"},
+                "target_file": {"type": "string"},
+                "baseline_hash": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+                "current_hash": {"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"},
+            },
+        },
+        "result": {"const": {"status": "DENIED", "error_type": "STALE_FILE"}},
+    },
+}
+
+
+def test_agent_trace_is_the_research_pages_object_and_nothing_else(ledger, root):
+    """R-ledger: word for word; other kinds are left out."""
+    [line] = exported(root, "agent-trace").splitlines()
+    jsonschema.validate(json.loads(line), AGENT_TRACE)
+
+
+def test_otlp_is_what_opentelemetrys_own_parser_takes(ledger, root):
+    """N-cli: parsed with the official message definitions, unknown fields refused."""
+    logs = pytest.importorskip("opentelemetry.proto.logs.v1.logs_pb2", reason="needs opentelemetry-proto")
+    from google.protobuf import json_format
+
+    ledger.append(
+        event("MUTATION", "/x", "ana", kept=["/k"], count=3, share=0.5, yes=True, nested={"a": None})
+    )
+    data = json_format.Parse(exported(root, "otlp"), logs.LogsData())
+    records = data.resource_logs[0].scope_logs[0].log_records
+    assert len(records) == 6
+    conflict = records[1]
+    assert conflict.time_unix_nano == int(START_S + 60) * 10**9
+    assert (conflict.severity_text, conflict.event_name) == ("WARN", "noclobber.mutation_conflict")
+    facts = {attribute.key: attribute.value for attribute in conflict.attributes}
+    assert facts["file.path"].string_value == f"{root}/docs/plan.md"
+    assert facts["gen_ai.agent.id"].string_value == "ben"
+    assert facts["error.type"].string_value == "STALE_FILE"
+    assert facts["noclobber.ledger.seq"].int_value == 2
+    last = {attribute.key: attribute.value for attribute in records[5].attributes}
+    assert last["noclobber.kept"].array_value.values[0].string_value == "/k"
+    assert (last["noclobber.count"].int_value, last["noclobber.share"].double_value) == (3, 0.5)
+
+
+def test_otlp_comes_in_batches(root):
+    """N-cli: constant memory, and no request larger than a collector takes."""
+    (root / ".noclobber").mkdir()
+    with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl") as ledger:
+        for number in range(600):
+            ledger.append(event("MUTATION", f"/{number}", "ana"))
+    batches = [json.loads(line) for line in exported(root, "otlp").splitlines()]
+    sizes = [len(batch["resourceLogs"][0]["scopeLogs"][0]["logRecords"]) for batch in batches]
+    assert sizes == [512, 88]
+
+
+@pytest.mark.parametrize("how", ["jsonl", "csv", "agent-trace", "otlp"])
+def test_an_export_of_a_damaged_ledger_has_the_rest_and_says_so(ledger, root, how):
+    """R-ledger: exit code 1, the bad line on stderr, the good ones on stdout."""
+    with open(ledger.path, "ab") as file:
+        file.write(b"[1]\n\xff\xff\n" + b"x" * (1 << 21) + b"\n")
+    ledger.append(event("MUTATION_CONFLICT", "/after", "ana"))
+    done = run("ledger", "export", "--format", how, cwd=root)
+    assert done.code == 1
+    assert "no entry" in done.err
+    assert "/after" in done.out
+
+
+def test_events_of_other_programs_are_shown_as_well_as_can_be(root):
+    """R-ledger: an envelope is all that is promised."""
+    (root / ".noclobber").mkdir()
+    with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl") as ledger:
+        ledger.append({"action_type": "OTHER", "payload": [1], "result": "fine", "identity": None})
+        ledger.append({"action_type": "OTHER", "payload": {"path": 7}, "more": {"deep": [None]}})
+    for how in ("jsonl", "csv", "agent-trace", "otlp"):
+        exported(root, how)
+    assert shown(root, "--file", "x") == []
+    assert run("ledger", "show", cwd=root).out.count("OTHER") == 2

@@ -1,0 +1,249 @@
+"""Guarded writes inside locked deliverables: who may, who may not, and what a zombie can still do."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from noclobber.errors import FileBusyError, LockContention, LockLost, OutsideScopeError
+from noclobber.lock.fence import fenced, locked_folder
+from noclobber.lock.lock import DeliverableLock
+from tests.rigs.locks import ToldClock, dead_process, events, finish, put_record, python
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "ws/d/sub/deep").mkdir(parents=True)
+    (tmp_path / "ws/other").mkdir()
+    return tmp_path / "ws"
+
+
+@pytest.fixture
+def clock() -> ToldClock:
+    return ToldClock()
+
+
+def enter(
+    tree: Path, target: str, lock: DeliverableLock | None, clock: ToldClock, held: tuple[int, ...] = ()
+):
+    return fenced(str(tree / target), lock, str(tree), held, clock=clock)
+
+
+def hold(folder: Path, clock: ToldClock, holder: str = "a", **options: object) -> DeliverableLock:
+    return DeliverableLock(folder, holder=holder, clock=clock, heartbeat=False, **options).acquire()
+
+
+def test_nothing_is_asked_where_nothing_is_locked(tree, clock):
+    """Issue 3, fencing: an unlocked tree is a stat per folder, and nothing is held."""
+    with enter(tree, "d/sub/x.md", None, clock) as fence:
+        assert fence.folder is None
+        assert fence.descriptor is None
+        fence.look_again()
+
+
+@pytest.mark.parametrize("target", ["d/x.md", "d/sub/x.md", "d/sub/deep/x.md", "d/not/yet/there/x.md"])
+def test_anyone_but_the_holder_is_refused_at_any_depth(tree, clock, target):
+    """REQ-LOCK-007: with the LOCK_CONTENTION object; the holder passes."""
+    lock = hold(tree / "d", clock)
+    for stranger in (None,):
+        with pytest.raises(LockContention) as refused, enter(tree, target, stranger, clock):
+            pytest.fail("a stranger got in")
+        assert refused.value.to_report()["holder"] == "a"
+        assert refused.value.to_report()["deliverable_id"] == "d"
+    with enter(tree, target, lock, clock) as fence:
+        assert fence.folder == str(tree / "d")
+    with enter(tree, "other/x.md", None, clock):
+        pass
+    lock.release()
+
+
+def test_a_turn_that_carries_a_lock_writes_inside_its_folder_only(tree, clock):
+    """K-WRITE-1, REQ-LOCK-008: the write scope is that folder."""
+    lock = hold(tree / "d", clock)
+    for target in ("other/x.md", "x.md", "d2/x.md", "d.md"):
+        with pytest.raises(OutsideScopeError), enter(tree, target, lock, clock):
+            pytest.fail("out of scope")
+    lock.release()
+
+
+def test_the_innermost_lock_decides(tree, clock):
+    """A deliverable inside a deliverable: each has its own holder."""
+    outer, inner = hold(tree / "d", clock, "outer"), hold(tree / "d/sub", clock, "inner")
+    with pytest.raises(LockContention, match="inner"), enter(tree, "d/sub/x.md", outer, clock):
+        pass
+    with enter(tree, "d/sub/x.md", inner, clock), enter(tree, "d/x.md", outer, clock):
+        pass
+    assert locked_folder(str(tree / "d/sub/deep/x"), str(tree)) == str(tree / "d/sub")
+    inner.release()
+    with enter(tree, "d/sub/x.md", outer, clock):
+        pass
+    outer.release()
+
+
+@pytest.mark.parametrize("how", ["taken over", "released", "removed", "deleted", "re-created", "damaged"])
+def test_a_former_holder_is_refused_with_lock_lost(tree, clock, how):
+    """REQ-LOCK-013, REQ-LOCK-012: and told once and for all."""
+    lock = hold(tree / "d", clock, lease_duration_s=60)
+    if how == "taken over":
+        clock.time_s += 60
+        hold(tree / "d", clock, "b").detach()
+    elif how == "released":
+        DeliverableLock.attach(tree / "d", lock.lock_id or "", clock=clock).release()
+    elif how == "removed":
+        (tree / "d/.lock").unlink()
+    elif how == "damaged":
+        (tree / "d/.lock").write_text("")
+    else:
+        shutil.rmtree(tree / "d")
+        if how == "re-created":
+            (tree / "d").mkdir()
+    for _ in range(2):
+        with pytest.raises(LockLost), enter(tree, "d/x.md", lock, clock):
+            pytest.fail("a former holder got in")
+    assert lock.held is False
+
+
+def test_a_holder_whose_lease_ran_out_unnoticed_renews_as_it_writes(tree, clock):
+    """REQ-LOCK-013: it may, as long as its id stands, and it does so before it writes."""
+    lock = hold(tree / "d", clock, lease_duration_s=60)
+    clock.time_s += 3600
+    with enter(tree, "d/x.md", lock, clock):
+        assert lock.status().lease_remaining_s == 60
+    lock.release()
+
+
+def test_an_orphan_does_not_keep_writers_out_and_its_holder_finds_its_lock_lost(tree, clock):
+    """REQ-LOCK-006: recovered as acquire would, with the same record."""
+    sleeper = hold(tree / "d", clock, "sleeper", lease_duration_s=60)
+    clock.time_s += 60
+    with enter(tree, "d/x.md", None, clock):
+        pass
+    (event,) = events(tree / "d", "LOCK_RECOVERED")
+    assert event["payload"]["recovery_reason"] == "lease_expired"
+    assert event["payload"]["previous_holder"] == "sleeper"
+    with pytest.raises(LockLost), enter(tree, "d/x.md", sleeper, clock):
+        pytest.fail("the zombie got in")
+    put_record(tree / "other", dead_process())
+    with enter(tree, "other/x.md", None, clock):
+        pass
+    assert len(events(tree / "other", "LOCK_RECOVERED")) == 1
+
+
+def test_nobody_takes_over_between_the_check_and_the_write(tree):
+    """Issue 3, fencing: inside the block the folder's mutex is held, so a recoverer waits for the write."""
+    lock = DeliverableLock(tree / "d", holder="sleeper", lease_duration_s=1, heartbeat=False).acquire()
+    code = """
+import sys
+from noclobber.lock.lock import DeliverableLock
+print("asking", flush=True)
+DeliverableLock(sys.argv[1], holder="successor").acquire(timeout_s=20)
+print((open(sys.argv[1] + "/x.md").read()), flush=True)
+"""
+    with fenced(str(tree / "d/sub/x.md"), lock, str(tree)):
+        process = python(code, tree / "d")
+        assert process.stdout is not None
+        process.stdout.readline()
+        threading.Event().wait(1.3)  # Past the lease, with the successor asking all the time.
+        assert process.poll() is None
+        assert (tree / "d/.lock").read_text().count("sleeper") == 1
+        (tree / "d/x.md").write_text("written by the holder, before the take-over")
+    returned, said, complaint = finish(process)
+    assert (returned, said) == (0, "written by the holder, before the take-over"), complaint
+    with pytest.raises(LockLost), fenced(str(tree / "d/x.md"), lock, str(tree)):
+        pytest.fail("the zombie got in")
+
+
+def test_a_guard_that_holds_the_parents_mutex_does_not_wait_for_itself(tree, clock):
+    """The parent is the locked folder: passed as already held, or recognised by `holds`."""
+    lock = hold(tree / "d", clock)
+    parent = os.open(tree / "d", os.O_RDONLY)
+    status = os.fstat(parent)
+    try:
+        fcntl.flock(parent, fcntl.LOCK_EX)
+        with enter(tree, "d/x.md", lock, clock, held=(parent,)) as fence:
+            assert fence.descriptor is None
+            assert fence.holds(status.st_dev, status.st_ino)
+        with pytest.raises(FileBusyError), enter(tree, "d/x.md", lock, clock):
+            pytest.fail("somebody else holds it")
+        fcntl.flock(parent, fcntl.LOCK_UN)
+        with enter(tree, "d/x.md", lock, clock) as fence:
+            assert fence.holds(status.st_dev, status.st_ino)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(parent)
+    lock.release()
+
+
+def test_the_mutex_is_let_go_when_the_write_fails(tree, clock):
+    """An error in the guard's block leaves the folder usable."""
+    lock = hold(tree / "d", clock)
+    with pytest.raises(ZeroDivisionError), enter(tree, "d/x.md", lock, clock):
+        raise ZeroDivisionError
+    lock.renew()
+    lock.release()
+
+
+def test_a_folder_locked_since_the_look_is_seen_by_the_second_look(tree, clock):
+    """Not promised for subfolders without it; with it the window is short."""
+    with enter(tree, "d/sub/x.md", None, clock) as fence:
+        lock = hold(tree / "d", clock)
+        with pytest.raises(LockContention):
+            fence.look_again()
+    lock.release()
+
+
+def test_a_lock_that_cannot_be_read_is_not_free(tree, clock, monkeypatch):
+    """X-003: what cannot be looked at keeps writers out, with a clear error."""
+    lock = hold(tree / "d", clock)
+    from noclobber.errors import AccessDeniedError
+    from noclobber.lock import lock_file
+
+    def denied(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(lock_file, "read", denied)
+    with pytest.raises(AccessDeniedError, match="counts as locked"), enter(tree, "d/x.md", None, clock):
+        pytest.fail("unreadable was taken for free")
+    monkeypatch.undo()
+    lock.release()
+
+
+def test_the_root_itself_may_be_the_deliverable(tree, clock):
+    """Locks above the workspace do not concern it; one on its root does."""
+    above = hold(tree.parent, clock, "above")
+    with enter(tree, "x.md", None, clock):
+        pass
+    lock = hold(tree, clock)
+    with pytest.raises(LockContention), enter(tree, "d/sub/x.md", None, clock):
+        pass
+    with enter(tree, "d/sub/x.md", lock, clock):
+        pass
+    lock.release()
+    above.release()
+
+
+def test_a_child_of_lock_run_writes_under_its_parents_lock(tree):
+    """Issue 3: the id in the environment is enough to be the holder."""
+    lock = DeliverableLock(tree / "d", holder="run").acquire()
+    code = """
+import sys
+from noclobber.lock.fence import fenced
+from noclobber.lock.lock import DeliverableLock
+lock = DeliverableLock.from_environment()
+with fenced(sys.argv[1] + "/d/x.md", lock, sys.argv[1]): open(sys.argv[1] + "/d/x.md", "w").write("child")
+"""
+    env = {"NOCLOBBER_LOCK_ID": lock.lock_id, "NOCLOBBER_LOCK_FOLDER": str(tree / "d")}
+    returned, _, complaint = finish(python(code, tree, env=env))
+    assert returned == 0, complaint
+    lock.assert_held()
+    lock.release()
+    assert finish(python(code, tree, env=env))[0] == 1, "the lock it speaks for is released"
+    assert signal.SIGTERM

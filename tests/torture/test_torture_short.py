@@ -1,0 +1,149 @@
+"""
+The torture, short: real processes for a few seconds.
+
+First against guards that are known to be too weak: a proof that cannot fail proves nothing. Then against
+the real one. `make torture` runs the same for minutes.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from noclobber.demo import arena, outsiders, rivals
+from noclobber.demo.accounting import Account
+from noclobber.demo.arena import Round
+from torture import counter, plan, several
+
+SEED = 20_240_611
+
+
+def run(
+    tmp_path: Path, kind: str, guard: str = rivals.REAL, seconds: float = 1.0, **options: bool
+) -> Account:
+    if reason := outsiders.unavailable(kind):
+        pytest.skip(reason)
+    return arena.run(str(tmp_path / "round"), Round((kind,), guard, seconds=seconds, seed=SEED, **options))[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "guard"),
+    [
+        ("rename", "check-replace"),
+        ("append", "check-replace"),
+        ("held", "check-inplace"),
+        ("delete", "check-inplace"),
+    ],
+)
+def test_a_guard_without_a_mutex_loses_outside_updates_and_the_books_show_it(
+    tmp_path: Path, kind: str, guard: str
+) -> None:
+    """Proof: the accounting finds losses where there are losses."""
+    account = run(tmp_path, kind, guard)
+
+    assert account.commits, "nothing was written, so nothing was tested"
+    assert account.lost > 0
+
+
+@pytest.mark.slow
+def test_guards_without_a_mutex_lose_each_others_commits_and_the_books_show_it(tmp_path: Path) -> None:
+    """Proof: the accounting finds what guards lose among themselves."""
+    assert run(tmp_path, "guards", "check-replace").lost_commits > 0
+
+
+@pytest.mark.slow
+def test_writing_in_place_tears_files_and_the_books_show_it(tmp_path: Path) -> None:
+    """Proof: the watcher sees halves where there are halves."""
+    assert run(tmp_path, "guards", "check-inplace").torn > 0
+
+
+@pytest.mark.slow
+def test_a_directory_mutex_alone_protects_guards_from_guards_but_not_outsiders(tmp_path: Path) -> None:
+    """Proof: the books tell the two kinds of loss apart."""
+    assert run(tmp_path / "guards", "guards", "check-flock").is_clean
+    assert run(tmp_path / "outsider", "vim", "check-flock").lost > 0
+
+
+# --- the real guard ----------------------------------------------------------------------------
+
+
+def complaints(account: Account) -> str:
+    return "\n".join([str(account._replace(evidence=())), *account.evidence[:10]])
+
+
+ATOMIC = ["rename", "vim", "delete", "symlink", "directory", "git"]
+IN_PLACE = ["truncate", "append", "pwrite", "held", "hardlink"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", [ATOMIC[:3], ATOMIC[3:], IN_PLACE[:3], IN_PLACE[3:]], ids="+".join)
+def test_the_guard_loses_nothing_that_outsiders_save(tmp_path: Path, kinds: list[str]) -> None:
+    """Proof: lost 0, false stale 0, torn 0, withdrawn 0, with three outsiders and two agents at a time."""
+    able = tuple(kind for kind in kinds if outsiders.unavailable(kind) is None)
+    round_ = Round(able, seconds=1.5, seed=SEED)
+    for account in arena.run(str(tmp_path / "round"), round_):
+        assert account.updates, "the outsider did nothing, so nothing was tested"
+        assert account.commits, "the guard did nothing, so nothing was tested"
+        assert not plan.missed_bars(account, forced_level=None), complaints(account)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["touch", "chmod", "open"])
+def test_a_storm_that_changes_no_byte_is_no_reason_to_refuse(tmp_path: Path, kind: str) -> None:
+    """Proof: zero false refusals. One agent only, so that nobody at all changes a byte but the agent itself."""
+    [account] = arena.run(str(tmp_path / "round"), Round((kind,), seconds=1.0, seed=SEED, agents=1))
+
+    assert account.commits
+    assert account.stale == account.false_refusals == 0, complaints(account)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["guards", "append"])
+def test_agents_that_are_killed_at_random_moments_leave_nothing_broken(tmp_path: Path, kind: str) -> None:
+    """Proof: kill -9, recovery by the next call, nothing lost and nothing torn."""
+    for number, seconds in enumerate(
+        (1.5, 5.0, 15.0)
+    ):  # On a busy machine nobody gets anything done at first.
+        account = run(tmp_path / str(number), kind, seconds=seconds, under_fire=True)
+        if account.kills > 5 and account.commits:
+            break
+
+    assert account.kills > 5, "nobody was killed, so nothing was tested"
+    assert not plan.missed_bars(account, forced_level=None), complaints(account)
+
+
+@pytest.mark.slow
+def test_agents_that_count_through_the_controller_end_at_exactly_the_right_number() -> None:
+    """Proof: the counter, with fewer agents than in the long run."""
+    assert counter.run(Namespace(folder=None, seed=SEED), agents=8, increments=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", several.KINDS, ids=lambda kind: kind.name)
+def test_checking_and_then_acting_loses_updates_and_the_books_show_it(tmp_path: Path, kind) -> None:
+    """Proof: several files, moves and deletes; the accounting finds what a guard without us loses."""
+    account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=False, naive=True)
+    assert account.lost + account.mixed > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("under_fire", [False, True], ids=["", "kill -9"])
+@pytest.mark.parametrize("kind", several.KINDS, ids=lambda kind: kind.name)
+def test_several_files_moves_and_deletes_lose_nothing(tmp_path: Path, kind, under_fire: bool) -> None:
+    """Proof, N-many: all or none, also after kill -9, and every line that an outsider appends is somewhere."""
+    account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=under_fire)
+    assert account.missed() == [], account
+
+
+def test_a_long_run_is_shared_out_and_one_kind_of_it_can_be_repeated() -> None:
+    """Proof: bounded and seeded; `--kind` gives the same seed as the whole run."""
+    whole = plan.rounds(100, 7, None)
+    alone = plan.rounds(100, 7, ["vim"])
+
+    assert sum(each.round.seconds for each in whole) == pytest.approx(100)
+    assert {each.kind for each in whole} == set(outsiders.KINDS)
+    assert {each.round.seed for each in alone} <= {each.round.seed for each in whole}
+    assert all(each.round.agents + each.round.under_fire + 3 <= 6 for each in whole)
