@@ -9,7 +9,8 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from bench import Row, in_turns, spelled
 from noclobber.disk.commit.committer import Committer
@@ -48,7 +49,7 @@ def _row(folder: str, size: int, name: str, bar: float, durable: bool) -> Row:
     )
 
 
-def _contenders(folder: str, size: int, durable: bool):  # type: ignore[no-untyped-def]
+def _contenders(folder: str, size: int, durable: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:  # type: ignore[no-untyped-def]
     data = os.urandom(size)
     digest = hashlib.sha256(data).hexdigest()
     guarded, plain = f"{folder}/guarded", f"{folder}/plain"

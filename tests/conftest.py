@@ -5,17 +5,25 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from noclobber.disk import steps
+from tests.rigs.hooks import HookRig
 
 
 def sha256(data: bytes) -> str:
     """The hash as the API spells it."""
     return hashlib.sha256(data).hexdigest()
+
+
+class AtStep(Protocol):
+    """Install an action for a moment inside a commit; the list fills as it is run."""
+
+    def __call__(self, step: str, action: Callable[[], object], *, times: int = 1) -> list[str]: ...
 
 
 @pytest.fixture
@@ -27,16 +35,16 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def at_step() -> Iterator[object]:
+def at_step() -> Iterator[AtStep]:
     """Run a function once, at a named moment inside a commit."""
 
-    def install(step: str, action: object, *, times: int = 1) -> list[str]:
+    def install(step: str, action: Callable[[], object], *, times: int = 1) -> list[str]:
         seen: list[str] = []
 
         def observe(reached: str) -> None:
             if reached == step and len(seen) < times:
                 seen.append(reached)
-                action()  # type: ignore[operator]
+                action()
 
         steps.observer = observe
         return seen
@@ -60,10 +68,8 @@ def scratch_on(folder: str) -> str | None:
 
 
 @pytest.fixture
-def rig(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+def rig(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HookRig:
     """A project with hooks, and a runtime folder of its own."""
-    from tests.rigs.hooks import HookRig
-
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))

@@ -6,33 +6,36 @@ import asyncio
 import inspect
 import random
 import threading
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from noclobber import aio
-from noclobber.core.values import Edit
+from noclobber import Attempt, aio
+from noclobber.core.values import Edit, ToolCall
 from noclobber.errors import GaveUpError, LedgerError, LockContention, StaleFileError, TurnClosedError
 from noclobber.guard import controller, engine, workspace
 from noclobber.guard import turn as sync_turn
-from tests.conftest import sha256
+from tests.conftest import AtStep, sha256
 
 
 @pytest.fixture
-def ws(root):
+def ws(root: Path) -> Iterator[aio.Workspace]:
     (root / "a.md").write_bytes(b"v1\n")
     workspace = aio.Workspace(root)
     yield workspace
     workspace.sync.close()
 
 
-def run(coroutine):
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
-def test_the_tools_do_what_their_twins_do(root, ws):
+def test_the_tools_do_what_their_twins_do(root: Path, ws: aio.Workspace) -> None:
     """Issue 2.9: the same names, awaited."""
 
-    async def story():
+    async def story() -> None:
         async with ws.turn(agent_id="builder") as turn:
             seen = await turn.read_file("a.md")
             assert seen.sha256 == turn.get_initial_hash("a.md") == sha256(b"v1\n")
@@ -65,7 +68,7 @@ def test_the_tools_do_what_their_twins_do(root, ws):
         (aio.AgentController, controller.AgentController),
     ],
 )
-def test_no_public_method_is_missing(twin, original):
+def test_no_public_method_is_missing(twin: type[Any], original: type[Any]) -> None:
     """Issue 2.9: whoever knows one side knows the other."""
     inside = {
         "open_turn",
@@ -82,15 +85,17 @@ def test_no_public_method_is_missing(twin, original):
             assert list(theirs) == list(ours), name
 
 
-def test_a_cancelled_write_has_landed_wholly_or_not_at_all(root, ws, at_step):
+def test_a_cancelled_write_has_landed_wholly_or_not_at_all(
+    root: Path, ws: aio.Workspace, at_step: AtStep
+) -> None:
     """Issue 2.9: the cancellation waits for the commit, and the turn knows what came of it."""
     entered, go_on = threading.Event(), threading.Event()
 
-    def hold():
+    def hold() -> None:
         entered.set()
         assert go_on.wait(30)
 
-    async def story():
+    async def story() -> None:
         async with ws.turn() as turn:
             await turn.read_file("a.md")
             at_step("entered", hold)
@@ -111,22 +116,22 @@ def test_a_cancelled_write_has_landed_wholly_or_not_at_all(root, ws, at_step):
     assert (root / "a.md").read_bytes() == b"next\n"
 
 
-def test_a_cancelled_turn_is_over_and_nothing_runs_on(root, ws, at_step):
+def test_a_cancelled_turn_is_over_and_nothing_runs_on(root: Path, ws: aio.Workspace, at_step: AtStep) -> None:
     """Issue 2.9: the turn does not end under a running commit."""
     entered, go_on = threading.Event(), threading.Event()
 
-    def hold():
+    def hold() -> None:
         entered.set()
         assert go_on.wait(30)
 
-    async def agent():
+    async def agent() -> None:
         async with ws.turn() as turn:
             await turn.read_file("a.md")
             at_step("entered", hold)
             await turn.write_file("a.md", b"mine\n")
             raise AssertionError("not reached")
 
-    async def story():
+    async def story() -> None:
         task = asyncio.create_task(agent())
         await asyncio.to_thread(entered.wait)
         task.cancel()
@@ -138,16 +143,18 @@ def test_a_cancelled_turn_is_over_and_nothing_runs_on(root, ws, at_step):
     assert [event["action_type"] for event in ws.ledger.events()] == ["MUTATION"]
 
 
-def test_a_refusal_that_nobody_waits_for_any_more_is_no_warning(root, ws, at_step):
+def test_a_refusal_that_nobody_waits_for_any_more_is_no_warning(
+    root: Path, ws: aio.Workspace, at_step: AtStep
+) -> None:
     """Issue 2.9: cancelled, and the commit is refused meanwhile."""
     entered, go_on = threading.Event(), threading.Event()
 
-    def hold():
+    def hold() -> None:
         (root / "a.md").write_bytes(b"theirs\n")
         entered.set()
         assert go_on.wait(30)
 
-    async def story():
+    async def story() -> None:
         async with ws.turn() as turn:
             await turn.read_file("a.md")
             at_step("entered", hold)
@@ -162,39 +169,39 @@ def test_a_refusal_that_nobody_waits_for_any_more_is_no_warning(root, ws, at_ste
     assert (root / "a.md").read_bytes() == b"theirs\n"
 
 
-def test_tasks_with_turns_of_their_own_share_nothing(root, ws):
+def test_tasks_with_turns_of_their_own_share_nothing(root: Path, ws: aio.Workspace) -> None:
     """DESIGN: turns in one process are isolated, tasks included; and nobody loses an update."""
     (root / "counter").write_bytes(b"0")
 
-    async def agent(number):
+    async def agent(number: int) -> None:
         for _ in range(5):
             async with ws.turn(agent_id=f"agent-{number}") as turn:
                 assert turn.get_initial_hash("counter") is None
 
-                async def step(attempt, turn=turn):
+                async def step(attempt: Attempt, turn: aio.Turn = turn) -> object:
                     seen = attempt.fresh or await turn.read_file("counter")
                     return await turn.write_file("counter", str(int(seen.text) + 1))
 
                 await aio.AgentController(turn, max_attempts=1_000, max_busy=1_000).run(step)
 
-    async def story():
+    async def story() -> None:
         await asyncio.gather(*(agent(number) for number in range(6)))
 
     run(story())
     assert (root / "counter").read_bytes() == b"30"
 
 
-def test_the_controller_is_the_same_machine(root, ws):
+def test_the_controller_is_the_same_machine(root: Path, ws: aio.Workspace) -> None:
     """Issue 2.9, 011-SC-003: with a sleep that does not sleep."""
     naps = []
 
-    async def sleep(seconds):
+    async def sleep(seconds: float) -> None:
         naps.append(seconds)
 
-    async def story():
+    async def story() -> None:
         async with ws.turn() as turn:
 
-            async def step(attempt):
+            async def step(attempt: Attempt) -> object:
                 if not attempt.fresh:
                     await turn.read_file("a.md")
                 (root / "a.md").write_bytes(b"%d" % attempt.number)
@@ -214,16 +221,16 @@ def test_the_controller_is_the_same_machine(root, ws):
     assert len(naps) == 2
 
 
-def test_the_engine_takes_coroutines_for_executors(root, ws):
+def test_the_engine_takes_coroutines_for_executors(root: Path, ws: aio.Workspace) -> None:
     """Issue 2.9, R-hook."""
 
-    async def story():
+    async def story() -> None:
         async with ws.turn() as turn:
 
-            async def read(call):
+            async def read(call: ToolCall) -> bytes:
                 return (root / call.params["path"]).read_bytes()
 
-            async def fails(call):
+            async def fails(call: ToolCall) -> None:
                 raise OSError("boom")
 
             engine = ws.engine
@@ -243,11 +250,11 @@ def test_the_engine_takes_coroutines_for_executors(root, ws):
     run(story())
 
 
-def test_errors_come_through_the_thread_as_they_are(ws):
+def test_errors_come_through_the_thread_as_they_are(ws: aio.Workspace) -> None:
     """Ruling 13: with what travels beside them."""
     import os
 
-    async def story():
+    async def story() -> None:
         async with ws.turn() as turn:
             os.makedirs(ws.ledger.path)
             with pytest.raises(LedgerError):
@@ -256,7 +263,7 @@ def test_errors_come_through_the_thread_as_they_are(ws):
     run(story())
 
 
-def test_a_turn_carries_a_lock_of_either_kind(tmp_path):
+def test_a_turn_carries_a_lock_of_either_kind(tmp_path: Path) -> None:
     """K-WRITE-1: the holder writes in its deliverable, and others do not."""
     (tmp_path / "DEL-1").mkdir()
 

@@ -47,7 +47,7 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
-def test_imports_point_down_only():
+def test_imports_point_down_only() -> None:
     """N-architecture: the order of rooms is the way of a write."""
     height = {name: number for number, name in enumerate(ORDER)}
     wrong = []
@@ -66,7 +66,7 @@ def test_imports_point_down_only():
 MAY_USE_OTHERS = ["demo", "cli", "mcp"]
 
 
-def test_the_core_imports_the_standard_library_only():
+def test_the_core_imports_the_standard_library_only() -> None:
     """N-dependencies: a hook is a process per tool call, and import time is its latency."""
     foreign = set()
     for path in PACKAGE.rglob("*.py"):
@@ -86,7 +86,7 @@ def test_the_core_imports_the_standard_library_only():
     assert foreign == set()
 
 
-def test_what_type_checkers_see_is_what_is_there():
+def test_what_type_checkers_see_is_what_is_there() -> None:
     """N-typed: the block for type checkers and the table of lazy names say the same."""
     source = (PACKAGE / "__init__.py").read_text()
     seen = dict(re.findall(r"^    from noclobber\.([\w.]+) import (\w+) as \2$", source, re.M))
@@ -98,7 +98,7 @@ def test_what_type_checkers_see_is_what_is_there():
 
 
 @pytest.mark.parametrize("name", [name for name in noclobber.__all__ if name != "__version__"])
-def test_every_public_name_loads_and_is_documented(name):
+def test_every_public_name_loads_and_is_documented(name: str) -> None:
     """N-documented: it has a docstring of its own, and a line in docs/api.md."""
     value = getattr(noclobber, name)
     assert value.__doc__
@@ -112,7 +112,7 @@ def test_every_public_name_loads_and_is_documented(name):
             assert line.endswith(f"| `{value.resolution}` |")
 
 
-def test_readmes_code_runs_when_pasted(tmp_path):
+def test_readmes_code_runs_when_pasted(tmp_path: Path) -> None:
     """N-readme: the twenty lines work, and print what they say."""
     blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
     assert blocks
@@ -126,7 +126,7 @@ def test_readmes_code_runs_when_pasted(tmp_path):
         assert "- call Ada first\n- write the tests\n" in done.stdout
 
 
-def test_links_in_the_documents_lead_somewhere():
+def test_links_in_the_documents_lead_somewhere() -> None:
     """N-documented: a file that is named exists."""
     broken = []
     for page in [*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")]:
@@ -136,7 +136,7 @@ def test_links_in_the_documents_lead_somewhere():
     assert broken == []
 
 
-def test_architecture_names_every_file_of_the_disk_room():
+def test_architecture_names_every_file_of_the_disk_room() -> None:
     """N-documented: the map has no white spots."""
     text = (PROJECT / "ARCHITECTURE.md").read_text()
     missing = [
@@ -147,7 +147,7 @@ def test_architecture_names_every_file_of_the_disk_room():
     assert missing == []
 
 
-def test_the_package_imports_nothing_before_it_is_used():
+def test_the_package_imports_nothing_before_it_is_used() -> None:
     """N-speed: `import noclobber` alone loads none of the rooms."""
     code = "import sys, noclobber; print([m for m in sys.modules if m.startswith('noclobber.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

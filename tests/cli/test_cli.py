@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,7 +31,7 @@ ESCAPE = "\x1b["
 # Help
 
 
-def test_help_lists_every_command_and_needs_no_argparse():
+def test_help_lists_every_command_and_needs_no_argparse() -> None:
     """N-cli: the page is made by hand, because argparse takes as long to load as Python itself."""
     code = (
         "import sys; from noclobber.cli import main; main(['--help']);"
@@ -46,19 +47,19 @@ def test_help_lists_every_command_and_needs_no_argparse():
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"], ["help", "nonsense"]])
-def test_every_way_of_asking_for_help_works(words):
+def test_every_way_of_asking_for_help_works(words: list[str]) -> None:
     """N-cli: and is no error."""
     done = run(*words)
     assert (done.code, done.out, done.err) == (0, cli.help_page(), "")
 
 
-def test_no_command_at_all_is_a_mistake_that_is_answered_with_help():
+def test_no_command_at_all_is_a_mistake_that_is_answered_with_help() -> None:
     """N-cli: exit code 2, as for every wrong call."""
     assert run() == (2, cli.help_page(), "")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_commands_help_ends_with_examples_that_parse(name):
+def test_every_commands_help_ends_with_examples_that_parse(name: str) -> None:
     """N-cli: an example that does not parse teaches the wrong thing."""
     done = run(name, "--help")
     assert done.code == 0
@@ -74,7 +75,7 @@ def test_every_commands_help_ends_with_examples_that_parse(name):
     assert run("help", name).out == done.out
 
 
-def test_the_version_is_the_packages():
+def test_the_version_is_the_packages() -> None:
     """N-cli: by either option."""
     from noclobber import __version__
 
@@ -84,7 +85,7 @@ def test_the_version_is_the_packages():
 # Wrong calls
 
 
-def test_a_mistyped_command_is_answered_with_the_one_that_was_meant():
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant() -> None:
     """N-cli: exit code 2 and one line."""
     done = run("stauts")
     assert (done.code, done.out) == (2, "")
@@ -113,7 +114,7 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant():
         ["--nope"],
     ],
 )
-def test_a_wrong_call_exits_with_2_and_says_why(words, root):
+def test_a_wrong_call_exits_with_2_and_says_why(words: list[str], root: Path) -> None:
     """N-cli: documented exit codes. Options are not abbreviated."""
     (root / ".noclobber").mkdir()
     (root / ".noclobber" / "agent_trace.jsonl").touch()
@@ -123,7 +124,7 @@ def test_a_wrong_call_exits_with_2_and_says_why(words, root):
     assert "Traceback" not in done.err
 
 
-def test_a_refusal_is_a_sentence_for_people_and_an_object_for_programs(root):
+def test_a_refusal_is_a_sentence_for_people_and_an_object_for_programs(root: Path) -> None:
     """N-cli: with --json errors are JSON too, on stderr, in the shape that every refusal has."""
     for_people = run("ledger", "verify", "--root", str(root))
     for_programs = run("ledger", "verify", "--root", str(root), "--json")
@@ -135,7 +136,7 @@ def test_a_refusal_is_a_sentence_for_people_and_an_object_for_programs(root):
     assert for_programs.out == ""
 
 
-def test_a_folder_that_is_none_is_refused(root):
+def test_a_folder_that_is_none_is_refused(root: Path) -> None:
     """N-cli: a mistyped --root is not an empty workspace."""
     (root / "file").touch()
     for command in (["status"], ["watch"], ["config", "show"], ["ledger", "show"], ["diff", "x"]):
@@ -148,7 +149,7 @@ def test_a_folder_that_is_none_is_refused(root):
 # Output that fails
 
 
-def test_a_reader_that_goes_away_is_no_error(root):
+def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
     """N-cli: `| head` is how people look at things."""
     command = f"{' '.join(noclobber_command('completion', 'zsh'))} | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
@@ -159,7 +160,7 @@ def test_a_reader_that_goes_away_is_no_error(root):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_behind_the_output_is_reported(root):
+def test_a_full_disk_behind_the_output_is_reported(root: Path) -> None:
     """N-cli: exit code 0 would mean that the answer was given."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -170,7 +171,7 @@ def test_a_full_disk_behind_the_output_is_reported(root):
     assert done.stderr == "noclobber: [Errno 28] No space left on device\n"
 
 
-def test_closed_streams_do_not_matter(root):
+def test_closed_streams_do_not_matter(root: Path) -> None:
     """N-cli: `>&- 2>&-` in a cron job."""
     for words in (["status"], ["--help"], ["nonsense"]):
         command = f"{' '.join(noclobber_command(*words))} >&- 2>&-; echo $?"
@@ -180,7 +181,7 @@ def test_closed_streams_do_not_matter(root):
         assert done.stdout.strip() == str(run(*words, cwd=root).code)
 
 
-def test_a_terminal_that_speaks_ascii_gets_escapes_and_json_stays_utf8(root):
+def test_a_terminal_that_speaks_ascii_gets_escapes_and_json_stays_utf8(root: Path) -> None:
     """N-cli: printing a name never fails, and JSON is JSON in every locale."""
     folder = root / "ünï-日本"
     folder.mkdir()
@@ -192,7 +193,7 @@ def test_a_terminal_that_speaks_ascii_gets_escapes_and_json_stays_utf8(root):
     assert json.loads(answer.out)["root"] == str(folder)
 
 
-def test_a_name_that_is_not_text_is_shown_and_is_json(tmp_path):
+def test_a_name_that_is_not_text_is_shown_and_is_json(tmp_path: Path) -> None:
     """N-cli: Linux takes any bytes for a name."""
     folder = os.fsencode(tmp_path) + b"/\xff\x1b[31m"
     os.mkdir(folder)
@@ -207,7 +208,7 @@ def test_a_name_that_is_not_text_is_shown_and_is_json(tmp_path):
 # Interrupts
 
 
-def test_an_interrupt_exits_with_130_and_without_a_word(root):
+def test_an_interrupt_exits_with_130_and_without_a_word(root: Path) -> None:
     """N-cli: documented exit code, no traceback."""
     with subprocess.Popen(
         noclobber_command("demo", "--seconds", "60"),
@@ -220,7 +221,7 @@ def test_an_interrupt_exits_with_130_and_without_a_word(root):
     assert b"Traceback" not in err
 
 
-def test_an_interrupt_in_the_middle_of_an_import_exits_with_130_too(tmp_path):
+def test_an_interrupt_in_the_middle_of_an_import_exits_with_130_too(tmp_path: Path) -> None:
     """N-cli: importing a dataclass executes a text, and Python then prefers to end with the signal."""
     (tmp_path / "interrupted.py").write_text(
         "import os, runpy, signal, noclobber.cli\n"
@@ -241,7 +242,7 @@ def test_an_interrupt_in_the_middle_of_an_import_exits_with_130_too(tmp_path):
 # Terminals
 
 
-def test_colours_are_for_terminals_only(root):
+def test_colours_are_for_terminals_only(root: Path) -> None:
     """N-cli: a pipe never gets an escape code; NO_COLOR and dumb terminals turn them off."""
     assert ESCAPE not in run("config", "show", cwd=root).out
     for changes, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
@@ -249,7 +250,7 @@ def test_colours_are_for_terminals_only(root):
             assert (ESCAPE in terminal.read_all()) is coloured, changes
 
 
-def test_without_rich_tables_are_plain_and_say_the_same(root, tmp_path):
+def test_without_rich_tables_are_plain_and_say_the_same(root: Path, tmp_path: Path) -> None:
     """N-cli: rich is an extra."""
     missing = tmp_path / "norich"
     missing.mkdir()
@@ -268,7 +269,7 @@ def test_without_rich_tables_are_plain_and_say_the_same(root, tmp_path):
     assert words[0] == words[1]
 
 
-def test_a_table_shows_control_characters_and_no_markup():
+def test_a_table_shows_control_characters_and_no_markup() -> None:
     """N-cli: names are other people's text: they must not move a cursor, nor be taken for rich's markup."""
     drawn = table(("name", ">n"), [["a\x1b[2J\tb\n", "1"], [Cell("[red]日本[/red]", "bad"), "22"]])
     lines = drawn.splitlines()
@@ -289,7 +290,7 @@ def documented_sections() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("node", [pytest.param(node, id=" ".join(node.path) or "top") for node in nodes()])
-def test_every_command_and_option_is_documented(node):
+def test_every_command_and_option_is_documented(node: Any) -> None:
     """N-cli: whoever adds an option without a word about it hears of it here."""
     if not node.path:
         return
@@ -304,13 +305,13 @@ def test_every_command_and_option_is_documented(node):
             )
 
 
-def test_no_section_is_about_a_command_that_is_gone():
+def test_no_section_is_about_a_command_that_is_gone() -> None:
     """N-cli: the other direction."""
     known = {" ".join(("noclobber", *node.path)) for node in nodes()}
     assert {name for name in documented_sections() if name.startswith("noclobber ")} <= known
 
 
-def test_exit_codes_are_documented_as_they_are():
+def test_exit_codes_are_documented_as_they_are() -> None:
     """N-cli: one table, in the code and in the docs."""
     rows = re.findall(r"^\| (\d+) \| .*$", cli.__doc__, re.M)
     assert {int(row) for row in rows} == {getattr(cli, name) for name in dir(cli) if name.startswith("EXIT_")}
@@ -319,7 +320,7 @@ def test_exit_codes_are_documented_as_they_are():
             assert line in DOCS.read_text(encoding="utf-8")
 
 
-def test_every_command_has_json():
+def test_every_command_has_json() -> None:
     """N-cli: `--json` everywhere."""
     for node in nodes():
         if node.path and not node.subcommands and node.path[0] not in ("hook", "mcp"):
@@ -327,7 +328,7 @@ def test_every_command_has_json():
             assert "--json" in flags, f"{' '.join(node.path)} has no --json"
 
 
-def test_every_option_in_the_table_of_options_exists():
+def test_every_option_in_the_table_of_options_exists() -> None:
     """N-cli: docs/cli.md and config name the same options."""
     from noclobber.core.options import Options
 
@@ -361,7 +362,9 @@ SLOW = {"demo", "watch", "lock", "mcp", "hook", "install"}
     words=st.lists(WORDS, max_size=5),
     wreck=st.sampled_from(["nothing", "empty", "ledger", "folder", "garbage", "config", "link", "boards"]),
 )
-def test_whatever_the_words_and_whatever_the_workspace_no_traceback(command, words, wreck):
+def test_whatever_the_words_and_whatever_the_workspace_no_traceback(
+    command: Any, words: list[Any], wreck: str
+) -> None:
     """N-cli: an exit code from the table, or somebody else's; an exception from main() would be a traceback."""
     if "-f" in words or "--follow" in words:
         words = [word for word in words if word not in ("-f", "--follow")]
@@ -413,7 +416,7 @@ def ruin(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     "wreck", ["nothing", "empty", "ledger", "folder", "garbage", "config", "link", "boards"]
 )
-def test_every_command_survives_a_broken_workspace_in_its_own_process(wreck, root):
+def test_every_command_survives_a_broken_workspace_in_its_own_process(wreck: str, root: Path) -> None:
     """N-cli: the same with real processes, stderr included."""
     commands = [
         ["status"],
@@ -438,7 +441,7 @@ def test_every_command_survives_a_broken_workspace_in_its_own_process(wreck, roo
         assert "internal error" not in done.err, (words, done.err)
 
 
-def test_a_bug_of_ours_is_called_one_and_shown_on_demand(root):
+def test_a_bug_of_ours_is_called_one_and_shown_on_demand(root: Path) -> None:
     """N-cli: NOCLOBBER_DEBUG=1 is the only way to a traceback."""
     code = (
         "import sys; from noclobber import cli; from noclobber.cli import status\n"

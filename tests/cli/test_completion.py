@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +16,13 @@ from noclobber.cli.completion import nodes
 from tests.rigs.commands import Terminal, environment, run
 
 
-def needs(shell):
+def needs(shell: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
 
 
 @pytest.fixture
-def script(tmp_path):
-    def write(shell):
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    def write(shell: str) -> Path:
         done = run("completion", shell)
         assert (done.code, done.err) == (0, "")
         assert json.loads(run("completion", shell, "--json").out)["script"] == done.out
@@ -31,7 +33,7 @@ def script(tmp_path):
     return write
 
 
-def in_shell(words, cwd):
+def in_shell(words: list[str], cwd: Path) -> str:
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=environment(), timeout=60)
     assert done.stderr == ""
     return done.stdout
@@ -51,7 +53,7 @@ CASES = [
 
 @needs("bash")
 @pytest.mark.parametrize(("line", "wanted"), CASES)
-def test_bash_completes(script, tmp_path, line, wanted):
+def test_bash_completes(script: Callable[[str], Path], tmp_path: Path, line: str, wanted: set[str]) -> None:
     """N-cli: commands, subcommands, options, values."""
     ask = (
         f'source "{script("bash")}"; COMP_WORDS=({line.rstrip()}); [[ "{line}" == *" " ]] && COMP_WORDS+=(""); '
@@ -64,7 +66,7 @@ def test_bash_completes(script, tmp_path, line, wanted):
 
 @needs("fish")
 @pytest.mark.parametrize(("line", "wanted"), CASES)
-def test_fish_completes(script, tmp_path, line, wanted):
+def test_fish_completes(script: Callable[[str], Path], tmp_path: Path, line: str, wanted: set[str]) -> None:
     """N-cli: the same, by fish's own account."""
     answer = in_shell(
         ["fish", "--no-config", "-c", f"source {script('fish')}; complete -C '{line}'"], tmp_path
@@ -73,7 +75,7 @@ def test_fish_completes(script, tmp_path, line, wanted):
 
 
 @needs("fish")
-def test_fish_offers_no_files_where_a_word_is_wanted(script, tmp_path):
+def test_fish_offers_no_files_where_a_word_is_wanted(script: Callable[[str], Path], tmp_path: Path) -> None:
     """N-cli: a format is not a file."""
     (tmp_path / "jazz.txt").touch()
     answer = in_shell(
@@ -106,7 +108,7 @@ tell() {{ print -r -- $BUFFER > {folder}/told }}; zle -N tell; bindkey '^T' tell
         ("noclobber config show --root fol", "noclobber config show --root folder/"),
     ],
 )
-def test_zsh_completes(script, tmp_path, line, wanted):
+def test_zsh_completes(script: Callable[[str], Path], tmp_path: Path, line: str, wanted: str) -> None:
     """N-cli: typed into an interactive zsh, with a tab; then zsh is asked what stands on its line."""
     script("zsh")
     (tmp_path / "folder").mkdir()
@@ -121,7 +123,7 @@ def test_zsh_completes(script, tmp_path, line, wanted):
             assert told.read().strip() == wanted
 
 
-def test_the_scripts_know_every_command_and_option():
+def test_the_scripts_know_every_command_and_option() -> None:
     """N-cli: made from the parsers, so nothing is left out."""
     for shell in ("bash", "zsh", "fish"):
         text = run("completion", shell).out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,13 +17,13 @@ from noclobber.core.options_file import load
 from tests.rigs.commands import run
 
 
-def own(root, text):
+def own(root: Path, text: str) -> Path:
     path = root / "noclobber.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def shared(root, text):
+def shared(root: Path, text: str) -> Path:
     path = root / "pyproject.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
@@ -30,7 +32,7 @@ def shared(root, text):
 # What counts
 
 
-def test_a_workspace_obeys_its_file(root):
+def test_a_workspace_obeys_its_file(root: Path) -> None:
     """Ruling 7 and K-WRITE-1, set in a file instead of in a program."""
     own(root, 'unread = "deny"\nwrite_scope = ["docs"]\nwait_s = 0\ndurable = true\n')
     (root / "docs").mkdir()
@@ -43,7 +45,7 @@ def test_a_workspace_obeys_its_file(root):
             turn.write_file("elsewhere.md", "y")
 
 
-def test_what_a_program_says_beats_the_file(root):
+def test_what_a_program_says_beats_the_file(root: Path) -> None:
     """N-cli: and the file beats the defaults."""
     own(root, 'unread = "deny"\npartial = "deny"\n')
     with Workspace(root, unread="allow") as workspace:
@@ -54,7 +56,7 @@ def test_what_a_program_says_beats_the_file(root):
         assert workspace.options == DEFAULTS
 
 
-def test_the_table_in_pyproject_counts_as_well(root):
+def test_the_table_in_pyproject_counts_as_well(root: Path) -> None:
     """N-cli: in any spelling that TOML has for it."""
     for text in (
         '[tool.noclobber]\nunread = "deny"\n',
@@ -78,14 +80,14 @@ def test_the_table_in_pyproject_counts_as_well(root):
         "",
     ],
 )
-def test_a_pyproject_that_is_not_about_us_does_not_matter(root, text):
+def test_a_pyproject_that_is_not_about_us_does_not_matter(root: Path, text: str) -> None:
     """N-cli: not even if it is no TOML; an agent may be in the middle of mending it."""
     shared(root, text.encode("latin-1"))
     assert load(str(root)).given == {}
     Workspace(root)
 
 
-def test_an_empty_file_is_a_file_with_nothing_to_say(root):
+def test_an_empty_file_is_a_file_with_nothing_to_say(root: Path) -> None:
     """N-cli: and no error."""
     own(root, "# nothing yet\n")
     assert load(str(root)) == (str(root / "noclobber.toml"), {})
@@ -94,14 +96,14 @@ def test_an_empty_file_is_a_file_with_nothing_to_say(root):
 # What is refused
 
 
-def refusal(root):
+def refusal(root: Path) -> str:
     with pytest.raises(ConfigError) as refused:
         Workspace(root)
     assert refused.value.code == "BAD_CONFIG"
     return str(refused.value)
 
 
-def test_an_unknown_name_is_refused_with_file_line_key_and_the_nearest_name(root):
+def test_an_unknown_name_is_refused_with_file_line_key_and_the_nearest_name(root: Path) -> None:
     """N-cli: a strict workspace must not become a lax one by a typing error."""
     path = own(root, 'partial = "deny"\n\nunreed = "deny"\n')
     assert refusal(root) == f"{path}: line 3: There is no option 'unreed'. Did you mean 'unread'?"
@@ -130,7 +132,7 @@ def test_an_unknown_name_is_refused_with_file_line_key_and_the_nearest_name(root
         ("#" * (5 << 20), "that is no configuration"),
     ],
 )
-def test_what_is_wrong_is_said_in_words(root, text, words):
+def test_what_is_wrong_is_said_in_words(root: Path, text: bytes | str, words: str) -> None:
     """N-cli: each names the file; values name the option and what it takes."""
     path = own(root, text)
     told = refusal(root)
@@ -138,7 +140,7 @@ def test_what_is_wrong_is_said_in_words(root, text, words):
     assert words in told
 
 
-def test_a_file_that_cannot_be_read_is_not_a_file_that_is_absent(root, is_root):
+def test_a_file_that_cannot_be_read_is_not_a_file_that_is_absent(root: Path, is_root: bool) -> None:
     """Ruling 5's rule, for options: a folder, a FIFO, a dangling link, one without permission."""
     path = root / "noclobber.toml"
     path.mkdir()
@@ -156,7 +158,7 @@ def test_a_file_that_cannot_be_read_is_not_a_file_that_is_absent(root, is_root):
         assert "cannot be read" in refusal(root)
 
 
-def test_two_files_with_options_are_refused(root):
+def test_two_files_with_options_are_refused(root: Path) -> None:
     """N-cli: which of them counts would be a guess."""
     own(root, "")
     shared(root, "[tool.noclobber]\n")
@@ -165,7 +167,7 @@ def test_two_files_with_options_are_refused(root):
     Workspace(root)
 
 
-def test_a_broken_pyproject_with_our_table_is_refused(root):
+def test_a_broken_pyproject_with_our_table_is_refused(root: Path) -> None:
     """N-cli: there are rules in it, and nobody knows which."""
     for text in (
         "[tool.noclobber]\nunread = \n",
@@ -184,7 +186,7 @@ def test_a_broken_pyproject_with_our_table_is_refused(root):
         st.binary(max_size=60), st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace"))
     )
 )
-def test_no_content_gives_anything_but_options_or_a_refusal(tmp_path, content):
+def test_no_content_gives_anything_but_options_or_a_refusal(tmp_path: Path, content: Any) -> None:
     """N-cli: fuzzed; no other exception leaves, so none reaches a hook."""
     for name in ("noclobber.toml", "pyproject.toml"):
         (tmp_path / name).write_bytes(
@@ -200,7 +202,7 @@ def test_no_content_gives_anything_but_options_or_a_refusal(tmp_path, content):
 # config show
 
 
-def test_show_says_what_holds_and_where_it_comes_from(root):
+def test_show_says_what_holds_and_where_it_comes_from(root: Path) -> None:
     """N-cli: for people and for programs."""
     path = own(root, 'unread = "deny"\nwrite_scope = ["docs"]\n')
     answer = json.loads(run("config", "show", "--json", cwd=root).out)
@@ -214,13 +216,13 @@ def test_show_says_what_holds_and_where_it_comes_from(root):
     assert ["scope", '"turn"', "default"] in [line.split() for line in lines]
 
 
-def test_show_mentions_the_environment(root):
+def test_show_mentions_the_environment(root: Path) -> None:
     """N-cli: who wonders about a level must find the reason."""
     done = run("config", "show", cwd=root, NOCLOBBER_LEVEL="plain")
     assert ["NOCLOBBER_LEVEL", "plain", "environment"] in [line.split() for line in done.out.splitlines()]
 
 
-def test_show_of_a_wrong_file_says_what_is_wrong(root):
+def test_show_of_a_wrong_file_says_what_is_wrong(root: Path) -> None:
     """N-cli: exit code 3, and the same words as from the library."""
     own(root, "unreed = 1\n")
     done = run("config", "show", cwd=root)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from noclobber import AgentTraceLedger, StaleFileError, Workspace
+from noclobber import AgentTraceLedger, StaleFileError, Turn, Workspace
 from tests.conftest import sha256
 from tests.rigs.commands import Terminal, run
+from tests.rigs.hooks import HookRig
 
 
 @pytest.fixture
-def turn(root):
+def turn(root: Path) -> Iterator[Turn]:
     with Workspace(root) as workspace, workspace.turn(agent_id="ana") as turn:
         yield turn
 
 
-def git(root, *words):
+def git(root: Path, *words: str) -> None:
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", "-C", str(root), *identity, *words], check=True, capture_output=True, timeout=60)
 
@@ -27,13 +31,13 @@ def git(root, *words):
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
-def answer(root, *words):
+def answer(root: Path, *words: str) -> tuple[int, Any]:
     done = run("diff", "--json", *words, cwd=root)
     assert done.err == "", done.err
     return done.code, json.loads(done.out)
 
 
-def test_a_file_is_unchanged_since_it_was_written(turn, root):
+def test_a_file_is_unchanged_since_it_was_written(turn: Turn, root: Path) -> None:
     """N-cli: exit code 0, as from diff(1)."""
     turn.write_file("a.md", "one\n")
     code, told = answer(root, "a.md")
@@ -42,7 +46,7 @@ def test_a_file_is_unchanged_since_it_was_written(turn, root):
     assert "unchanged since it was written by ana" in run("diff", "a.md", cwd=root).err
 
 
-def test_a_change_is_seen_even_where_no_bytes_are_left_to_show_it(turn, root):
+def test_a_change_is_seen_even_where_no_bytes_are_left_to_show_it(turn: Turn, root: Path) -> None:
     """N-cli: the ledger holds hashes, never content; it says so instead of guessing."""
     turn.write_file("a.md", "one\n")
     (root / "a.md").write_text("two\n")
@@ -56,7 +60,7 @@ def test_a_change_is_seen_even_where_no_bytes_are_left_to_show_it(turn, root):
 
 
 @needs_git
-def test_lines_are_shown_from_git_if_it_has_that_version(turn, root):
+def test_lines_are_shown_from_git_if_it_has_that_version(turn: Turn, root: Path) -> None:
     """N-cli: the index, or one of the last commits; stdout is a patch that applies backwards."""
     git(root, "init", "-q")
     turn.write_file("sub/a.md", "one\ntwo\n")
@@ -82,7 +86,7 @@ def test_lines_are_shown_from_git_if_it_has_that_version(turn, root):
     assert "one\ntwo\n" in done.stdout
 
 
-def test_lines_are_shown_from_a_version_that_was_kept_aside(turn, root):
+def test_lines_are_shown_from_a_version_that_was_kept_aside(turn: Turn, root: Path) -> None:
     """N-cli: the second place where bytes may still be."""
     turn.write_file("a.md", "one\n")
     (root / ".noclobber" / "kept" / f"kept-0a-{'0' * 64}~a.md").write_text("one\n")
@@ -93,7 +97,7 @@ def test_lines_are_shown_from_a_version_that_was_kept_aside(turn, root):
     assert told["source"].endswith("~a.md")
 
 
-def test_what_an_agent_had_read_when_it_was_refused_counts(turn, root):
+def test_what_an_agent_had_read_when_it_was_refused_counts(turn: Turn, root: Path) -> None:
     """011: the refusal's baseline is what the agent still believes."""
     (root / "a.md").write_text("one\n")
     turn.read_file("a.md")
@@ -104,7 +108,7 @@ def test_what_an_agent_had_read_when_it_was_refused_counts(turn, root):
     assert (code, told["known"]["how"], told["known"]["sha256"]) == (1, "refused", sha256(b"one\n"))
 
 
-def test_an_agent_is_asked_for_by_name(turn, root):
+def test_an_agent_is_asked_for_by_name(turn: Turn, root: Path) -> None:
     """N-cli: what ana knew may be older than what ben knew."""
     turn.write_file("a.md", "one\n")
     with Workspace(root) as workspace, workspace.turn(agent_id="ben") as other:
@@ -114,7 +118,7 @@ def test_an_agent_is_asked_for_by_name(turn, root):
     assert run("diff", "a.md", "--agent", "cy", cwd=root).code == 3
 
 
-def test_a_hash_can_be_given_whole_or_in_part(turn, root):
+def test_a_hash_can_be_given_whole_or_in_part(turn: Turn, root: Path) -> None:
     """N-cli: error messages show twelve digits."""
     (root / "a.md").write_text("one\n")
     whole = sha256(b"one\n")
@@ -125,7 +129,7 @@ def test_a_hash_can_be_given_whole_or_in_part(turn, root):
     assert run("diff", "a.md", "--against", "0000000", cwd=root).code == 2
 
 
-def test_deleted_and_created_files_are_differences_too(turn, root):
+def test_deleted_and_created_files_are_differences_too(turn: Turn, root: Path) -> None:
     """Ruling 5: gone is a state, not an error."""
     turn.write_file("a.md", "one\n")
     turn.delete_file("a.md")
@@ -139,7 +143,7 @@ def test_deleted_and_created_files_are_differences_too(turn, root):
     assert answer(root, "b.md")[0] == answer(root, "c.md")[0] == 0
 
 
-def test_what_a_coding_agents_session_has_read_counts(rig, root):
+def test_what_a_coding_agents_session_has_read_counts(rig: HookRig, root: Path) -> None:
     """R-hook: the latest of what is on record and what hooks remember; by agent or by session."""
     (root / "a.md").write_text("one\n")
     rig.read(root / "a.md")
@@ -154,7 +158,7 @@ def test_what_a_coding_agents_session_has_read_counts(rig, root):
     assert answer(root, "a.md")[0] == 0
 
 
-def test_nobody_knew_it_is_an_answer_of_its_own(root):
+def test_nobody_knew_it_is_an_answer_of_its_own(root: Path) -> None:
     """N-cli: exit code 3, and what else could be done."""
     (root / "a.md").write_text("x")
     done = run("diff", "a.md", cwd=root)
@@ -164,7 +168,7 @@ def test_nobody_knew_it_is_an_answer_of_its_own(root):
     assert run("diff", "", cwd=root).code == 3
 
 
-def test_a_version_that_nobody_could_name_is_not_compared_with(turn, root):
+def test_a_version_that_nobody_could_name_is_not_compared_with(turn: Turn, root: Path) -> None:
     """A hook that does not know what an agent saw puts zeros on record; they are no version."""
     turn.write_file("a.md", "one\n")
     payload = {
@@ -180,7 +184,7 @@ def test_a_version_that_nobody_could_name_is_not_compared_with(turn, root):
     assert (code, told["known"]["how"]) == (0, "wrote")
 
 
-def test_a_terminal_gets_colours_and_no_control_characters(turn, root):
+def test_a_terminal_gets_colours_and_no_control_characters(turn: Turn, root: Path) -> None:
     """N-cli: a file's content must not drive the terminal of who looks at it."""
     turn.write_file("a.md", "one\n")
     (root / ".noclobber" / "kept" / f"kept-0a-{'0' * 64}~a.md").write_text("one\n")

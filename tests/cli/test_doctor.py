@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +45,7 @@ else:
 """
 
 
-def crash(root, step, act="one", how="SIGKILL"):
+def crash(root: Path, step: str, act: str = "one", how: str = "SIGKILL") -> subprocess.Popen[bytes]:
     """Let a writer die at a step, with `old` in its files; return the process."""
     (root / "sub").mkdir(exist_ok=True)
     for name in ("a.md", "sub/b.md"):
@@ -58,7 +60,7 @@ def crash(root, step, act="one", how="SIGKILL"):
     return process
 
 
-def doctor(folder, *words):
+def doctor(folder: Path, *words: str) -> dict[str, Any]:
     done = run("doctor", "--json", str(folder), *words)
     assert done.err == ""
     answer = json.loads(done.out)
@@ -67,11 +69,11 @@ def doctor(folder, *words):
     return answer
 
 
-def named(answer, name):
+def named(answer: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [finding for finding in answer["findings"] if finding["name"] == name]
 
 
-def test_a_healthy_folder_is_called_healthy_and_left_as_it_was(root):
+def test_a_healthy_folder_is_called_healthy_and_left_as_it_was(root: Path) -> None:
     """X-002: every primitive was tried, in a scratch folder that is gone."""
     (root / "a.md").write_text("x")
     answer = doctor(root)
@@ -93,7 +95,7 @@ def test_a_healthy_folder_is_called_healthy_and_left_as_it_was(root):
         ("settled", "new"),
     ],
 )
-def test_a_commit_that_was_cut_off_is_finished(root, step, stands):
+def test_a_commit_that_was_cut_off_is_finished(root: Path, step: str, stands: str) -> None:
     """N-crash: kill -9 at each step; afterwards old or new stands, and nothing is left."""
     crash(root, step)
     assert not doctor(root, "--no-repair")["healthy"]
@@ -108,7 +110,7 @@ def test_a_commit_that_was_cut_off_is_finished(root, step, stands):
     assert os.listdir(root / ".noclobber" / "swap") == []
 
 
-def test_a_commit_of_several_files_is_all_or_none_after_doctor(root):
+def test_a_commit_of_several_files_is_all_or_none_after_doctor(root: Path) -> None:
     """N-crash: the folders of a cut-off commit are taken together, whichever note is met first."""
     crash(root, "many-exchanged", "many")
     answer = doctor(root)
@@ -117,7 +119,7 @@ def test_a_commit_of_several_files_is_all_or_none_after_doctor(root):
     assert named(doctor(root), "cut-off commit") == []
 
 
-def test_the_note_of_a_folder_that_is_gone_does_not_stay_for_ever(root):
+def test_the_note_of_a_folder_that_is_gone_does_not_stay_for_ever(root: Path) -> None:
     """N-crash: nobody will ever enter its section again."""
     import shutil
 
@@ -127,7 +129,7 @@ def test_the_note_of_a_folder_that_is_gone_does_not_stay_for_ever(root):
     assert doctor(root, "--no-repair")["healthy"]
 
 
-def test_files_beside_a_target_are_found_and_finished(root):
+def test_files_beside_a_target_are_found_and_finished(root: Path) -> None:
     """N-crash: without a workspace the files of a commit stand among the user's."""
     crash(root, "exchanged", "beside")
     assert any(name.startswith(".noclobber-") for name in os.listdir(root))
@@ -139,7 +141,7 @@ def test_files_beside_a_target_are_found_and_finished(root):
     assert not [name for name in os.listdir(root) if name.startswith(".noclobber-")]
 
 
-def test_a_writer_that_is_stopped_in_the_middle_is_named_and_left_alone(root):
+def test_a_writer_that_is_stopped_in_the_middle_is_named_and_left_alone(root: Path) -> None:
     """N-crash: its commit is not dead; finishing it would be a second writer."""
     victim = crash(root, "exchanged", how="SIGSTOP")
     try:
@@ -155,7 +157,7 @@ def test_a_writer_that_is_stopped_in_the_middle_is_named_and_left_alone(root):
     assert named(doctor(root), "busy") == []
 
 
-def test_a_kept_file_is_listed_with_its_origin_and_what_to_do(root):
+def test_a_kept_file_is_listed_with_its_origin_and_what_to_do(root: Path) -> None:
     """009: somebody's late words wait for a person, so the folder is not healthy; and they stay."""
     with Workspace(root) as workspace, workspace.turn(agent_id="ana") as turn:
         turn.write_file("docs/plan.md", "old")
@@ -174,7 +176,7 @@ def test_a_kept_file_is_listed_with_its_origin_and_what_to_do(root):
     assert doctor(root)["healthy"]
 
 
-def test_a_displaced_version_that_was_written_to_is_kept_not_swept(root):
+def test_a_displaced_version_that_was_written_to_is_kept_not_swept(root: Path) -> None:
     """009: an orphan of a dead process with other bytes than were verified."""
     crash(root, "settled")
     swap = root / ".noclobber" / "swap"
@@ -194,7 +196,7 @@ def test_a_displaced_version_that_was_written_to_is_kept_not_swept(root):
         monotonic_s, sleep = staticmethod(time.monotonic), staticmethod(time.sleep)
 
         @staticmethod
-        def now_s():
+        def now_s() -> float:
             return time.time() + 3600
 
     findings = doctor_crashes.check_leftovers(str(root), Later, repair=True)
@@ -202,7 +204,7 @@ def test_a_displaced_version_that_was_written_to_is_kept_not_swept(root):
     assert os.listdir(swap) == []
 
 
-def test_an_orphan_lock_is_mentioned_and_is_no_fault(root):
+def test_an_orphan_lock_is_mentioned_and_is_no_fault(root: Path) -> None:
     """REQ-LOCK-006: the next to acquire takes it over."""
     (root / "q3").mkdir()
     code = (
@@ -219,7 +221,7 @@ def test_an_orphan_lock_is_mentioned_and_is_no_fault(root):
 
 
 @pytest.mark.parametrize("wrong", ["config", "ledger", "state", "link"])
-def test_what_keeps_turns_from_working_is_unhealthy_and_has_a_remedy(root, wrong):
+def test_what_keeps_turns_from_working_is_unhealthy_and_has_a_remedy(root: Path, wrong: str) -> None:
     """N-cli: a wrong options file, a broken chain, something in the state folder's place."""
     with Workspace(root) as workspace, workspace.turn() as turn:
         turn.write_file("a.md", "x")
@@ -238,7 +240,9 @@ def test_what_keeps_turns_from_working_is_unhealthy_and_has_a_remedy(root, wrong
     assert all(finding["remedy"] for finding in bad)
 
 
-def test_a_level_that_is_none_is_a_finding_and_a_clear_error(root, monkeypatch):
+def test_a_level_that_is_none_is_a_finding_and_a_clear_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """N-cli: a mistyped variable; the error names it."""
     done = run("doctor", "--json", str(root), NOCLOBBER_LEVEL="frob")
     [finding] = named(json.loads(done.out), "level asked for")
@@ -248,14 +252,14 @@ def test_a_level_that_is_none_is_a_finding_and_a_clear_error(root, monkeypatch):
         OptimisticGuard(root)
 
 
-def test_a_lower_level_is_said_to_be_one(root):
+def test_a_lower_level_is_said_to_be_one(root: Path) -> None:
     """N-level: who holds a process to a level finds it here."""
     done = run("doctor", "--json", str(root), NOCLOBBER_LEVEL="plain")
     [finding] = named(json.loads(done.out), "level asked for")
     assert "NOCLOBBER_LEVEL=plain" in finding["detail"]
 
 
-def test_a_folder_that_cannot_be_written_is_unhealthy(root, is_root):
+def test_a_folder_that_cannot_be_written_is_unhealthy(root: Path, is_root: bool) -> None:
     """X-003: a clear finding, no traceback."""
     if is_root:
         folder = "/proc/self"  # Not even root may write here.
@@ -267,7 +271,7 @@ def test_a_folder_that_cannot_be_written_is_unhealthy(root, is_root):
     assert "nothing can be written here" in done.out
 
 
-def test_missing_hooks_are_found_and_named(root):
+def test_missing_hooks_are_found_and_named(root: Path) -> None:
     """R-hook: a project that a coding agent works in, without our hooks."""
     (root / ".claude").mkdir()
     answer = doctor(root)

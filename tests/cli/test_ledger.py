@@ -7,6 +7,8 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,7 @@ from noclobber.ledger import AgentTraceLedger
 
 
 @pytest.fixture
-def ledger(tmp_path):
+def ledger(tmp_path: Path) -> Iterator[AgentTraceLedger]:
     os.mkdir(tmp_path / ".noclobber")
     with AgentTraceLedger(tmp_path / ".noclobber" / "agent_trace.jsonl") as ledger:
         for number in range(5):
@@ -30,7 +32,7 @@ def ledger(tmp_path):
         yield ledger
 
 
-def damage(ledger, line, data=b"garbage\n"):
+def damage(ledger: AgentTraceLedger, line: int, data: bytes = b"garbage\n") -> None:
     with open(ledger.path, "rb") as file:
         lines = file.read().splitlines(keepends=True)
     lines[line - 1] = data
@@ -38,7 +40,9 @@ def damage(ledger, line, data=b"garbage\n"):
         file.write(b"".join(lines))
 
 
-def test_verify_prints_the_head_and_exits_with_0(ledger, tmp_path, capsys):
+def test_verify_prints_the_head_and_exits_with_0(
+    ledger: AgentTraceLedger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """R-ledger: every report carries head and count; --root and PATH name the same ledger."""
     for where in (["--root", str(tmp_path)], [ledger.path]):
         assert main(["ledger", "verify", *where]) == 0
@@ -48,7 +52,9 @@ def test_verify_prints_the_head_and_exits_with_0(ledger, tmp_path, capsys):
         assert err == ""
 
 
-def test_verify_names_the_broken_line_and_exits_with_1(ledger, capsys):
+def test_verify_names_the_broken_line_and_exits_with_1(
+    ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
     """R-ledger: for a person and for a machine."""
     damage(ledger, 3)
 
@@ -59,7 +65,9 @@ def test_verify_names_the_broken_line_and_exits_with_1(ledger, capsys):
     assert (answer["ok"], answer["line"], answer["event_count"]) == (False, 3, 2)
 
 
-def test_verify_with_a_saved_head_sees_a_cut_tail(ledger, capsys):
+def test_verify_with_a_saved_head_sees_a_cut_tail(
+    ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
     """R-ledger: the head that `verify --json` printed is the one that --head takes."""
     main(["ledger", "verify", "--json", ledger.path])
     head = json.loads(capsys.readouterr().out)["head"]
@@ -72,7 +80,9 @@ def test_verify_with_a_saved_head_sees_a_cut_tail(ledger, capsys):
     assert main(["ledger", "verify", "--head", "nonsense", ledger.path]) == 2
 
 
-def test_a_torn_tail_is_mentioned_and_is_no_failure(ledger, capsys):
+def test_a_torn_tail_is_mentioned_and_is_no_failure(
+    ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
     """R-ledger: reported, never silent."""
     damage(ledger, 5, b'{"seq":5')
 
@@ -80,7 +90,7 @@ def test_a_torn_tail_is_mentioned_and_is_no_failure(ledger, capsys):
     assert "8 bytes are torn" in capsys.readouterr().out
 
 
-def test_a_mistyped_path_is_not_an_empty_chain(tmp_path, capsys):
+def test_a_mistyped_path_is_not_an_empty_chain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """R-ledger: `verify` of nothing does not say OK."""
     assert main(["ledger", "verify", str(tmp_path / "nope.jsonl")]) == 3
     assert "there is no ledger here" in capsys.readouterr().err
@@ -89,7 +99,9 @@ def test_a_mistyped_path_is_not_an_empty_chain(tmp_path, capsys):
     assert main(["ledger"]) == 2
 
 
-def test_tail_shows_the_last_events_and_sends_no_escapes_to_the_terminal(ledger, capsys):
+def test_tail_shows_the_last_events_and_sends_no_escapes_to_the_terminal(
+    ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
     """R-ledger: a path may hold anything; what a person sees is printable."""
     assert main(["ledger", "tail", "-n", "2", ledger.path]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -103,7 +115,9 @@ def test_tail_shows_the_last_events_and_sends_no_escapes_to_the_terminal(ledger,
     assert main(["ledger", "tail", "-n", "-1", ledger.path]) == 2
 
 
-def test_tail_shows_what_stands_around_a_garbage_line(ledger, capsys):
+def test_tail_shows_what_stands_around_a_garbage_line(
+    ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
     """R-ledger: and says that there is one."""
     damage(ledger, 4, b"[1]\n")
 
@@ -113,7 +127,7 @@ def test_tail_shows_what_stands_around_a_garbage_line(ledger, capsys):
     assert "no entry" in err
 
 
-def test_a_terminal_gets_a_progress_bar_and_a_pipe_gets_none(ledger):
+def test_a_terminal_gets_a_progress_bar_and_a_pipe_gets_none(ledger: AgentTraceLedger) -> None:
     """R-ledger: progress is shown where somebody looks."""
     command = [sys.executable, "-m", "noclobber", "ledger", "verify", ledger.path]
     piped = subprocess.run(command, capture_output=True, timeout=60)

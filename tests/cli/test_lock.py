@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from noclobber.lock.lock import DeliverableLock
 from tests.rigs.locks import dead_process, finish, noclobber, put_record, python
 
 
-def test_acquire_prints_an_id_that_renews_and_releases(tmp_path):
+def test_acquire_prints_an_id_that_renews_and_releases(tmp_path: Path) -> None:
     """Issue 3, command line: the command exits, the lock stays, the id is all that is needed."""
     code, lock_id, told = noclobber("lock", "acquire", tmp_path, "--lease", 60, "--holder", "me")
     assert (code, len(lock_id)) == (0, 32)
@@ -28,7 +29,7 @@ def test_acquire_prints_an_id_that_renews_and_releases(tmp_path):
     assert noclobber("lock", "status", tmp_path)[0] == 1
 
 
-def test_contention_is_exit_code_75_and_a_report(tmp_path):
+def test_contention_is_exit_code_75_and_a_report(tmp_path: Path) -> None:
     """REQ-LOCK-007: for people a sentence, for machines the exact object."""
     with DeliverableLock(tmp_path, holder="builder-1"):
         for words in (
@@ -49,7 +50,7 @@ def test_contention_is_exit_code_75_and_a_report(tmp_path):
             ]  # fmt: skip
 
 
-def test_a_former_owner_is_told_and_changes_nothing(tmp_path):
+def test_a_former_owner_is_told_and_changes_nothing(tmp_path: Path) -> None:
     """REQ-LOCK-005: exit code 3, and the error object with --json."""
     lock = DeliverableLock(tmp_path, holder="b").acquire()
     code, _, complaint = noclobber("lock", "release", tmp_path, "--id", "0" * 32)
@@ -69,7 +70,7 @@ def test_a_former_owner_is_told_and_changes_nothing(tmp_path):
         (["lock", "acquire", "{}", "--pid", "2147483600"], 2), (["lock", "list", "{}/missing"], 3),
     ],
 )  # fmt: skip
-def test_calls_that_are_wrong_say_so_in_a_line(tmp_path, words, expected):
+def test_calls_that_are_wrong_say_so_in_a_line(tmp_path: Path, words: list[str], expected: int) -> None:
     """Documented exit codes, and never a traceback."""
     code, _, complaint = noclobber(*[word.replace("{}", str(tmp_path)) for word in words])
     assert code == expected, complaint
@@ -77,7 +78,7 @@ def test_calls_that_are_wrong_say_so_in_a_line(tmp_path, words, expected):
     assert "Traceback" not in complaint
 
 
-def test_recover_and_retire_clear_orphans_and_say_whose(tmp_path):
+def test_recover_and_retire_clear_orphans_and_say_whose(tmp_path: Path) -> None:
     """REQ-LOCK-006, REQ-LOCK-012: by hand, recorded."""
     put_record(tmp_path, dead_process(), holder="crashed-1")
     code, said, _ = noclobber("lock", "status", tmp_path)
@@ -92,7 +93,7 @@ def test_recover_and_retire_clear_orphans_and_say_whose(tmp_path):
     assert (code, json.loads(said)["recovered"]["recovery_reason"]) == (0, "corrupt")
 
 
-def test_list_is_a_table_for_people_and_a_list_for_machines(tmp_path):
+def test_list_is_a_table_for_people_and_a_list_for_machines(tmp_path: Path) -> None:
     """Issue 3, command line: holder, age, remaining lease, state."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -109,7 +110,7 @@ def test_list_is_a_table_for_people_and_a_list_for_machines(tmp_path):
     assert [status["state"] for status in json.loads(text)] == ["live", "dead"]
 
 
-def test_run_passes_the_exit_code_and_tells_the_child_its_id(tmp_path):
+def test_run_passes_the_exit_code_and_tells_the_child_its_id(tmp_path: Path) -> None:
     """Issue 3, command line: held while it runs, free when it has ended."""
     code = "import os, json; print(os.environ['NOCLOBBER_LOCK_ID'], os.environ['NOCLOBBER_LOCK_FOLDER'], os.getpid());" \
            "print(json.load(open(os.environ['NOCLOBBER_LOCK_FOLDER'] + '/.lock'))['pid']); raise SystemExit(41)"  # fmt: skip
@@ -126,7 +127,7 @@ def test_run_passes_the_exit_code_and_tells_the_child_its_id(tmp_path):
     ("command", "expected"),
     [(["/nowhere/to/be/found"], 127), (["/etc/hostname"], 126), (["sh", "-c", "kill -9 $$"], 137)],
 )
-def test_run_ends_as_a_shell_would(tmp_path, command, expected):
+def test_run_ends_as_a_shell_would(tmp_path: Path, command: list[str], expected: int) -> None:
     """127 not found, 126 not executable, 128 + n by signal."""
     assert noclobber("lock", "run", tmp_path, "--", *command)[0] == expected
     assert not (tmp_path / ".lock").exists()
@@ -143,7 +144,7 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 5), (signal.SIGINT, 130)])
-def test_run_passes_signals_on(tmp_path, number, expected):
+def test_run_passes_signals_on(tmp_path: Path, number: signal.Signals, expected: int) -> None:
     """The command decides what they mean."""
     process = python(
         CLI, "lock", "run", tmp_path, "--", sys.executable, "-c", CATCHER, start_new_session=True
@@ -157,7 +158,7 @@ def test_run_passes_signals_on(tmp_path, number, expected):
     assert not (tmp_path / ".lock").exists()
 
 
-def test_when_run_is_killed_its_command_ends_and_the_lock_is_an_orphan(tmp_path):
+def test_when_run_is_killed_its_command_ends_and_the_lock_is_an_orphan(tmp_path: Path) -> None:
     """Never two in one folder: the lock is bound to the command, and on Linux the command is told to end."""
     if not sys.platform.startswith("linux"):
         pytest.skip(
@@ -174,14 +175,14 @@ def test_when_run_is_killed_its_command_ends_and_the_lock_is_an_orphan(tmp_path)
     finish(process)
 
 
-def test_run_says_where_the_command_belongs(tmp_path):
+def test_run_says_where_the_command_belongs(tmp_path: Path) -> None:
     """N-cli: the dashes are what people forget."""
     code, _, complaint = noclobber("lock", "run", tmp_path, "echo", "hi")
     assert code == 2
     assert "FOLDER -- echo hi" in complaint
 
 
-def test_run_ends_a_command_whose_lock_was_lost(tmp_path):
+def test_run_ends_a_command_whose_lock_was_lost(tmp_path: Path) -> None:
     """REQ-LOCK-013: a holder that lost its lock is told."""
     code = "import time; print('ready', flush=True); time.sleep(60)"
     process = python(CLI, "lock", "run", tmp_path, "--lease", 1, "--", sys.executable, "-c", code)

@@ -8,7 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,7 @@ from noclobber import StaleFileError, Workspace
 from noclobber.guard import open_turns
 from noclobber.lock.lock import DeliverableLock
 from tests.rigs.commands import Terminal, environment, noclobber_command, python, run
+from tests.rigs.hooks import HookRig
 
 WORKER = """
 import sys
@@ -33,7 +37,7 @@ sys.stdin.readline()
 
 
 @contextmanager
-def worker(root, agent="builder-1", act="write"):
+def worker(root: Path, agent: str = "builder-1", act: str = "write") -> Iterator[subprocess.Popen[str]]:
     """A process with an open turn. A line on its stdin ends the turn, another one the process."""
     process = subprocess.Popen(
         [sys.executable, "-c", WORKER, str(root), agent, act],
@@ -47,14 +51,14 @@ def worker(root, agent="builder-1", act="write"):
         process.communicate(timeout=60)
 
 
-def step(process):
+def step(process: subprocess.Popen[str]) -> None:
     """Let a worker go on, and wait until it has."""
     process.stdin.write("\n")
     process.stdin.flush()
     assert process.stdout.readline() == "ended\n"
 
 
-def status(root, *words):
+def status(root: Path, *words: str) -> Any:
     done = run("status", "--json", "--root", str(root), *words)
     assert (done.code, done.err) == (0, "")
     return json.loads(done.out)
@@ -63,7 +67,7 @@ def status(root, *words):
 # Turns
 
 
-def test_a_turn_of_another_process_is_seen_while_it_is_open(root):
+def test_a_turn_of_another_process_is_seen_while_it_is_open(root: Path) -> None:
     """N-cli: turns live in memory; status sees them all the same."""
     with worker(root) as process:
         [turn] = status(root)["turns"]
@@ -75,7 +79,7 @@ def test_a_turn_of_another_process_is_seen_while_it_is_open(root):
         assert status(root)["turns"] == []
 
 
-def test_the_turn_of_a_killed_process_is_not_shown_as_open(root):
+def test_the_turn_of_a_killed_process_is_not_shown_as_open(root: Path) -> None:
     """N-cli: judged by the process, not by the file that it left."""
     with worker(root) as process:
         process.send_signal(signal.SIGKILL)
@@ -88,7 +92,7 @@ def test_the_turn_of_a_killed_process_is_not_shown_as_open(root):
         assert os.listdir(root / ".noclobber" / "turns") == []
 
 
-def test_a_workspace_that_is_only_read_is_left_as_it_was(root):
+def test_a_workspace_that_is_only_read_is_left_as_it_was(root: Path) -> None:
     """N-cli: neither a turn nor status creates anything."""
     (root / "a.md").write_text("x")
     with worker(root, act="read"):
@@ -97,7 +101,7 @@ def test_a_workspace_that_is_only_read_is_left_as_it_was(root):
     assert os.listdir(root) == ["a.md"]
 
 
-def test_the_first_write_shows_turns_that_were_open_before(root):
+def test_the_first_write_shows_turns_that_were_open_before(root: Path) -> None:
     """N-cli: there was no place for them until then."""
     with Workspace(root) as workspace:
         reader, writer = workspace.turn(agent_id="reader"), workspace.turn(agent_id="writer")
@@ -110,7 +114,7 @@ def test_the_first_write_shows_turns_that_were_open_before(root):
     assert os.listdir(f"{workspace.state_folder}/turns") == []
 
 
-def test_a_turn_that_is_dropped_without_an_end_is_hidden(root):
+def test_a_turn_that_is_dropped_without_an_end_is_hidden(root: Path) -> None:
     """N-cli: nobody can end it any more."""
     workspace = Workspace(root)
     with workspace.turn() as turn:
@@ -121,7 +125,7 @@ def test_a_turn_that_is_dropped_without_an_end_is_hidden(root):
     assert open_turns.look(workspace.state_folder) == []
 
 
-def test_turns_are_seen_again_after_the_state_folder_was_removed(root):
+def test_turns_are_seen_again_after_the_state_folder_was_removed(root: Path) -> None:
     """N-cli: `git clean -fdx` takes .noclobber along."""
     with Workspace(root) as workspace, workspace.turn(agent_id="ana") as turn:
         turn.write_file("a.md", "x")
@@ -130,7 +134,7 @@ def test_turns_are_seen_again_after_the_state_folder_was_removed(root):
         assert [turn.agent_id for turn in open_turns.look(workspace.state_folder)] == ["ana"]
 
 
-def test_a_forked_child_does_not_end_its_parents_turn(root):
+def test_a_forked_child_does_not_end_its_parents_turn(root: Path) -> None:
     """N-cli: the child has a copy of the turn, and it is not the child's."""
     with Workspace(root) as workspace, workspace.turn(agent_id="parent") as turn:
         turn.write_file("a.md", "x")
@@ -149,7 +153,7 @@ def test_a_forked_child_does_not_end_its_parents_turn(root):
         assert [present.agent_id for present in open_turns.look(workspace.state_folder)] == ["parent"]
 
 
-def test_a_link_in_the_boards_place_is_not_followed(root, tmp_path):
+def test_a_link_in_the_boards_place_is_not_followed(root: Path, tmp_path: Path) -> None:
     """N-cli: our files stay in our folder."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -163,7 +167,7 @@ def test_a_link_in_the_boards_place_is_not_followed(root, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["\udcff", "日本" * 100, "\x1b[2J" * 50, "x" * 5000])
-def test_any_name_of_an_agent_leaves_the_turn_working(root, name):
+def test_any_name_of_an_agent_leaves_the_turn_working(root: Path, name: str) -> None:
     """N-cli: a courtesy, never a condition."""
     with Workspace(root) as workspace, workspace.turn(agent_id="first") as turn:
         turn.write_file("a.md", "x")
@@ -176,7 +180,7 @@ def test_any_name_of_an_agent_leaves_the_turn_working(root, name):
 # Refusals, locks, kept files, troubles
 
 
-def make_refusals(root, count):
+def make_refusals(root: Path, count: int) -> None:
     with Workspace(root) as workspace, workspace.turn(agent_id="ana") as turn:
         for number in range(count):
             turn.write_file(f"{number}.md", "x")
@@ -185,7 +189,7 @@ def make_refusals(root, count):
                 turn.write_file(f"{number}.md", "y")
 
 
-def test_the_last_refusals_are_shown_with_who_and_what(root):
+def test_the_last_refusals_are_shown_with_who_and_what(root: Path) -> None:
     """011-SC-004 made visible: one line for each, the newest last."""
     make_refusals(root, 7)
     seen = status(root)["refusals"]
@@ -196,7 +200,7 @@ def test_the_last_refusals_are_shown_with_who_and_what(root):
     assert "STALE_FILE  6.md" in run("status", cwd=root).out
 
 
-def test_locks_below_the_workspace_are_shown(root):
+def test_locks_below_the_workspace_are_shown(root: Path) -> None:
     """REQ-LOCK-010: status is one of the calls that may show what a lock file says."""
     (root / "q3").mkdir()
     with DeliverableLock(str(root / "q3"), holder="ana", deliverable_id="Q3"):
@@ -205,7 +209,7 @@ def test_locks_below_the_workspace_are_shown(root):
     assert status(root)["locks"] == []
 
 
-def test_kept_files_are_shown_by_their_own_names(root):
+def test_kept_files_are_shown_by_their_own_names(root: Path) -> None:
     """009: bytes that were kept aside must be found by the person they are for."""
     kept = root / ".noclobber" / "kept"
     kept.mkdir(parents=True)
@@ -215,7 +219,7 @@ def test_kept_files_are_shown_by_their_own_names(root):
     assert "plan.md" in run("status", cwd=root).out
 
 
-def test_a_part_that_cannot_be_had_does_not_take_the_others_along(root):
+def test_a_part_that_cannot_be_had_does_not_take_the_others_along(root: Path) -> None:
     """N-cli: who asks for the status does so because something is odd."""
     make_refusals(root, 1)
     (root / "noclobber.toml").write_text("unreed = 'deny'\n")
@@ -230,7 +234,7 @@ def test_a_part_that_cannot_be_had_does_not_take_the_others_along(root):
     assert any("agent_trace.jsonl" in trouble for trouble in seen["troubles"])
 
 
-def test_a_sub_folder_finds_its_workspace_as_git_does(root):
+def test_a_sub_folder_finds_its_workspace_as_git_does(root: Path) -> None:
     """N-cli: the nearest one upwards; a repository if there is none; else the folder itself."""
     deep = root / "a" / "b"
     deep.mkdir(parents=True)
@@ -245,7 +249,7 @@ def test_a_sub_folder_finds_its_workspace_as_git_does(root):
 # Coding agents
 
 
-def test_sessions_and_claims_of_coding_agents_are_shown(rig, root):
+def test_sessions_and_claims_of_coding_agents_are_shown(rig: HookRig, root: Path) -> None:
     """R-hook: who knows which files, and who is about to write one."""
     for name in ("a.md", "b.md"):
         (root / name).write_text("x\n")
@@ -268,7 +272,7 @@ def test_sessions_and_claims_of_coding_agents_are_shown(rig, root):
     assert status(root / "elsewhere")["sessions"] == []
 
 
-def test_a_memory_that_others_may_write_is_not_believed(rig, root):
+def test_a_memory_that_others_may_write_is_not_believed(rig: HookRig, root: Path) -> None:
     """R-hook: as the hooks themselves have it."""
     (root / "a.md").write_text("x\n")
     rig.read(root / "a.md")
@@ -280,7 +284,7 @@ def test_a_memory_that_others_may_write_is_not_believed(rig, root):
 # Watching
 
 
-def test_watch_on_a_pipe_is_one_object_for_each_change(root):
+def test_watch_on_a_pipe_is_one_object_for_each_change(root: Path) -> None:
     """N-cli: a program learns of a turn, of its end, and of nothing in between."""
     with worker(root) as process, subprocess.Popen(
         noclobber_command("watch", "--interval", "0.05", "--root", str(root)),
@@ -296,7 +300,7 @@ def test_watch_on_a_pipe_is_one_object_for_each_change(root):
         assert watch.wait(60) == 0
 
 
-def test_watch_ends_when_its_reader_goes_away(root):
+def test_watch_ends_when_its_reader_goes_away(root: Path) -> None:
     """N-cli: even if nothing ever changes again."""
     command = f"{' '.join(noclobber_command('watch', '--root', str(root)))} | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
@@ -305,7 +309,7 @@ def test_watch_ends_when_its_reader_goes_away(root):
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_watch_redraws_on_a_terminal_and_leaves_it_as_it_was(root):
+def test_watch_redraws_on_a_terminal_and_leaves_it_as_it_was(root: Path) -> None:
     """N-cli: live, within the screen, and the cursor is back afterwards."""
     make_refusals(root, 30)
     with (
@@ -327,7 +331,7 @@ def test_watch_redraws_on_a_terminal_and_leaves_it_as_it_was(root):
         assert terminal.process.returncode == 0
 
 
-def test_the_passing_of_time_is_no_change(root):
+def test_the_passing_of_time_is_no_change(root: Path) -> None:
     """N-cli: the seconds that a lease has left do not make a new picture every second."""
     (root / "q3").mkdir()
     code = (

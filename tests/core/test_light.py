@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import typing
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,7 +38,7 @@ class Theirs(typing.NamedTuple):
     second: str = "two"
 
 
-def test_our_named_tuple_behaves_like_the_real_one():
+def test_our_named_tuple_behaves_like_the_real_one() -> None:
     """N-speed: without `typing`, and otherwise the same."""
     for kind in (Ours, Theirs):
         value = kind(1)
@@ -69,7 +70,7 @@ def test_our_named_tuple_behaves_like_the_real_one():
 
 
 @given(value=VALUES)
-def test_json_goes_out_and_comes_back(value):
+def test_json_goes_out_and_comes_back(value: Any) -> None:
     """The same text as the `json` package, and the same value from it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     assert json_text.spell(value) == text
@@ -83,13 +84,13 @@ def test_json_goes_out_and_comes_back(value):
     "text",
     [b"", b" ", b"{", b"{}x", b"\xff", b"NaN", b"[Infinity]", b"[" * 100_000, b'{"a":' * 50_000, b"'a'"],
 )
-def test_what_is_not_json_is_a_value_error(text):
+def test_what_is_not_json_is_a_value_error(text: bytes) -> None:
     """Bad input: never anything but a ValueError."""
     with pytest.raises(ValueError):
         json_text.parse(text)
 
 
-def test_what_json_has_no_word_for_is_an_error():
+def test_what_json_has_no_word_for_is_an_error() -> None:
     """NaN, bytes, objects."""
     for value in (float("nan"), float("inf")):
         with pytest.raises(ValueError):
@@ -99,6 +100,6 @@ def test_what_json_has_no_word_for_is_an_error():
             json_text.spell(value)
 
 
-def test_a_byte_order_mark_is_not_part_of_the_text():
+def test_a_byte_order_mark_is_not_part_of_the_text() -> None:
     """Some hosts send one."""
     assert json_text.parse(b"\xef\xbb\xbf {} \n") == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from noclobber.core.options import DEFAULTS, options
 from noclobber.errors import BadRequestError
 
 
-def test_the_defaults_are_the_seeds():
+def test_the_defaults_are_the_seeds() -> None:
     """Rulings 2, 7, 11 and 14."""
     assert (DEFAULTS.rebaseline, DEFAULTS.unread, DEFAULTS.partial, DEFAULTS.scope) == (
         "on-read",
@@ -33,14 +34,14 @@ def test_the_defaults_are_the_seeds():
         {"write_scope": []},
     ],
 )
-def test_good_options_are_taken(good):
+def test_good_options_are_taken(good: dict[str, Any]) -> None:
     """Rulings 2, 7, 11, 14: each has its option."""
     changed = options(good)._asdict()
     for name, value in good.items():
         assert changed[name] == value or changed[name] == tuple(value)
 
 
-def test_folders_may_be_paths():
+def test_folders_may_be_paths() -> None:
     """K-WRITE-1."""
     assert options({"write_scope": [Path("docs"), "src"]}).write_scope == ("docs", "src")
 
@@ -65,7 +66,7 @@ def test_folders_may_be_paths():
         ({"write_scope": 7}, "a list of folders"),
     ],
 )
-def test_bad_options_are_explained(bad, said):
+def test_bad_options_are_explained(bad: dict[str, Any], said: str) -> None:
     """Issue 2: errors that say what was meant."""
     with pytest.raises(BadRequestError, match=said.replace("?", r"\?")):
         options(bad)

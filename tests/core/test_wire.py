@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+from typing import Any
 
 import jsonschema
 import pytest
@@ -37,7 +38,7 @@ def valid(value: object, name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_the_schemas_are_schemas(name):
+def test_the_schemas_are_schemas(name: str) -> None:
     """Ruling 3: shipped in the package, closed."""
     loaded = schema(name)
     jsonschema.Draft202012Validator.check_schema(loaded)
@@ -47,13 +48,13 @@ def test_the_schemas_are_schemas(name):
     assert set(loaded["required"]) == set(loaded["properties"])
 
 
-def test_an_unknown_schema_is_refused_by_name():
+def test_an_unknown_schema_is_refused_by_name() -> None:
     """Ruling 3: also no way out of the package's folder."""
     with pytest.raises(ValueError, match="there is no schema"):
         schema("../../pyproject")
 
 
-def test_the_controllers_object_is_exact():
+def test_the_controllers_object_is_exact() -> None:
     """011-FR-003, 011-SC-001: these keys, these constants, nothing else."""
     assert json.loads(to_json(STALE, "controller")) == {
         "error_type": "STALE_FILE",
@@ -65,7 +66,7 @@ def test_the_controllers_object_is_exact():
     assert valid(STALE.to_controller(), "stale-file-controller")
 
 
-def test_the_agents_object_is_exact():
+def test_the_agents_object_is_exact() -> None:
     """009-FR-006, 009-SC-004: word for word."""
     assert json.loads(to_json(STALE)) == {
         "error_type": "STALE_FILE",
@@ -80,7 +81,7 @@ def test_the_agents_object_is_exact():
 
 @pytest.mark.parametrize("expected", [H1, "ABSENT"])
 @pytest.mark.parametrize("actual", [H2, "DELETED", "NOT_A_FILE", "UNREADABLE"])
-def test_every_kind_of_conflict_has_both_objects(expected, actual):
+def test_every_kind_of_conflict_has_both_objects(expected: str, actual: str) -> None:
     """Ruling 5, 011 edge case: the hash's place is a string always."""
     error = StaleFileError("/ws/ä b.md", expected, actual)
     assert valid(error.to_controller(), "stale-file-controller")
@@ -111,7 +112,9 @@ LOOSE = [
 
 
 @pytest.mark.parametrize("value", LOOSE)
-def test_what_is_not_exactly_the_object_is_not_recognised(value):
+def test_what_is_not_exactly_the_object_is_not_recognised(
+    value: dict[str, Any] | list[dict[str, Any]],
+) -> None:
     """011-FR-004, 011-FR-006: and the schema says the same."""
     assert parse_stale(value) is None
     assert parse_stale(json.dumps(value)) is None
@@ -134,13 +137,13 @@ def test_what_is_not_exactly_the_object_is_not_recognised(value):
         b"\xff\xfe{",
     ],
 )
-def test_prose_around_it_or_twice_a_key_is_not_the_object(text):
+def test_prose_around_it_or_twice_a_key_is_not_the_object(text: bytes | str) -> None:
     """011-FR-004: no wrapping, no text before or after."""
     assert parse_stale(text) is None
 
 
 @pytest.mark.parametrize("form", ["exception", "mapping", "text", "bytes", "indented"])
-def test_the_object_is_recognised_in_all_its_forms(form):
+def test_the_object_is_recognised_in_all_its_forms(form: str) -> None:
     """011-FR-006."""
     value = {
         "exception": STALE,
@@ -160,7 +163,7 @@ def test_the_object_is_recognised_in_all_its_forms(form):
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_anything_else_is_nothing(value):
+def test_anything_else_is_nothing(value: Any) -> None:
     """011-FR-006: recognition never raises."""
     assert parse_stale(value) is None
     assert parse_stale(json.dumps(value)) is None
@@ -168,7 +171,7 @@ def test_anything_else_is_nothing(value):
 
 
 @pytest.mark.parametrize("kind", REFUSALS)
-def test_every_other_refusal_has_one_documented_shape(kind):
+def test_every_other_refusal_has_one_documented_shape(kind: type[Any]) -> None:
     """Issue 2.5: `refusal.schema.json`, for every error there is."""
     error = kind("/ws/a.md", "Do something else.", count=1, word="x", nothing=None)
     assert valid(error.to_refusal(), "refusal")
@@ -187,13 +190,13 @@ def test_every_other_refusal_has_one_documented_shape(kind):
     assert parse_stale(error.to_refusal()) is None
 
 
-def test_codes_are_unique():
+def test_codes_are_unique() -> None:
     """Issue 2.5: programs branch on them."""
     codes = [kind.code for kind in REFUSALS]
     assert len(set(codes)) == len(codes)
 
 
-def test_a_refusal_is_no_stale_object_and_the_other_way_round():
+def test_a_refusal_is_no_stale_object_and_the_other_way_round() -> None:
     """Ruling 3: two families."""
     assert not valid(STALE.to_controller(), "refusal")
     assert not valid(STALE.to_agent(), "refusal")
@@ -201,6 +204,6 @@ def test_a_refusal_is_no_stale_object_and_the_other_way_round():
     assert parse_refusal({**errors.FileBusyError("/a", "b").to_refusal(), "error_type": "STALE_FILE"}) is None
 
 
-def test_json_of_a_path_that_is_no_utf8_can_be_printed():
+def test_json_of_a_path_that_is_no_utf8_can_be_printed() -> None:
     """Bad input: not UTF-8."""
     to_json(errors.BadPathError("/ws/\udcff", "no")).encode()

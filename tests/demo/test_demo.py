@@ -53,7 +53,9 @@ def test_the_story_ends_with_everybodys_lines_and_a_ledger_that_verifies(tmp_pat
     assert '"recovery_hint"' in shown
 
 
-def test_a_ctrl_c_in_the_terminal_does_not_reach_the_person_of_the_story(tmp_path: Path, monkeypatch) -> None:
+def test_a_ctrl_c_in_the_terminal_does_not_reach_the_person_of_the_story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No traceback reaches a user: a Python that is interrupted while it starts prints one."""
     person = tmp_path / "person"
     person.write_text(

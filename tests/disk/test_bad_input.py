@@ -29,7 +29,7 @@ from noclobber.errors import (
     StaleFileError,
     StorageError,
 )
-from tests.conftest import sha256
+from tests.conftest import AtStep, sha256
 
 NOBODY = 65534
 SOURCES = str(Path(noclobber.__file__).parents[1])
@@ -41,7 +41,7 @@ def guard(root: Path) -> OptimisticGuard:
 
 
 @pytest.mark.parametrize("path", ["../out.md", "/etc/passwd", "sub/../../out.md", "/"])
-def test_paths_outside_the_workspace_are_refused(guard, root, path):
+def test_paths_outside_the_workspace_are_refused(guard: OptimisticGuard, root: Path, path: str) -> None:
     """N-paths: neither read nor written, and nothing is created out there."""
     with pytest.raises((OutsideWorkspaceError, NotAFileError)):
         guard.read(path)
@@ -50,7 +50,9 @@ def test_paths_outside_the_workspace_are_refused(guard, root, path):
     assert not (root.parent / "out.md").exists()
 
 
-def test_a_link_out_of_the_workspace_is_not_followed(guard, root, tmp_path):
+def test_a_link_out_of_the_workspace_is_not_followed(
+    guard: OptimisticGuard, root: Path, tmp_path: Path
+) -> None:
     """N-paths: through links too, to files and to folders."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -66,7 +68,9 @@ def test_a_link_out_of_the_workspace_is_not_followed(guard, root, tmp_path):
     assert (outside / "secret").read_bytes() == b"secret"
 
 
-def test_a_folder_swapped_for_a_link_in_between_leads_nowhere(guard, root, tmp_path, at_step):
+def test_a_folder_swapped_for_a_link_in_between_leads_nowhere(
+    guard: OptimisticGuard, root: Path, tmp_path: Path, at_step: AtStep
+) -> None:
     """N-paths: the folder was pinned before it was judged, so the swap comes too late."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -86,7 +90,7 @@ def test_a_folder_swapped_for_a_link_in_between_leads_nowhere(guard, root, tmp_p
 
 
 @pytest.mark.parametrize("path", [".noclobber/agent_trace.jsonl", ".noclobber/notes/x", "a/.noclobber/x"])
-def test_our_own_records_are_out_of_reach(guard, root, path):
+def test_our_own_records_are_out_of_reach(guard: OptimisticGuard, root: Path, path: str) -> None:
     """N-paths: an agent cannot read or edit its own trace."""
     (root / "a").mkdir()
     with pytest.raises((OutsideWorkspaceError, MissingFileError)):
@@ -95,7 +99,7 @@ def test_our_own_records_are_out_of_reach(guard, root, path):
         guard.write(path, b"x", expected=None)
 
 
-def test_a_link_into_our_own_records_is_out_of_reach(guard, root):
+def test_a_link_into_our_own_records_is_out_of_reach(guard: OptimisticGuard, root: Path) -> None:
     """N-paths."""
     guard.write("a.md", b"x", expected=None)
     (root / "door").symlink_to(".noclobber")
@@ -108,7 +112,9 @@ def test_a_link_into_our_own_records_is_out_of_reach(guard, root):
     ["a\0b", "", "x" * 300, "/".join(["d" * 200] * 30), "bad\udcff.md", b"bytes"],
     ids=["nul", "empty", "long name", "long path", "not utf-8", "bytes"],
 )
-def test_paths_that_cannot_name_a_file_are_refused_by_name(guard, root, path):
+def test_paths_that_cannot_name_a_file_are_refused_by_name(
+    guard: OptimisticGuard, root: Path, path: bytes | str
+) -> None:
     """N-paths: the error names the path and the reason, and prints."""
     for call in (guard.read, lambda p: guard.write(p, b"x", expected=None)):
         with pytest.raises((BadPathError, MissingFileError)) as refused:
@@ -140,7 +146,9 @@ def special(root: Path, kind: str) -> Path:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["folder", "fifo", "socket", "device"])
-def test_what_is_not_a_file_is_refused_and_nothing_blocks(guard, root, kind, monkeypatch):
+def test_what_is_not_a_file_is_refused_and_nothing_blocks(
+    guard: OptimisticGuard, root: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ruling 12: a clear NOT_A_FILE; nothing is touched."""
     monkeypatch.chdir(root)
     path = special(root, kind)
@@ -158,7 +166,7 @@ def test_what_is_not_a_file_is_refused_and_nothing_blocks(guard, root, kind, mon
     assert path.lstat().st_ino == before.st_ino
 
 
-def test_a_dangling_link_reads_as_missing_and_is_written_through(guard, root):
+def test_a_dangling_link_reads_as_missing_and_is_written_through(guard: OptimisticGuard, root: Path) -> None:
     """N-links: a link is written through; here that creates what it points to."""
     (root / "link").symlink_to("target.md")
     with pytest.raises(MissingFileError):
@@ -168,7 +176,7 @@ def test_a_dangling_link_reads_as_missing_and_is_written_through(guard, root):
     assert (root / "target.md").read_bytes() == b"x"
 
 
-def test_links_in_a_circle_are_refused(guard, root):
+def test_links_in_a_circle_are_refused(guard: OptimisticGuard, root: Path) -> None:
     """N-links."""
     (root / "a").symlink_to("b")
     (root / "b").symlink_to("a")
@@ -176,7 +184,7 @@ def test_links_in_a_circle_are_refused(guard, root):
         guard.read("a")
 
 
-def test_a_symlink_is_written_through_and_stays(guard, root):
+def test_a_symlink_is_written_through_and_stays(guard: OptimisticGuard, root: Path) -> None:
     """N-links: the link stays a link, its target gets the bytes."""
     (root / "real.md").write_bytes(b"v1")
     (root / "link.md").symlink_to("real.md")
@@ -262,7 +270,9 @@ def fill(folder: Path) -> int:
         (0o644, NOBODY, "guard.write('a.md', b'x', expected=None)", "OK"),
     ],
 )
-def test_files_that_may_not_be_written_say_why(shared_folder, mode, owner, call, code):
+def test_files_that_may_not_be_written_say_why(
+    shared_folder: str, mode: int, owner: int, call: str, code: str
+) -> None:
     """N-permissions: unreadable, read-only, owned by someone else."""
     path = Path(shared_folder) / "a.md"
     path.write_bytes(b"v1")
@@ -273,7 +283,7 @@ def test_files_that_may_not_be_written_say_why(shared_folder, mode, owner, call,
     assert path.stat().st_uid == owner
 
 
-def test_empty_files_have_a_hash_and_can_be_written(guard, root):
+def test_empty_files_have_a_hash_and_can_be_written(guard: OptimisticGuard, root: Path) -> None:
     """010 edge case, ruling 8: the SHA-256 of nothing is a hash like any other."""
     (root / "a.md").write_bytes(b"")
     assert guard.read("a.md").sha256 == sha256(b"")
@@ -283,7 +293,7 @@ def test_empty_files_have_a_hash_and_can_be_written(guard, root):
 
 
 @pytest.mark.slow
-def test_hashing_a_large_file_takes_constant_memory(root):
+def test_hashing_a_large_file_takes_constant_memory(root: Path) -> None:
     """N-memory: 128 MiB on disk, a few MiB in memory."""
     with open(root / "big", "wb") as big:
         big.truncate(128 << 20)
@@ -317,7 +327,7 @@ def small_disk() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("free_kib", [0, 4, 8, 12, 16, 20, 40, 60, 100, 140])
-def test_a_full_disk_at_any_stage_leaves_the_old_content(small_disk, free_kib):
+def test_a_full_disk_at_any_stage_leaves_the_old_content(small_disk: Path, free_kib: int) -> None:
     """N-disk-full: however far it gets, the error says what happened and the old bytes stand."""
     old = b"o" * 40_000
     (small_disk / "a.md").write_bytes(old)
@@ -349,7 +359,9 @@ def test_a_full_disk_at_any_stage_leaves_the_old_content(small_disk, free_kib):
     assert os.listdir(small_disk / ".noclobber/swap") == []
 
 
-def test_a_conflict_on_a_full_disk_still_gives_the_outsider_their_bytes(small_disk, at_step):
+def test_a_conflict_on_a_full_disk_still_gives_the_outsider_their_bytes(
+    small_disk: Path, at_step: AtStep
+) -> None:
     """009-SC-001, N-disk-full: restoring by copy needs room; then it is done by rename."""
     path = small_disk / "a.md"
     path.write_bytes(b"v1")
@@ -395,7 +407,9 @@ finally:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("step", ["entered", "staged", "verified", "before-exchange", "exchanged", "settled"])
-def test_an_interrupt_in_the_middle_of_a_commit_waits_for_its_end(root, step, number):
+def test_an_interrupt_in_the_middle_of_a_commit_waits_for_its_end(
+    root: Path, step: str, number: signal.Signals
+) -> None:
     """N-signals: the commit is whole, the interrupt comes right after it, nothing is left behind."""
     (root / "a.md").write_bytes(b"v1")
     done = subprocess.run(
@@ -412,7 +426,7 @@ def test_an_interrupt_in_the_middle_of_a_commit_waits_for_its_end(root, step, nu
 @pytest.mark.parametrize(
     "step", ["staged", "verified", "before-exchange", "exchanged", "settled", "released"]
 )
-def test_an_exception_out_of_nowhere_leaves_old_or_new_and_no_rubbish(root, step):
+def test_an_exception_out_of_nowhere_leaves_old_or_new_and_no_rubbish(root: Path, step: str) -> None:
     """N-signals: what a handler run by another thread's signal would do to us."""
     (root / "a.md").write_bytes(b"v1")
     guard = OptimisticGuard(root)
@@ -432,7 +446,7 @@ def test_an_exception_out_of_nowhere_leaves_old_or_new_and_no_rubbish(root, step
     assert os.listdir(root / ".noclobber/swap") == []
 
 
-def test_a_fork_during_a_commit_blocks_nobody(root, at_step):
+def test_a_fork_during_a_commit_blocks_nobody(root: Path, at_step: AtStep) -> None:
     """N-fork: the child holds no lease, no mutex and no writer count, however long it lives."""
     (root / "a.md").write_bytes(b"v1")
     reader, writer = os.pipe()
@@ -459,7 +473,7 @@ def test_a_fork_during_a_commit_blocks_nobody(root, at_step):
     assert (root / "a.md").read_bytes() == b"v3"
 
 
-def test_a_stopped_process_inside_its_commit_does_not_hang_the_others(root):
+def test_a_stopped_process_inside_its_commit_does_not_hang_the_others(root: Path) -> None:
     """N-stopped: they wait as long as they were told to, and then say who is in the way."""
     (root / "a.md").write_bytes(b"v1")
     code = (
@@ -479,7 +493,7 @@ def test_a_stopped_process_inside_its_commit_does_not_hang_the_others(root):
     assert (root / "a.md").read_bytes() == b"stopped"
 
 
-def test_threads_committing_to_one_file_are_ordered(root):
+def test_threads_committing_to_one_file_are_ordered(root: Path) -> None:
     """N-threads: each sees the other's version or is refused; nothing is lost."""
     (root / "n").write_bytes(b"0")
     guard = OptimisticGuard(root)
@@ -502,7 +516,7 @@ def test_threads_committing_to_one_file_are_ordered(root):
     assert (root / "n").read_bytes() == b"100"
 
 
-def test_the_state_folder_may_be_removed_under_our_feet(root):
+def test_the_state_folder_may_be_removed_under_our_feet(root: Path) -> None:
     """N-clean: `git clean -fdx` takes .noclobber along; the next commit makes it again."""
     guard = OptimisticGuard(root)
     guard.write("a.md", b"v1", expected=None)
@@ -511,7 +525,7 @@ def test_the_state_folder_may_be_removed_under_our_feet(root):
     assert (root / "a.md").read_bytes() == b"v2"
 
 
-def test_a_state_folder_that_is_a_link_is_refused(root, tmp_path):
+def test_a_state_folder_that_is_a_link_is_refused(root: Path, tmp_path: Path) -> None:
     """N-paths: our records, and every staged byte, would go elsewhere."""
     (tmp_path / "elsewhere").mkdir()
     (root / ".noclobber").symlink_to(tmp_path / "elsewhere")
@@ -520,7 +534,7 @@ def test_a_state_folder_that_is_a_link_is_refused(root, tmp_path):
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
-def test_metadata_is_kept(root):
+def test_metadata_is_kept(root: Path) -> None:
     """N-metadata: mode and extended attributes survive a guarded write."""
     path = root / "a.sh"
     path.write_bytes(b"v1")
@@ -534,7 +548,7 @@ def test_metadata_is_kept(root):
     assert os.getxattr(path, "user.colour") == b"blue"
 
 
-def test_owner_and_acl_are_kept(root):
+def test_owner_and_acl_are_kept(root: Path) -> None:
     """N-metadata: the owner stays, and so does the ACL."""
     if os.geteuid() != 0 or sys.platform != "linux":
         pytest.skip("giving files away needs root")
@@ -557,7 +571,7 @@ def test_owner_and_acl_are_kept(root):
     assert os.getxattr(path, "system.posix_acl_access") == acl
 
 
-def test_a_created_file_gets_what_its_folder_gives(root):
+def test_a_created_file_gets_what_its_folder_gives(root: Path) -> None:
     """N-metadata: the group of a set-group-id folder, as if it had been made there."""
     if os.geteuid() != 0:
         pytest.skip("giving folders away needs root")
@@ -568,7 +582,7 @@ def test_a_created_file_gets_what_its_folder_gives(root):
     assert (root / "team/a.md").stat().st_gid == 4321
 
 
-def test_a_target_on_another_mount_is_committed_beside_it(root):
+def test_a_target_on_another_mount_is_committed_beside_it(root: Path) -> None:
     """N-mount: an exchange cannot cross mounts, so the swap file stands beside the target."""
     if os.geteuid() != 0 or sys.platform != "linux":
         pytest.skip("mounting needs root on Linux")
@@ -590,7 +604,7 @@ def test_a_target_on_another_mount_is_committed_beside_it(root):
 
 
 @pytest.mark.parametrize("expected", ["abc", "sha256:" + "a" * 64, "A" * 64, "DELETED", ""])
-def test_a_hash_that_is_none_is_a_mistake_and_no_conflict(tmp_path, expected):
+def test_a_hash_that_is_none_is_a_mistake_and_no_conflict(tmp_path: Path, expected: str) -> None:
     """009-FR-005: a conflict sends the caller to read again, which would not help here."""
     (tmp_path / "a").write_bytes(b"v1")
     with pytest.raises(noclobber.BadRequestError):
@@ -598,7 +612,7 @@ def test_a_hash_that_is_none_is_a_mistake_and_no_conflict(tmp_path, expected):
     assert (tmp_path / "a").read_bytes() == b"v1"
 
 
-def test_a_state_folder_that_was_moved_away_is_made_anew(root):
+def test_a_state_folder_that_was_moved_away_is_made_anew(root: Path) -> None:
     """N-clean: others would look for our notes in the new one."""
     guard = OptimisticGuard(root)
     guard.write("a.md", b"v1", expected=None)
@@ -609,7 +623,7 @@ def test_a_state_folder_that_was_moved_away_is_made_anew(root):
     assert os.listdir(root / "gone/swap") == []
 
 
-def test_a_hard_link_that_cannot_be_kept_is_a_refusal(root, monkeypatch):
+def test_a_hard_link_that_cannot_be_kept_is_a_refusal(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """N-links: without leases the rename would leave the other name with the old bytes, silently."""
 
     def none_to_be_had(*_: object) -> bool:
@@ -623,7 +637,9 @@ def test_a_hard_link_that_cannot_be_kept_is_a_refusal(root, monkeypatch):
     assert (root / "a.md").read_bytes() == (root / "b.md").read_bytes() == b"v1"
 
 
-def test_a_flush_that_fails_after_the_exchange_says_that_the_write_landed(root, monkeypatch):
+def test_a_flush_that_fails_after_the_exchange_says_that_the_write_landed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """N-durable: "the old content stands" would be a lie."""
     (root / "a.md").write_bytes(b"v1")
     guard = OptimisticGuard(root, durable=True)

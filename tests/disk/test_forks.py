@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,7 @@ _before_a_fork: list[Callable[[], None]] = []
 os.register_at_fork(before=lambda: [call() for call in _before_a_fork])
 
 
-def inherited(root) -> list[str]:
+def inherited(root: Path) -> list[str]:
     """The names of files below a folder that this process has open."""
     names = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     targets = [os.readlink(name) for name in names if os.path.lexists(name)]
@@ -37,11 +39,13 @@ def inherited(root) -> list[str]:
 class Hold:
     """Hold up a system call of another thread until somebody forks, and no longer."""
 
-    def __init__(self, monkeypatch, name: str, is_it: Callable[..., bool], *, before: bool) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, name: str, is_it: Callable[..., bool], *, before: bool
+    ) -> None:
         self.is_there, self.is_forking = threading.Event(), threading.Event()
         call, main = getattr(os, name), threading.get_ident()
 
-        def held_up(*given, **options):
+        def held_up(*given: Any, **options: Any) -> Any:
             is_the_one = (
                 not self.is_there.is_set() and threading.get_ident() != main and is_it(*given, **options)
             )
@@ -61,7 +65,7 @@ class Hold:
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path) -> Path:
     """A workspace, with a file that was written through a guard before."""
     root = tmp_path.resolve() / "workspace"
     root.mkdir()
@@ -69,7 +73,7 @@ def root(tmp_path):
     return root
 
 
-def in_a_child(root) -> list[str]:
+def in_a_child(root: Path) -> list[str]:
     """Fork; return what the child has open."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -83,11 +87,11 @@ def in_a_child(root) -> list[str]:
     return [name for name in names if name]
 
 
-def is_swap_open(name, flags, *_, **__) -> bool:
+def is_swap_open(name: str, flags: int, *_: object, **__: object) -> bool:
     return str(name).startswith("swap-") and bool(flags & os.O_CREAT)
 
 
-def is_target_close(descriptor) -> bool:
+def is_target_close(descriptor: int) -> bool:
     return os.readlink(f"/proc/self/fd/{descriptor}").endswith("/a.txt") and descriptor not in forks._tracked
 
 
@@ -97,7 +101,9 @@ def is_target_close(descriptor) -> bool:
     [("open", is_swap_open, False), ("close", is_target_close, True)],
     ids=["while it is opened", "while it is closed"],
 )
-def test_a_child_keeps_no_file_of_a_commit_open(name, is_it, before, root, monkeypatch):
+def test_a_child_keeps_no_file_of_a_commit_open(
+    name: str, is_it: Callable[..., Any], before: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Item: fork during a commit. A child's copy counts as a writer, and the file would be busy for its life."""
     guard = OptimisticGuard(str(root))
     guard.write("a.txt", b"two", expected=sha256(b"one"))
@@ -114,7 +120,7 @@ def test_a_child_keeps_no_file_of_a_commit_open(name, is_it, before, root, monke
     assert (root / "a.txt").read_bytes() == b"three"
 
 
-def test_a_fork_does_not_wait_for_ever(monkeypatch):
+def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs in open() must not hang who forks."""
     monkeypatch.setattr(forks, "PATIENCE_S", 0.01)
     monkeypatch.setitem(forks._undivided, -1, time.monotonic() + 9)
@@ -125,14 +131,16 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch):
     assert not forks._forking
 
 
-def test_a_fork_does_not_wait_for_a_block_that_an_interrupt_has_left_open(monkeypatch):
+def test_a_fork_does_not_wait_for_a_block_that_an_interrupt_has_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It would wait at every fork."""
     monkeypatch.setitem(forks._undivided, -1, time.monotonic() - forks.PATIENCE_S)
     monkeypatch.setattr(forks, "NAP_S", "it must not sleep")
     assert in_a_child("/nowhere") == []
 
 
-def test_who_opens_does_not_wait_for_ever_for_a_fork(monkeypatch, tmp_path):
+def test_who_opens_does_not_wait_for_ever_for_a_fork(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Hooks of others take locks before a fork, which this thread may hold."""
     forks._forking.append(time.monotonic() + 0.01)
     descriptor = forks.open_tracked(str(tmp_path), os.O_RDONLY)
@@ -143,7 +151,9 @@ def test_who_opens_does_not_wait_for_ever_for_a_fork(monkeypatch, tmp_path):
     assert not forks._undivided
 
 
-def test_an_interrupt_while_waiting_for_a_fork_leaves_no_block_open(monkeypatch, tmp_path):
+def test_an_interrupt_while_waiting_for_a_fork_leaves_no_block_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The next one of this thread would not count as one."""
     forks._forking.append(time.monotonic() + WAIT_S)
 
@@ -151,7 +161,7 @@ def test_an_interrupt_while_waiting_for_a_fork_leaves_no_block_open(monkeypatch,
         monotonic = staticmethod(time.monotonic)
 
         @staticmethod
-        def sleep(_):
+        def sleep(_: float) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(forks, "time", Interrupted)
@@ -164,7 +174,7 @@ def test_an_interrupt_while_waiting_for_a_fork_leaves_no_block_open(monkeypatch,
         forks._forking.clear()
 
 
-def test_a_block_in_a_block_does_not_end_it(tmp_path):
+def test_a_block_in_a_block_does_not_end_it(tmp_path: Path) -> None:
     """A signal handler reads a file while its thread is about to track another."""
     with forks.undivided():
         forks.close(forks.open_tracked(str(tmp_path), os.O_RDONLY))
@@ -174,7 +184,7 @@ def test_a_block_in_a_block_does_not_end_it(tmp_path):
     assert not forks._undivided
 
 
-def test_a_handler_that_forks_in_the_middle_does_not_wait_for_itself(monkeypatch):
+def test_a_handler_that_forks_in_the_middle_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal handler runs wherever its thread happens to be."""
     monkeypatch.setattr(forks, "PATIENCE_S", 1e9)
     with forks.undivided():
@@ -185,12 +195,14 @@ def test_a_handler_that_forks_in_the_middle_does_not_wait_for_itself(monkeypatch
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_an_interrupt_in_the_child_leaves_nothing_open(monkeypatch, tmp_path):
+def test_an_interrupt_in_the_child_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Ctrl-C goes to parent and child alike, and may come while the child closes what it inherited."""
     descriptors = [forks.open_tracked(str(tmp_path), os.O_RDONLY) for _ in range(3)]
     close, interrupts = forks._close_inherited, [KeyboardInterrupt()]
 
-    def closed(descriptor):
+    def closed(descriptor: int) -> None:
         close(descriptor)
         if interrupts:
             raise interrupts.pop()
@@ -219,7 +231,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_ctrl_c_during_a_fork_is_not_dropped():
+def test_a_ctrl_c_during_a_fork_is_not_dropped() -> None:
     """Python drops what a hook raises; so no hook of ours may be where it comes out."""
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -262,7 +274,7 @@ print(len(children), len(refusals), *refusals)
 
 
 @pytest.mark.slow
-def test_threads_that_commit_while_the_program_forks_are_never_refused(tmp_path):
+def test_threads_that_commit_while_the_program_forks_are_never_refused(tmp_path: Path) -> None:
     """Item: fork during a commit, at any moment, with children that outlive it."""
     command = [sys.executable, "-W", "ignore", "-c", STORM, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

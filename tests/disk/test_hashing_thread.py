@@ -9,6 +9,9 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +22,7 @@ WAIT_S = 30
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch):
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread is there, and no call has come before."""
     bell = _thread.allocate_lock()
     bell.acquire()
@@ -43,14 +46,16 @@ class Call:
         return threading.get_ident()
 
 
-def test_a_short_call_that_comes_alone_starts_no_thread(monkeypatch):
+def test_a_short_call_that_comes_alone_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting one would take longer than the call."""
     monkeypatch.setattr(hashing_thread, "_start", lambda: pytest.fail("it started one"))
     assert Meanwhile(Call(), is_long=False).result() == threading.get_ident()
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-def test_a_long_call_and_one_of_several_are_made_by_the_thread(is_long, monkeypatch):
+def test_a_long_call_and_one_of_several_are_made_by_the_thread(
+    is_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And while it is made this one goes on."""
     monkeypatch.setattr(hashing_thread, "IDLE_S", WAIT_S)
     if not is_long:
@@ -68,17 +73,17 @@ def test_a_long_call_and_one_of_several_are_made_by_the_thread(is_long, monkeypa
     assert second.result() == other, "it is the same thread"
 
 
-def test_nobody_waits_for_a_thread_that_is_late(monkeypatch):
+def test_nobody_waits_for_a_thread_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with one core, or a busy one: whoever wants the result makes it."""
     monkeypatch.setattr(hashing_thread, "_start", lambda: True)
     assert Meanwhile(Call(), is_long=True).result() == threading.get_ident()
     assert not hashing_thread._queue
 
 
-def test_where_no_thread_is_to_be_had_the_call_is_made_all_the_same(monkeypatch):
+def test_where_no_thread_is_to_be_had_the_call_is_made_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on processes counts threads, too."""
 
-    def refuse(*_):
+    def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
@@ -88,10 +93,10 @@ def test_where_no_thread_is_to_be_had_the_call_is_made_all_the_same(monkeypatch)
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-def test_what_a_call_raises_is_raised_by_its_result(is_long):
+def test_what_a_call_raises_is_raised_by_its_result(is_long: bool) -> None:
     """Each time that it is asked for."""
 
-    def fail():
+    def fail() -> None:
         raise OSError("no")
 
     call = Meanwhile(fail, is_long=is_long)
@@ -100,7 +105,7 @@ def test_what_a_call_raises_is_raised_by_its_result(is_long):
             call.result()
 
 
-def test_the_thread_ends_soon_and_leaves_nothing_undone(monkeypatch):
+def test_the_thread_ends_soon_and_leaves_nothing_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python tells a program off that forks while it has threads. What came as it ended is done first."""
     monkeypatch.setattr(hashing_thread, "IDLE_S", 0.001)
     count = _thread._count()
@@ -116,12 +121,12 @@ def test_the_thread_ends_soon_and_leaves_nothing_undone(monkeypatch):
     assert not hashing_thread._queue
 
 
-def test_a_forked_child_makes_what_the_thread_had_begun():
+def test_a_forked_child_makes_what_the_thread_had_begun() -> None:
     """Fork during a commit: the thread stays with the parent, and the child must not wait for it."""
     parent = os.getpid()
     begun, may_go_on = threading.Event(), threading.Event()
 
-    def work():
+    def work() -> int:
         if os.getpid() == parent:
             begun.set()
             may_go_on.wait(WAIT_S)
@@ -139,11 +144,11 @@ def test_a_forked_child_makes_what_the_thread_had_begun():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_the_thread_takes_no_signal_that_a_commit_holds_back():
+def test_the_thread_takes_no_signal_that_a_commit_holds_back() -> None:
     """A Ctrl-C in the middle of a commit waits for its end, also if the thread could take it."""
     asked = threading.Event()
 
-    def mask():
+    def mask() -> set[signal.Signals]:
         asked.set()
         return signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
@@ -152,12 +157,14 @@ def test_the_thread_takes_no_signal_that_a_commit_holds_back():
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= call.result()
 
 
-def test_a_thread_that_ended_before_its_starter_went_on_is_not_believed_to_be_there(monkeypatch):
+def test_a_thread_that_ended_before_its_starter_went_on_is_not_believed_to_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A busy machine: else no other would ever be started, and refused bytes would pile up in the queue."""
     monkeypatch.setattr(hashing_thread, "IDLE_S", 0.001)
     start = _thread.start_new_thread
 
-    def start_and_fall_asleep(serve, given):
+    def start_and_fall_asleep(serve: Callable[..., object], given: tuple[Any, ...]) -> None:
         over = threading.Event()
         start(lambda: (serve(*given), over.set()), ())
         assert over.wait(WAIT_S)
@@ -168,7 +175,7 @@ def test_a_thread_that_ended_before_its_starter_went_on_is_not_believed_to_be_th
     assert not hashing_thread._queue
 
 
-def test_the_thread_ends_before_a_fork_and_makes_what_waits(monkeypatch):
+def test_the_thread_ends_before_a_fork_and_makes_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else Python 3.12 warns a program that has no other thread."""
     monkeypatch.setattr(hashing_thread, "IDLE_S", WAIT_S)
     monkeypatch.setattr(hashing_thread, "DISMISSAL_S", WAIT_S)
@@ -208,7 +215,7 @@ interpreters.destroy(other)
 """
 
 
-def test_another_interpreter_can_be_ended_right_after_a_write(tmp_path):
+def test_another_interpreter_can_be_ended_right_after_a_write(tmp_path: Path) -> None:
     """Web servers run programs in several. One with a thread in it cannot be ended: Python aborts."""
     command = [sys.executable, "-c", SUBINTERPRETER, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from noclobber.disk.processes import GONE, RUNNING, UNKNOWN, fate, identify
 from tests.rigs.locks import dead_process, finish, python
 
 
-def test_a_process_knows_itself_and_is_known():
+def test_a_process_knows_itself_and_is_known() -> None:
     """REQ-LOCK-006."""
     me = identify()
     assert me.pid == os.getpid()
@@ -24,7 +25,7 @@ def test_a_process_knows_itself_and_is_known():
     assert finish(python(code, os.getpid()))[1] == f"{RUNNING} {me.started}"
 
 
-def test_a_killed_process_is_gone_and_a_reused_pid_is_another_process():
+def test_a_killed_process_is_gone_and_a_reused_pid_is_another_process() -> None:
     """REQ-LOCK-006: pid and start time together."""
     assert fate(dead_process()) == GONE
     me = identify()
@@ -35,7 +36,7 @@ def test_a_killed_process_is_gone_and_a_reused_pid_is_another_process():
 
 
 @pytest.mark.parametrize("where", ["host", "boot_id", "pid_namespace"])
-def test_a_process_elsewhere_is_unknown_even_if_its_pid_runs_here(where):
+def test_a_process_elsewhere_is_unknown_even_if_its_pid_runs_here(where: str) -> None:
     """REQ-LOCK-006: foreign hosts, boots and namespaces."""
     for process in (identify(), dead_process()):
         assert fate(process._replace(**{where: "other"})) == UNKNOWN
@@ -44,7 +45,7 @@ def test_a_process_elsewhere_is_unknown_even_if_its_pid_runs_here(where):
     assert fate(identify()._replace(started=None)) == UNKNOWN
 
 
-def test_pids_that_would_address_groups_are_never_asked_about():
+def test_pids_that_would_address_groups_are_never_asked_about() -> None:
     """kill(0) and kill(-1) address everybody."""
     for pid in (0, -1):
         assert fate(identify()._replace(pid=pid)) == UNKNOWN
@@ -52,7 +53,7 @@ def test_pids_that_would_address_groups_are_never_asked_about():
             identify(pid)
 
 
-def test_a_process_that_is_hidden_from_us_counts_as_running(monkeypatch):
+def test_a_process_that_is_hidden_from_us_counts_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """REQ-LOCK-006: /proc mounted with hidepid has no entry for it; only ESRCH means gone."""
     parent = identify(os.getppid())
     monkeypatch.setattr(processes, "_look_up", lambda _: None)
@@ -92,8 +93,8 @@ needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds a
 
 @needs_pidfd
 def test_who_asks_again_and_again_is_answered_without_proc_and_hears_of_the_end_at_once(
-    unwatched, monkeypatch
-):
+    unwatched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REQ-LOCK-006: also of a zombie, which its parent has not waited for."""
     process = subprocess.Popen(["sleep", "100"])
     identity, asked = identify(process.pid), look_ups(monkeypatch)
@@ -110,7 +111,9 @@ def test_who_asks_again_and_again_is_answered_without_proc_and_hears_of_the_end_
 
 
 @needs_pidfd
-def test_a_process_that_replaced_the_one_that_was_asked_about_is_not_taken_for_it(unwatched, monkeypatch):
+def test_a_process_that_replaced_the_one_that_was_asked_about_is_not_taken_for_it(
+    unwatched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REQ-LOCK-006: it ended, and its pid was reused, between the look and the pidfd."""
     process = subprocess.Popen(["sleep", "100"])
     try:
@@ -126,7 +129,7 @@ def test_a_process_that_replaced_the_one_that_was_asked_about_is_not_taken_for_i
 
 
 @needs_pidfd
-def test_no_more_than_a_few_are_watched_and_a_forked_child_starts_anew(unwatched):
+def test_no_more_than_a_few_are_watched_and_a_forked_child_starts_anew(unwatched: None) -> None:
     """REQ-LOCK-006: descriptors are few."""
     sleepers = [subprocess.Popen(["sleep", "100"]) for _ in range(processes.MOST_WATCHED + 2)]
     try:
@@ -146,7 +149,7 @@ def test_no_more_than_a_few_are_watched_and_a_forked_child_starts_anew(unwatched
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_a_command_name_full_of_parentheses_does_not_shift_the_fields(tmp_path):
+def test_a_command_name_full_of_parentheses_does_not_shift_the_fields(tmp_path: Path) -> None:
     """REQ-LOCK-006: the name in /proc/<pid>/stat may hold anything."""
     program = tmp_path / ") R 1 (x)"
     program.symlink_to("/bin/sleep")
@@ -160,7 +163,7 @@ def test_a_command_name_full_of_parentheses_does_not_shift_the_fields(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pid namespaces are Linux's")
-def test_another_pid_namespace_is_recognised():
+def test_another_pid_namespace_is_recognised() -> None:
     """REQ-LOCK-006: containers share a volume, not pids. Needs the right to make a namespace."""
     code = "from noclobber.disk.processes import surroundings; print(surroundings().pid_namespace)"
     probe = ["unshare", "--fork", "--pid", "--mount-proc", sys.executable, "-c", code]

@@ -5,60 +5,67 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import sha256
+from tests.e2e.conftest import Project
 from tests.e2e.model import ScriptedModel, Use
 
 FIRST = "hello\nworld\n"
 THEIRS = "hello\nworld\na person's line\n"
 
 
-def finish(process):
+def finish(process: subprocess.Popen[str]) -> str:
     """Wait for a host; return its last words."""
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, (out, err)
     return out
 
 
-def refusal_in(told):
+def refusal_in(told: str) -> dict[str, Any]:
     """Return the 009 object that the model was given; the host puts a few words of its own before it."""
     return json.loads(told[told.index("{") :])
 
 
 @pytest.fixture
-def file(project):
+def file(project: Project) -> Path:
     """A file that the agent will read."""
     path = project.root / "a.txt"
     path.write_text(FIRST)
     return path
 
 
-def read(file):
+def read(file: Path) -> Use:
     return Use("Read", {"file_path": str(file)})
 
 
-def edit(file, old, new):
+def edit(file: Path, old: str, new: str) -> Use:
     return Use("Edit", {"file_path": str(file), "old_string": old, "new_string": new})
 
 
-def write(file, content):
+def write(file: Path, content: str) -> Use:
     return Use("Write", {"file_path": str(file), "content": content})
 
 
-def after(action, use):
+def after(action: Callable[[], object], use: Use) -> Callable[[], Use]:
     """A step before which something else happens."""
 
-    def step():
+    def step() -> Use:
         action()
         return use
 
     return step
 
 
-def test_the_host_alone_applies_a_stale_edit(file, run_claude):
+def test_the_host_alone_applies_a_stale_edit(
+    file: Path, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
     """R-hook: this is what our hook is for. If this test fails, the host has learnt to refuse by itself."""
     stale = after(lambda: file.write_text(THEIRS), edit(file, "hello", "HELLO"))
     with ScriptedModel(one=[read(file), stale]) as model:
@@ -67,7 +74,9 @@ def test_the_host_alone_applies_a_stale_edit(file, run_claude):
     assert file.read_text() == THEIRS.replace("hello", "HELLO")
 
 
-def test_a_stale_edit_is_refused_and_goes_through_after_a_new_read(file, project, run_claude):
+def test_a_stale_edit_is_refused_and_goes_through_after_a_new_read(
+    file: Path, project: Project, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
     """009-FR-004, 009-FR-006, 009-FR-007, 011-SC-004: their line survives; one event; then a re-read helps."""
     project.install("claude-code")
     stale = after(lambda: file.write_text(THEIRS), edit(file, "hello", "HELLO"))
@@ -89,14 +98,16 @@ def test_a_stale_edit_is_refused_and_goes_through_after_a_new_read(file, project
     assert [event["action_type"] for event in project.ledger()] == ["MUTATION_CONFLICT", "MUTATION"]
 
 
-def rewrite_keeping_its_date(file):
+def rewrite_keeping_its_date(file: Path) -> None:
     """Change a file as `rsync -t`, `git` on a coarse clock or a careless tool does: with the old date."""
     dates = file.stat()
     file.write_text(THEIRS)
     os.utime(file, ns=(dates.st_atime_ns, dates.st_mtime_ns))
 
 
-def test_a_stale_write_is_refused(file, project, run_claude):
+def test_a_stale_write_is_refused(
+    file: Path, project: Project, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
     """009-FR-005: a whole-file write over somebody else's line does not happen, whoever refuses it first."""
     project.install("claude-code")
     stale = after(lambda: file.write_text(THEIRS), write(file, "mine\n"))
@@ -108,7 +119,9 @@ def test_a_stale_write_is_refused(file, project, run_claude):
 
 
 @pytest.mark.parametrize("is_guarded", [False, True])
-def test_a_stale_write_that_the_host_cannot_see_is_refused_by_us(is_guarded, file, project, run_claude):
+def test_a_stale_write_that_the_host_cannot_see_is_refused_by_us(
+    is_guarded: bool, file: Path, project: Project, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
     """009-FR-003: the host goes by dates and overwrites; we go by content."""
     if is_guarded:
         project.install("claude-code")
@@ -123,7 +136,9 @@ def test_a_stale_write_that_the_host_cannot_see_is_refused_by_us(is_guarded, fil
     assert file.read_text() == THEIRS
 
 
-def test_own_writes_need_no_new_read(file, project, run_claude):
+def test_own_writes_need_no_new_read(
+    file: Path, project: Project, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
     """009-SC-002, ruling 10: read, edit, edit, write, and a new file: nothing is refused."""
     project.install("claude-code")
     new = file.with_name("new.txt")
@@ -146,15 +161,15 @@ def test_own_writes_need_no_new_read(file, project, run_claude):
 class Adders:
     """Agents that read the file and write it back with one more line, until each has added its lines."""
 
-    def __init__(self, words, file, rounds):
+    def __init__(self, words: list[str], file: Path, rounds: int) -> None:
         self.file = file
         self.rounds = rounds
         self._has_read = {word: threading.Event() for word in words}
 
-    def script(self, word):
+    def script(self, word: str) -> Callable[[str], Use | None]:
         """What this agent does next, by what it was told so far."""
 
-        def next_use(told):
+        def next_use(told: str) -> Use | None:
             added = sum("successfully" in one for one in told)
             if added >= self.rounds or len(told) > 60:
                 return None
@@ -167,19 +182,21 @@ class Adders:
 
         return next_use
 
-    def _wait_for_all(self, word):
+    def _wait_for_all(self, word: str) -> None:
         """No first write before every agent has read: one host may be done before the other has started."""
         self._has_read[word].set()
         for event in self._has_read.values():
             assert event.wait(timeout=100), "an agent never read the file"
 
 
-def is_refused_write(told):
+def is_refused_write(told: str) -> bool:
     """Whether a write was refused, by us or (where the dates differ and it looked late) by the host itself."""
     return any(word in told for word in ("STALE_FILE", "FILE_BUSY", "modified since read"))
 
 
-def test_two_sessions_that_race_on_one_file_lose_nothing(file, project, run_claude):
+def test_two_sessions_that_race_on_one_file_lose_nothing(
+    file: Path, project: Project, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
     """009-SC-001: every line that a session was told had been written is there at the end."""
     project.install("claude-code")
     rounds = 4
@@ -196,7 +213,9 @@ def test_two_sessions_that_race_on_one_file_lose_nothing(file, project, run_clau
     assert refused, "the sessions never met, so this run proves nothing"
 
 
-def test_a_subagent_has_a_picture_of_its_own(file, project, run_claude):
+def test_a_subagent_has_a_picture_of_its_own(
+    file: Path, project: Project, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
     """R-turn: what a subagent writes, the main agent has not seen."""
     project.install("claude-code")
     task = {"description": "d", "prompt": "script:sub go", "subagent_type": "general-purpose"}
@@ -219,7 +238,9 @@ def test_a_subagent_has_a_picture_of_its_own(file, project, run_claude):
 
 
 @pytest.mark.parametrize("crash", ["exit 1", "exit 127", "kill -9 $$", "echo nonsense; exit 3"])
-def test_a_hook_that_crashes_lets_no_write_through(crash, file, project, run_claude):
+def test_a_hook_that_crashes_lets_no_write_through(
+    crash: str, file: Path, project: Project, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
     """N-hook: the host's fail-open switch is closed, and reads are not held up."""
     project.install("claude-code")
     settings = project.root / ".claude" / "settings.json"

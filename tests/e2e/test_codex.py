@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import sha256
+from tests.e2e.conftest import Project
 from tests.e2e.model import ScriptedResponses, Use
 
 FIRST = "hello\nworld\n"
@@ -15,7 +18,7 @@ THEIRS = "hello\nworld\na person's line\n"
 
 
 @pytest.fixture
-def file(project):
+def file(project: Project) -> Path:
     """A file that the agent will read."""
     path = project.root / "a.txt"
     path.write_text(FIRST)
@@ -23,10 +26,10 @@ def file(project):
 
 
 @pytest.fixture
-def run_codex(codex_binary, project):
+def run_codex(codex_binary: str, project: Project) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run Codex with a prompt against a model endpoint, and wait for it."""
 
-    def run(url, prompt, *, trusted=True):
+    def run(url: str, prompt: str, *, trusted: bool = True) -> subprocess.CompletedProcess[str]:
         home = project.home / ".codex"
         home.mkdir(exist_ok=True)
         (home / "config.toml").write_text(
@@ -65,18 +68,18 @@ def run_codex(codex_binary, project):
     return run
 
 
-def shell(command):
+def shell(command: str) -> Use:
     return Use("exec_command", {"cmd": command})
 
 
-def patch(*lines):
+def patch(*lines: str) -> Use:
     return Use("apply_patch", {"patch": "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))})
 
 
-def after(action, use):
+def after(action: Callable[[], object], use: Use) -> Callable[[], Use]:
     """A step before which something else happens."""
 
-    def step():
+    def step() -> Use:
         action()
         return use
 
@@ -87,7 +90,9 @@ CHANGE = ("*** Update File: a.txt", "@@", "-hello", "+HELLO")
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_stale_patch_is_refused_once_the_hooks_are_trusted(trusted, file, project, run_codex):
+def test_a_stale_patch_is_refused_once_the_hooks_are_trusted(
+    trusted: bool, file: Path, project: Project, run_codex: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     """009-FR-004: the host alone, or with hooks that nobody trusted yet, applies it over the person's line."""
     project.install("codex")
     stale = after(lambda: file.write_text(THEIRS), patch(*CHANGE))
@@ -109,7 +114,9 @@ def test_a_stale_patch_is_refused_once_the_hooks_are_trusted(trusted, file, proj
     assert [event["action_type"] for event in project.ledger()] == ["MUTATION_CONFLICT"]
 
 
-def test_a_new_read_helps_and_own_patches_need_none(file, project, run_codex):
+def test_a_new_read_helps_and_own_patches_need_none(
+    file: Path, project: Project, run_codex: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     """009-FR-007, 009-SC-002: refused, read, applied, applied again; add, move and delete on the way."""
     project.install("codex")
     with ScriptedResponses(
@@ -143,7 +150,9 @@ def test_a_new_read_helps_and_own_patches_need_none(file, project, run_codex):
     assert set(kinds[1:]) == {"MUTATION"}
 
 
-def test_one_stale_file_stops_the_whole_patch(file, project, run_codex):
+def test_one_stale_file_stops_the_whole_patch(
+    file: Path, project: Project, run_codex: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     """011-FR-002: of a patch over several files, none is touched."""
     project.install("codex")
     other = project.root / "b.txt"
@@ -160,7 +169,9 @@ def test_one_stale_file_stops_the_whole_patch(file, project, run_codex):
     assert not (project.root / "new.txt").exists()
 
 
-def test_a_stale_patch_through_the_shell_is_refused(file, project, run_codex):
+def test_a_stale_patch_through_the_shell_is_refused(
+    file: Path, project: Project, run_codex: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     """HOSTS: it arrives as a shell command, and no event follows it."""
     project.install("codex")
     heredoc = (

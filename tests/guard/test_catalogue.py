@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from noclobber.errors import BadRequestError, EditMismatchError, UnknownToolErro
 from noclobber.guard.catalogue import FORMS, Catalogue, Tool
 
 
-def request(tool, **params):
+def request(tool: str, **params: Any) -> Any:
     return Catalogue().request(ToolCall(tool, params))
 
 
@@ -30,7 +31,7 @@ def request(tool, **params):
         ("move_file", "move"),
     ],
 )
-def test_the_seeds_tools_are_registered(name, kind):
+def test_the_seeds_tools_are_registered(name: str, kind: str) -> None:
     """Issue 2.7, R-hook: the path is found in the call's parameters."""
     catalogue = Catalogue()
     assert catalogue.tool(name).kind == kind
@@ -38,13 +39,13 @@ def test_the_seeds_tools_are_registered(name, kind):
 
 
 @pytest.mark.parametrize("name", ["execute_command", "", "READ_FILE"])
-def test_what_nobody_registered_may_write_anything(name):
+def test_what_nobody_registered_may_write_anything(name: str) -> None:
     """Issue 2.7."""
     with pytest.raises(UnknownToolError):
         Catalogue().tool(name)
 
 
-def test_parameters_become_a_request():
+def test_parameters_become_a_request() -> None:
     """Issue 2.7: the first name that is present counts; numbers may be spelled as text."""
     assert request("read_file", file_path=Path("a.md"), start_line="2", end_line=3)[1:] == (
         "a.md", None, None, (), 2, 3, None, None,
@@ -76,7 +77,7 @@ def test_parameters_become_a_request():
         ("write_files", {"files": {"a": "x"}, "expected_hashes": {"a": "nonsense"}}),
     ],
 )
-def test_a_bad_parameter_is_named(tool, params):
+def test_a_bad_parameter_is_named(tool: str, params: dict[str, Any]) -> None:
     """Bad input: BAD_REQUEST."""
     with pytest.raises(BadRequestError):
         request(tool, **params)
@@ -97,7 +98,9 @@ def test_a_bad_parameter_is_named(tool, params):
         ("blocks", {"diff": "<<<<<<< SEARCH\nv1\n=======\nv2\n>>>>>>> REPLACE"}, b"v2\n"),
     ],
 )
-def test_every_way_of_spelling_a_change_is_understood(form, params, after):
+def test_every_way_of_spelling_a_change_is_understood(
+    form: str, params: dict[str, Any], after: bytes
+) -> None:
     """Issue 2.7: the seed's edit tools, and those of today's hosts."""
     assert FORMS[form](b"v1\n", params, "/a") == after
 
@@ -116,13 +119,13 @@ def test_every_way_of_spelling_a_change_is_understood(form, params, after):
         ("blocks", {}),
     ],
 )
-def test_a_change_that_is_not_spelled_out_is_a_bad_request(form, params):
+def test_a_change_that_is_not_spelled_out_is_a_bad_request(form: str, params: dict[str, Any]) -> None:
     """Bad input."""
     with pytest.raises(BadRequestError):
         FORMS[form](b"v1\n", params, "/a")
 
 
-def test_a_change_that_does_not_fit_is_a_mismatch():
+def test_a_change_that_does_not_fit_is_a_mismatch() -> None:
     """EDIT_MISMATCH is about the file, BAD_REQUEST about the call."""
     with pytest.raises(EditMismatchError):
         FORMS["replacement"](b"v1\n", {"old": "z", "new": "y"}, "/a")
@@ -137,7 +140,7 @@ def test_a_change_that_does_not_fit_is_a_mismatch():
         Tool("x", "move", destination="to"),
     ],
 )
-def test_a_tool_that_makes_no_sense_cannot_be_registered(tool):
+def test_a_tool_that_makes_no_sense_cannot_be_registered(tool: Tool) -> None:
     """Bad input."""
     with pytest.raises(BadRequestError):
         Catalogue().register(tool)

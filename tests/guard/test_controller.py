@@ -6,9 +6,13 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from noclobber import Attempt, Turn
 from noclobber.core.values import Edit
 from noclobber.core.wire import to_json
 from noclobber.errors import (
@@ -43,28 +47,28 @@ class FakeClock:
 
 
 @pytest.fixture
-def ws(root):
+def ws(root: Path) -> Iterator[Workspace]:
     (root / "a.md").write_bytes(b"v1\n")
     with Workspace(root) as workspace:
         yield workspace
 
 
 @pytest.fixture
-def turn(ws):
+def turn(ws: Workspace) -> Iterator[Turn]:
     with ws.turn() as turn:
         yield turn
 
 
 @pytest.fixture
-def clock():
+def clock() -> FakeClock:
     return FakeClock()
 
 
-def controller(turn, clock, **options):
+def controller(turn: Turn, clock: FakeClock, **options: Any) -> AgentController:
     return AgentController(turn, clock=clock, rng=random.Random(7), **options)
 
 
-def path_of(run):
+def path_of(run: AgentController) -> list[tuple[str, str, str]]:
     return [(step.before, step.after, step.reason) for step in run.history]
 
 
@@ -76,11 +80,13 @@ DONE = [("RUNNING", "DONE", "RESULT")]
 
 
 @pytest.mark.parametrize("form", ["exception", "mapping", "text"])
-def test_the_object_sends_the_controller_to_re_read_and_retry(root, turn, clock, form):
+def test_the_object_sends_the_controller_to_re_read_and_retry(
+    root: Path, turn: Turn, clock: FakeClock, form: str
+) -> None:
     """011-FR-006, 011-SC-003: as exception, dict or JSON text; with the fresh content and a diff."""
     told = []
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         told.append(attempt)
         if attempt.number == 1:
             turn.read_file("a.md")
@@ -107,7 +113,7 @@ def test_the_object_sends_the_controller_to_re_read_and_retry(root, turn, clock,
     assert run.state == "DONE"
 
 
-def test_what_merely_looks_like_the_object_is_a_result(turn, clock):
+def test_what_merely_looks_like_the_object_is_a_result(turn: Turn, clock: FakeClock) -> None:
     """011-FR-004: nothing looser is recognised."""
     error = StaleFileError("/ws/a.md", sha256(b"1"), sha256(b"2"))
     for result in (
@@ -120,10 +126,12 @@ def test_what_merely_looks_like_the_object_is_a_result(turn, clock):
         assert path_of(run) == DONE
 
 
-def test_the_identical_stale_bytes_are_refused_after_the_re_read(root, ws, turn, clock):
+def test_the_identical_stale_bytes_are_refused_after_the_re_read(
+    root: Path, ws: Workspace, turn: Turn, clock: FakeClock
+) -> None:
     """Issue 2.8: passing them would undo what somebody else wrote."""
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number == 1:
             turn.read_file("a.md")
             (root / "a.md").write_bytes(b"theirs\n")
@@ -142,10 +150,10 @@ def test_the_identical_stale_bytes_are_refused_after_the_re_read(root, ws, turn,
     assert kinds == ["MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION"]
 
 
-def test_identical_bytes_are_fine_if_the_file_went_back(root, turn, clock):
+def test_identical_bytes_are_fine_if_the_file_went_back(root: Path, turn: Turn, clock: FakeClock) -> None:
     """Issue 2.8: they were made from exactly what is there again."""
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number == 1:
             turn.read_file("a.md")
             (root / "a.md").write_bytes(b"theirs\n")
@@ -159,10 +167,10 @@ def test_identical_bytes_are_fine_if_the_file_went_back(root, turn, clock):
     assert (root / "a.md").read_bytes() == b"mine\n"
 
 
-def test_a_resubmitted_edit_is_no_resubmission(root, turn, clock):
+def test_a_resubmitted_edit_is_no_resubmission(root: Path, turn: Turn, clock: FakeClock) -> None:
     """Issue 2.8: a targeted edit brings no bytes but its own."""
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number == 1:
             turn.read_file("a.md")
             (root / "a.md").write_bytes(b"v1\ntheirs\n")
@@ -172,10 +180,10 @@ def test_a_resubmitted_edit_is_no_resubmission(root, turn, clock):
     assert (root / "a.md").read_bytes() == b"v2\ntheirs\n"
 
 
-def test_the_turn_is_plain_again_after_the_run(root, turn, clock):
+def test_the_turn_is_plain_again_after_the_run(root: Path, turn: Turn, clock: FakeClock) -> None:
     """009 US2: only a controller asks for it."""
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         turn.read_file("a.md")
         (root / "a.md").write_bytes(b"%d" % attempt.number)
         return turn.write_file("a.md", b"mine")
@@ -187,11 +195,13 @@ def test_the_turn_is_plain_again_after_the_run(root, turn, clock):
     assert (root / "a.md").read_bytes() == b"mine"
 
 
-def test_attempts_are_bounded_and_the_last_refusal_is_the_cause(root, turn, clock):
+def test_attempts_are_bounded_and_the_last_refusal_is_the_cause(
+    root: Path, turn: Turn, clock: FakeClock
+) -> None:
     """Issue 2.8, 011-SC-003: GAVE_UP, after exactly as many calls as allowed."""
     calls = []
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         calls.append(attempt.number)
         if not attempt.fresh:
             turn.read_file("a.md")
@@ -211,13 +221,13 @@ def test_attempts_are_bounded_and_the_last_refusal_is_the_cause(root, turn, cloc
     assert run.state == "GAVE_UP"
 
 
-def test_delays_are_jittered_bounded_and_reproducible(root, turn):
+def test_delays_are_jittered_bounded_and_reproducible(root: Path, turn: Turn) -> None:
     """Issue 2.8: the same generator, the same delays; no two processes in step."""
 
-    def delays(seed):
+    def delays(seed: int) -> list[float]:
         clock = FakeClock()
 
-        def step(attempt):
+        def step(attempt: Attempt) -> object:
             turn.read_file("a.md")
             (root / "a.md").write_bytes(os.urandom(8))
             return turn.write_file("a.md", os.urandom(8))
@@ -241,10 +251,10 @@ def test_delays_are_jittered_bounded_and_reproducible(root, turn):
     assert max(one) > 0.03, "it does grow"
 
 
-def test_a_busy_file_is_retried_and_bounded_on_its_own(turn, clock):
+def test_a_busy_file_is_retried_and_bounded_on_its_own(turn: Turn, clock: FakeClock) -> None:
     """Issue 2.8, N-busy: FILE_BUSY is nobody's mistake."""
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number < 4:
             raise FileBusyError("/ws/a.md", "somebody has it open")
         return "done"
@@ -262,11 +272,11 @@ def test_a_busy_file_is_retried_and_bounded_on_its_own(turn, clock):
         controller(turn, clock, max_busy=0).run(lambda attempt: refusal)
 
 
-def test_other_errors_and_interrupts_go_through(turn, clock):
+def test_other_errors_and_interrupts_go_through(turn: Turn, clock: FakeClock) -> None:
     """Issue 2.8: the controller retries what a retry can help."""
 
-    def fail(error):
-        def step(attempt):
+    def fail(error: BaseException) -> Callable[[Attempt], object]:
+        def step(attempt: Attempt) -> object:
             raise error
 
         return step
@@ -282,10 +292,12 @@ def test_other_errors_and_interrupts_go_through(turn, clock):
     assert turn.context.refuse_resubmitted is False
 
 
-def test_a_file_that_was_deleted_is_told_by_an_empty_fresh_read(root, turn, clock):
+def test_a_file_that_was_deleted_is_told_by_an_empty_fresh_read(
+    root: Path, turn: Turn, clock: FakeClock
+) -> None:
     """011 edge case: the agent then creates it, exclusively."""
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number == 1:
             turn.read_file("a.md")
             (root / "a.md").unlink()
@@ -299,10 +311,10 @@ def test_a_file_that_was_deleted_is_told_by_an_empty_fresh_read(root, turn, cloc
     assert (root / "a.md").read_bytes() == b"again 2"
 
 
-def test_a_file_that_cannot_be_read_again_ends_the_run(root, turn, clock):
+def test_a_file_that_cannot_be_read_again_ends_the_run(root: Path, turn: Turn, clock: FakeClock) -> None:
     """Issue 2.8: the re-read's own error is the answer."""
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         turn.read_file("a.md")
         (root / "a.md").unlink()
         (root / "a.md").mkdir()
@@ -314,11 +326,11 @@ def test_a_file_that_cannot_be_read_again_ends_the_run(root, turn, clock):
     assert path_of(run)[-1] == ("RE_READ_REQUIRED", "FAILED", "ERROR")
 
 
-def test_the_re_read_uses_the_name_that_the_agent_used(root, turn, clock):
+def test_the_re_read_uses_the_name_that_the_agent_used(root: Path, turn: Turn, clock: FakeClock) -> None:
     """N-link-swap: reading the canonical path alone would leave the agent's own name stale for ever."""
     (root / "b.md").write_bytes(b"theirs\n")
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number == 1:
             turn.read_file("a.md")
             (root / "a.md").unlink()
@@ -329,11 +341,11 @@ def test_the_re_read_uses_the_name_that_the_agent_used(root, turn, clock):
     assert (root / "b.md").read_bytes() == b"theirs\nmine\n"
 
 
-def test_one_conflict_among_many_files_is_re_read(root, turn, clock):
+def test_one_conflict_among_many_files_is_re_read(root: Path, turn: Turn, clock: FakeClock) -> None:
     """011 edge case: the whole operation is retried."""
     (root / "b.md").write_bytes(b"b\n")
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number == 1:
             turn.read_file("a.md")
             turn.read_file("b.md")
@@ -346,10 +358,10 @@ def test_one_conflict_among_many_files_is_re_read(root, turn, clock):
     assert (root / "b.md").read_bytes() == b"theirs\nmine\n"
 
 
-def test_one_of_many_resubmitted_is_refused(root, turn, clock):
+def test_one_of_many_resubmitted_is_refused(root: Path, turn: Turn, clock: FakeClock) -> None:
     """Issue 2.8: in company, too."""
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number == 1:
             turn.read_file("a.md")
             (root / "a.md").write_bytes(b"theirs\n")
@@ -363,7 +375,7 @@ def test_one_of_many_resubmitted_is_refused(root, turn, clock):
     assert not (root / "b.md").exists()
 
 
-def test_states_and_transitions_can_be_listed_and_watched(root, turn, clock):
+def test_states_and_transitions_can_be_listed_and_watched(root: Path, turn: Turn, clock: FakeClock) -> None:
     """Issue 2.8, 011-SC-003: deterministic and observable."""
     assert AgentController.states == STATES
     assert {state for before, after, _ in TRANSITIONS for state in (before, after)} == set(STATES)
@@ -371,7 +383,7 @@ def test_states_and_transitions_can_be_listed_and_watched(root, turn, clock):
     assert {before for before, _, _ in TRANSITIONS} == set(STATES) - terminal
     watched = []
 
-    def step(attempt):
+    def step(attempt: Attempt) -> object:
         if attempt.number == 1:
             turn.read_file("a.md")
             (root / "a.md").write_bytes(b"theirs\n")
@@ -384,7 +396,7 @@ def test_states_and_transitions_can_be_listed_and_watched(root, turn, clock):
     assert [seen.attempt for seen in watched] == [1, 2, 2]
 
 
-def test_nonsense_bounds_are_refused(turn):
+def test_nonsense_bounds_are_refused(turn: Turn) -> None:
     """Bad input."""
     with pytest.raises(ValueError, match="max_attempts"):
         AgentController(turn, max_attempts=0)
@@ -409,7 +421,7 @@ print(conflicts)
 
 
 @pytest.mark.slow
-def test_processes_incrementing_one_counter_lose_nothing(root):
+def test_processes_incrementing_one_counter_lose_nothing(root: Path) -> None:
     """009-SC-001, 011-SC-002, 011-SC-004: real processes, through the controller; and they did collide."""
     (root / "counter").write_bytes(b"0")
     crowd = [

@@ -7,9 +7,13 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from noclobber import Turn
 from noclobber.core.values import Edit, ToolCall
 from noclobber.errors import (
     EditMismatchError,
@@ -26,28 +30,28 @@ from tests.conftest import sha256
 
 
 @pytest.fixture
-def ws(root):
+def ws(root: Path) -> Iterator[Workspace]:
     (root / "a.md").write_bytes(b"v1\n")
     with Workspace(root) as workspace:
         yield workspace
 
 
 @pytest.fixture
-def turn(ws):
+def turn(ws: Workspace) -> Iterator[Turn]:
     with ws.turn(
         agent_id="builder", session_id="s1", turn_id="t1", host="test-host", intent_id="INT-7"
     ) as turn:
         yield turn
 
 
-def events(ws):
+def events(ws: Workspace) -> list[dict[str, Any]]:
     if not os.path.exists(ws.ledger.path):
         return []
     ws.ledger.verify()
     return list(ws.ledger.events())
 
 
-def make_stale(root, turn):
+def make_stale(root: Path, turn: Turn) -> None:
     turn.read_file("a.md")
     (root / "a.md").write_bytes(b"theirs\n")
 
@@ -55,7 +59,7 @@ def make_stale(root, turn):
 # -- the record --------------------------------------------------------------------------------------
 
 
-def test_a_conflict_is_recorded_once_word_for_word(root, ws, turn):
+def test_a_conflict_is_recorded_once_word_for_word(root: Path, ws: Workspace, turn: Turn) -> None:
     """R-ledger, 009-FR-009, 011-FR-005, 011-SC-004: the research page's object, and who asked."""
     make_stale(root, turn)
     with pytest.raises(StaleFileError):
@@ -97,7 +101,9 @@ WRITES = {
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_every_kind_of_write_is_checked_and_recorded_once(root, ws, turn, kind):
+def test_every_kind_of_write_is_checked_and_recorded_once(
+    root: Path, ws: Workspace, turn: Turn, kind: str
+) -> None:
     """009-FR-003, 009-FR-008, 009-FR-009, 011-SC-004: one event for each refused write."""
     make_stale(root, turn)
     with pytest.raises(StaleFileError):
@@ -108,7 +114,7 @@ def test_every_kind_of_write_is_checked_and_recorded_once(root, ws, turn, kind):
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_every_landed_write_is_recorded_once_a_file(root, ws, turn, kind):
+def test_every_landed_write_is_recorded_once_a_file(root: Path, ws: Workspace, turn: Turn, kind: str) -> None:
     """Issue 2.6: hashes before and after, and the level."""
     turn.read_file("a.md")
     WRITES[kind](turn)
@@ -141,7 +147,9 @@ def test_every_landed_write_is_recorded_once_a_file(root, ws, turn, kind):
         (lambda turn: turn.write_file(".lock", b"x"), "RESERVED_FILE"),
     ],
 )
-def test_other_refused_writes_are_recorded_once_too(ws, turn, use, code):
+def test_other_refused_writes_are_recorded_once_too(
+    ws: Workspace, turn: Turn, use: Callable[..., Any], code: str
+) -> None:
     """Issue 2.6: as refusals of their own, not as conflicts."""
     with pytest.raises(NoclobberError) as refused:
         use(turn)
@@ -151,7 +159,7 @@ def test_other_refused_writes_are_recorded_once_too(ws, turn, use, code):
     assert event["result"] == {"status": "DENIED", "error_type": code}
 
 
-def test_refused_reads_are_not_on_record(ws, turn):
+def test_refused_reads_are_not_on_record(ws: Workspace, turn: Turn) -> None:
     """011-FR-005 is about writes."""
     for path in ("missing.md", "../out", ".lock"):
         with pytest.raises(NoclobberError):
@@ -161,7 +169,7 @@ def test_refused_reads_are_not_on_record(ws, turn):
     assert events(ws) == []
 
 
-def test_the_record_holds_no_content(root, ws, turn):
+def test_the_record_holds_no_content(root: Path, ws: Workspace, turn: Turn) -> None:
     """DESIGN: hashes and paths, never file content."""
     turn.read_file("a.md")
     turn.write_file("a.md", b"top secret")
@@ -185,7 +193,9 @@ turn.write_file("a.md", b"never recorded")
 
 
 @pytest.mark.parametrize("first_use", ["read", "write"])
-def test_what_a_killed_process_had_begun_is_on_record_when_it_is_found(root, ws, turn, first_use):
+def test_what_a_killed_process_had_begun_is_on_record_when_it_is_found(
+    root: Path, ws: Workspace, turn: Turn, first_use: str
+) -> None:
     """Issue 2.6: its own event was never written."""
     killed = subprocess.run([sys.executable, "-c", KILLED, str(root)], check=False)
     assert killed.returncode == -9
@@ -198,7 +208,9 @@ def test_what_a_killed_process_had_begun_is_on_record_when_it_is_found(root, ws,
     assert found[0]["payload"]["outcome"] in ("landed", "restored")
 
 
-def test_versions_kept_aside_are_on_record_at_the_end_of_the_turn(ws, monkeypatch):
+def test_versions_kept_aside_are_on_record_at_the_end_of_the_turn(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DESIGN: reported and kept, not lost."""
     with ws.turn() as turn:
         turn.write_file("a.md", b"x")
@@ -208,13 +220,15 @@ def test_versions_kept_aside_are_on_record_at_the_end_of_the_turn(ws, monkeypatc
     assert (last["action_type"], last["payload"]) == ("VERSION_KEPT", {"kept": turn.kept})
 
 
-def test_a_link_changed_between_the_judgement_and_the_read_is_judged_again(root, ws, turn, monkeypatch):
+def test_a_link_changed_between_the_judgement_and_the_read_is_judged_again(
+    root: Path, ws: Workspace, turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REQ-LOCK-010: no lock file through a link that was swapped in."""
     (root / ".lock").write_bytes(b"{}")
     (root / "link").symlink_to("a.md")
     read = turn.guard.read
 
-    def swap_then_read(path):
+    def swap_then_read(path: str) -> Any:
         (root / "link").unlink()
         (root / "link").symlink_to(".lock")
         return read(path)
@@ -228,11 +242,11 @@ def test_a_link_changed_between_the_judgement_and_the_read_is_judged_again(root,
 # -- a broken ledger -----------------------------------------------------------------------------------
 
 
-def break_ledger(ws):
+def break_ledger(ws: Workspace) -> None:
     os.makedirs(ws.ledger.path)
 
 
-def test_a_conflict_is_refused_even_if_it_cannot_be_recorded(root, ws, turn):
+def test_a_conflict_is_refused_even_if_it_cannot_be_recorded(root: Path, ws: Workspace, turn: Turn) -> None:
     """Ruling 13: and the ledger's failure is reported too."""
     make_stale(root, turn)
     break_ledger(ws)
@@ -247,7 +261,7 @@ def test_a_conflict_is_refused_even_if_it_cannot_be_recorded(root, ws, turn):
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_broken_ledger_lets_no_write_through(root, ws, turn, kind):
+def test_a_broken_ledger_lets_no_write_through(root: Path, ws: Workspace, turn: Turn, kind: str) -> None:
     """Ruling 13: no write without a record."""
     turn.read_file("a.md")
     break_ledger(ws)
@@ -257,18 +271,20 @@ def test_a_broken_ledger_lets_no_write_through(root, ws, turn, kind):
     assert not (root / "b.md").exists()
 
 
-def test_reads_need_no_ledger(ws, turn):
+def test_reads_need_no_ledger(ws: Workspace, turn: Turn) -> None:
     """Ruling 13 is about writes."""
     break_ledger(ws)
     assert turn.read_file("a.md").content == b"v1\n"
 
 
-def test_a_ledger_that_fails_after_the_write_is_reported_with_what_landed(root, ws, turn, monkeypatch):
+def test_a_ledger_that_fails_after_the_write_is_reported_with_what_landed(
+    root: Path, ws: Workspace, turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ruling 13: no silent loss; and the turn knows that its bytes are there."""
     turn.read_file("a.md")
     append = ws.ledger.append
 
-    def full(event):
+    def full(event: Any) -> None:
         raise LedgerError(ws.ledger.path, "disk full")
 
     monkeypatch.setattr(ws.ledger, "append", full)
@@ -282,12 +298,14 @@ def test_a_ledger_that_fails_after_the_write_is_reported_with_what_landed(root, 
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_write_that_the_disk_would_not_flush_is_on_record_as_landed(root, monkeypatch, kind):
+def test_a_write_that_the_disk_would_not_flush_is_on_record_as_landed(
+    root: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """N-durable, R-ledger: the caller hears of the flush; but nothing was refused, and the turn knows that."""
     (root / "a.md").write_bytes(b"v1\n")
     real = os.fsync
 
-    def fail_for_folders(descriptor):
+    def fail_for_folders(descriptor: int) -> None:
         if os.path.samestat(os.fstat(descriptor), os.stat(root)):
             raise OSError(5, "I/O error")
         real(descriptor)
@@ -313,10 +331,10 @@ def test_a_write_that_the_disk_would_not_flush_is_on_record_as_landed(root, monk
         assert now.read_bytes() == b"next"
 
 
-def folder_that_cannot_be_flushed(root, monkeypatch):
+def folder_that_cannot_be_flushed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
 
-    def fail_for_the_root(descriptor):
+    def fail_for_the_root(descriptor: int) -> None:
         if os.path.samestat(os.fstat(descriptor), os.stat(root)):
             raise OSError(5, "I/O error")
         real(descriptor)
@@ -325,7 +343,9 @@ def folder_that_cannot_be_flushed(root, monkeypatch):
 
 
 @pytest.mark.parametrize("lines", [None, (1, 5)])
-def test_an_edit_that_could_not_be_flushed_is_not_as_good_as_a_read(root, monkeypatch, lines):
+def test_an_edit_that_could_not_be_flushed_is_not_as_good_as_a_read(
+    root: Path, monkeypatch: pytest.MonkeyPatch, lines: tuple[int, int] | None
+) -> None:
     """N-durable, PARTIAL_READ: who had not seen it all still has not."""
     (root / "a.md").write_bytes(b"".join(b"line %d\n" % number for number in range(1, 21)))
     with Workspace(root, durable=True, partial="deny") as ws, ws.turn(agent_id="builder") as turn:
@@ -342,7 +362,9 @@ def test_an_edit_that_could_not_be_flushed_is_not_as_good_as_a_read(root, monkey
             turn.write_file("a.md", b"x")
 
 
-def test_every_file_of_an_unflushed_write_is_known_before_the_ledger_fails(root, monkeypatch):
+def test_every_file_of_an_unflushed_write_is_known_before_the_ledger_fails(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ruling 13, N-durable: two failures at once, and the turn knows its own bytes all the same."""
     for name in ("a.md", "b.md"):
         (root / name).write_bytes(b"v1")
@@ -350,7 +372,7 @@ def test_every_file_of_an_unflushed_write_is_known_before_the_ledger_fails(root,
         turn.read_file("a.md")
         turn.read_file("b.md")
 
-        def full(event):
+        def full(event: Any) -> None:
             raise LedgerError(ws.ledger.path, "disk full")
 
         with monkeypatch.context() as patch:
@@ -362,7 +384,7 @@ def test_every_file_of_an_unflushed_write_is_known_before_the_ledger_fails(root,
         turn.write_file("b.md", b"v3")
 
 
-def test_a_state_folder_that_was_cleaned_away_is_made_again(root, ws, turn):
+def test_a_state_folder_that_was_cleaned_away_is_made_again(root: Path, ws: Workspace, turn: Turn) -> None:
     """N-state: `git clean -fdx` in the middle of a turn."""
     import shutil
 
@@ -375,11 +397,11 @@ def test_a_state_folder_that_was_cleaned_away_is_made_again(root, ws, turn):
 # -- hooks around a foreign executor ---------------------------------------------------------------------
 
 
-def call(turn, tool, **params):
+def call(turn: Turn, tool: str, **params: Any) -> Any:
     return turn.tool_call(tool, params)
 
 
-def test_pre_tool_use_refuses_a_stale_write_before_it_runs(root, ws, turn):
+def test_pre_tool_use_refuses_a_stale_write_before_it_runs(root: Path, ws: Workspace, turn: Turn) -> None:
     """R-hook, 009-FR-008: the decision carries the error, and it is on record once."""
     make_stale(root, turn)
     decision = ws.engine.pre_tool_use(call(turn, "write_to_file", path="a.md", content="x"))
@@ -388,7 +410,7 @@ def test_pre_tool_use_refuses_a_stale_write_before_it_runs(root, ws, turn):
     assert [event["action_type"] for event in events(ws)] == ["MUTATION_CONFLICT"]
 
 
-def test_pre_tool_use_lets_reads_and_good_writes_through_without_a_record(ws, turn):
+def test_pre_tool_use_lets_reads_and_good_writes_through_without_a_record(ws: Workspace, turn: Turn) -> None:
     """R-hook: nothing has happened yet."""
     assert ws.engine.pre_tool_use(call(turn, "read_file", path="a.md")).allowed
     assert ws.engine.pre_tool_use(call(turn, "write_to_file", path="a.md", content="x")).allowed
@@ -396,10 +418,10 @@ def test_pre_tool_use_lets_reads_and_good_writes_through_without_a_record(ws, tu
     assert events(ws) == []
 
 
-def test_the_baseline_of_a_foreign_read_is_what_it_returned(root, ws, turn):
+def test_the_baseline_of_a_foreign_read_is_what_it_returned(root: Path, ws: Workspace, turn: Turn) -> None:
     """R-baseline: from the result, never from a second look at the disk."""
 
-    def executor(call):
+    def executor(call: ToolCall) -> Any:
         content = (root / call.params["path"]).read_bytes()
         (root / call.params["path"]).write_bytes(b"changed right after the read\n")
         return content
@@ -411,29 +433,33 @@ def test_the_baseline_of_a_foreign_read_is_what_it_returned(root, ws, turn):
 
 
 @pytest.mark.parametrize("result", [b"v1\n", "v1\n", {"content": "v1\n"}])
-def test_foreign_reads_may_return_bytes_text_or_a_mapping(ws, turn, result):
+def test_foreign_reads_may_return_bytes_text_or_a_mapping(
+    ws: Workspace, turn: Turn, result: bytes | dict[str, Any] | str
+) -> None:
     """R-baseline."""
     ws.engine.post_tool_use(call(turn, "read_file", path="a.md"), result)
     assert turn.get_initial_hash("a.md") == sha256(b"v1\n")
 
 
 @pytest.mark.parametrize("result", [None, {"ok": True}, 7])
-def test_a_foreign_read_without_content_leaves_no_baseline(ws, turn, result):
+def test_a_foreign_read_without_content_leaves_no_baseline(
+    ws: Workspace, turn: Turn, result: dict[str, Any] | int | None
+) -> None:
     """R-baseline: nothing is claimed that was not seen."""
     ws.engine.post_tool_use(call(turn, "read_file", path="a.md"), result)
     assert turn.get_initial_hash("a.md") is None
 
 
-def test_a_part_without_the_whole_hash_leaves_no_baseline(ws, turn):
+def test_a_part_without_the_whole_hash_leaves_no_baseline(ws: Workspace, turn: Turn) -> None:
     """R-baseline, ruling 11: a part's own hash is no file's hash."""
     ws.engine.post_tool_use(call(turn, "read_file", path="a.md", start_line=1, end_line=1), "v1\n")
     assert turn.get_initial_hash("a.md") is None
 
 
-def test_a_foreign_read_that_failed_is_a_failed_read(root, ws, turn):
+def test_a_foreign_read_that_failed_is_a_failed_read(root: Path, ws: Workspace, turn: Turn) -> None:
     """Ruling 5, ruling 6."""
 
-    def missing(call):
+    def missing(call: ToolCall) -> None:
         raise FileNotFoundError(call.params["path"])
 
     with pytest.raises(FileNotFoundError):
@@ -446,8 +472,8 @@ def test_a_foreign_read_that_failed_is_a_failed_read(root, ws, turn):
     assert turn.context.error_for(str(root / "a.md"), str(root / "a.md")) == "PermissionError"
 
 
-def write_plainly(root):
-    def executor(call):
+def write_plainly(root: Path) -> Callable[[ToolCall], str]:
+    def executor(call: ToolCall) -> Any:
         path = root / call.params["path"]
         if "content" in call.params:
             path.write_text(call.params["content"])
@@ -458,7 +484,7 @@ def write_plainly(root):
     return executor
 
 
-def test_the_baseline_of_a_foreign_write_is_what_it_wrote(root, ws, turn):
+def test_the_baseline_of_a_foreign_write_is_what_it_wrote(root: Path, ws: Workspace, turn: Turn) -> None:
     """Ruling 10, R-baseline: and it is on record, with a level that promises nothing."""
     turn.read_file("a.md")
     ws.engine.execute(call(turn, "write_to_file", path="a.md", content="x"), write_plainly(root))
@@ -472,7 +498,9 @@ def test_the_baseline_of_a_foreign_write_is_what_it_wrote(root, ws, turn):
     assert (root / "a.md").read_bytes() == b"theirs"
 
 
-def test_the_outcome_of_a_foreign_edit_is_told_from_what_was_seen(root, ws, turn):
+def test_the_outcome_of_a_foreign_edit_is_told_from_what_was_seen(
+    root: Path, ws: Workspace, turn: Turn
+) -> None:
     """Ruling 10: two edits in a row, without a look in between."""
     turn.read_file("a.md")
     edit = call(turn, "search_and_replace", path="a.md", search="v1", replace="v2")
@@ -481,7 +509,9 @@ def test_the_outcome_of_a_foreign_edit_is_told_from_what_was_seen(root, ws, turn
     assert (root / "a.md").read_bytes() == b"v3\n"
 
 
-def test_after_a_foreign_edit_that_cannot_be_told_the_agent_must_read_again(root, ws):
+def test_after_a_foreign_edit_that_cannot_be_told_the_agent_must_read_again(
+    root: Path, ws: Workspace
+) -> None:
     """Ruling 10: never a guess, never unchecked."""
     with ws.turn(retained_file_bytes=0) as turn:
         turn.read_file("a.md")
@@ -492,7 +522,7 @@ def test_after_a_foreign_edit_that_cannot_be_told_the_agent_must_read_again(root
     assert events(ws)[0]["payload"]["after_hash"] == "UNKNOWN"
 
 
-def test_foreign_deletes_and_moves_leave_nothing_behind(root, ws, turn):
+def test_foreign_deletes_and_moves_leave_nothing_behind(root: Path, ws: Workspace, turn: Turn) -> None:
     """Ruling 10: gone is what the agent knows."""
     turn.read_file("a.md")
     ws.engine.execute(call(turn, "delete_file", path="a.md"), lambda call: (root / "a.md").unlink())
@@ -502,11 +532,13 @@ def test_foreign_deletes_and_moves_leave_nothing_behind(root, ws, turn):
     assert refused.value.expected == "ABSENT"
 
 
-def test_a_foreign_executor_that_fails_is_on_record_and_moves_nothing(root, ws, turn):
+def test_a_foreign_executor_that_fails_is_on_record_and_moves_nothing(
+    root: Path, ws: Workspace, turn: Turn
+) -> None:
     """Issue 2.6: it was let through, and nobody knows how far it came."""
     turn.read_file("a.md")
 
-    def fails(call):
+    def fails(call: ToolCall) -> None:
         (root / "a.md").write_bytes(b"half")
         raise OSError("boom")
 
@@ -517,7 +549,7 @@ def test_a_foreign_executor_that_fails_is_on_record_and_moves_nothing(root, ws, 
         turn.write_file("a.md", b"x")
 
 
-def test_an_unknown_tool_never_runs(root, ws, turn):
+def test_an_unknown_tool_never_runs(root: Path, ws: Workspace, turn: Turn) -> None:
     """Issue 2.7: nobody knows what it writes."""
     ran = []
     with pytest.raises(UnknownToolError):
@@ -527,7 +559,7 @@ def test_an_unknown_tool_never_runs(root, ws, turn):
     assert not ws.engine.pre_tool_use(call(turn, "execute_command", command="x")).allowed
 
 
-def test_a_registered_tool_is_judged_like_any_other(root, ws, turn):
+def test_a_registered_tool_is_judged_like_any_other(root: Path, ws: Workspace, turn: Turn) -> None:
     """Issue 2.7: tools are data."""
     ws.catalogue.register(Tool("save_note", "write", path=("note",), content="body"))
     make_stale(root, turn)
@@ -540,7 +572,7 @@ def test_a_registered_tool_is_judged_like_any_other(root, ws, turn):
         theirs.call("save_note", {"note": "a.md", "body": "x"})
 
 
-def test_harmless_tools_pass_and_have_no_executor_here(ws, turn):
+def test_harmless_tools_pass_and_have_no_executor_here(ws: Workspace, turn: Turn) -> None:
     """Issue 2.7."""
     assert ws.engine.execute(call(turn, "list_files"), lambda call: ["a.md"]) == ["a.md"]
     with pytest.raises(UnknownToolError):
@@ -551,7 +583,7 @@ def test_harmless_tools_pass_and_have_no_executor_here(ws, turn):
 # -- which turn --------------------------------------------------------------------------------------------
 
 
-def test_a_call_finds_its_turn_by_id_or_by_its_agent(ws):
+def test_a_call_finds_its_turn_by_id_or_by_its_agent(ws: Workspace) -> None:
     """R-turn: a host may not know our ids."""
     with ws.turn(agent_id="one") as one, ws.turn(agent_id="two", session_id="s") as two:
         read = {"path": "a.md"}
@@ -570,7 +602,9 @@ def test_a_call_finds_its_turn_by_id_or_by_its_agent(ws):
             ws.engine.execute(ToolCall("read_file", read, agent_id="one"))
 
 
-def test_the_errors_objects_are_what_an_agent_and_a_controller_get(root, ws, turn):
+def test_the_errors_objects_are_what_an_agent_and_a_controller_get(
+    root: Path, ws: Workspace, turn: Turn
+) -> None:
     """011-FR-003, 011-FR-004, 009-FR-006: raised as they are, nothing wrapped around."""
     make_stale(root, turn)
     with pytest.raises(StaleFileError) as refused:
@@ -585,7 +619,7 @@ def test_the_errors_objects_are_what_an_agent_and_a_controller_get(root, ws, tur
     json.dumps(refused.value.to_agent())
 
 
-def test_the_ledger_is_never_opened_through_a_fifo(root, ws, turn):
+def test_the_ledger_is_never_opened_through_a_fifo(root: Path, ws: Workspace, turn: Turn) -> None:
     """Bad input: nothing may block."""
     os.makedirs(ws.state_folder)
     os.mkfifo(ws.ledger.path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNREADABLE
@@ -35,7 +37,9 @@ def verdict(**changes: object) -> str:
     ],
 )
 @pytest.mark.parametrize("kind", ["write", "edit", "delete", "move"])
-def test_what_is_there_must_be_what_was_seen(kind, expected, actual, answer):
+def test_what_is_there_must_be_what_was_seen(
+    kind: str, expected: str | None, actual: str | None, answer: str
+) -> None:
     """009-FR-003, 009-FR-004, 011-FR-001, rulings 5 and 7; None on the disk's side: nobody looked."""
     assert verdict(kind=kind, expected=expected, actual=actual) == answer
 
@@ -53,7 +57,9 @@ def test_what_is_there_must_be_what_was_seen(kind, expected, actual, answer):
     ],
 )
 @pytest.mark.parametrize("kind", ["write", "edit", "delete", "move"])
-def test_unread_files_can_be_denied(kind, deny, expected, actual, answer):
+def test_unread_files_can_be_denied(
+    kind: str, deny: bool, expected: str | None, actual: str | None, answer: str
+) -> None:
     """Ruling 7; where nothing stands there is nothing to read."""
     assert verdict(kind=kind, deny_unread=deny, expected=expected, actual=actual) == answer
 
@@ -68,7 +74,9 @@ def test_unread_files_can_be_denied(kind, deny, expected, actual, answer):
         ("move", True, False, "ALLOW"),
     ],
 )
-def test_replacing_what_was_seen_in_part_can_be_denied(kind, deny, whole, answer):
+def test_replacing_what_was_seen_in_part_can_be_denied(
+    kind: str, deny: bool, whole: bool, answer: str
+) -> None:
     """Ruling 11: whole-file replacement only."""
     assert verdict(kind=kind, deny_partial=deny, seen_whole=whole, expected=H1) == answer
 
@@ -87,26 +95,28 @@ def test_replacing_what_was_seen_in_part_can_be_denied(kind, deny, whole, answer
     ],
 )
 @pytest.mark.parametrize("kind", ["write", "edit", "delete", "move", "create"])
-def test_a_turn_with_a_write_scope_writes_nowhere_else(kind, scope, path, answer):
+def test_a_turn_with_a_write_scope_writes_nowhere_else(
+    kind: str, scope: tuple[Any, ...] | None, path: str, answer: str
+) -> None:
     """K-WRITE-1."""
     assert verdict(kind=kind, write_scope=scope, path=path, name=path) == answer
 
 
-def test_the_write_scope_does_not_limit_reading():
+def test_the_write_scope_does_not_limit_reading() -> None:
     """K-WRITE-1 is about writes."""
     assert verdict(kind="read", write_scope=()) == "ALLOW"
 
 
 @pytest.mark.parametrize("kind", ["read", "write", "edit", "delete", "move", "create"])
 @pytest.mark.parametrize("name", [".lock", ".LOCK", ".lock-ledger.jsonl", ".lock.take.01ab"])
-def test_lock_files_are_served_to_nobody(kind, name):
+def test_lock_files_are_served_to_nobody(kind: str, name: str) -> None:
     """REQ-LOCK-010: neither by their own name nor through a link."""
     assert verdict(kind=kind, path=f"/ws/d/{name}", name="/ws/link") == "RESERVED_FILE"
     assert verdict(kind=kind, path="/ws/elsewhere", name=f"/ws/d/{name}") == "RESERVED_FILE"
 
 
 @pytest.mark.parametrize("name", ["a.lock", "poetry.lock", ".locked", ".lock.md", "lock"])
-def test_other_files_with_lock_in_their_name_are_ordinary(name):
+def test_other_files_with_lock_in_their_name_are_ordinary(name: str) -> None:
     """REQ-LOCK-010, its limits."""
     assert verdict(path=f"/ws/{name}", name=f"/ws/{name}") == "ALLOW"
 
@@ -121,13 +131,13 @@ def test_other_files_with_lock_in_their_name_are_ordinary(name):
     ],
 )
 def test_refused_bytes_that_come_back_are_refused_again_if_a_controller_asks(
-    asked, refused_from, expected, answer
-):
+    asked: bool, refused_from: str | None, expected: str, answer: str
+) -> None:
     """Issue 2.8: passing them would launder the lost update."""
     assert verdict(refuse_resubmitted=asked, refused_from=refused_from, expected=expected) == answer
 
 
-def test_staleness_is_said_before_what_a_re_read_would_settle():
+def test_staleness_is_said_before_what_a_re_read_would_settle() -> None:
     """011-SC-001: a stale write is told that it is stale, whatever else is wrong with it."""
     everything = {"deny_partial": True, "seen_whole": False, "refuse_resubmitted": True, "refused_from": H2}
     assert verdict(expected=H1, actual=H2, **everything) == "STALE_FILE"

@@ -6,7 +6,9 @@ import gc
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,20 +32,20 @@ class FixedClock:
         return self.now
 
 
-def context(**options) -> TurnContext:
+def context(**options: Any) -> TurnContext:
     return TurnContext(ROOT, turn_id="t1", clock=FixedClock(), **options)
 
 
-def whole(turn, path, content, canonical=None):
+def whole(turn: TurnContext, path: str, content: bytes, canonical: str | None = None) -> str:
     canonical = canonical or path
     return turn.observe(path, canonical, sha256(content), content, WHOLE)
 
 
-def part(turn, path, content, first, last, total):
+def part(turn: TurnContext, path: str, content: bytes, first: int, last: int, total: int) -> str:
     return turn.observe(path, path, sha256(content), content, Coverage(((first, last),), total))
 
 
-def test_the_first_read_sets_the_initial_hash_for_good():
+def test_the_first_read_sets_the_initial_hash_for_good() -> None:
     """010-FR-001, 010-FR-003, 010-FR-006, 010-SC-002: later reads and writes do not change it."""
     turn = context()
     whole(turn, A, b"v1")
@@ -53,7 +55,7 @@ def test_the_first_read_sets_the_initial_hash_for_good():
     assert turn.expected_for(A, A) == H3
 
 
-def test_an_own_write_is_a_baseline_and_no_initial_hash():
+def test_an_own_write_is_a_baseline_and_no_initial_hash() -> None:
     """Ruling 10; 010-FR-001: the initial hash is of a read."""
     turn = context()
     turn.wrote(A, A, H1, b"v1")
@@ -66,21 +68,21 @@ def test_an_own_write_is_a_baseline_and_no_initial_hash():
 @pytest.mark.parametrize(
     "spelling", ["a.md", "./a.md", "sub/../a.md", A, Path("a.md"), Path(A), "//work space/a.md"]
 )
-def test_a_hash_is_found_by_every_spelling_of_its_path(spelling):
+def test_a_hash_is_found_by_every_spelling_of_its_path(spelling: Any) -> None:
     """010-FR-002, 010-FR-004: keyed by the absolute path; relative ones are relative to the workspace."""
     turn = context()
     whole(turn, A, b"v1")
     assert turn.get_initial_hash(spelling) == H1
 
 
-def test_an_empty_file_has_the_hash_of_no_bytes():
+def test_an_empty_file_has_the_hash_of_no_bytes() -> None:
     """010 edge case, ruling 8: empty files count."""
     turn = context()
     whole(turn, A, b"")
     assert turn.get_initial_hash(A) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-def test_nothing_was_read_so_there_is_no_hash():
+def test_nothing_was_read_so_there_is_no_hash() -> None:
     """010-FR-004, ruling 7: None, and no check."""
     turn = context()
     assert turn.get_initial_hash(A) is None
@@ -88,7 +90,7 @@ def test_nothing_was_read_so_there_is_no_hash():
     assert turn.coverage_for(A, A) is None
 
 
-def test_absent_is_a_baseline_but_no_initial_hash():
+def test_absent_is_a_baseline_but_no_initial_hash() -> None:
     """Ruling 5, ruling 6."""
     turn = context()
     turn.observe_absent(A, A)
@@ -98,7 +100,7 @@ def test_absent_is_a_baseline_but_no_initial_hash():
     assert (turn.expected_for(A, A), turn.get_initial_hash(A)) == (H1, H1)
 
 
-def test_a_failed_read_is_remembered_and_proves_nothing():
+def test_a_failed_read_is_remembered_and_proves_nothing() -> None:
     """Ruling 6, 010 edge case: the turn goes on; no baseline is made of a failure, and none is lost."""
     turn = context()
     turn.observe_error(A, A, "ACCESS_DENIED")
@@ -111,7 +113,7 @@ def test_a_failed_read_is_remembered_and_proves_nothing():
     assert turn.expected_for(A, A) == H1
 
 
-def test_a_whole_re_read_moves_the_baseline():
+def test_a_whole_re_read_moves_the_baseline() -> None:
     """009-FR-007, ruling 2."""
     turn = context()
     whole(turn, A, b"v1")
@@ -119,7 +121,7 @@ def test_a_whole_re_read_moves_the_baseline():
     assert turn.expected_for(A, A) == H2
 
 
-def test_a_part_of_another_version_does_not_move_the_baseline():
+def test_a_part_of_another_version_does_not_move_the_baseline() -> None:
     """Ruling 2: the agent holds two halves of two versions."""
     turn = context()
     whole(turn, A, b"v1")
@@ -127,7 +129,7 @@ def test_a_part_of_another_version_does_not_move_the_baseline():
     assert turn.expected_for(A, A) == H1
 
 
-def test_parts_that_add_up_at_one_new_hash_move_the_baseline():
+def test_parts_that_add_up_at_one_new_hash_move_the_baseline() -> None:
     """Ruling 2, ruling 11: contiguous parts at one hash are a whole read."""
     turn = context()
     whole(turn, A, b"v1")
@@ -139,7 +141,7 @@ def test_parts_that_add_up_at_one_new_hash_move_the_baseline():
     assert turn.coverage_for(A, A).is_whole
 
 
-def test_parts_of_different_versions_never_add_up():
+def test_parts_of_different_versions_never_add_up() -> None:
     """Ruling 2: each part must be of the same version."""
     turn = context()
     whole(turn, A, b"v1")
@@ -150,7 +152,7 @@ def test_parts_of_different_versions_never_add_up():
     assert turn.expected_for(A, A) == H1, "the first half was forgotten when v3 was seen"
 
 
-def test_parts_of_the_baseline_add_up():
+def test_parts_of_the_baseline_add_up() -> None:
     """Ruling 11."""
     turn = context()
     part(turn, A, b"v1", 0, 5, 10)
@@ -161,7 +163,7 @@ def test_parts_of_the_baseline_add_up():
     assert turn.coverage_for(A, A).is_whole
 
 
-def test_after_conflict_only_a_read_that_follows_a_refusal_moves_the_baseline():
+def test_after_conflict_only_a_read_that_follows_a_refusal_moves_the_baseline() -> None:
     """Ruling 2, `rebaseline = "after-conflict"`; 009's assumption "the hash from the first read"."""
     turn = context(rebaseline="after-conflict")
     whole(turn, A, b"v1")
@@ -178,7 +180,7 @@ def test_after_conflict_only_a_read_that_follows_a_refusal_moves_the_baseline():
     assert turn.expected_for(A, A) == H3
 
 
-def test_after_conflict_parts_seen_before_the_refusal_do_not_count():
+def test_after_conflict_parts_seen_before_the_refusal_do_not_count() -> None:
     """Ruling 2: "a read that follows a STALE_FILE"."""
     turn = context(rebaseline="after-conflict")
     whole(turn, A, b"v1")
@@ -193,7 +195,7 @@ def test_after_conflict_parts_seen_before_the_refusal_do_not_count():
 # -- names ---------------------------------------------------------------------------------------------
 
 
-def test_a_file_read_through_a_link_is_known_by_both_names():
+def test_a_file_read_through_a_link_is_known_by_both_names() -> None:
     """010-FR-002: canonical, and as the agent called it."""
     turn = context()
     whole(turn, A, b"v1", canonical=B)
@@ -201,7 +203,7 @@ def test_a_file_read_through_a_link_is_known_by_both_names():
     assert turn.expected_for(B, B) == turn.expected_for(A, B) == H1
 
 
-def test_own_writes_through_one_name_move_the_baseline_of_all():
+def test_own_writes_through_one_name_move_the_baseline_of_all() -> None:
     """009-SC-002: an own write through another link is no conflict."""
     turn = context()
     whole(turn, A, b"v1", canonical=B)
@@ -210,7 +212,7 @@ def test_own_writes_through_one_name_move_the_baseline_of_all():
     assert turn.expected_for(f"{ROOT}/other", B) == H2
 
 
-def test_what_was_seen_under_a_name_wins_when_the_name_becomes_a_link():
+def test_what_was_seen_under_a_name_wins_when_the_name_becomes_a_link() -> None:
     """N-link-swap: `a.md` was read, and is now a link to `b.md`: not a file that was never read."""
     turn = context()
     whole(turn, A, b"v1")
@@ -219,7 +221,7 @@ def test_what_was_seen_under_a_name_wins_when_the_name_becomes_a_link():
     assert turn.expected_for(A, B) == H1
 
 
-def test_a_name_follows_its_link_only_when_the_whole_new_file_was_read():
+def test_a_name_follows_its_link_only_when_the_whole_new_file_was_read() -> None:
     """Ruling 2, for names: a glimpse through a swapped link does not move what a write is checked against."""
     turn = context()
     whole(turn, A, b"v1")
@@ -230,7 +232,7 @@ def test_a_name_follows_its_link_only_when_the_whole_new_file_was_read():
     assert turn.get_initial_hash(A) == H1, "the name's first hash stands"
 
 
-def test_after_conflict_a_swapped_link_is_followed_after_a_refusal_only():
+def test_after_conflict_a_swapped_link_is_followed_after_a_refusal_only() -> None:
     """Ruling 2, for names."""
     turn = context(rebaseline="after-conflict")
     whole(turn, A, b"v1")
@@ -245,7 +247,7 @@ def test_after_conflict_a_swapped_link_is_followed_after_a_refusal_only():
 # -- observations --------------------------------------------------------------------------------------
 
 
-def test_every_observation_of_the_turn_is_found_by_its_id():
+def test_every_observation_of_the_turn_is_found_by_its_id() -> None:
     """Ruling 9: an observation id stands for a hash."""
     turn = context()
     seen = [whole(turn, A, b"v1"), part(turn, A, b"v2", 0, 1, 3), turn.observe_absent(B, B)]
@@ -263,7 +265,7 @@ def test_every_observation_of_the_turn_is_found_by_its_id():
 @pytest.mark.parametrize(
     "wrong", ["", "t1:", "t1:1", "t1:-1", "t2:0", "0", "t1:00", "t1:٠", "t1:99999999999"]
 )
-def test_an_id_of_another_turn_is_refused(wrong):
+def test_an_id_of_another_turn_is_refused(wrong: str) -> None:
     """Ruling 9: an id that does not resolve is an error, never "unchecked"."""
     turn = context()
     whole(turn, A, b"v1")
@@ -274,7 +276,7 @@ def test_an_id_of_another_turn_is_refused(wrong):
 # -- refused bytes -------------------------------------------------------------------------------------
 
 
-def test_refused_bytes_are_remembered_with_the_baseline_they_were_made_from():
+def test_refused_bytes_are_remembered_with_the_baseline_they_were_made_from() -> None:
     """N-resubmission: until an own write lands."""
     turn = context()
     whole(turn, A, b"v1")
@@ -289,7 +291,7 @@ def test_refused_bytes_are_remembered_with_the_baseline_they_were_made_from():
 # -- kept bytes ----------------------------------------------------------------------------------------
 
 
-def test_bytes_of_baselines_are_kept_within_bounds_and_the_oldest_go_first():
+def test_bytes_of_baselines_are_kept_within_bounds_and_the_oldest_go_first() -> None:
     """Issue 2.3: 1 MiB a file and 64 MiB a turn, here smaller."""
     turn = context(retained_file_bytes=10, retained_turn_bytes=25)
     paths = [f"{ROOT}/{number}" for number in range(4)]
@@ -305,7 +307,7 @@ def test_bytes_of_baselines_are_kept_within_bounds_and_the_oldest_go_first():
     assert turn.baseline_bytes(paths[2], paths[2]) is None
 
 
-def test_a_file_that_changed_is_as_old_as_its_last_version():
+def test_a_file_that_changed_is_as_old_as_its_last_version() -> None:
     """Issue 2.3: the oldest bytes go first, not the file that was read first."""
     turn = context(retained_turn_bytes=5)
     whole(turn, A, b"v1")
@@ -316,7 +318,7 @@ def test_a_file_that_changed_is_as_old_as_its_last_version():
     assert turn.baseline_bytes(B, B) is None
 
 
-def test_bytes_are_always_those_of_the_baseline():
+def test_bytes_are_always_those_of_the_baseline() -> None:
     """`changes_since_read` must not compare with a version that the write is not checked against."""
     turn = context()
     whole(turn, A, b"v1")
@@ -334,7 +336,7 @@ def test_bytes_are_always_those_of_the_baseline():
 # -- the end -------------------------------------------------------------------------------------------
 
 
-def test_clearing_forgets_everything():
+def test_clearing_forgets_everything() -> None:
     """010-FR-005."""
     turn = context()
     first = whole(turn, A, b"v1", canonical=B)
@@ -369,7 +371,7 @@ def test_clearing_forgets_everything():
         lambda turn: len(turn),
     ],
 )
-def test_after_its_end_a_turn_answers_nothing(call):
+def test_after_its_end_a_turn_answers_nothing(call: Callable[..., Any]) -> None:
     """010-FR-005: a snapshot that is gone must not look like one that is empty."""
     turn = context()
     whole(turn, A, b"v1")
@@ -379,7 +381,7 @@ def test_after_its_end_a_turn_answers_nothing(call):
         call(turn)
 
 
-def test_nothing_of_a_turn_is_alive_after_it():
+def test_nothing_of_a_turn_is_alive_after_it() -> None:
     """010-SC-003, R-turn: counted, not assumed."""
 
     def alive() -> int:
@@ -401,14 +403,16 @@ def test_nothing_of_a_turn_is_alive_after_it():
     assert alive() == before
 
 
-def test_two_threads_that_read_one_file_first_get_one_hash():
+def test_two_threads_that_read_one_file_first_get_one_hash() -> None:
     """010-FR-003: the initial hash is set once, whoever comes first."""
     for _ in range(50):
         turn = context()
         start = threading.Barrier(8)
         seen: list[str | None] = []
 
-        def read(number, turn=turn, start=start, seen=seen):
+        def read(
+            number: int, turn: TurnContext = turn, start: threading.Barrier = start, seen: list[Any] = seen
+        ) -> None:
             start.wait()
             whole(turn, A, b"%d" % number)
             seen.append(turn.get_initial_hash(A))
@@ -424,12 +428,12 @@ def test_two_threads_that_read_one_file_first_get_one_hash():
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
-def test_a_forked_child_never_finds_the_snapshot_locked():
+def test_a_forked_child_never_finds_the_snapshot_locked() -> None:
     """N-fork: fork while another thread is busy in the turn; the child uses it at once."""
     turn = context()
     stop = threading.Event()
 
-    def busy():
+    def busy() -> None:
         while not stop.is_set():
             whole(turn, A, b"v1")
             turn.expected_for(A, A)
@@ -450,7 +454,9 @@ def test_a_forked_child_never_finds_the_snapshot_locked():
     assert turn.expected_for(B, B) is None, "a child's turn is its own"
 
 
-def test_a_stored_hash_is_found_without_the_disk_and_without_hashing(tmp_path, monkeypatch):
+def test_a_stored_hash_is_found_without_the_disk_and_without_hashing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """010-SC-004, 010-FR-006: and `make bench` says how much faster that is."""
     file = tmp_path / "large"
     file.write_bytes(b"x" * 100_000)

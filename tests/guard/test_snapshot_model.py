@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -46,11 +48,11 @@ class Model:
     def may_move(self) -> bool:
         return self.rebaseline == "on-read" or self.conflict
 
-    def take(self, found, lines):
+    def take(self, found: int, lines: Any) -> None:
         self.baseline, self.lines = found, set(lines)
         self.newer, self.newer_lines, self.conflict = None, set(), False
 
-    def found(self, found, lines):
+    def found(self, found: int, lines: Any) -> None:
         everything = set(range(LINES))
         if self.baseline is None or (self.baseline == ABSENT != found and self.may_move()):
             self.take(found, lines)
@@ -67,7 +69,7 @@ class Model:
             if self.newer_lines == everything and self.may_move():
                 self.take(found, everything)
 
-    def event(self, kind, version, first, last):
+    def event(self, kind: str, version: int, first: int, last: int) -> None:
         everything = set(range(LINES))
         if kind == "read":
             self.initial = self.initial or sha256(version)
@@ -102,7 +104,7 @@ def tell(turn: TurnContext, kind: str, path: str, version: bytes, first: int, la
 
 @PROPERTY
 @given(events=EVENTS, rebaseline=st.sampled_from(["on-read", "after-conflict"]))
-def test_the_snapshot_does_what_the_rulings_say(events, rebaseline):
+def test_the_snapshot_does_what_the_rulings_say(events: Any, rebaseline: str) -> None:
     """009-FR-001, 009-FR-007, 010-FR-003, rulings 1, 2, 5, 6, 10, 11."""
     turn = TurnContext("/root", turn_id="t", rebaseline=rebaseline)
     models = {path: Model(rebaseline) for path in PATHS}
@@ -122,7 +124,7 @@ def test_the_snapshot_does_what_the_rulings_say(events, rebaseline):
 
 @PROPERTY
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12), st.integers(0, 12))
-def test_coverage_adds_up_like_a_set_of_lines(ranges, total):
+def test_coverage_adds_up_like_a_set_of_lines(ranges: list[tuple[int, int]], total: int) -> None:
     """Ruling 11: contiguous parts at one hash add up; nothing else does."""
     coverage, lines = Coverage((), total), set()
     for first, last in ranges:
@@ -143,7 +145,7 @@ def test_coverage_adds_up_like_a_set_of_lines(ranges, total):
 )
 @example([(1, 12, False), (1, 12, False), (2, 19, False), (0, 20, False), (1, 12, False)])
 @example([(1, 8, False), (0, 10, False), (1, 0, False), (2, 13, False), (3, 20, False), (1, 8, False)])
-def test_kept_bytes_stay_within_bounds_whatever_is_read(reads):
+def test_kept_bytes_stay_within_bounds_whatever_is_read(reads: list[tuple[int, int, bool]]) -> None:
     """Issue 2.3: the sum is what is kept, and never more than the bound."""
     turn = TurnContext("/root", turn_id="t", retained_file_bytes=20, retained_turn_bytes=50)
     paths = [f"/root/{number}" for number in range(6)]

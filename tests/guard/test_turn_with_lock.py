@@ -8,18 +8,22 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 import noclobber
+from noclobber import Workspace
 from noclobber.disk import steps
 from noclobber.guard import claims
 from tests.conftest import sha256
 
 
 @pytest.fixture
-def ws(root):
+def ws(root: Path) -> Iterator[Workspace]:
     for folder in ("del-1", "del-1/sub", "del-2"):
         (root / folder).mkdir()
     (root / "del-1/a.md").write_bytes(b"v1")
@@ -30,12 +34,12 @@ def ws(root):
         yield workspace
 
 
-def lock_on(ws, folder: str, **more) -> noclobber.DeliverableLock:
+def lock_on(ws: Workspace, folder: str, **more: Any) -> noclobber.DeliverableLock:
     return noclobber.DeliverableLock(f"{ws.root}/{folder}", deliverable_id="DEL-1", holder="agent-1", **more)
 
 
 @pytest.mark.parametrize("path", ["del-1/a.md", "del-1/sub/b.md", "del-1/new.md", "del-1/sub/deep/new.md"])
-def test_a_locked_folder_is_closed_to_everybody_but_the_holder(ws, path):
+def test_a_locked_folder_is_closed_to_everybody_but_the_holder(ws: Workspace, path: str) -> None:
     """REQ-LOCK-003, REQ-LOCK-007: refused with the contention object, whatever the tool; nothing changes."""
     before = sorted(os.listdir(f"{ws.root}/del-1"))
     with lock_on(ws, "del-1"), ws.turn(agent_id="other") as turn:
@@ -50,7 +54,7 @@ def test_a_locked_folder_is_closed_to_everybody_but_the_holder(ws, path):
     assert {name for name in os.listdir(f"{ws.root}/del-1") if not name.startswith(".lock")} == set(before)
 
 
-def test_edits_deletes_and_moves_are_fenced_too(ws):
+def test_edits_deletes_and_moves_are_fenced_too(ws: Workspace) -> None:
     """REQ-LOCK-007: every way to change a file, into the folder and out of it."""
     with lock_on(ws, "del-1"), ws.turn(agent_id="other") as turn:
         for attempt in (
@@ -66,7 +70,7 @@ def test_edits_deletes_and_moves_are_fenced_too(ws):
     assert kinds == ["LOCK_CONTENTION"] * 4
 
 
-def test_the_holders_turn_writes_in_its_folder_and_nowhere_else(ws):
+def test_the_holders_turn_writes_in_its_folder_and_nowhere_else(ws: Workspace) -> None:
     """K-WRITE-1, REQ-LOCK-008: the lock is the write scope."""
     with lock_on(ws, "del-1") as lock, ws.turn(agent_id="agent-1", lock=lock) as turn:
         turn.read_file("del-1/a.md")
@@ -79,7 +83,7 @@ def test_the_holders_turn_writes_in_its_folder_and_nowhere_else(ws):
     assert ws.guard.read("del-1/a.md").content == b"v2"
 
 
-def test_a_former_holders_writes_are_refused(ws):
+def test_a_former_holders_writes_are_refused(ws: Workspace) -> None:
     """REQ-LOCK-013: a holder that lost its lock is told, and its guarded writes are refused."""
     lock = lock_on(ws, "del-1")
     lock.acquire()
@@ -111,7 +115,7 @@ with ws.turn(agent_id="zombie", lock=lock) as turn:
 """
 
 
-def test_a_zombie_that_wakes_up_after_its_lease_changes_nothing(ws):
+def test_a_zombie_that_wakes_up_after_its_lease_changes_nothing(ws: Workspace) -> None:
     """REQ-LOCK-004, REQ-LOCK-006: stopped past its lease, overtaken, continued, made to write: refused."""
     child = subprocess.Popen([sys.executable, "-c", ZOMBIE, ws.root], stdout=subprocess.PIPE, text=True)
     try:
@@ -127,7 +131,7 @@ def test_a_zombie_that_wakes_up_after_its_lease_changes_nothing(ws):
     assert ws.guard.read("del-1/a.md").content == b"successor"
 
 
-def test_nobody_takes_over_between_the_holders_check_and_its_write(ws):
+def test_nobody_takes_over_between_the_holders_check_and_its_write(ws: Workspace) -> None:
     """REQ-LOCK-006: ownership is checked in the critical section that the replacement is made in."""
     tried = []
 
@@ -149,7 +153,7 @@ def test_nobody_takes_over_between_the_holders_check_and_its_write(ws):
     assert tried == ["LOCK_CONTENTION"]
 
 
-def test_a_folder_that_gets_locked_during_a_commit_below_it_refuses(ws):
+def test_a_folder_that_gets_locked_during_a_commit_below_it_refuses(ws: Workspace) -> None:
     """REQ-LOCK-003: the look right before the replacement sees a lock that was not there at the first."""
 
     lock = lock_on(ws, "del-1")
@@ -170,7 +174,7 @@ def test_a_folder_that_gets_locked_during_a_commit_below_it_refuses(ws):
     assert ws.guard.read("del-1/sub/b.md").content == b"v1"
 
 
-def test_a_dead_holders_lock_does_not_keep_writers_out(ws):
+def test_a_dead_holders_lock_does_not_keep_writers_out(ws: Workspace) -> None:
     """REQ-LOCK-006: the write recovers it, and that is on record in the folder's own ledger."""
     code = (
         "import os, sys, noclobber\n"
@@ -186,7 +190,7 @@ def test_a_dead_holders_lock_does_not_keep_writers_out(ws):
     assert "pid_dead" in json.dumps(list(events))
 
 
-def test_a_file_that_a_hook_has_claimed_waits_and_is_then_busy(ws):
+def test_a_file_that_a_hook_has_claimed_waits_and_is_then_busy(ws: Workspace) -> None:
     """Issue 4.4: between a hook's check and its host's write other guarded writers keep out."""
     with ws.turn(agent_id="first") as turn:
         turn.write_file("del-2/a.md", b"so that there is a state folder")
@@ -200,7 +204,7 @@ def test_a_file_that_a_hook_has_claimed_waits_and_is_then_busy(ws):
     assert ws.guard.read("free.md").content == b"x"
 
 
-def test_lock_files_are_kept_out_of_git_when_a_workspace_is_set_up(root):
+def test_lock_files_are_kept_out_of_git_when_a_workspace_is_set_up(root: Path) -> None:
     """REQ-LOCK-010: a lock that is committed would lock every clone."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
@@ -220,7 +224,7 @@ def test_lock_files_are_kept_out_of_git_when_a_workspace_is_set_up(root):
 
 
 @pytest.mark.parametrize("name", [".lock", ".lock-ledger.jsonl", ".lock.take.1", ".lock.new.x", ".LOCK"])
-def test_guarded_tools_serve_no_lock_files(ws, name):
+def test_guarded_tools_serve_no_lock_files(ws: Workspace, name: str) -> None:
     """REQ-LOCK-010: neither read nor written, whatever stage of a lock they belong to."""
     with ws.turn(agent_id="a") as turn:
         with pytest.raises(noclobber.ReservedFileError):

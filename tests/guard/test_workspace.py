@@ -9,11 +9,14 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import noclobber
+from noclobber import Turn
 from noclobber.core.values import Coverage, Edit
 from noclobber.disk import hashing
 from noclobber.errors import (
@@ -35,22 +38,22 @@ from noclobber.errors import (
     UnreadFileError,
 )
 from noclobber.guard.workspace import Workspace
-from tests.conftest import sha256
+from tests.conftest import AtStep, sha256
 
 
 @pytest.fixture
-def ws(root):
+def ws(root: Path) -> Iterator[Workspace]:
     with Workspace(root) as workspace:
         yield workspace
 
 
 @pytest.fixture
-def turn(ws):
+def turn(ws: Workspace) -> Iterator[Turn]:
     with ws.turn(agent_id="builder") as turn:
         yield turn
 
 
-def test_a_write_over_someone_elses_edit_is_refused(root, turn):
+def test_a_write_over_someone_elses_edit_is_refused(root: Path, turn: Turn) -> None:
     """009-FR-001, 009-FR-002, 009-FR-004, 009-FR-005, 011-FR-002, 011-SC-002: their bytes survive."""
     (root / "plan.md").write_bytes(b"v1")
     turn.read_file("plan.md")
@@ -65,7 +68,7 @@ def test_a_write_over_someone_elses_edit_is_refused(root, turn):
     assert (root / "plan.md").read_bytes() == b"human edit"
 
 
-def test_a_write_to_an_unchanged_file_succeeds(root, turn):
+def test_a_write_to_an_unchanged_file_succeeds(root: Path, turn: Turn) -> None:
     """009-SC-002, 009 US1.2."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
@@ -74,7 +77,7 @@ def test_a_write_to_an_unchanged_file_succeeds(root, turn):
     assert (result.sha256, result.previous_sha256) == (sha256(b"v2"), sha256(b"v1"))
 
 
-def test_after_a_re_read_the_same_bytes_pass(root, turn):
+def test_after_a_re_read_the_same_bytes_pass(root: Path, turn: Turn) -> None:
     """009 US2, 009-FR-007: in a plain turn a re-read is all it takes."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
@@ -87,7 +90,7 @@ def test_after_a_re_read_the_same_bytes_pass(root, turn):
     assert turn.get_initial_hash("a.md") == sha256(b"v1")
 
 
-def test_own_writes_follow_each_other(root, turn):
+def test_own_writes_follow_each_other(root: Path, turn: Turn) -> None:
     """009-FR-007, ruling 10."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
@@ -97,7 +100,9 @@ def test_own_writes_follow_each_other(root, turn):
     assert (root / "a.md").read_bytes() == b"4!"
 
 
-def test_the_baseline_after_a_write_is_what_was_written_not_what_stands_there(root, turn, at_step):
+def test_the_baseline_after_a_write_is_what_was_written_not_what_stands_there(
+    root: Path, turn: Turn, at_step: AtStep
+) -> None:
     """Ruling 10: somebody saves right after our commit; our next write must not take theirs for ours."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
@@ -108,7 +113,7 @@ def test_the_baseline_after_a_write_is_what_was_written_not_what_stands_there(ro
     assert refused.value.expected == sha256(b"v2")
 
 
-def test_a_deleted_file_is_stale(root, turn):
+def test_a_deleted_file_is_stale(root: Path, turn: Turn) -> None:
     """009 edge case, 011 edge case, ruling 5."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
@@ -126,7 +131,7 @@ def test_a_deleted_file_is_stale(root, turn):
     assert sorted(path.name for path in root.iterdir()) == [".noclobber"]
 
 
-def test_a_file_whose_folder_is_gone_is_stale(root, turn):
+def test_a_file_whose_folder_is_gone_is_stale(root: Path, turn: Turn) -> None:
     """Ruling 5: also if nothing is left of the way to it."""
     (root / "sub").mkdir()
     (root / "sub/a.md").write_bytes(b"v1")
@@ -147,7 +152,7 @@ def test_a_file_whose_folder_is_gone_is_stale(root, turn):
         turn.write_file("sub/a.md", b"v2")
 
 
-def test_a_folder_in_the_place_of_what_was_read_is_stale(root, turn):
+def test_a_folder_in_the_place_of_what_was_read_is_stale(root: Path, turn: Turn) -> None:
     """Ruling 5: NOT_A_FILE stands for the hash."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
@@ -164,7 +169,7 @@ def test_a_folder_in_the_place_of_what_was_read_is_stale(root, turn):
 
 
 @pytest.mark.parametrize("tool", ["read", "write", "edit", "delete"])
-def test_a_folder_that_was_never_read_is_not_a_file(root, turn, tool):
+def test_a_folder_that_was_never_read_is_not_a_file(root: Path, turn: Turn, tool: str) -> None:
     """Ruling 12, 009 edge case: a clear error; nothing is touched."""
     (root / "sub").mkdir()
     with pytest.raises(NotAFileError):
@@ -177,7 +182,7 @@ def test_a_folder_that_was_never_read_is_not_a_file(root, turn, tool):
     assert (root / "sub").is_dir()
 
 
-def test_who_found_nothing_creates_exclusively(root, turn):
+def test_who_found_nothing_creates_exclusively(root: Path, turn: Turn) -> None:
     """Ruling 5: the baseline is ABSENT."""
     with pytest.raises(MissingFileError):
         turn.read_file("a.md")
@@ -189,13 +194,13 @@ def test_who_found_nothing_creates_exclusively(root, turn):
     assert (root / "a.md").read_bytes() == b"theirs"
 
 
-def test_a_missing_file_is_also_a_file_not_found_error(turn):
+def test_a_missing_file_is_also_a_file_not_found_error(turn: Turn) -> None:
     """DESIGN: so that ordinary code need not know us."""
     with pytest.raises(FileNotFoundError):
         turn.read_file("a.md")
 
 
-def test_files_that_were_never_read_are_not_checked(root, turn):
+def test_files_that_were_never_read_are_not_checked(root: Path, turn: Turn) -> None:
     """Ruling 7, 009 clarification: but replaced atomically, and on record."""
     (root / "a.md").write_bytes(b"v1")
     result = turn.write_file("a.md", b"v2")
@@ -204,7 +209,7 @@ def test_files_that_were_never_read_are_not_checked(root, turn):
     assert (root / "a.md").read_bytes() == b"v3"
 
 
-def test_unread_deny_asks_for_a_read_first_but_lets_new_files_be_made(root, ws):
+def test_unread_deny_asks_for_a_read_first_but_lets_new_files_be_made(root: Path, ws: Workspace) -> None:
     """Ruling 7, `unread = "deny"`."""
     (root / "a.md").write_bytes(b"v1")
     with ws.turn(unread="deny") as turn:
@@ -224,7 +229,7 @@ def test_unread_deny_asks_for_a_read_first_but_lets_new_files_be_made(root, ws):
     assert (root / "a.md").read_bytes() == b"v3"
 
 
-def test_unread_deny_creates_exclusively(root, ws, at_step):
+def test_unread_deny_creates_exclusively(root: Path, ws: Workspace, at_step: AtStep) -> None:
     """Ruling 7: what appears between the look and the commit has not been read either."""
     with ws.turn(unread="deny") as turn:
         seen = at_step("entered", lambda: (root / "a.md").write_bytes(b"theirs"))
@@ -235,7 +240,7 @@ def test_unread_deny_creates_exclusively(root, ws, at_step):
 
 
 @pytest.fixture
-def as_nobody():
+def as_nobody() -> Iterator[Path]:
     """A workspace folder, and a user who is not root: root may read and write everything."""
     folder = Path(tempfile.mkdtemp()).resolve()
     folder.chmod(0o777)
@@ -244,7 +249,7 @@ def as_nobody():
 
 
 @contextlib.contextmanager
-def nobody():
+def nobody() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
@@ -255,7 +260,7 @@ def nobody():
         os.seteuid(0)
 
 
-def test_an_unreadable_file_is_never_treated_as_absent(as_nobody):
+def test_an_unreadable_file_is_never_treated_as_absent(as_nobody: Path) -> None:
     """Ruling 5, ruling 6, 010 edge case: the turn goes on, the snapshot holds the error."""
     secret = as_nobody / "secret.md"
     secret.write_bytes(b"v1")
@@ -270,7 +275,7 @@ def test_an_unreadable_file_is_never_treated_as_absent(as_nobody):
         turn.write_file("other.md", b"the turn goes on")
 
 
-def test_a_file_that_became_unreadable_is_stale(as_nobody):
+def test_a_file_that_became_unreadable_is_stale(as_nobody: Path) -> None:
     """Ruling 5: UNREADABLE stands for the hash."""
     with nobody(), Workspace(as_nobody) as ws, ws.turn() as turn:
         turn.write_file("a.md", b"v1")
@@ -289,7 +294,7 @@ def test_a_file_that_became_unreadable_is_stale(as_nobody):
 # -- explicit expectations --------------------------------------------------------------------------
 
 
-def test_an_explicit_hash_beats_the_baseline(root, turn):
+def test_an_explicit_hash_beats_the_baseline(root: Path, turn: Turn) -> None:
     """Ruling 9, 011 US1: both ways."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
@@ -302,7 +307,7 @@ def test_an_explicit_hash_beats_the_baseline(root, turn):
         turn.write_file("a.md", b"x", expected_hash="ABSENT")
 
 
-def test_an_observation_stands_for_what_it_saw(root, turn):
+def test_an_observation_stands_for_what_it_saw(root: Path, turn: Turn) -> None:
     """Ruling 9."""
     (root / "a.md").write_bytes(b"v1")
     (root / "b.md").write_bytes(b"v1")
@@ -321,7 +326,9 @@ def test_an_observation_stands_for_what_it_saw(root, turn):
 
 
 @pytest.mark.parametrize("wrong", ["", "abc", sha256(b"v1").upper(), "sha256:" + sha256(b"v1"), 7, "DELETED"])
-def test_a_misspelt_hash_is_a_bad_request_and_never_unchecked(root, turn, wrong):
+def test_a_misspelt_hash_is_a_bad_request_and_never_unchecked(
+    root: Path, turn: Turn, wrong: int | str
+) -> None:
     """Ruling 4, ruling 9."""
     (root / "a.md").write_bytes(b"v1")
     with pytest.raises(BadRequestError, match="64 lower-case"):
@@ -332,7 +339,7 @@ def test_a_misspelt_hash_is_a_bad_request_and_never_unchecked(root, turn, wrong)
 # -- parts ------------------------------------------------------------------------------------------
 
 
-def test_a_part_carries_the_whole_files_hash(root, turn):
+def test_a_part_carries_the_whole_files_hash(root: Path, turn: Turn) -> None:
     """Ruling 11, ruling 8: one read; what is shown and what is hashed come from it."""
     (root / "a.md").write_bytes(b"1\n2\n3\n4")
     seen = turn.read_file("a.md", start_line=2, end_line=3)
@@ -343,7 +350,7 @@ def test_a_part_carries_the_whole_files_hash(root, turn):
     assert turn.read_file("a.md", start_line=9).content == b""
 
 
-def test_partial_deny_asks_for_the_rest(root, ws):
+def test_partial_deny_asks_for_the_rest(root: Path, ws: Workspace) -> None:
     """Ruling 11, `partial = "deny"`: parts at one hash add up; edits are never refused for this."""
     (root / "a.md").write_bytes(b"1\n2\n3\n")
     with ws.turn(partial="deny") as turn:
@@ -362,7 +369,7 @@ def test_partial_deny_asks_for_the_rest(root, ws):
     assert (root / "a.md").read_bytes() == b"x"
 
 
-def test_a_stale_file_that_was_seen_in_part_is_called_stale(root, ws):
+def test_a_stale_file_that_was_seen_in_part_is_called_stale(root: Path, ws: Workspace) -> None:
     """011-SC-001: the right reason, whatever else is wrong."""
     (root / "a.md").write_bytes(b"1\n2\n")
     with ws.turn(partial="deny") as turn:
@@ -372,7 +379,7 @@ def test_a_stale_file_that_was_seen_in_part_is_called_stale(root, ws):
             turn.write_file("a.md", b"x")
 
 
-def test_a_part_of_a_new_version_does_not_let_a_write_through(root, turn):
+def test_a_part_of_a_new_version_does_not_let_a_write_through(root: Path, turn: Turn) -> None:
     """Ruling 2."""
     (root / "a.md").write_bytes(b"1\n2\n")
     turn.read_file("a.md")
@@ -384,7 +391,7 @@ def test_a_part_of_a_new_version_does_not_let_a_write_through(root, turn):
     turn.write_file("a.md", b"x")
 
 
-def test_after_conflict_is_an_option(root, ws):
+def test_after_conflict_is_an_option(root: Path, ws: Workspace) -> None:
     """Ruling 2, `rebaseline = "after-conflict"`."""
     (root / "a.md").write_bytes(b"v1")
     with ws.turn(rebaseline="after-conflict") as turn:
@@ -400,7 +407,7 @@ def test_after_conflict_is_an_option(root, ws):
 # -- links and names --------------------------------------------------------------------------------
 
 
-def test_a_link_is_written_through_and_known_by_both_names(root, turn):
+def test_a_link_is_written_through_and_known_by_both_names(root: Path, turn: Turn) -> None:
     """010-FR-002; the link stays a link."""
     (root / "real.md").write_bytes(b"v1")
     (root / "link.md").symlink_to("real.md")
@@ -413,7 +420,9 @@ def test_a_link_is_written_through_and_known_by_both_names(root, turn):
     assert (root / "real.md").read_bytes() == b"v4"
 
 
-def test_a_file_that_became_a_link_is_checked_against_what_was_seen_under_its_name(root, turn):
+def test_a_file_that_became_a_link_is_checked_against_what_was_seen_under_its_name(
+    root: Path, turn: Turn
+) -> None:
     """N-link-swap: a path swapped for a link never counts as a file that was not read."""
     (root / "a.md").write_bytes(b"v1")
     (root / "b.md").write_bytes(b"somebody else's")
@@ -447,7 +456,7 @@ def test_a_file_that_became_a_link_is_checked_against_what_was_seen_under_its_na
         "records/x",
     ],
 )
-def test_nothing_outside_the_workspace_is_read_or_written(root, turn, path):
+def test_nothing_outside_the_workspace_is_read_or_written(root: Path, turn: Turn, path: str) -> None:
     """Bad input: `..`, absolute, through links, and our own records."""
     (root / "out").symlink_to("/tmp")
     (root / "records").symlink_to(".noclobber")
@@ -465,7 +474,7 @@ def test_nothing_outside_the_workspace_is_read_or_written(root, turn, path):
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 300, "\udcff", b"\xff"])
-def test_what_cannot_be_a_path_is_refused(turn, path):
+def test_what_cannot_be_a_path_is_refused(turn: Turn, path: bytes | str) -> None:
     """Bad input: empty, NUL, too long, not UTF-8."""
     for use in (lambda: turn.read_file(path), lambda: turn.write_file(path, b"x")):
         with pytest.raises(BadPathError):
@@ -473,7 +482,7 @@ def test_what_cannot_be_a_path_is_refused(turn, path):
 
 
 @pytest.mark.parametrize("name", [".lock", ".lock-ledger.jsonl"])
-def test_lock_files_are_not_served(root, turn, name):
+def test_lock_files_are_not_served(root: Path, turn: Turn, name: str) -> None:
     """REQ-LOCK-010."""
     (root / "d").mkdir()
     (root / "d" / name).write_bytes(b"{}")
@@ -496,7 +505,7 @@ def test_lock_files_are_not_served(root, turn, name):
 # -- write scope ------------------------------------------------------------------------------------
 
 
-def test_a_turn_limited_to_folders_writes_nowhere_else(root, ws):
+def test_a_turn_limited_to_folders_writes_nowhere_else(root: Path, ws: Workspace) -> None:
     """K-WRITE-1: not through links either, and not by moving."""
     for folder in ("docs", "src"):
         (root / folder).mkdir()
@@ -526,7 +535,9 @@ def test_a_turn_limited_to_folders_writes_nowhere_else(root, ws):
 
 
 @pytest.mark.parametrize("kind", ["write", "edit", "many", "delete", "move"])
-def test_a_link_changed_after_the_judgement_leads_no_write_out_of_its_scope(root, ws, monkeypatch, kind):
+def test_a_link_changed_after_the_judgement_leads_no_write_out_of_its_scope(
+    root: Path, ws: Workspace, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """K-WRITE-1: what was judged is what is written, or nothing is."""
     for folder in ("docs", "src"):
         (root / folder).mkdir()
@@ -535,7 +546,7 @@ def test_a_link_changed_after_the_judgement_leads_no_write_out_of_its_scope(root
     link.symlink_to("a.md")
     look = ws.ledger_trouble
 
-    def swap_and_look():
+    def swap_and_look() -> Any:
         link.unlink()
         link.symlink_to("../src/a.md")
         return look()
@@ -557,7 +568,7 @@ def test_a_link_changed_after_the_judgement_leads_no_write_out_of_its_scope(root
 # -- several files, deletes, moves ------------------------------------------------------------------
 
 
-def test_several_files_land_together_or_not_at_all(root, turn):
+def test_several_files_land_together_or_not_at_all(root: Path, turn: Turn) -> None:
     """011 edge case, 011-FR-002: one stale file, and none is written."""
     (root / "a.md").write_bytes(b"a1")
     (root / "b.md").write_bytes(b"b1")
@@ -579,7 +590,7 @@ def test_several_files_land_together_or_not_at_all(root, turn):
     turn.write_files({"a.md": b"a3", "c.md": b"c3"})
 
 
-def test_two_names_of_one_file_are_not_two_files(root, turn):
+def test_two_names_of_one_file_are_not_two_files(root: Path, turn: Turn) -> None:
     """Bad input: what it should hold would be a guess."""
     (root / "a.md").write_bytes(b"v1")
     (root / "link").symlink_to("a.md")
@@ -587,7 +598,7 @@ def test_two_names_of_one_file_are_not_two_files(root, turn):
         turn.write_files({"a.md": b"x", "link": b"y"})
 
 
-def test_many_files_take_explicit_hashes(root, turn):
+def test_many_files_take_explicit_hashes(root: Path, turn: Turn) -> None:
     """Ruling 9."""
     (root / "a.md").write_bytes(b"v1")
     with pytest.raises(StaleFileError):
@@ -597,7 +608,7 @@ def test_many_files_take_explicit_hashes(root, turn):
     turn.write_files({"a.md": b"x"}, expected_hashes={"a.md": sha256(b"v1")})
 
 
-def test_deleting_and_moving_are_checked_and_move_the_baseline(root, turn):
+def test_deleting_and_moving_are_checked_and_move_the_baseline(root: Path, turn: Turn) -> None:
     """009-FR-003: every modification; ruling 10."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
@@ -616,7 +627,7 @@ def test_deleting_and_moving_are_checked_and_move_the_baseline(root, turn):
     assert refused.value.expected == "ABSENT"
 
 
-def test_a_move_never_replaces(root, turn):
+def test_a_move_never_replaces(root: Path, turn: Turn) -> None:
     """Issue 2.7."""
     (root / "a.md").write_bytes(b"v1")
     (root / "b.md").write_bytes(b"v2")
@@ -625,7 +636,7 @@ def test_a_move_never_replaces(root, turn):
     assert (root / "b.md").read_bytes() == b"v2"
 
 
-def test_a_file_moved_unread_stays_unread(root, ws):
+def test_a_file_moved_unread_stays_unread(root: Path, ws: Workspace) -> None:
     """Ruling 7: moving is not reading."""
     (root / "a.md").write_bytes(b"v1")
     with ws.turn() as turn:
@@ -636,7 +647,7 @@ def test_a_file_moved_unread_stays_unread(root, ws):
 # -- edits ------------------------------------------------------------------------------------------
 
 
-def test_edits_are_made_all_or_none(root, turn):
+def test_edits_are_made_all_or_none(root: Path, turn: Turn) -> None:
     """011 edge case: the whole operation is atomic."""
     (root / "a.md").write_bytes(b"\xef\xbb\xbfone\r\ntwo")
     turn.read_file("a.md")
@@ -647,7 +658,7 @@ def test_edits_are_made_all_or_none(root, turn):
     assert (root / "a.md").read_bytes() == b"\xef\xbb\xbf1\r\n2"
 
 
-def test_a_stale_edit_is_refused_even_where_it_would_still_fit(root, turn):
+def test_a_stale_edit_is_refused_even_where_it_would_still_fit(root: Path, turn: Turn) -> None:
     """009-FR-003, 011-FR-001: every modification is checked."""
     (root / "a.md").write_bytes(b"one two")
     turn.read_file("a.md")
@@ -657,7 +668,7 @@ def test_a_stale_edit_is_refused_even_where_it_would_still_fit(root, turn):
     assert (root / "a.md").read_bytes() == b"one TWO"
 
 
-def test_an_edit_of_an_unread_file_survives_a_race(root, turn, at_step):
+def test_an_edit_of_an_unread_file_survives_a_race(root: Path, turn: Turn, at_step: AtStep) -> None:
     """Ruling 7, 009-SC-001: nothing was seen, so there is nothing to be stale; and nothing is lost."""
     (root / "a.md").write_bytes(b"one two")
     seen = at_step("entered", lambda: (root / "a.md").write_bytes(b"one TWO"))
@@ -666,7 +677,7 @@ def test_an_edit_of_an_unread_file_survives_a_race(root, turn, at_step):
     assert (root / "a.md").read_bytes() == b"1 TWO"
 
 
-def test_text_over_a_file_with_a_byte_order_mark_keeps_the_mark(root, turn):
+def test_text_over_a_file_with_a_byte_order_mark_keeps_the_mark(root: Path, turn: Turn) -> None:
     """Issue 2.7: `text` does not show it, so nobody who writes `text` back means to drop it."""
     (root / "a.md").write_bytes(b"\xef\xbb\xbfone")
     seen = turn.read_file("a.md")
@@ -679,7 +690,7 @@ def test_text_over_a_file_with_a_byte_order_mark_keeps_the_mark(root, turn):
 # -- what changed -----------------------------------------------------------------------------------
 
 
-def test_changes_since_read_is_a_diff_from_what_was_seen(root, turn):
+def test_changes_since_read_is_a_diff_from_what_was_seen(root: Path, turn: Turn) -> None:
     """DESIGN: and looking is not reading."""
     (root / "a.md").write_bytes(b"one\ntwo\n")
     turn.read_file("a.md")
@@ -693,7 +704,7 @@ def test_changes_since_read_is_a_diff_from_what_was_seen(root, turn):
     assert "-one\n-two\n" in turn.changes_since_read("a.md")
 
 
-def test_changes_need_something_that_was_seen_and_kept(root, ws):
+def test_changes_need_something_that_was_seen_and_kept(root: Path, ws: Workspace) -> None:
     """Issue 2.3: bounded."""
     (root / "a.md").write_bytes(b"v1" * 100)
     with ws.turn(retained_file_bytes=10) as turn:
@@ -707,7 +718,7 @@ def test_changes_need_something_that_was_seen_and_kept(root, ws):
 # -- turns ------------------------------------------------------------------------------------------
 
 
-def test_a_new_turn_starts_empty_and_reads_afresh(root, ws):
+def test_a_new_turn_starts_empty_and_reads_afresh(root: Path, ws: Workspace) -> None:
     """010-FR-005, 010 US3, R-turn, ruling 14."""
     (root / "a.md").write_bytes(b"v1")
     with ws.turn() as one:
@@ -729,7 +740,7 @@ def test_a_new_turn_starts_empty_and_reads_afresh(root, ws):
         pass
 
 
-def test_turns_at_once_know_nothing_of_each_other(root, ws):
+def test_turns_at_once_know_nothing_of_each_other(root: Path, ws: Workspace) -> None:
     """009-SC-001: two agents, one file, and the second writer is refused."""
     (root / "a.md").write_bytes(b"v1")
     with ws.turn(agent_id="one") as one, ws.turn(agent_id="two") as two:
@@ -741,7 +752,7 @@ def test_turns_at_once_know_nothing_of_each_other(root, ws):
     assert (root / "a.md").read_bytes() == b"one"
 
 
-def test_a_turn_ends_also_when_its_block_raises(root, ws):
+def test_a_turn_ends_also_when_its_block_raises(root: Path, ws: Workspace) -> None:
     """010-FR-005: however it ends."""
     with pytest.raises(KeyError), ws.turn() as turn:
         raise KeyError
@@ -749,18 +760,18 @@ def test_a_turn_ends_also_when_its_block_raises(root, ws):
         turn.get_initial_hash("a.md")
 
 
-def test_no_turn_leaks_anything_into_the_next(root, ws):
+def test_no_turn_leaks_anything_into_the_next(root: Path, ws: Workspace) -> None:
     """010-SC-003: counted over a hundred turns."""
     for number in range(20):
         (root / f"{number}.md").write_bytes(b"%d" % number)
 
-    def one_turn():
+    def one_turn() -> None:
         with ws.turn(agent_id="a") as turn:
             for number in range(20):
                 turn.read_file(f"{number}.md")
             turn.write_file("0.md", b"x")
 
-    def alive():
+    def alive() -> int:
         gc.collect()
         return len(gc.get_objects())
 
@@ -773,14 +784,14 @@ def test_no_turn_leaks_anything_into_the_next(root, ws):
     assert len(ws._turns) == 0
 
 
-def test_a_turn_that_is_dropped_is_not_kept_alive(ws):
+def test_a_turn_that_is_dropped_is_not_kept_alive(ws: Workspace) -> None:
     """010-SC-003: also without an end."""
     turn_id = ws.turn().turn_id
     gc.collect()
     assert turn_id not in ws._turns
 
 
-def test_session_scope_keeps_baselines_but_not_initial_hashes(root, ws):
+def test_session_scope_keeps_baselines_but_not_initial_hashes(root: Path, ws: Workspace) -> None:
     """Ruling 14."""
     (root / "a.md").write_bytes(b"v1")
     (root / "real.md").write_bytes(b"v1")
@@ -809,7 +820,7 @@ def test_session_scope_keeps_baselines_but_not_initial_hashes(root, ws):
         assert len(turn.context) == 0
 
 
-def test_two_turns_of_one_session_each_add_what_they_saw(root, ws):
+def test_two_turns_of_one_session_each_add_what_they_saw(root: Path, ws: Workspace) -> None:
     """Ruling 14: neither loses the other's baselines, nor puts old ones back."""
     for name in ("a.md", "b.md"):
         (root / name).write_bytes(b"v1")
@@ -826,12 +837,12 @@ def test_two_turns_of_one_session_each_add_what_they_saw(root, ws):
         assert turn.context.expected_for(str(root / "b.md"), str(root / "b.md")) == sha256(b"v1")
 
 
-def test_two_threads_of_a_turn_that_read_first_get_one_initial_hash(root, turn):
+def test_two_threads_of_a_turn_that_read_first_get_one_initial_hash(root: Path, turn: Turn) -> None:
     """010-FR-003, 010-SC-001: while somebody rewrites the file all the time."""
     path = root / "a.md"
     stop = threading.Event()
 
-    def rewrite():
+    def rewrite() -> None:
         number = 0
         while not stop.is_set():
             (root / "new").write_bytes(b"%d" % number)
@@ -845,7 +856,7 @@ def test_two_threads_of_a_turn_that_read_first_get_one_initial_hash(root, turn):
         seen = set()
         start = threading.Barrier(6)
 
-        def read():
+        def read() -> None:
             start.wait()
             found = turn.read_file("a.md")
             assert found.sha256 == sha256(found.content)
@@ -862,7 +873,7 @@ def test_two_threads_of_a_turn_that_read_first_get_one_initial_hash(root, turn):
     assert len(seen) == 1
 
 
-def test_a_workspace_that_is_only_read_leaves_nothing_behind(root):
+def test_a_workspace_that_is_only_read_leaves_nothing_behind(root: Path) -> None:
     """DESIGN: state is created when first needed, and ignores itself in git."""
     (root / "a.md").write_bytes(b"v1")
     with Workspace(root) as ws:
@@ -875,7 +886,7 @@ def test_a_workspace_that_is_only_read_leaves_nothing_behind(root):
         assert ws.ledger.verify().event_count == 1
 
 
-def test_a_workspace_with_a_mistake_in_its_options_says_so(root):
+def test_a_workspace_with_a_mistake_in_its_options_says_so(root: Path) -> None:
     """Issue 2: clear errors."""
     with pytest.raises(BadRequestError, match="Did you mean 'partial'"):
         Workspace(root, partail="deny")
@@ -883,14 +894,16 @@ def test_a_workspace_with_a_mistake_in_its_options_says_so(root):
         ws.turn(read_only=True)
 
 
-def test_paths_may_be_path_objects(root, turn):
+def test_paths_may_be_path_objects(root: Path, turn: Turn) -> None:
     """010-FR-004."""
     turn.write_file(Path("a.md"), b"v1")
     turn.read_file(root / "a.md")
     assert turn.get_initial_hash(Path("a.md")) == turn.get_initial_hash(root / "a.md") == sha256(b"v1")
 
 
-def test_the_check_of_a_write_hashes_each_version_once(root, turn, monkeypatch):
+def test_the_check_of_a_write_hashes_each_version_once(
+    root: Path, turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """009-SC-003: what is compared and what is written, no third pass; `make bench` says what that takes."""
     size = 1_000_000
     (root / "a.bin").write_bytes(b"0" * size)
@@ -898,15 +911,15 @@ def test_the_check_of_a_write_hashes_each_version_once(root, turn, monkeypatch):
     hashed = []
 
     class Counted:
-        def __init__(self, data=b""):
+        def __init__(self, data: bytes = b"") -> None:
             self._inner = hashlib.sha256(data)
             hashed.append(len(data))
 
-        def update(self, data):
+        def update(self, data: bytes) -> None:
             self._inner.update(data)
             hashed.append(len(data))
 
-        def hexdigest(self):
+        def hexdigest(self) -> str:
             return self._inner.hexdigest()
 
     monkeypatch.setattr(hashing, "_make", Counted)
@@ -914,7 +927,7 @@ def test_the_check_of_a_write_hashes_each_version_once(root, turn, monkeypatch):
     assert size <= sum(hashed) <= 2 * size + 10_000  # The ledger's lines are hashed as well.
 
 
-def test_a_file_that_is_no_ledger_any_more_lets_no_write_through(tmp_path):
+def test_a_file_that_is_no_ledger_any_more_lets_no_write_through(tmp_path: Path) -> None:
     """Ruling 13: an append would fail, so nothing may be changed."""
     with noclobber.Workspace(tmp_path) as ws, ws.turn() as turn:
         turn.write_file("a.md", b"v1")

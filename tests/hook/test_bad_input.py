@@ -6,6 +6,8 @@ import json
 import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from noclobber.guard import claims, foresight
 from noclobber.hook import judge, main, memory
 from noclobber.hosts import HOSTS
-from tests.rigs.hooks import is_denied, refusal
+from tests.rigs.hooks import HookRig, is_denied, refusal
 
 SLOWLY = settings(
     max_examples=60,
@@ -42,7 +44,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def stale(rig, root, monkeypatch):
+def stale(rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that the session has read and that somebody has changed since: nobody may write it."""
     monkeypatch.setattr(claims, "PATIENCE_S", 0.0)
     file = root / "a.txt"
@@ -103,7 +105,7 @@ def stale(rig, root, monkeypatch):
     return file
 
 
-def stale_write(host, rig, file):
+def stale_write(host: str, rig: HookRig, file: Path) -> dict[str, Any]:
     """A whole-file write, or a patch, as each host asks about it."""
     root = str(rig.root)
     given = {"file_path": str(file), "content": "mine\n"}
@@ -140,14 +142,14 @@ def stale_write(host, rig, file):
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_the_stale_write_is_refused_as_it_stands(rig, stale, host):
+def test_the_stale_write_is_refused_as_it_stands(rig: HookRig, stale: Path, host: str) -> None:
     """The ground that the rest of this file stands on."""
     assert refusal(rig.call(host, stale_write(host, rig, stale), "check")[0])["error_type"] == "STALE_FILE"
 
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("duty", ["check", "auto"])
-def test_json_that_is_cut_anywhere_is_refused(rig, stale, host, duty):
+def test_json_that_is_cut_anywhere_is_refused(rig: HookRig, stale: Path, host: str, duty: str) -> None:
     """Bad input: every prefix of the event."""
     whole = json.dumps(stale_write(host, rig, stale)).encode()
     for length in range(0, len(whole), 7):
@@ -174,7 +176,9 @@ def test_json_that_is_cut_anywhere_is_refused(rig, stale, host, duty):
     ],
     ids=lambda data: repr(data[:8]),
 )
-def test_what_is_no_event_is_refused_where_a_write_waits_and_ignored_where_none_does(rig, host, data):
+def test_what_is_no_event_is_refused_where_a_write_waits_and_ignored_where_none_does(
+    rig: HookRig, host: str, data: bytes
+) -> None:
     """Bad input: not JSON, deeply nested, not an object."""
     assert is_denied(rig.call(host, data, "check")[0])
     assert not is_denied(rig.call(host, data, "note")[0])
@@ -183,12 +187,14 @@ def test_what_is_no_event_is_refused_where_a_write_waits_and_ignored_where_none_
 @pytest.mark.parametrize("host", HOSTS)
 @SLOWLY
 @given(data=st.data())
-def test_no_member_of_the_wrong_type_lets_a_stale_write_through(rig, stale, host, data):
+def test_no_member_of_the_wrong_type_lets_a_stale_write_through(
+    rig: HookRig, stale: Path, host: str, data: st.DataObject
+) -> None:
     """Bad input, fuzzed: any member but the tool's name becomes anything at all."""
     payload = stale_write(host, rig, stale)
     places = []
 
-    def walk(value, trail):
+    def walk(value: Any, trail: tuple[Any, ...]) -> None:
         for key, member in value.items():
             if key not in ("tool_name", "toolName", "tool", "ev"):
                 places.append((*trail, key))
@@ -214,7 +220,7 @@ def test_no_member_of_the_wrong_type_lets_a_stale_write_through(rig, stale, host
     assert stale.read_text() == "theirs\n"
 
 
-def _is_another_call(host, payload, rig, stale):
+def _is_another_call(host: str, payload: Any, rig: HookRig, stale: Path) -> bool:
     from noclobber.hosts import load
 
     event = load(host).read({**payload, **load(host).ASKED})
@@ -226,7 +232,7 @@ def _is_another_call(host, payload, rig, stale):
 @pytest.mark.parametrize(
     "path", ["/a\0b", "a\0", "\udcff", "", "x" * 5000, "/" + "y/" * 3000 + "z", "/dev/null/x"]
 )
-def test_paths_that_lead_nowhere_are_refused_with_a_reason(rig, root, path):
+def test_paths_that_lead_nowhere_are_refused_with_a_reason(rig: HookRig, root: Path, path: str) -> None:
     """Bad input: NUL, not UTF-8, empty, too long. What the host makes of a path, we cannot know."""
     answer = rig.ask("Write", {"file_path": path, "content": "x"}, tool_use_id="w")
     if path == "/dev/null/x":
@@ -235,7 +241,7 @@ def test_paths_that_lead_nowhere_are_refused_with_a_reason(rig, root, path):
         assert refusal(answer)["resolution"] in ("CHANGE_REQUEST", "ASK_A_PERSON")
 
 
-def test_a_newline_in_a_path_is_a_path(rig, root):
+def test_a_newline_in_a_path_is_a_path(rig: HookRig, root: Path) -> None:
     """Bad input: unusual, and allowed."""
     file = root / 'a\n"b".txt'
     file.write_text("x\n")
@@ -245,7 +251,7 @@ def test_a_newline_in_a_path_is_a_path(rig, root):
 
 
 @pytest.mark.slow
-def test_a_hundred_megabytes_are_read_and_judged(rig, stale):
+def test_a_hundred_megabytes_are_read_and_judged(rig: HookRig, stale: Path) -> None:
     """Bad input: large, whole and cut."""
     payload = rig.tool(
         "PreToolUse", "Write", {"file_path": str(stale), "content": "x" * (100 << 20)}, tool_use_id="w"
@@ -255,21 +261,23 @@ def test_a_hundred_megabytes_are_read_and_judged(rig, stale):
     assert refusal(rig.call("claude-code", whole[:-5], "check")[0])["error_type"] == "HOOK_FAILED"
 
 
-def test_more_than_anybody_means_is_refused(rig, monkeypatch):
+def test_more_than_anybody_means_is_refused(rig: HookRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad input: without an end."""
     monkeypatch.setattr(main, "MOST_BYTES", 1000)
     assert is_denied(rig.call("claude-code", b" " * 2_000_000 + b"{}", "check")[0])
 
 
 @pytest.mark.parametrize("name", ["PreToolUseV2", "", 7, None])
-def test_an_event_that_we_do_not_know_is_judged_if_a_write_waits(rig, stale, name):
+def test_an_event_that_we_do_not_know_is_judged_if_a_write_waits(
+    rig: HookRig, stale: Path, name: int | str | None
+) -> None:
     """Bad input: a future version of the host calls it by another name."""
     payload = {**stale_write("claude-code", rig, stale), "hook_event_name": name}
     assert is_denied(rig.call("claude-code", payload, "check")[0])
     assert rig.call("claude-code", payload, "note")[0] == {}
 
 
-def test_members_that_we_do_not_know_are_left_alone(rig, stale):
+def test_members_that_we_do_not_know_are_left_alone(rig: HookRig, stale: Path) -> None:
     """Future versions of a payload are fine."""
     payload = {**stale_write("claude-code", rig, stale), "schema": 9, "tool": {"v": [1]}, "more": None}
     assert refusal(rig.call("claude-code", payload, "check")[0])["error_type"] == "STALE_FILE"
@@ -304,12 +312,12 @@ PARTS = [
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part[1])
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
 def test_whatever_fails_inside_the_write_is_refused_and_the_read_is_not(
-    rig, root, monkeypatch, part, failure
-):
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch, part: tuple[Any, ...], failure: BaseException
+) -> None:
     """Item 2: a bug of ours refuses writes, says what to do, is logged, and never blocks a read."""
     file = root / "fresh.txt"
 
-    def fail(*_, **__):
+    def fail(*_: object, **__: object) -> None:
         raise failure
 
     monkeypatch.setattr(*part, fail)
@@ -325,7 +333,9 @@ def test_whatever_fails_inside_the_write_is_refused_and_the_read_is_not(
         assert rig.call("claude-code", rig.event(name), "note")[0] == {}
 
 
-def test_the_event_and_the_error_are_logged(rig, root, monkeypatch):
+def test_the_event_and_the_error_are_logged(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Item 2."""
     monkeypatch.setattr(judge, "decide", lambda facts: 1 / 0)
     rig.ask("Write", {"file_path": str(root / "x"), "content": "x"}, tool_use_id="w")
@@ -339,7 +349,9 @@ def test_the_event_and_the_error_are_logged(rig, root, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["file", "link", "open", "somebody else's"])
-def test_a_runtime_folder_that_is_not_ours_alone_is_not_used(rig, root, how, is_root):
+def test_a_runtime_folder_that_is_not_ours_alone_is_not_used(
+    rig: HookRig, root: Path, how: str, is_root: bool
+) -> None:
     """Bad input: owned by someone else, open to everybody, or not a folder at all."""
     folder = rig.runtime / "noclobber"
     if how == "file":
@@ -366,7 +378,9 @@ def test_a_runtime_folder_that_is_not_ours_alone_is_not_used(rig, root, how, is_
     assert file.read_text() == "x"
 
 
-def test_a_runtime_folder_that_belongs_to_somebody_else_is_not_even_tried(monkeypatch, tmp_path, is_root):
+def test_a_runtime_folder_that_belongs_to_somebody_else_is_not_even_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_root: bool
+) -> None:
     """`sudo -E` keeps $XDG_RUNTIME_DIR; the folder under the temporary one is taken then."""
     if not is_root:
         pytest.skip("only root can give a folder away")
@@ -378,13 +392,15 @@ def test_a_runtime_folder_that_belongs_to_somebody_else_is_not_even_tried(monkey
     assert memory.runtime_folder() == f"{tmp_path}/noclobber-{os.geteuid()}"
 
 
-def test_a_full_runtime_folder_refuses_writes_and_makes_the_session_read_again(rig, root, monkeypatch):
+def test_a_full_runtime_folder_refuses_writes_and_makes_the_session_read_again(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bad input: what could not be kept counts as not known, also when there is space again."""
     file = root / "a.txt"
     file.write_text("x\n")
     real = memory.Memory._write
 
-    def full(*_):
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(memory.Memory, "_write", full)
@@ -397,7 +413,7 @@ def test_a_full_runtime_folder_refuses_writes_and_makes_the_session_read_again(r
     assert rig.write(file, "y\n") == {}
 
 
-def test_a_process_that_cannot_write_a_byte_refuses(rig, root):
+def test_a_process_that_cannot_write_a_byte_refuses(rig: HookRig, root: Path) -> None:
     """A full disk as the kernel says it, in a process of its own."""
     file = root / "a.txt"
     file.write_text("x\n")
@@ -414,7 +430,7 @@ def test_a_process_that_cannot_write_a_byte_refuses(rig, root):
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"[]", b'{"path":1}', b"\0" * 50, b'{"path":"x","seen":[1],"noted":{}}']
 )
-def test_a_damaged_record_means_read_again(rig, root, damage):
+def test_a_damaged_record_means_read_again(rig: HookRig, root: Path, damage: bytes) -> None:
     """Unreadable state never passes for "nothing was read"."""
     file = root / "a.txt"
     file.write_text("x\n")
@@ -428,7 +444,7 @@ def test_a_damaged_record_means_read_again(rig, root, damage):
     assert rig.write(file, "y\n") == {}
 
 
-def test_half_a_claim_is_a_claim(rig, root, monkeypatch):
+def test_half_a_claim_is_a_claim(rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged claim holds for as long as a whole one may."""
     file = root / "a.txt"
     file.write_text("x\n")
@@ -442,7 +458,9 @@ def test_half_a_claim_is_a_claim(rig, root, monkeypatch):
     assert claims.check(str(root), str(file)) is None
 
 
-def test_a_hook_whose_package_is_broken_refuses_by_its_exit_code(rig, root, tmp_path):
+def test_a_hook_whose_package_is_broken_refuses_by_its_exit_code(
+    rig: HookRig, root: Path, tmp_path: Path
+) -> None:
     """N-hook: even if nothing of ours can be imported."""
     import shutil
     import subprocess
@@ -480,7 +498,7 @@ def test_a_hook_whose_package_is_broken_refuses_by_its_exit_code(rig, root, tmp_
 
 @SLOWLY
 @given(text=st.text(), old=st.text(min_size=1, max_size=4), new=st.text(max_size=4))
-def test_an_outcome_is_foreseen_only_where_it_is_certain(text, old, new):
+def test_an_outcome_is_foreseen_only_where_it_is_certain(text: str, old: str, new: str) -> None:
     """Item 4: if the old text stands exactly once, the outcome is that of a plain replacement."""
     from noclobber.hosts.event import Action, Edit
 

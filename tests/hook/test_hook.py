@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -32,7 +34,7 @@ UNKNOWN = "0" * 64
 
 
 @pytest.fixture
-def file(root):
+def file(root: Path) -> Path:
     path = root / "a.txt"
     path.write_bytes(b"hello\nworld\n")
     return path
@@ -41,7 +43,7 @@ def file(root):
 # -- before a write ---------------------------------------------------------------------------------------
 
 
-def test_a_stale_edit_is_refused_with_exactly_the_009_object(rig, file):
+def test_a_stale_edit_is_refused_with_exactly_the_009_object(rig: HookRig, file: Path) -> None:
     """009-FR-004, 009-FR-006, 009-SC-004: keys and constants to the letter, and nothing around them."""
     rig.read(file)
     file.write_bytes(b"hello\nworld\nmore\n")
@@ -58,7 +60,7 @@ def test_a_stale_edit_is_refused_with_exactly_the_009_object(rig, file):
 
 
 @pytest.mark.parametrize("change", ["write", "delete", "folder", "link"])
-def test_whatever_became_of_the_file_a_stale_write_is_refused(rig, file, change):
+def test_whatever_became_of_the_file_a_stale_write_is_refused(rig: HookRig, file: Path, change: str) -> None:
     """Ruling 5: gone, a folder in its place, or a link to another file."""
     rig.read(file)
     file.unlink()
@@ -77,7 +79,7 @@ def test_whatever_became_of_the_file_a_stale_write_is_refused(rig, file, change)
     assert found == {"delete": "DELETED", "folder": "NOT_A_FILE"}.get(change, sha256(b"other"))
 
 
-def test_a_refusal_is_on_record_once_however_often_it_is_delivered(rig, file):
+def test_a_refusal_is_on_record_once_however_often_it_is_delivered(rig: HookRig, file: Path) -> None:
     """011-SC-004: double delivery of one event is harmless."""
     rig.read(file)
     file.write_bytes(b"theirs")
@@ -90,7 +92,9 @@ def test_a_refusal_is_on_record_once_however_often_it_is_delivered(rig, file):
     assert rig.kinds() == ["MUTATION_CONFLICT", "MUTATION_CONFLICT"]
 
 
-def test_lock_files_are_kept_out_of_git_when_a_hook_sets_the_workspace_up(rig, root, file):
+def test_lock_files_are_kept_out_of_git_when_a_hook_sets_the_workspace_up(
+    rig: HookRig, root: Path, file: Path
+) -> None:
     """REQ-LOCK-010: the library may never be used in this project."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
@@ -108,7 +112,7 @@ def test_lock_files_are_kept_out_of_git_when_a_hook_sets_the_workspace_up(rig, r
     assert ".lock" not in shown.stdout
 
 
-def test_reading_again_lets_the_next_write_through(rig, file):
+def test_reading_again_lets_the_next_write_through(rig: HookRig, file: Path) -> None:
     """009-FR-007, 009 US2."""
     rig.read(file)
     file.write_bytes(b"theirs\n")
@@ -120,7 +124,7 @@ def test_reading_again_lets_the_next_write_through(rig, file):
     assert rig.kinds() == ["MUTATION_CONFLICT", "MUTATION"]
 
 
-def test_own_writes_move_the_baseline(rig, file):
+def test_own_writes_move_the_baseline(rig: HookRig, file: Path) -> None:
     """009-SC-002, ruling 10."""
     rig.read(file)
 
@@ -132,13 +136,13 @@ def test_own_writes_move_the_baseline(rig, file):
     assert refusal(rig.edit(file, "part", "x"))["details"]["baseline_hash"] == sha256(b"part\n")
 
 
-def test_a_file_that_was_never_read_is_not_checked(rig, file):
+def test_a_file_that_was_never_read_is_not_checked(rig: HookRig, file: Path) -> None:
     """Ruling 7; it is on record all the same."""
     assert rig.write(file, "mine\n") == {}
     assert rig.kinds() == ["MUTATION"]
 
 
-def test_a_file_that_was_not_there_must_still_not_be_there(rig, root):
+def test_a_file_that_was_not_there_must_still_not_be_there(rig: HookRig, root: Path) -> None:
     """Ruling 5: a failed read of nothing is a baseline."""
     missing = root / "new.txt"
     failed = rig.tool("PostToolUseFailure", "Read", {"file_path": str(missing)}, tool_use_id="r")
@@ -148,7 +152,7 @@ def test_a_file_that_was_not_there_must_still_not_be_there(rig, root):
     assert refusal(rig.write(missing, "mine"))["details"]["baseline_hash"] == "ABSENT"
 
 
-def test_the_records_themselves_are_out_of_bounds(rig, root, file):
+def test_the_records_themselves_are_out_of_bounds(rig: HookRig, root: Path, file: Path) -> None:
     """An agent cannot edit its own trace, not even through a link."""
     rig.write(file, "x\n")
     link = root / "innocent.txt"
@@ -159,7 +163,9 @@ def test_the_records_themselves_are_out_of_bounds(rig, root, file):
         assert refusal(answer)["error_type"] == "OUTSIDE_WORKSPACE"
 
 
-def test_a_ledger_that_cannot_be_written_stops_writes_and_not_reads(rig, root, file):
+def test_a_ledger_that_cannot_be_written_stops_writes_and_not_reads(
+    rig: HookRig, root: Path, file: Path
+) -> None:
     """Ruling 13."""
     (root / ".noclobber").mkdir()
     (root / ".noclobber" / "agent_trace.jsonl").mkdir()
@@ -172,7 +178,7 @@ def test_a_ledger_that_cannot_be_written_stops_writes_and_not_reads(rig, root, f
 # -- what was seen ----------------------------------------------------------------------------------------
 
 
-def test_two_halves_of_two_versions_are_not_a_whole(rig, file):
+def test_two_halves_of_two_versions_are_not_a_whole(rig: HookRig, file: Path) -> None:
     """Ruling 2: a partial read of another version does not move the baseline; all its parts do."""
     lines = [f"line {number}\n" for number in range(10)]
     file.write_text("".join(lines))
@@ -180,7 +186,7 @@ def test_two_halves_of_two_versions_are_not_a_whole(rig, file):
     lines[9] = "changed\n"
     file.write_text("".join(lines))
 
-    def read_part(first, count):
+    def read_part(first: int, count: int) -> None:
         text = "".join(lines[first - 1 : first - 1 + count]).rstrip("\n")
         shown = {"content": text, "startLine": first, "numLines": count, "totalLines": 11}
         given = {"file_path": str(file), "offset": first, "limit": count}
@@ -192,7 +198,9 @@ def test_two_halves_of_two_versions_are_not_a_whole(rig, file):
     assert rig.edit(file, "line 3", "x") == {}
 
 
-def test_what_changed_between_the_hosts_read_and_our_look_is_not_taken_for_seen(rig, file):
+def test_what_changed_between_the_hosts_read_and_our_look_is_not_taken_for_seen(
+    rig: HookRig, file: Path
+) -> None:
     """Ruling 8: the model was shown one version, and another stands there by now."""
     shown = {"content": "hello\nworld\n", "startLine": 1, "numLines": 3, "totalLines": 3}
     file.write_bytes(b"theirs, a moment later\n")
@@ -210,7 +218,7 @@ def test_what_changed_between_the_hosts_read_and_our_look_is_not_taken_for_seen(
     assert rig.write(file, "mine\n") == {}
 
 
-def test_a_presentation_that_we_do_not_know_counts_if_the_file_is_old():
+def test_a_presentation_that_we_do_not_know_counts_if_the_file_is_old() -> None:
     """A picture or a notebook is shown as something else; its age tells that it is what was read."""
     looked = Glance("/f", sha256(b"x"), b"x", changed_at_s=1000.0)
     action = Action("read", "/f")
@@ -226,7 +234,9 @@ def test_a_presentation_that_we_do_not_know_counts_if_the_file_is_old():
     ("on_disk", "content"),
     [(b"\xef\xbb\xbfone\r\ntwo\r\n", "one\ntwo\n"), (b"", ""), (b"no newline", "no newline")],
 )
-def test_hosts_show_text_without_marks_and_carriage_returns(rig, file, on_disk, content):
+def test_hosts_show_text_without_marks_and_carriage_returns(
+    rig: HookRig, file: Path, on_disk: bytes, content: str
+) -> None:
     """Ruling 8: hashes are of raw bytes, whatever the model is shown."""
     file.write_bytes(on_disk)
     shown = {
@@ -245,7 +255,7 @@ def test_hosts_show_text_without_marks_and_carriage_returns(rig, file, on_disk, 
     assert refusal(rig.write(file, "x"))["details"]["baseline_hash"] == sha256(on_disk)
 
 
-def test_a_host_that_keeps_line_endings_has_not_raced_with_anybody(rig, file):
+def test_a_host_that_keeps_line_endings_has_not_raced_with_anybody(rig: HookRig, file: Path) -> None:
     """The outcome of an edit is foreseen in the file's own dress."""
     file.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     rig.read(file)
@@ -261,14 +271,14 @@ def test_a_host_that_keeps_line_endings_has_not_raced_with_anybody(rig, file):
     assert rig.kinds() == ["MUTATION", "MUTATION"]
 
 
-def test_an_edit_is_foreseen_in_the_files_own_dress():
+def test_an_edit_is_foreseen_in_the_files_own_dress() -> None:
     """Item 4: the very bytes, where the host keeps mark and line endings as most do."""
     before = b"\xef\xbb\xbfone\r\ntwo\r\n"
     outcome = foresee(Action("edit", "f", edits=(Edit("one\ntwo", "1\n2"),)), before)
     assert outcome.sha256 == sha256(b"\xef\xbb\xbf1\r\n2\r\n")
 
 
-def test_a_shell_that_shows_a_file_has_read_it(rig, file):
+def test_a_shell_that_shows_a_file_has_read_it(rig: HookRig, file: Path) -> None:
     """Codex has no other way to read, and the others may."""
     payload = rig.tool(
         "PostToolUse", "Bash", {"command": "cat a.txt && ls"}, tool_response={"stdout": "hello\nworld\na.txt"}
@@ -283,7 +293,7 @@ def test_a_shell_that_shows_a_file_has_read_it(rig, file):
 # -- after a write ----------------------------------------------------------------------------------------
 
 
-def test_an_outsider_between_check_and_write_is_found_out(rig, file):
+def test_an_outsider_between_check_and_write_is_found_out(rig: HookRig, file: Path) -> None:
     """Item 4: recorded, told with the instruction to re-read, and the baseline is unknown."""
     rig.read(file)
     given = {"file_path": str(file), "content": "mine\n"}
@@ -305,7 +315,7 @@ def test_an_outsider_between_check_and_write_is_found_out(rig, file):
     assert rig.write(file, "again\n") == {}
 
 
-def test_a_landed_write_is_on_record_once_however_often_it_is_delivered(rig, file):
+def test_a_landed_write_is_on_record_once_however_often_it_is_delivered(rig: HookRig, file: Path) -> None:
     """Double delivery of one event is harmless."""
     given = {"file_path": str(file), "content": "mine\n"}
     rig.ask("Write", given, tool_use_id="w")
@@ -316,7 +326,7 @@ def test_a_landed_write_is_on_record_once_however_often_it_is_delivered(rig, fil
     assert rig.kinds() == ["MUTATION"]
 
 
-def test_a_call_that_failed_leaves_everything_as_it_was(rig, root, file):
+def test_a_call_that_failed_leaves_everything_as_it_was(rig: HookRig, root: Path, file: Path) -> None:
     """The claim ends, the baseline stands, and nothing goes on record."""
     rig.read(file)
     given = {"file_path": str(file), "old_string": "hello", "new_string": "HELLO"}
@@ -330,7 +340,7 @@ def test_a_call_that_failed_leaves_everything_as_it_was(rig, root, file):
     assert rig.write(file, "mine\n") == {}
 
 
-def test_a_failed_call_that_wrote_all_the_same_is_on_record(rig, file):
+def test_a_failed_call_that_wrote_all_the_same_is_on_record(rig: HookRig, file: Path) -> None:
     """N-hook: the host says no and the disk says yes."""
     rig.read(file)
     given = {"file_path": str(file), "content": "mine\n"}
@@ -343,7 +353,7 @@ def test_a_failed_call_that_wrote_all_the_same_is_on_record(rig, file):
     assert is_denied(rig.write(file, "x"))
 
 
-def test_a_call_that_never_reported_back_is_settled_by_the_next(rig, file):
+def test_a_call_that_never_reported_back_is_settled_by_the_next(rig: HookRig, file: Path) -> None:
     """A patch through the shell has no event after it: the disk tells whether it happened."""
     rig.read(file)
     assert rig.ask("Write", {"file_path": str(file), "content": "mine\n"}, tool_use_id="lost") == {}
@@ -356,7 +366,9 @@ def test_a_call_that_never_reported_back_is_settled_by_the_next(rig, file):
 # -- claims ---------------------------------------------------------------------------------------------
 
 
-def test_another_session_has_to_wait_for_the_claim(rig, root, file, monkeypatch):
+def test_another_session_has_to_wait_for_the_claim(
+    rig: HookRig, root: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Item 4: busy while the host of the first writes, stale when it has."""
     monkeypatch.setattr(claims, "PATIENCE_S", 0.05)
     other = HookRig(root, rig.runtime, session="s2")
@@ -373,7 +385,7 @@ def test_another_session_has_to_wait_for_the_claim(rig, root, file, monkeypatch)
     assert refusal(other.write(file, "second\n"))["error_type"] == "STALE_FILE"
 
 
-def test_a_claim_ends_with_the_turn_and_by_itself(rig, root, file):
+def test_a_claim_ends_with_the_turn_and_by_itself(rig: HookRig, root: Path, file: Path) -> None:
     """Item 4: a user who said no to the host's own question holds nobody up."""
     given = {"file_path": str(file), "content": "x"}
     rig.ask("Write", given, tool_use_id="w")
@@ -386,7 +398,7 @@ def test_a_claim_ends_with_the_turn_and_by_itself(rig, root, file):
         sleep = staticmethod(lambda seconds: None)
 
         @staticmethod
-        def now_s():
+        def now_s() -> float:
             return __import__("time").time() + claims.LIFE_S + 1
 
     rig.ask("Write", given, tool_use_id="w2")
@@ -394,7 +406,7 @@ def test_a_claim_ends_with_the_turn_and_by_itself(rig, root, file):
     assert claims.check(str(root), str(file), clock=Later()) is None
 
 
-def test_a_refused_patch_leaves_no_claim_behind(rig, root, file):
+def test_a_refused_patch_leaves_no_claim_behind(rig: HookRig, root: Path, file: Path) -> None:
     """Nothing waits for a write that will not come."""
     other = root / "b.txt"
     other.write_bytes(b"b\n")
@@ -420,7 +432,7 @@ def test_a_refused_patch_leaves_no_claim_behind(rig, root, file):
     assert claims.live(str(root)) == []
 
 
-def test_a_claim_is_seen_from_every_workspace_above_and_below(root):
+def test_a_claim_is_seen_from_every_workspace_above_and_below(root: Path) -> None:
     """Workspaces inside workspaces: the claim lies in one, and the commit happens in another."""
     inner = root / "packages" / "one"
     inner.mkdir(parents=True)
@@ -440,7 +452,7 @@ def test_a_claim_is_seen_from_every_workspace_above_and_below(root):
     claims.refuse_if_claimed(str(inner), str(file))
 
 
-def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root):
+def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root: Path) -> None:
     """Item 4: inside the commit's own critical section, so that neither slips past the other."""
     file = root / "a.txt"
     file.write_bytes(b"old")
@@ -448,7 +460,7 @@ def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root):
     committer = Committer(str(root))
     fence = claims.ClaimFence(str(root))
 
-    def commit():
+    def commit() -> object:
         return committer.replace(str(file), sha256(b"old"), b"new", fence=fence)
 
     claims.acquire(str(root), str(file), "agent", "call")
@@ -463,7 +475,9 @@ def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root):
     timer.join()
 
 
-def test_a_claim_that_nobody_made_costs_one_look_for_each_folder(root, monkeypatch):
+def test_a_claim_that_nobody_made_costs_one_look_for_each_folder(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Item 4: every guarded write of the library asks, so it opens, lists and reads nothing."""
     deep = root / "a" / "b" / "c" / "d" / "file.txt"
     looks, others = [], []
@@ -477,7 +491,9 @@ def test_a_claim_that_nobody_made_costs_one_look_for_each_folder(root, monkeypat
     assert (found, len(looks), others) == (None, above, [])
 
 
-def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(rig, root, monkeypatch):
+def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REQ-LOCK: no two agents in one deliverable; the one that was started with the lock may write."""
     folder = root / "deliverable"
     folder.mkdir()
@@ -495,7 +511,7 @@ def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(rig, root, monk
 # -- sessions --------------------------------------------------------------------------------------------
 
 
-def test_a_session_remembers_across_turns_compaction_and_resumption(rig, file):
+def test_a_session_remembers_across_turns_compaction_and_resumption(rig: HookRig, file: Path) -> None:
     """Ruling 14: the model remembers earlier turns, so we do."""
     rig.read(file, prompt_id="p1")
     for name, members in (
@@ -512,7 +528,7 @@ def test_a_session_remembers_across_turns_compaction_and_resumption(rig, file):
     assert refused["details"]["baseline_hash"] == sha256(b"hello\nworld\n")
 
 
-def test_a_resumed_session_whose_memory_is_gone_must_read_first(rig, file):
+def test_a_resumed_session_whose_memory_is_gone_must_read_first(rig: HookRig, file: Path) -> None:
     """A model that remembers what we do not: nothing is let through on trust."""
     rig.call("claude-code", rig.event("SessionStart", source="resume"), "note")
 
@@ -521,7 +537,7 @@ def test_a_resumed_session_whose_memory_is_gone_must_read_first(rig, file):
     assert rig.write(file, "mine\n") == {}
 
 
-def test_a_session_that_was_cleared_is_forgotten(rig, file):
+def test_a_session_that_was_cleared_is_forgotten(rig: HookRig, file: Path) -> None:
     """Cleaned up at the session's end."""
     rig.read(file)
     rig.call("claude-code", rig.event("SessionEnd", reason="clear"), "note")
@@ -529,7 +545,7 @@ def test_a_session_that_was_cleared_is_forgotten(rig, file):
     assert os.listdir(memory.runtime_folder()) == []
 
 
-def test_what_nobody_touched_for_weeks_is_forgotten(rig, file):
+def test_what_nobody_touched_for_weeks_is_forgotten(rig: HookRig, file: Path) -> None:
     """Cleaned up by age; younger sessions stay."""
     rig.read(file)
     [old] = os.listdir(memory.runtime_folder())
@@ -543,7 +559,7 @@ def test_what_nobody_touched_for_weeks_is_forgotten(rig, file):
     assert len(os.listdir(memory.runtime_folder())) == 1
 
 
-def test_subagents_and_sessions_have_pictures_of_their_own(rig, root, file):
+def test_subagents_and_sessions_have_pictures_of_their_own(rig: HookRig, root: Path, file: Path) -> None:
     """R-turn: what one has read, another has not."""
     rig.read(file)
     file.write_bytes(b"theirs\n")
@@ -553,7 +569,7 @@ def test_subagents_and_sessions_have_pictures_of_their_own(rig, root, file):
     assert HookRig(root, rig.runtime, session="s2").write(file, "other's\n") == {}
 
 
-def test_nothing_is_kept_in_the_project_but_the_record(rig, root, file):
+def test_nothing_is_kept_in_the_project_but_the_record(rig: HookRig, root: Path, file: Path) -> None:
     """Item 3: what was seen lies in the runtime folder, which is private."""
     rig.read(file)
     rig.write(file, "x\n")
@@ -573,7 +589,7 @@ def test_nothing_is_kept_in_the_project_but_the_record(rig, root, file):
 # -- many at once -------------------------------------------------------------------------------------------
 
 
-def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig, root):
+def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig: HookRig, root: Path) -> None:
     """Item 3: ten processes at once, each with a part of one file and the whole of another."""
     big = root / "big.txt"
     lines = [f"line {number}" for number in range(10)]
@@ -592,7 +608,7 @@ def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig, root):
 
     failed = []
 
-    def run(part):
+    def run(part: Any) -> None:
         failed.extend(
             done for payload in part if (done := rig.process("claude-code", payload, "note")).returncode
         )
@@ -613,7 +629,7 @@ def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig, root):
         assert is_denied(rig.write(root / f"{number}.txt", "x"))
 
 
-def _note_parts(root, start, numbers):
+def _note_parts(root: Path, start: Any, numbers: Any) -> None:
     """In a process of its own: see one line of a file after another."""
     path = f"{root}/big.txt"
     start.wait()
@@ -626,7 +642,7 @@ def _note_parts(root, start, numbers):
             known.save(context, path, path, noted)
 
 
-def test_one_hook_of_an_agent_at_a_time(rig, monkeypatch):
+def test_one_hook_of_an_agent_at_a_time(rig: HookRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Item 3: a second one waits, and gives up after a while; another agent's does not even wait."""
     monkeypatch.setattr(memory, "PATIENCE_S", 0.01)
     with memory.Memory("claude-code", "s1", "main"):
@@ -636,7 +652,7 @@ def test_one_hook_of_an_agent_at_a_time(rig, monkeypatch):
             pass
 
 
-def test_notes_of_one_file_from_several_processes_add_up(rig, root):
+def test_notes_of_one_file_from_several_processes_add_up(rig: HookRig, root: Path) -> None:
     """Item 3: four processes, twenty lines each, all at once; not one line is forgotten."""
     fork = multiprocessing.get_context("fork")
     start = fork.Barrier(4)
@@ -653,7 +669,7 @@ def test_notes_of_one_file_from_several_processes_add_up(rig, root):
 
 
 @pytest.mark.slow
-def test_two_sessions_that_race_on_one_file_lose_nothing(rig, root):
+def test_two_sessions_that_race_on_one_file_lose_nothing(rig: HookRig, root: Path) -> None:
     """009-SC-001: real hook processes around plain writes; every line that was acknowledged is there."""
     file = root / "shared.txt"
     file.write_text("start\n")
@@ -661,7 +677,7 @@ def test_two_sessions_that_race_on_one_file_lose_nothing(rig, root):
     met = []
     both_have_read = threading.Barrier(2)
 
-    def play(session):
+    def play(session: str) -> None:
         host = HookRig(root, rig.runtime, session=session)
         done = 0
         for attempt in range(80):
@@ -709,7 +725,7 @@ def test_two_sessions_that_race_on_one_file_lose_nothing(rig, root):
 # -- the process --------------------------------------------------------------------------------------------
 
 
-def test_the_hook_stays_light(rig, root, file):
+def test_the_hook_stays_light(rig: HookRig, root: Path, file: Path) -> None:
     """N-speed: none of the slow modules is loaded, before or after a write."""
     program = (
         "import sys\n"
@@ -749,7 +765,7 @@ def test_the_hook_stays_light(rig, root, file):
     assert rig.kinds() == ["MUTATION", "MUTATION"]
 
 
-def test_the_command_line_answers_as_well(rig, file):
+def test_the_command_line_answers_as_well(rig: HookRig, file: Path) -> None:
     """`noclobber hook HOST`, for a configuration that a team shares."""
     rig.read(file)
     file.write_bytes(b"theirs\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from noclobber.hosts.event import Event, same_moment, unknown_tool
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
 from tests.conftest import sha256
-from tests.rigs.hooks import is_denied, refusal
+from tests.rigs.hooks import HookRig, is_denied, refusal
 
 DATA = Path(__file__).parents[1] / "data" / "hosts"
 FILES = {
@@ -25,7 +26,7 @@ FILES = {
 }
 
 
-def captured(host, root):
+def captured(host: str, root: Path) -> list[dict[str, Any]]:
     """The payloads of one host, with the project's folder put in."""
     text = (DATA / f"{FILES[host]}.jsonl").read_text().replace("/project", str(root))
     payloads = [json.loads(line) for line in text.splitlines()]
@@ -34,7 +35,7 @@ def captured(host, root):
     return payloads
 
 
-def carry_out(event, root):
+def carry_out(event: Event, root: Path) -> None:
     """Do to the disk what the host did."""
     for action in event.actions:
         path = Path(root, action.path)
@@ -47,7 +48,7 @@ def carry_out(event, root):
 
 
 @pytest.mark.parametrize("host", FILES)
-def test_a_captured_session_goes_through_and_is_on_record(rig, root, host):
+def test_a_captured_session_goes_through_and_is_on_record(rig: HookRig, root: Path, host: str) -> None:
     """Item 5: whatever came in was understood; each write is on record once, although Copilot says it twice."""
     (root / "a.txt").write_text("hello\nworld\n")
     module = load(host)
@@ -83,7 +84,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("host", WRITES)
-def test_a_stale_write_is_refused_in_the_hosts_own_words(rig, root, host):
+def test_a_stale_write_is_refused_in_the_hosts_own_words(rig: HookRig, root: Path, host: str) -> None:
     """Item 5: read, as captured; changed by somebody; then the captured write."""
     file = root / "a.txt"
     file.write_text("hello\nworld\n")
@@ -107,7 +108,9 @@ def test_a_stale_write_is_refused_in_the_hosts_own_words(rig, root, host):
     assert rig.kinds() == ["MUTATION_CONFLICT"]
 
 
-def test_copilots_two_spellings_of_one_refused_event_are_one_event(rig, root, monkeypatch):
+def test_copilots_two_spellings_of_one_refused_event_are_one_event(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """HOSTS: with both files present every event fires twice, through two different commands."""
     file = root / "a.txt"
     file.write_text("hello\nworld\n")
@@ -128,7 +131,7 @@ def test_copilots_two_spellings_of_one_refused_event_are_one_event(rig, root, mo
 # -- hosts of which nothing was captured ---------------------------------------------------------------------
 
 
-def test_cursor_reads_and_refuses(rig, root):
+def test_cursor_reads_and_refuses(rig: HookRig, root: Path) -> None:
     """HOSTS, Cursor: content comes with the read; both messages are set; allowing is said."""
     file = root / "a.txt"
     file.write_text("one\n")
@@ -158,7 +161,7 @@ def test_cursor_reads_and_refuses(rig, root):
     assert refusal(rig.call("cursor", gone, "check")[0])["error_type"] == "STALE_FILE"
 
 
-def test_qwen_reads_and_refuses(rig, root):
+def test_qwen_reads_and_refuses(rig: HookRig, root: Path) -> None:
     """HOSTS, Qwen: Claude's events, Gemini's tools, and `edit`."""
     file = root / "a.txt"
     file.write_text("one\n")
@@ -185,7 +188,7 @@ def test_qwen_reads_and_refuses(rig, root):
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_letting_through_is_said_as_the_host_wants_it(host):
+def test_letting_through_is_said_as_the_host_wants_it(host: str) -> None:
     """HOSTS: Codex takes nothing but a deny or silence; Cursor takes silence for a failure."""
     answer = load(host).phrase(Event(host, "pre"), None)
     assert answer.code == 0
@@ -193,7 +196,7 @@ def test_letting_through_is_said_as_the_host_wants_it(host):
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_name_that_is_not_utf8_can_still_be_refused(host):
+def test_a_name_that_is_not_utf8_can_still_be_refused(host: str) -> None:
     """The reason is JSON that any reader takes, whatever the path is."""
     error = StaleFileError('/p/\udcff\n"x"', "0" * 64, "1" * 64)
     for answer in (load(host).phrase(Event(host, "pre"), error), load(host).warn(Event(host, "post"), error)):
@@ -204,7 +207,7 @@ def test_a_name_that_is_not_utf8_can_still_be_refused(host):
 # -- tools and moments -----------------------------------------------------------------------------------------
 
 
-def test_a_tool_that_nobody_knows_is_checked_or_refused_if_it_may_write():
+def test_a_tool_that_nobody_knows_is_checked_or_refused_if_it_may_write() -> None:
     """Item 2: unknown tools never let a write through unchecked, and never block a read."""
     assert [
         action.kind for action in unknown_tool("mcp__fs__write_file", {"path": "/a", "content": "x"})
@@ -217,7 +220,7 @@ def test_a_tool_that_nobody_knows_is_checked_or_refused_if_it_may_write():
         unknown_tool("saveEverything", {"where": "there"})
 
 
-def test_one_moment_in_two_spellings():
+def test_one_moment_in_two_spellings() -> None:
     """HOSTS, Copilot: epoch milliseconds here, ISO 8601 there."""
     assert same_moment(1794768047262) == same_moment("2026-11-15T18:40:47.262Z") == "47262"
     assert same_moment("nonsense") == same_moment(None) == same_moment(True) == ""
@@ -226,7 +229,7 @@ def test_one_moment_in_two_spellings():
 # -- patches and shells ------------------------------------------------------------------------------------------
 
 
-def test_a_patch_names_every_file_that_it_touches():
+def test_a_patch_names_every_file_that_it_touches() -> None:
     """Item 5: update, add, delete, move."""
     found = apply_patch.actions(
         "*** Begin Patch\n*** Update File: a\n@@ def f():\n context\n-old\n+new\n*** End of File\n"
@@ -253,7 +256,7 @@ def test_a_patch_names_every_file_that_it_touches():
         "*** Begin Patch\n*** Add File: a\nno plus\n*** End Patch",
     ],
 )
-def test_a_patch_that_cannot_be_read_is_an_error(patch):
+def test_a_patch_that_cannot_be_read_is_an_error(patch: str) -> None:
     """Item 2: what cannot be understood cannot be checked."""
     with pytest.raises(BadRequestError):
         apply_patch.actions(patch)
@@ -271,7 +274,9 @@ def test_a_patch_that_cannot_be_read_is_an_error(patch):
         ("a\nb\nc\nd\n", "@@\n-a\n+A\n@@\n-c\n+C", "A\nb\nC\nd\n"),
     ],
 )
-def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(text, patch, outcome):
+def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(
+    text: str, patch: str, outcome: str | None
+) -> None:
     """Item 4: what the call must have produced; loose matches are nobody's guess."""
     [action] = apply_patch.actions(f"*** Begin Patch\n*** Update File: f\n{patch}\n*** End Patch")
     assert apply_patch.apply(text, action.hunks) == outcome
@@ -296,13 +301,13 @@ def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(text, 
         ("", []),
     ],
 )
-def test_plain_reads_are_recognised_in_a_shell_command(command, paths):
+def test_plain_reads_are_recognised_in_a_shell_command(command: str, paths: list[str]) -> None:
     """Item 5: what expands or redirects is left alone."""
     assert [action.path for action in recognise.actions(command, "post")] == paths
     assert recognise.actions(command, "pre") == ()
 
 
-def test_a_patch_in_a_shell_command_is_found_and_one_that_is_hidden_is_refused():
+def test_a_patch_in_a_shell_command_is_found_and_one_that_is_hidden_is_refused() -> None:
     """HOSTS, Codex: `apply_patch <<EOF` arrives as a shell command."""
     command = "cd sub && apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: a\n*** End Patch\nEOF"
     assert [(action.kind, action.path) for action in recognise.actions(command, "pre")] == [
@@ -313,7 +318,7 @@ def test_a_patch_in_a_shell_command_is_found_and_one_that_is_hidden_is_refused()
     assert recognise.actions("which apply_patch", "pre") == ()
 
 
-def test_ranges_of_lines_that_a_shell_showed():
+def test_ranges_of_lines_that_a_shell_showed() -> None:
     """A part is a part."""
     [part] = recognise.actions("sed -n '3,5p' a", "post")
     assert (part.first_line, part.line_count) == (3, 3)

@@ -8,17 +8,21 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noclobber.cli import main as command_line
+from noclobber.core.findings import Finding
 from noclobber.errors import AccessDeniedError
 from noclobber.hook import doctor
 from noclobber.hosts import HOSTS, install, json_edit
 from noclobber.hosts.hook_entries import command, find_hosts, is_ours, place
 from noclobber.hosts.json_edit import BadConfigurationError
+from tests.rigs.hooks import HookRig
 
 WITH_COMMENTS = """\
 {
@@ -47,7 +51,7 @@ JSON_HOSTS = [host for host in HOSTS if host != "opencode"]
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nobody's own configuration is touched."""
     folder = tmp_path / "home"
     folder.mkdir()
@@ -56,14 +60,14 @@ def home(tmp_path, monkeypatch):
     return folder
 
 
-def put(place_, text):
+def put(place_: Any, text: str) -> None:
     os.makedirs(os.path.dirname(place_.path), exist_ok=True)
     if text is not None:
         with open(place_.path, "w", encoding="utf-8", newline="") as file:
             file.write(text)
 
 
-def get(place_):
+def get(place_: Any) -> str | None:
     if not os.path.exists(place_.path):
         return None
     with open(place_.path, encoding="utf-8", newline="") as file:
@@ -72,7 +76,9 @@ def get(place_):
 
 @pytest.mark.parametrize("host", JSON_HOSTS)
 @pytest.mark.parametrize("kind", CONFIGURATIONS)
-def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(root, host, kind):
+def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(
+    root: Path, host: str, kind: str
+) -> None:
     """Item 1: everything else stays byte for byte; installing twice changes nothing."""
     where = place(host, "project", str(root))
     before = CONFIGURATIONS[kind]
@@ -106,7 +112,7 @@ def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(root, h
 
 
 @pytest.mark.parametrize("host", JSON_HOSTS)
-def test_an_older_installation_is_replaced_and_not_added_to(root, host):
+def test_an_older_installation_is_replaced_and_not_added_to(root: Path, host: str) -> None:
     """Item 1: after an upgrade, or a move of the interpreter."""
     where = place(host, "project", str(root))
     install.carry_out(place(host, "project", str(root), portable=True))
@@ -118,7 +124,7 @@ def test_an_older_installation_is_replaced_and_not_added_to(root, host):
     assert get(where).count(" note") == sum("note" in json.dumps(entry.value) for entry in where.entries)
 
 
-def test_fail_open_switches_are_closed_where_a_write_waits(root):
+def test_fail_open_switches_are_closed_where_a_write_waits(root: Path) -> None:
     """Item 1: `onFailure` for Claude Code, `failClosed` for Cursor; reads stay open."""
     for host, event, switch in (
         ("claude-code", "PreToolUse", ("onFailure", "block")),
@@ -131,7 +137,7 @@ def test_fail_open_switches_are_closed_where_a_write_waits(root):
                 assert "Read" not in entry.value["matcher"]
 
 
-def test_the_plugin_of_opencode_is_made_and_taken_away(root):
+def test_the_plugin_of_opencode_is_made_and_taken_away(root: Path) -> None:
     """Item 5: a file of our own; somebody else's in its place is left alone."""
     where = place("opencode", "project", str(root))
     install.carry_out(where)
@@ -150,7 +156,7 @@ def test_the_plugin_of_opencode_is_made_and_taken_away(root):
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="the plugin runs in node")
-def test_the_plugin_throws_what_the_hook_refuses(rig, root):
+def test_the_plugin_throws_what_the_hook_refuses(rig: HookRig, root: Path) -> None:
     """HOSTS, opencode: throwing refuses, and the message is the object, word for word."""
     where = place("opencode", "project", str(root))
     install.carry_out(where)
@@ -203,7 +209,7 @@ def test_the_plugin_throws_what_the_hook_refuses(rig, root):
         ('{"hooks": []}', 1),
     ],
 )
-def test_what_is_not_valid_is_left_alone_and_the_line_is_named(root, text, line):
+def test_what_is_not_valid_is_left_alone_and_the_line_is_named(root: Path, text: str, line: int) -> None:
     """Bad input: a configuration that is not valid JSON."""
     where = place("claude-code", "project", str(root))
     put(where, text)
@@ -217,7 +223,7 @@ def test_what_is_not_valid_is_left_alone_and_the_line_is_named(root, text, line)
     assert get(where) == text
 
 
-def test_a_read_only_configuration_is_left_alone(root, is_root):
+def test_a_read_only_configuration_is_left_alone(root: Path, is_root: bool) -> None:
     """Bad input: whoever made it read-only meant it, although a rename would get round that."""
     where = place("claude-code", "project", str(root))
     put(where, "{}\n")
@@ -241,7 +247,7 @@ def test_a_read_only_configuration_is_left_alone(root, is_root):
     assert get(where) == "{}\n"
 
 
-def test_a_read_only_file_is_an_error_that_says_so(root, monkeypatch):
+def test_a_read_only_file_is_an_error_that_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same without another user."""
     where = place("claude-code", "project", str(root))
     put(where, "{}\n")
@@ -250,14 +256,14 @@ def test_a_read_only_file_is_an_error_that_says_so(root, monkeypatch):
         install.carry_out(where)
 
 
-def test_installs_at_the_same_moment_lose_nothing(root):
+def test_installs_at_the_same_moment_lose_nothing(root: Path) -> None:
     """Bad input: two installs at once, and the host saving its own settings in between."""
     where = place("claude-code", "project", str(root))
     put(where, '{\n  "a": 0\n}\n')
     hosts = [["install", "claude-code"], ["install", "claude-code", "--portable"]] * 3
     codes = []
 
-    def run(words):
+    def run(words: list[str]) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "noclobber", *words, "--root", str(root)],
             capture_output=True,
@@ -280,13 +286,13 @@ def test_installs_at_the_same_moment_lose_nothing(root):
     assert [name for name in os.listdir(os.path.dirname(where.path)) if name != "settings.json"] == []
 
 
-def test_a_change_in_between_is_read_again_and_kept(root, monkeypatch):
+def test_a_change_in_between_is_read_again_and_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare and swap: what the host saved after we read is in the result."""
     where = place("claude-code", "project", str(root))
     put(where, "{}\n")
     real, seen = install._write, []
 
-    def interrupted(change):
+    def interrupted(change: Any) -> None:
         if not seen:
             put(where, '{\n  "saved": "by the host"\n}\n')
         seen.append(change)
@@ -302,7 +308,9 @@ def test_a_change_in_between_is_read_again_and_kept(root, monkeypatch):
 # -- the command ----------------------------------------------------------------------------------------------
 
 
-def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(root, capsys):
+def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Item 1."""
     where = place("gemini", "project", str(root))
     assert command_line(["install", "gemini", "--dry-run", "--root", str(root)]) == 0
@@ -317,7 +325,9 @@ def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(root, c
     assert get(where) is None
 
 
-def test_alone_it_finds_the_hosts_of_this_project(root, home, capsys):
+def test_alone_it_finds_the_hosts_of_this_project(
+    root: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Item 1."""
     assert command_line(["install", "--root", str(root)]) == 1
     (root / ".claude").mkdir()
@@ -332,27 +342,29 @@ def test_alone_it_finds_the_hosts_of_this_project(root, home, capsys):
     assert (root / ".codex" / "hooks.json").exists()
 
 
-def test_user_and_project_are_two_places(root, home):
+def test_user_and_project_are_two_places(root: Path, home: Path) -> None:
     """Item 1."""
     for host in HOSTS:
         assert place(host, "user", str(root)).path.startswith(str(home))
         assert place(host, "project", str(root)).path.startswith(str(root))
 
 
-def test_a_project_that_does_not_exist_is_not_made(root, capsys):
+def test_a_project_that_does_not_exist_is_not_made(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped --root would leave a folder with hooks that protect nothing."""
     assert command_line(["install", "cursor", "--root", str(root / "typo")]) == 3
     assert "there is no such folder" in capsys.readouterr().err
     assert not (root / "typo").exists()
 
 
-def test_an_unknown_host_is_an_error_that_names_the_known(root, capsys):
+def test_an_unknown_host_is_an_error_that_names_the_known(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Errors say what to do next."""
     assert command_line(["install", "emacs", "--root", str(root)]) == 2
     assert "claude-code" in capsys.readouterr().err
 
 
-def test_paths_with_blanks_survive_the_shell(monkeypatch):
+def test_paths_with_blanks_survive_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts hand the command to a shell."""
     monkeypatch.setattr(sys, "executable", "/opt/my python/bin/python3")
     assert command("codex", "check").startswith("'/opt/my python/bin/python3' -I -S ")
@@ -361,14 +373,16 @@ def test_paths_with_blanks_survive_the_shell(monkeypatch):
 # -- the doctor -----------------------------------------------------------------------------------------------
 
 
-def findings(root):
+def findings(root: Path) -> dict[tuple[str, str], Finding]:
     return {
         (finding.name, finding.detail.partition(":")[0].partition(" (")[0]): finding
         for finding in doctor.check(str(root))
     }
 
 
-def test_an_agent_that_is_used_elsewhere_makes_no_folder_unhealthy(rig, root, home):
+def test_an_agent_that_is_used_elsewhere_makes_no_folder_unhealthy(
+    rig: HookRig, root: Path, home: Path
+) -> None:
     """R-hook: a library's user who also has a coding agent at home needs no hooks here."""
     (home / ".claude").mkdir(exist_ok=True)
     [finding] = [finding for finding in doctor.check(str(root)) if finding.name == "hooks of claude-code"]
@@ -376,7 +390,9 @@ def test_an_agent_that_is_used_elsewhere_makes_no_folder_unhealthy(rig, root, ho
     assert "noclobber install claude-code" in finding.remedy
 
 
-def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(rig, root, home):
+def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(
+    rig: HookRig, root: Path, home: Path
+) -> None:
     """Item 1."""
     (root / ".claude").mkdir()
     assert findings(root) == {
@@ -407,7 +423,7 @@ def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(rig, root, 
     assert not findings(root)["hooks of claude-code", "broken"].ok
 
 
-def test_the_doctor_says_when_hooks_are_slow(monkeypatch):
+def test_the_doctor_says_when_hooks_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Item 1: slower than they should be."""
     monkeypatch.setattr(doctor, "_seconds", lambda line: 1.0 if "-c" not in line else 0.01)
     slow = doctor._speed("codex")
@@ -430,7 +446,9 @@ VALUES = st.recursive(
     added=VALUES,
     indent=st.sampled_from([None, 1, 2, 4, "\t"]),
 )
-def test_adding_and_removing_a_member_gives_back_the_text(value, added, indent):
+def test_adding_and_removing_a_member_gives_back_the_text(
+    value: dict[str, Any], added: Any, indent: int | str | None
+) -> None:
     """Byte for byte, for any object in any indentation."""
     text = json.dumps(value, indent=indent)
     key = "a key that is not there"
@@ -442,7 +460,7 @@ def test_adding_and_removing_a_member_gives_back_the_text(value, added, indent):
 
 @settings(max_examples=100, deadline=None)
 @given(values=st.lists(VALUES, min_size=1, max_size=5), data=st.data())
-def test_removing_any_item_leaves_the_others(values, data):
+def test_removing_any_item_leaves_the_others(values: list[Any], data: st.DataObject) -> None:
     """First, last or in the middle."""
     text = json.dumps(values, indent=data.draw(st.sampled_from([None, 2])))
     at = data.draw(st.integers(0, len(values) - 1))

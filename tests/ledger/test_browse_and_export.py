@@ -7,6 +7,9 @@ import io
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -20,20 +23,20 @@ START_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 class Minutes:
     """A clock that is a minute further at each look."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = START_S - 60
 
-    def now_s(self):
+    def now_s(self) -> float:
         self.now += 60
         return self.now
 
     monotonic_s = now_s
 
-    def sleep(self, seconds):
+    def sleep(self, seconds: float) -> None:
         pass
 
 
-def event(kind, path, agent, **payload):
+def event(kind: str, path: str, agent: str, **payload: Any) -> dict[str, Any]:
     denied = kind in ("MUTATION_CONFLICT", "MUTATION_REFUSED")
     hashes = {
         "MUTATION_CONFLICT": {"baseline_hash": "sha256:" + "a" * 64, "current_hash": "sha256:" + "b" * 64},
@@ -49,7 +52,7 @@ def event(kind, path, agent, **payload):
 
 
 @pytest.fixture
-def ledger(root):
+def ledger(root: Path) -> Iterator[AgentTraceLedger]:
     (root / ".noclobber").mkdir()
     (root / "docs").mkdir()
     with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl", clock=Minutes()) as ledger:
@@ -67,7 +70,7 @@ def ledger(root):
         yield ledger
 
 
-def shown(root, *words):
+def shown(root: Path, *words: str) -> list[int]:
     done = run("ledger", "show", "--json", *words, cwd=root)
     assert (done.code, done.err) == (0, "")
     return [json.loads(line)["seq"] for line in done.out.splitlines()]
@@ -76,7 +79,7 @@ def shown(root, *words):
 # Filters
 
 
-def test_filters_by_file_agent_kind_and_time(ledger, root):
+def test_filters_by_file_agent_kind_and_time(ledger: AgentTraceLedger, root: Path) -> None:
     """R-ledger: any of one kind, all of different kinds."""
     assert shown(root) == [1, 2, 3, 4, 5]
     assert shown(root, "--file", "docs/plan.md") == [1, 2]
@@ -95,7 +98,7 @@ def test_filters_by_file_agent_kind_and_time(ledger, root):
     assert shown(root, "--since", "2027-01-15", "--until", "2027-01-15T08:01") == [1]
 
 
-def test_an_age_counts_from_now(root):
+def test_an_age_counts_from_now(root: Path) -> None:
     """R-ledger: `--since 2h`."""
     (root / ".noclobber").mkdir()
     with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl") as ledger:
@@ -104,7 +107,7 @@ def test_an_age_counts_from_now(root):
     assert shown(root, "--until", "10m") == shown(root, "--since", "0s") == []
 
 
-def test_show_is_a_table_for_people(ledger, root):
+def test_show_is_a_table_for_people(ledger: AgentTraceLedger, root: Path) -> None:
     """R-ledger: who, what and when on a line; the number of events below."""
     lines = run("ledger", "show", cwd=root).out.splitlines()
     assert lines[0].split() == ["SEQ", "TIME", "KIND", "OUTCOME", "AGENT", "ABOUT"]
@@ -114,13 +117,15 @@ def test_show_is_a_table_for_people(ledger, root):
     assert lines[-1] == "5 events"
 
 
-def test_tail_takes_the_last_of_those_that_pass(ledger, root):
+def test_tail_takes_the_last_of_those_that_pass(ledger: AgentTraceLedger, root: Path) -> None:
     """R-ledger: filters first, then the number."""
     done = run("ledger", "tail", "-n", "1", "--agent", "ana", "--json", cwd=root)
     assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [4]
 
 
-def test_follow_shows_what_is_appended_also_after_the_file_was_begun_anew(ledger, root):
+def test_follow_shows_what_is_appended_also_after_the_file_was_begun_anew(
+    ledger: AgentTraceLedger, root: Path
+) -> None:
     """R-ledger: as it happens."""
     with subprocess.Popen(
         noclobber_command("ledger", "tail", "-n", "1", "-f", "--kind", "mutation", "--json"),
@@ -140,13 +145,13 @@ def test_follow_shows_what_is_appended_also_after_the_file_was_begun_anew(ledger
 # Formats
 
 
-def exported(root, how, *words):
+def exported(root: Path, how: str, *words: str) -> str:
     done = run("ledger", "export", "--format", how, *words, cwd=root)
     assert (done.code, done.err) == (0, "")
     return done.out
 
 
-def test_jsonl_is_the_ledger_byte_for_byte(ledger, root):
+def test_jsonl_is_the_ledger_byte_for_byte(ledger: AgentTraceLedger, root: Path) -> None:
     """R-ledger: an export still verifies."""
     text = exported(root, "jsonl")
     assert text.encode() == (root / ".noclobber" / "agent_trace.jsonl").read_bytes()
@@ -154,7 +159,7 @@ def test_jsonl_is_the_ledger_byte_for_byte(ledger, root):
     assert AgentTraceLedger(root / "copy.jsonl").verify().event_count == 5
 
 
-def test_csv_has_every_fact_and_no_formula(ledger, root):
+def test_csv_has_every_fact_and_no_formula(ledger: AgentTraceLedger, root: Path) -> None:
     """N-cli: a file called `=HYPERLINK(…)` must not become one in a spreadsheet."""
     ledger.append(event("MUTATION_REFUSED", '=HYPERLINK("http://x")', '@ana,\n"b"'))
     rows = list(csv.DictReader(io.StringIO(exported(root, "csv"))))
@@ -189,13 +194,15 @@ AGENT_TRACE = {
 }
 
 
-def test_agent_trace_is_the_research_pages_object_and_nothing_else(ledger, root):
+def test_agent_trace_is_the_research_pages_object_and_nothing_else(
+    ledger: AgentTraceLedger, root: Path
+) -> None:
     """R-ledger: word for word; other kinds are left out."""
     [line] = exported(root, "agent-trace").splitlines()
     jsonschema.validate(json.loads(line), AGENT_TRACE)
 
 
-def test_otlp_is_what_opentelemetrys_own_parser_takes(ledger, root):
+def test_otlp_is_what_opentelemetrys_own_parser_takes(ledger: AgentTraceLedger, root: Path) -> None:
     """N-cli: parsed with the official message definitions, unknown fields refused."""
     logs = pytest.importorskip("opentelemetry.proto.logs.v1.logs_pb2", reason="needs opentelemetry-proto")
     from google.protobuf import json_format
@@ -219,7 +226,7 @@ def test_otlp_is_what_opentelemetrys_own_parser_takes(ledger, root):
     assert (last["noclobber.count"].int_value, last["noclobber.share"].double_value) == (3, 0.5)
 
 
-def test_otlp_comes_in_batches(root):
+def test_otlp_comes_in_batches(root: Path) -> None:
     """N-cli: constant memory, and no request larger than a collector takes."""
     (root / ".noclobber").mkdir()
     with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl") as ledger:
@@ -231,7 +238,9 @@ def test_otlp_comes_in_batches(root):
 
 
 @pytest.mark.parametrize("how", ["jsonl", "csv", "agent-trace", "otlp"])
-def test_an_export_of_a_damaged_ledger_has_the_rest_and_says_so(ledger, root, how):
+def test_an_export_of_a_damaged_ledger_has_the_rest_and_says_so(
+    ledger: AgentTraceLedger, root: Path, how: str
+) -> None:
     """R-ledger: exit code 1, the bad line on stderr, the good ones on stdout."""
     with open(ledger.path, "ab") as file:
         file.write(b"[1]\n\xff\xff\n" + b"x" * (1 << 21) + b"\n")
@@ -242,7 +251,7 @@ def test_an_export_of_a_damaged_ledger_has_the_rest_and_says_so(ledger, root, ho
     assert "/after" in done.out
 
 
-def test_events_of_other_programs_are_shown_as_well_as_can_be(root):
+def test_events_of_other_programs_are_shown_as_well_as_can_be(root: Path) -> None:
     """R-ledger: an envelope is all that is promised."""
     (root / ".noclobber").mkdir()
     with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl") as ledger:

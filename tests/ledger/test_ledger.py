@@ -9,8 +9,11 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -38,44 +41,44 @@ CONFLICT = {
 class FixedClock(SystemClock):
     """Noon, and waiting takes no time."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.monotonic = 0.0
 
-    def now_s(self):
+    def now_s(self) -> float:
         return 1_700_000_000.25
 
-    def monotonic_s(self):
+    def monotonic_s(self) -> float:
         return self.monotonic
 
-    def sleep(self, seconds):
+    def sleep(self, seconds: float) -> None:
         self.monotonic += seconds
 
 
 @pytest.fixture
-def ledger(tmp_path):
+def ledger(tmp_path: Path) -> Iterator[AgentTraceLedger]:
     with AgentTraceLedger(tmp_path / "trace.jsonl") as ledger:
         yield ledger
 
 
-def event(number):
+def event(number: int) -> dict[str, Any]:
     return {"action_type": "MUTATION", "payload": {"number": number}, "result": {}}
 
 
-def fill(ledger, count):
+def fill(ledger: AgentTraceLedger, count: int) -> list[Any]:
     return [ledger.append(event(number)) for number in range(count)]
 
 
-def content(ledger):
+def content(ledger: AgentTraceLedger) -> bytes:
     with open(ledger.path, "rb") as file:
         return file.read()
 
 
-def overwrite(ledger, data):
+def overwrite(ledger: AgentTraceLedger, data: bytes) -> None:
     with open(ledger.path, "wb") as file:
         file.write(data)
 
 
-def broken_line(ledger, **options):
+def broken_line(ledger: AgentTraceLedger, **options: Any) -> tuple[int, str]:
     with pytest.raises(BrokenChainError) as broken:
         ledger.verify(**options)
     assert broken.value.path == ledger.path
@@ -85,7 +88,7 @@ def broken_line(ledger, **options):
 # What a line is
 
 
-def test_an_event_reads_back_as_recorded_with_number_time_and_links_around_it(tmp_path):
+def test_an_event_reads_back_as_recorded_with_number_time_and_links_around_it(tmp_path: Path) -> None:
     """R-ledger, 009-FR-009, 011-FR-005: path and both hashes are on record, word for word."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", clock=FixedClock())
 
@@ -101,7 +104,7 @@ def test_an_event_reads_back_as_recorded_with_number_time_and_links_around_it(tm
         SCHEMA.validate(line)
 
 
-def test_the_hash_is_of_the_bytes_before_it(ledger):
+def test_the_hash_is_of_the_bytes_before_it(ledger: AgentTraceLedger) -> None:
     """R-ledger: anyone can check a line with a shell; the spelling is sha256:<hex> (ruling 4)."""
     entry = ledger.append(CONFLICT)
 
@@ -116,7 +119,9 @@ def test_the_hash_is_of_the_bytes_before_it(ledger):
     ("change", "value"),
     [("payload", {"tool_name": "t"}), ("result", {"status": "OK", "error_type": "STALE_FILE"}), ("seq", 0)],
 )
-def test_the_schema_refuses_a_conflict_that_is_not_the_research_pages(ledger, change, value):
+def test_the_schema_refuses_a_conflict_that_is_not_the_research_pages(
+    ledger: AgentTraceLedger, change: str, value: dict[str, Any] | int
+) -> None:
     """R-ledger: the schema that is shipped can fail."""
     ledger.append(CONFLICT)
     (line,) = ledger.events()
@@ -124,13 +129,13 @@ def test_the_schema_refuses_a_conflict_that_is_not_the_research_pages(ledger, ch
     assert not SCHEMA.is_valid({**line, change: value})
 
 
-def test_a_clock_that_runs_backwards_does_not_disturb_the_order(tmp_path):
+def test_a_clock_that_runs_backwards_does_not_disturb_the_order(tmp_path: Path) -> None:
     """R-ledger: order is seq's, time is what the clock said."""
 
     class Backwards(SystemClock):
         times = iter([2_000_000_000.5, 1_000_000_000.75, 1_000_000_000.999999])
 
-        def now_s(self):
+        def now_s(self) -> float:
             return next(self.times)
 
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", clock=Backwards())
@@ -180,7 +185,9 @@ def test_a_clock_that_runs_backwards_does_not_disturb_the_order(tmp_path):
         "too large",
     ],
 )
-def test_an_event_that_json_cannot_hold_is_refused_before_anything_is_written(ledger, bad):
+def test_an_event_that_json_cannot_hold_is_refused_before_anything_is_written(
+    ledger: AgentTraceLedger, bad: dict[str, Any] | list[str]
+) -> None:
     """R-ledger: a clear error, and no file."""
     with pytest.raises(BadEventError) as refused:
         ledger.append(bad)
@@ -190,7 +197,7 @@ def test_an_event_that_json_cannot_hold_is_refused_before_anything_is_written(le
     assert not os.path.exists(ledger.path)
 
 
-def test_an_event_that_contains_itself_or_is_nested_without_end_is_refused(ledger):
+def test_an_event_that_contains_itself_or_is_nested_without_end_is_refused(ledger: AgentTraceLedger) -> None:
     """R-ledger: whatever is written can be read back by any JSON parser."""
     circle: dict = {}
     circle["me"] = circle
@@ -203,7 +210,7 @@ def test_an_event_that_contains_itself_or_is_nested_without_end_is_refused(ledge
             ledger.append({"action_type": "X", "payload": payload})
 
 
-def test_the_largest_event_that_is_taken_can_be_appended_to_and_verified(ledger):
+def test_the_largest_event_that_is_taken_can_be_appended_to_and_verified(ledger: AgentTraceLedger) -> None:
     """R-ledger: the bound on a line and the reader's bound are the same."""
     for size in (100_000, MAX_LINE_BYTES - 1000, 5):
         ledger.append({"action_type": "X", "payload": "ü" * (size // 2)})
@@ -232,7 +239,9 @@ def test_the_largest_event_that_is_taken_can_be_appended_to_and_verified(ledger)
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_garbage_line_is_named_with_its_number_and_the_reason(ledger, garbage, reason):
+def test_a_garbage_line_is_named_with_its_number_and_the_reason(
+    ledger: AgentTraceLedger, garbage: bytes, reason: str
+) -> None:
     """R-ledger: `verify` names the first broken line; appending goes on behind it."""
     fill(ledger, 4)
     lines = content(ledger).split(b"\n")
@@ -247,7 +256,7 @@ def test_a_garbage_line_is_named_with_its_number_and_the_reason(ledger, garbage,
     assert ledger.append(event(9)).seq == 5
 
 
-def test_garbage_at_the_end_stays_as_evidence_and_does_not_stop_the_record(ledger):
+def test_garbage_at_the_end_stays_as_evidence_and_does_not_stop_the_record(ledger: AgentTraceLedger) -> None:
     """R-ledger: a complete line is never removed; the next event follows the last entry before it."""
     third = fill(ledger, 3)[2]
     with open(ledger.path, "ab") as file:
@@ -260,7 +269,7 @@ def test_garbage_at_the_end_stays_as_evidence_and_does_not_stop_the_record(ledge
     assert broken_line(ledger)[0] == 4
 
 
-def test_a_second_member_of_the_same_name_does_not_slip_through(ledger):
+def test_a_second_member_of_the_same_name_does_not_slip_through(ledger: AgentTraceLedger) -> None:
     """R-ledger: JSON readers take the last of two; what they would see is what is verified."""
     from noclobber.ledger.line import START, seal
 
@@ -269,7 +278,7 @@ def test_a_second_member_of_the_same_name_does_not_slip_through(ledger):
     assert broken_line(ledger) == (1, "it has members that this ledger does not write")
 
 
-def test_a_cut_tail_is_seen_with_a_saved_head_and_only_with_one(ledger):
+def test_a_cut_tail_is_seen_with_a_saved_head_and_only_with_one(ledger: AgentTraceLedger) -> None:
     """R-ledger: a chain proves order, not completeness."""
     saved = fill(ledger, 5)[-1].hash
     overwrite(ledger, b"".join(content(ledger).splitlines(keepends=True)[:3]))
@@ -279,7 +288,7 @@ def test_a_cut_tail_is_seen_with_a_saved_head_and_only_with_one(ledger):
     assert (line, reason) == (4, "saved head not found")
 
 
-def test_a_saved_head_is_found_wherever_it_stands(ledger):
+def test_a_saved_head_is_found_wherever_it_stands(ledger: AgentTraceLedger) -> None:
     """R-ledger: the chain may have grown since the head was saved; both spellings are taken."""
     entries = fill(ledger, 5)
 
@@ -290,7 +299,7 @@ def test_a_saved_head_is_found_wherever_it_stands(ledger):
         ledger.verify(head="sha256:123")
 
 
-def test_a_new_ledger_in_the_old_ones_place_does_not_have_the_saved_head(ledger):
+def test_a_new_ledger_in_the_old_ones_place_does_not_have_the_saved_head(ledger: AgentTraceLedger) -> None:
     """R-ledger: who can write the file can write a new chain; the head elsewhere tells."""
     saved = fill(ledger, 2)[-1].hash
     os.unlink(ledger.path)
@@ -308,7 +317,9 @@ def test_a_new_ledger_in_the_old_ones_place_does_not_have_the_saved_head(ledger)
 @pytest.mark.parametrize(
     "torn", [b"{", b'{"seq":4,"time":"20', b"\0" * 5000, b'{"se\0\0\0\0"}\n', b"\xff\xfe"]
 )
-def test_a_torn_last_line_is_set_aside_reported_and_in_nobodys_way(ledger, torn):
+def test_a_torn_last_line_is_set_aside_reported_and_in_nobodys_way(
+    ledger: AgentTraceLedger, torn: bytes
+) -> None:
     """R-ledger: the bytes are kept, the report is an event, the next append is on record."""
     fill(ledger, 3)
     with open(ledger.path, "ab") as file:
@@ -327,7 +338,7 @@ def test_a_torn_last_line_is_set_aside_reported_and_in_nobodys_way(ledger, torn)
     assert (report.event_count, report.torn_bytes, report.set_aside) == (5, 0, (entry.set_aside,))
 
 
-def test_verify_reports_a_torn_tail_and_changes_nothing(ledger):
+def test_verify_reports_a_torn_tail_and_changes_nothing(ledger: AgentTraceLedger) -> None:
     """R-ledger: a torn end is a crash, not a forgery: the chain up to there holds, and the report says so."""
     fill(ledger, 3)
     with open(ledger.path, "ab") as file:
@@ -341,7 +352,7 @@ def test_verify_reports_a_torn_tail_and_changes_nothing(ledger):
     assert content(ledger) == before
 
 
-def test_the_very_first_line_torn_is_set_aside_too(ledger):
+def test_the_very_first_line_torn_is_set_aside_too(ledger: AgentTraceLedger) -> None:
     """R-ledger: a crash during the first append leaves a ledger that works."""
     overwrite(ledger, b'{"seq":1,"time":"2026')
 
@@ -350,7 +361,7 @@ def test_the_very_first_line_torn_is_set_aside_too(ledger):
     assert ledger.verify().event_count == 2
 
 
-def test_a_last_line_that_lacks_only_its_newline_is_whole(ledger):
+def test_a_last_line_that_lacks_only_its_newline_is_whole(ledger: AgentTraceLedger) -> None:
     """R-ledger: an editor that strips the last newline costs no event."""
     entries = fill(ledger, 3)
     overwrite(ledger, content(ledger)[:-1])
@@ -362,7 +373,7 @@ def test_a_last_line_that_lacks_only_its_newline_is_whole(ledger):
 
 
 @pytest.mark.parametrize("notes", [b"my notes", b"my notes\n", b"a\n" * 5_000_000, b"x" * 5_000_000])
-def test_a_file_that_is_no_ledger_is_refused_and_not_touched(ledger, notes):
+def test_a_file_that_is_no_ledger_is_refused_and_not_touched(ledger: AgentTraceLedger, notes: bytes) -> None:
     """R-ledger: a mistyped path must not cost somebody's file."""
     overwrite(ledger, notes)
 
@@ -378,7 +389,9 @@ def test_a_file_that_is_no_ledger_is_refused_and_not_touched(ledger, notes):
 
 
 @pytest.mark.parametrize("how", ["unlink", "rename", "truncate", "cut"])
-def test_a_ledger_that_vanishes_is_begun_anew_and_the_loss_is_on_record(ledger, how):
+def test_a_ledger_that_vanishes_is_begun_anew_and_the_loss_is_on_record(
+    ledger: AgentTraceLedger, how: str
+) -> None:
     """R-ledger: rotation and tampering while an appender runs leave a LEDGER_CUT event."""
     seen = fill(ledger, 3)[-1]
     if how == "unlink":
@@ -400,7 +413,7 @@ def test_a_ledger_that_vanishes_is_begun_anew_and_the_loss_is_on_record(ledger, 
         assert AgentTraceLedger(ledger.path + ".1").verify().event_count == 3
 
 
-def test_nothing_is_created_before_the_first_append(ledger):
+def test_nothing_is_created_before_the_first_append(ledger: AgentTraceLedger) -> None:
     """R-ledger: looking at a ledger that is not there makes none; it is an empty chain."""
     assert (ledger.verify().event_count, ledger.head, list(ledger.events())) == (0, GENESIS, [])
     assert not os.path.exists(ledger.path)
@@ -412,11 +425,11 @@ def test_nothing_is_created_before_the_first_append(ledger):
 # Paths that cannot be a ledger
 
 
-def _directory(path):
+def _directory(path: str) -> None:
     os.mkdir(path)
 
 
-def _socket(path):
+def _socket(path: str) -> None:
     import socket
 
     with socket.socket(socket.AF_UNIX) as server:
@@ -438,7 +451,9 @@ def _socket(path):
     ],
     ids=["directory", "fifo", "socket", "link", "dangling"],
 )
-def test_a_path_that_is_no_regular_file_is_an_error_that_says_what_to_do(ledger, make, word):
+def test_a_path_that_is_no_regular_file_is_an_error_that_says_what_to_do(
+    ledger: AgentTraceLedger, make: Callable[..., Any], word: str
+) -> None:
     """R-ledger, ruling 13: nothing blocks, nothing is followed, and the error names path and remedy."""
     make(ledger.path)
 
@@ -450,7 +465,7 @@ def test_a_path_that_is_no_regular_file_is_an_error_that_says_what_to_do(ledger,
         ledger.verify()
 
 
-def test_bad_paths_are_ledger_errors(tmp_path):
+def test_bad_paths_are_ledger_errors(tmp_path: Path) -> None:
     """R-ledger: NUL, too long, no such folder; and no folder is ever created."""
     for path, word in [
         (f"{tmp_path}/a\0b", "null"),
@@ -464,7 +479,7 @@ def test_bad_paths_are_ledger_errors(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_an_unwritable_ledger_is_an_error_and_can_still_be_verified(ledger):
+def test_an_unwritable_ledger_is_an_error_and_can_still_be_verified(ledger: AgentTraceLedger) -> None:
     """Ruling 13, X-003: as an unprivileged user; a person is told what to change."""
     fill(ledger, 2)
     os.chmod(ledger.path, 0o444)
@@ -494,7 +509,7 @@ def test_an_unwritable_ledger_is_an_error_and_can_still_be_verified(ledger):
 # Disks that fill up
 
 
-def test_a_write_that_fails_half_way_leaves_no_trace(ledger):
+def test_a_write_that_fails_half_way_leaves_no_trace(ledger: AgentTraceLedger) -> None:
     """R-ledger: a file-size limit in the middle of a line; the partial bytes are taken back."""
     fill(ledger, 3)
     before = content(ledger)
@@ -514,7 +529,7 @@ def test_a_write_that_fails_half_way_leaves_no_trace(ledger):
     assert ledger.verify().event_count == 4
 
 
-def test_a_full_disk_refuses_the_event_and_keeps_the_chain(tmp_path):
+def test_a_full_disk_refuses_the_event_and_keeps_the_chain(tmp_path: Path) -> None:
     """R-ledger: on a real small filesystem, again and again, then with room."""
     if os.geteuid() != 0 or sys.platform != "linux":
         pytest.skip("mounting a small tmpfs takes root on Linux")
@@ -527,7 +542,7 @@ def test_a_full_disk_refuses_the_event_and_keeps_the_chain(tmp_path):
         with AgentTraceLedger(tmp_path / "trace.jsonl") as ledger:
             recorded = 0
 
-            def append_until_full():
+            def append_until_full() -> None:
                 nonlocal recorded
                 while True:
                     ledger.append({"action_type": "X", "payload": "x" * 1000})
@@ -547,7 +562,9 @@ def test_a_full_disk_refuses_the_event_and_keeps_the_chain(tmp_path):
         subprocess.run(["umount", "-l", tmp_path], check=True)
 
 
-def test_a_durable_append_flushes_the_line_and_once_the_folder(tmp_path, monkeypatch):
+def test_a_durable_append_flushes_the_line_and_once_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """R-ledger: `durable=True` returns after the disk has it, and says if only that failed."""
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_mode))
@@ -555,7 +572,7 @@ def test_a_durable_append_flushes_the_line_and_once_the_folder(tmp_path, monkeyp
     fill(ledger, 2)
     assert len(flushed) == 3
 
-    def fail(_descriptor):
+    def fail(_descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", fail)
@@ -568,7 +585,7 @@ def test_a_durable_append_flushes_the_line_and_once_the_folder(tmp_path, monkeyp
 # Memory and progress
 
 
-def test_verify_streams_and_shows_progress(ledger):
+def test_verify_streams_and_shows_progress(ledger: AgentTraceLedger) -> None:
     """R-ledger: memory does not grow with the ledger; progress ends at the whole file."""
     import tracemalloc
 
@@ -594,7 +611,7 @@ def test_verify_streams_and_shows_progress(ledger):
     assert peak_bytes < report.size_bytes / 4
 
 
-def test_a_line_without_end_is_named_without_being_held_in_memory(ledger):
+def test_a_line_without_end_is_named_without_being_held_in_memory(ledger: AgentTraceLedger) -> None:
     """R-ledger: 200 MB of nothing behind the last entry."""
     import tracemalloc
 
@@ -612,7 +629,7 @@ def test_a_line_without_end_is_named_without_being_held_in_memory(ledger):
         tracemalloc.stop()
 
 
-def test_importing_the_ledger_stays_cheap():
+def test_importing_the_ledger_stays_cheap() -> None:
     """R-ledger: a hook is a process per tool call, and import time is its latency."""
     program = f"import sys; sys.path[:0] = {sys.path!r}; import noclobber.ledger; print(*sys.modules)"
     done = subprocess.run(

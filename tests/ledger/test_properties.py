@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from typing import Any, Self
 
 import pytest
 from hypothesis import given, settings
@@ -29,28 +30,28 @@ PROPERTY = settings(max_examples=60, deadline=None)
 class Chain:
     """A ledger of some events in a scratch folder, and its lines."""
 
-    def __init__(self, events):
+    def __init__(self, events: list[dict[str, Any]]) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.ledger = AgentTraceLedger(os.path.join(self.folder.name, "trace.jsonl"))
         self.entries = [self.ledger.append(event) for event in events]
         with open(self.ledger.path, "rb") as file:
             self.lines = file.read().splitlines(keepends=True)
 
-    def write(self, data):
+    def write(self, data: bytes) -> None:
         with open(self.ledger.path, "wb") as file:
             file.write(data)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.ledger.close()
         self.folder.cleanup()
 
 
 @PROPERTY
 @given(events=EVENTS)
-def test_what_is_recorded_is_what_is_read(events):
+def test_what_is_recorded_is_what_is_read(events: Any) -> None:
     """R-ledger: any JSON there is, in order, nothing added but the envelope."""
     with Chain(events) as chain:
         own = [
@@ -65,7 +66,7 @@ def test_what_is_recorded_is_what_is_read(events):
 
 @PROPERTY
 @given(events=EVENTS, data=st.data())
-def test_altering_any_byte_breaks_the_chain(events, data):
+def test_altering_any_byte_breaks_the_chain(events: Any, data: st.DataObject) -> None:
     """R-ledger: one byte, anywhere; the last newline alone makes the end torn, which the head shows."""
     with Chain(events) as chain:
         content = bytearray(b"".join(chain.lines))
@@ -85,7 +86,7 @@ def test_altering_any_byte_breaks_the_chain(events, data):
 
 @PROPERTY
 @given(events=EVENTS, data=st.data())
-def test_removing_any_line_but_the_last_breaks_the_chain(events, data):
+def test_removing_any_line_but_the_last_breaks_the_chain(events: Any, data: st.DataObject) -> None:
     """R-ledger: and the line that took its place is named."""
     with Chain(events) as chain:
         gone = data.draw(st.integers(0, len(chain.lines) - 2))
@@ -100,7 +101,7 @@ def test_removing_any_line_but_the_last_breaks_the_chain(events, data):
 
 @PROPERTY
 @given(events=EVENTS, data=st.data())
-def test_removing_any_number_of_last_lines_is_caught_by_the_head(events, data):
+def test_removing_any_number_of_last_lines_is_caught_by_the_head(events: Any, data: st.DataObject) -> None:
     """R-ledger: from inside it cannot be seen; with the head it always is."""
     with Chain(events) as chain:
         left = data.draw(st.integers(0, len(chain.lines) - 1))
@@ -113,7 +114,7 @@ def test_removing_any_number_of_last_lines_is_caught_by_the_head(events, data):
 
 @PROPERTY
 @given(events=EVENTS, data=st.data())
-def test_swapping_or_repeating_lines_breaks_the_chain(events, data):
+def test_swapping_or_repeating_lines_breaks_the_chain(events: Any, data: st.DataObject) -> None:
     """R-ledger: order is proved."""
     with Chain(events) as chain:
         place = st.integers(0, len(chain.lines) - 1)
@@ -132,7 +133,7 @@ def test_swapping_or_repeating_lines_breaks_the_chain(events, data):
 
 @PROPERTY
 @given(events=EVENTS, data=st.data())
-def test_a_ledger_cut_anywhere_takes_the_next_event(events, data):
+def test_a_ledger_cut_anywhere_takes_the_next_event(events: Any, data: st.DataObject) -> None:
     """R-ledger: whatever length a crash leaves, what is complete stays, what is torn is kept beside it."""
     with Chain(events) as chain:
         content = b"".join(chain.lines)

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,14 +35,14 @@ for number in range(count):
 """
 
 
-def start(path, name, count):
+def start(path: str, name: object, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", APPENDER, path, str(name), str(count)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
-def let_go(processes):
+def let_go(processes: list[subprocess.Popen[str]]) -> None:
     for process in processes:
         assert process.stdout.readline() == "ready\n"
     for process in processes:
@@ -48,7 +50,7 @@ def let_go(processes):
         process.stdin.flush()
 
 
-def confirmed(process):
+def confirmed(process: subprocess.Popen[str]) -> list[list[str]]:
     """What the appender was told, without a line that the kill cut short."""
     output = process.stdout.read()  # Not communicate(): it forgets what readline() has buffered.
     process.stdin.close()
@@ -57,7 +59,7 @@ def confirmed(process):
     return [line.split() for line in output.split("\n")[:-1]]
 
 
-def by_appender(ledger):
+def by_appender(ledger: AgentTraceLedger) -> dict[str, list[int]]:
     numbers: dict[str, list[int]] = {}
     for event in ledger.events():
         if event["action_type"] == "X":
@@ -65,7 +67,7 @@ def by_appender(ledger):
     return numbers
 
 
-def test_eight_processes_never_interleave_and_every_event_is_there_once(tmp_path):
+def test_eight_processes_never_interleave_and_every_event_is_there_once(tmp_path: Path) -> None:
     """R-ledger, 011-SC-004: 8 appenders, 300 events each, one chain; and they did take turns."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl")
     processes = [start(ledger.path, name, 300) for name in range(8)]
@@ -80,7 +82,7 @@ def test_eight_processes_never_interleave_and_every_event_is_there_once(tmp_path
     assert sum(one != other for one, other in itertools.pairwise(order)) > 20
 
 
-def test_appenders_killed_at_random_moments_leave_a_chain_that_verifies(tmp_path):
+def test_appenders_killed_at_random_moments_leave_a_chain_that_verifies(tmp_path: Path) -> None:
     """R-ledger: what was confirmed is there, what is there is there once, and nobody waits for the dead."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", patience_s=5)
     chance = random.Random(20260220)
@@ -111,12 +113,12 @@ def test_appenders_killed_at_random_moments_leave_a_chain_that_verifies(tmp_path
         assert all(stands[seq] == digest for _, seq, digest in lines)
 
 
-def test_threads_share_a_ledger_and_ledgers_share_a_file(tmp_path):
+def test_threads_share_a_ledger_and_ledgers_share_a_file(tmp_path: Path) -> None:
     """R-ledger: flock does not keep threads apart that share a descriptor; the ledger does."""
     shared = AgentTraceLedger(tmp_path / "trace.jsonl")
     failures = []
 
-    def work(name, ledger):
+    def work(name: str, ledger: AgentTraceLedger) -> None:
         try:
             for number in range(200):
                 ledger.append({"action_type": "X", "payload": {"by": name, "number": number}})
@@ -144,7 +146,7 @@ def test_threads_share_a_ledger_and_ledgers_share_a_file(tmp_path):
     assert by_appender(shared) == {str(name): list(range(200)) for name in range(8)}
 
 
-def in_child(work):
+def in_child(work: Callable[[], object]) -> int:
     """Run `work` in a forked child; return its exit code, or the signal that ended it, negative."""
     pid = os.fork()
     if pid == 0:
@@ -157,13 +159,13 @@ def in_child(work):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_forked_child_and_its_parent_append_in_turn(tmp_path):
+def test_a_forked_child_and_its_parent_append_in_turn(tmp_path: Path) -> None:
     """R-ledger: a child does not go on from a head that its parent has since left behind."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl")
     ledger.append({"action_type": "X", "payload": {"by": "parent", "number": 0}})
     inherited = ledger._handle.descriptor
 
-    def child():
+    def child() -> None:
         assert ledger._handle.descriptor == -1, "still has its parent's descriptor"
         for number in range(50):
             ledger.append({"action_type": "X", "payload": {"by": "child", "number": number}})
@@ -188,7 +190,7 @@ def test_a_forked_child_and_its_parent_append_in_turn(tmp_path):
     assert ledger.verify().event_count == 200
 
 
-def test_a_child_forked_while_another_thread_appends_is_not_locked_out(tmp_path):
+def test_a_child_forked_while_another_thread_appends_is_not_locked_out(tmp_path: Path) -> None:
     """R-ledger: the parent's thread lock and kernel mutex are held at the fork; the child has its own."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", patience_s=5)
     ledger.append({"action_type": "X"})
@@ -199,12 +201,12 @@ def test_a_child_forked_while_another_thread_appends_is_not_locked_out(tmp_path)
     assert ledger.verify().event_count == 2
 
 
-def test_a_parent_killed_in_the_middle_of_an_append_leaves_no_mutex_with_its_children(tmp_path):
+def test_a_parent_killed_in_the_middle_of_an_append_leaves_no_mutex_with_its_children(tmp_path: Path) -> None:
     """R-ledger: a forked child that never uses the ledger must not keep everybody out of it."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", patience_s=5)
     receiver, sender = os.pipe()
 
-    def parent():
+    def parent() -> None:
         ledger.append({"action_type": "X"})
         pid = os.fork()
         if pid == 0:
@@ -226,16 +228,16 @@ def test_a_parent_killed_in_the_middle_of_an_append_leaves_no_mutex_with_its_chi
         os.kill(idle_pid, signal.SIGKILL)
 
 
-def test_a_stopped_process_that_holds_the_ledger_gives_an_error_not_a_hang(tmp_path):
+def test_a_stopped_process_that_holds_the_ledger_gives_an_error_not_a_hang(tmp_path: Path) -> None:
     """R-ledger: after the patience, and with the remedy; verifying needs no mutex."""
 
     class FastClock(SystemClock):
         now = 0.0
 
-        def monotonic_s(self):
+        def monotonic_s(self) -> float:
             return self.now
 
-        def sleep(self, seconds):
+        def sleep(self, seconds: float) -> None:
             self.now += seconds
 
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", clock=FastClock(), patience_s=10)
@@ -251,7 +253,7 @@ def test_a_stopped_process_that_holds_the_ledger_gives_an_error_not_a_hang(tmp_p
     assert ledger.append({"action_type": "X"}).seq == 2
 
 
-def test_asking_whether_the_ledger_is_writable_writes_nothing_and_holds_nothing(tmp_path):
+def test_asking_whether_the_ledger_is_writable_writes_nothing_and_holds_nothing(tmp_path: Path) -> None:
     """Ruling 13: the engine asks before it lets a write through."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl")
     ledger.append({"action_type": "X"})
@@ -265,7 +267,7 @@ def test_asking_whether_the_ledger_is_writable_writes_nothing_and_holds_nothing(
     assert os.path.getsize(ledger.path) == size
 
 
-def test_real_interrupts_leave_no_mutex_behind(tmp_path):
+def test_real_interrupts_leave_no_mutex_behind(tmp_path: Path) -> None:
     """R-ledger: SIGALRM at hundreds of random moments; nobody else is kept out after any of them."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", patience_s=1)
     ledger.append({"action_type": "X"})
@@ -276,7 +278,7 @@ def test_real_interrupts_leave_no_mutex_behind(tmp_path):
     class InterruptError(Exception):
         pass
 
-    def interrupt(_signal, _frame):
+    def interrupt(_signal: int, _frame: object) -> None:
         raise InterruptError
 
     old = signal.signal(signal.SIGALRM, interrupt)
@@ -313,12 +315,12 @@ def test_real_interrupts_leave_no_mutex_behind(tmp_path):
     assert len(kinds) == kinds.count("X") + kinds.count("LEDGER_TORN_TAIL")
 
 
-def test_a_signal_handler_that_appends_in_the_middle_of_an_append_is_told_not_to(tmp_path):
+def test_a_signal_handler_that_appends_in_the_middle_of_an_append_is_told_not_to(tmp_path: Path) -> None:
     """R-ledger: it would wait for itself for ever."""
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl")
 
     class Reentrant(SystemClock):
-        def now_s(self):
+        def now_s(self) -> float:
             with pytest.raises(LedgerError, match="signal handler"):
                 ledger.append({"action_type": "X"})
             return 0.0
@@ -328,7 +330,7 @@ def test_a_signal_handler_that_appends_in_the_middle_of_an_append_is_told_not_to
     assert ledger.verify().event_count == 1
 
 
-def test_a_ledger_replaced_under_busy_appenders_loses_no_event_to_the_void(tmp_path):
+def test_a_ledger_replaced_under_busy_appenders_loses_no_event_to_the_void(tmp_path: Path) -> None:
     """R-ledger: every confirmed event is in one of the files that the path has named."""
     path = str(tmp_path / "trace.jsonl")
     processes = [start(path, name, 400) for name in range(3)]

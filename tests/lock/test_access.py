@@ -65,7 +65,7 @@ def act(folder: Path, action: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("action", ["acquire", "recover", "retire", "status", "fence"])
-def test_an_unreadable_lock_file_is_not_free(folder, action):
+def test_an_unreadable_lock_file_is_not_free(folder: Path, action: str) -> None:
     """X-003: path, owner and remedy are named."""
     put_record(folder)
     (folder / ".lock").chmod(0o600)
@@ -77,7 +77,7 @@ def test_an_unreadable_lock_file_is_not_free(folder, action):
 
 
 @pytest.mark.parametrize("action", ["acquire", "recover"])
-def test_an_orphan_that_may_not_be_removed_stays_and_is_named(folder, action):
+def test_an_orphan_that_may_not_be_removed_stays_and_is_named(folder: Path, action: str) -> None:
     """X-003: a sticky folder, as /tmp is one; the orphan belongs to somebody else."""
     put_record(folder, lease_duration_s=1, acquired="2020-01-01T00:00:00Z")
     folder.chmod(0o1777)
@@ -89,7 +89,7 @@ def test_an_orphan_that_may_not_be_removed_stays_and_is_named(folder, action):
 
 
 @pytest.mark.parametrize("action", ["acquire", "retire"])
-def test_a_folder_that_may_not_be_written_gives_a_clear_error(folder, action):
+def test_a_folder_that_may_not_be_written_gives_a_clear_error(folder: Path, action: str) -> None:
     """X-003: acquiring needs the right to create a file in it."""
     folder.chmod(0o755)
     answer = act(folder, action)
@@ -97,21 +97,21 @@ def test_a_folder_that_may_not_be_written_gives_a_clear_error(folder, action):
     assert "root (uid 0)" in str(answer["message"])
 
 
-def test_a_folder_that_may_not_be_entered_gives_a_clear_error(folder):
+def test_a_folder_that_may_not_be_entered_gives_a_clear_error(folder: Path) -> None:
     """X-003."""
     folder.chmod(0o700)
     for action in ("acquire", "status"):
         assert act(folder, action)["code"] == "ACCESS_DENIED"
 
 
-def test_an_unprivileged_user_locks_a_folder_of_its_own(folder):
+def test_an_unprivileged_user_locks_a_folder_of_its_own(folder: Path) -> None:
     """REQ-LOCK-008: nothing needs more rights than writing to that folder."""
     os.chown(folder, NOBODY, NOBODY)
     folder.chmod(0o700)
     assert act(folder, "acquire") == {"code": "none", "held": True}
 
 
-def test_another_users_live_process_is_not_taken_for_dead(folder):
+def test_another_users_live_process_is_not_taken_for_dead(folder: Path) -> None:
     """REQ-LOCK-006: kill() answers EPERM for it, which means that it runs."""
     put_record(folder, acquired="2026-01-01T00:00:00Z", lease_duration_s=10**9)
     answer = act(folder, "acquire")
@@ -119,7 +119,7 @@ def test_another_users_live_process_is_not_taken_for_dead(folder):
     assert answer["holder"] == "somebody else"
 
 
-def test_where_the_ledger_may_not_be_written_nothing_is_locked(folder):
+def test_where_the_ledger_may_not_be_written_nothing_is_locked(folder: Path) -> None:
     """Ruling 13: no lock without its record."""
     (folder / ".lock-ledger.jsonl").write_text("")
     (folder / ".lock-ledger.jsonl").chmod(0o600)

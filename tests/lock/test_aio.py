@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from noclobber.lock.status import status_of
 from tests.rigs.locks import events, finish, python
 
 
-def test_acquire_contend_renew_release(tmp_path):
+def test_acquire_contend_renew_release(tmp_path: Path) -> None:
     """REQ-LOCK-003, REQ-LOCK-013: as the blocking one."""
 
     async def story() -> None:
@@ -34,7 +35,7 @@ def test_acquire_contend_renew_release(tmp_path):
     assert len(events(tmp_path, "LOCK_CONTENTION")) == 1
 
 
-def test_waiting_does_not_occupy_a_thread_and_gets_in_when_the_holder_leaves(tmp_path):
+def test_waiting_does_not_occupy_a_thread_and_gets_in_when_the_holder_leaves(tmp_path: Path) -> None:
     """REQ-LOCK-007: a hundred waiters are a hundred timers."""
 
     async def story() -> int:
@@ -54,7 +55,7 @@ def test_waiting_does_not_occupy_a_thread_and_gets_in_when_the_holder_leaves(tmp
     assert status_of(str(tmp_path)).state == "free"
 
 
-def test_a_cancelled_acquire_leaves_no_lock(tmp_path):
+def test_a_cancelled_acquire_leaves_no_lock(tmp_path: Path) -> None:
     """Cancelled while the thread was taking it: it is released before the cancellation goes on."""
 
     async def story() -> None:
@@ -74,7 +75,7 @@ def test_a_cancelled_acquire_leaves_no_lock(tmp_path):
     asyncio.run(story())
 
 
-def test_a_loss_is_told_in_the_event_loop(tmp_path):
+def test_a_loss_is_told_in_the_event_loop(tmp_path: Path) -> None:
     """REQ-LOCK-013: by the heartbeat."""
 
     async def story() -> LockLost:
@@ -90,7 +91,7 @@ def test_a_loss_is_told_in_the_event_loop(tmp_path):
     assert asyncio.run(story()).code == "LOCK_LOST"
 
 
-def test_sigterm_releases_a_lock_that_was_taken_in_a_thread_of_the_loop(tmp_path):
+def test_sigterm_releases_a_lock_that_was_taken_in_a_thread_of_the_loop(tmp_path: Path) -> None:
     """REQ-LOCK-005: the handler is set from the main thread before the step goes to another."""
     code = """
 import asyncio, os, signal, sys

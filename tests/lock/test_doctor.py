@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+from pathlib import Path
+
+import pytest
 
 from noclobber.disk import filesystems
 from noclobber.lock import doctor
@@ -14,7 +17,7 @@ TRIED = {
 }  # fmt: skip
 
 
-def test_a_healthy_folder_passes_and_nothing_is_left_in_it(tmp_path):
+def test_a_healthy_folder_passes_and_nothing_is_left_in_it(tmp_path: Path) -> None:
     """X-002: every primitive, contention between two processes, recovery of a killed holder."""
     findings = check(str(tmp_path))
     assert {finding.name for finding in findings} == TRIED
@@ -22,7 +25,7 @@ def test_a_healthy_folder_passes_and_nothing_is_left_in_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_mutex_that_excludes_nobody_is_found_out(tmp_path, monkeypatch):
+def test_a_mutex_that_excludes_nobody_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """X-002: the call that succeeds on FUSE and NFS and does nothing."""
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     flock = {finding.name: finding for finding in check(str(tmp_path))}["flock"]
@@ -31,7 +34,9 @@ def test_a_mutex_that_excludes_nobody_is_found_out(tmp_path, monkeypatch):
     assert "not promised" in flock.remedy
 
 
-def test_a_filesystem_without_hard_links_is_found_out(tmp_path, monkeypatch):
+def test_a_filesystem_without_hard_links_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """X-002: locks are published with link()."""
 
     def refuse(*_arguments: object, **_options: object) -> None:
@@ -44,7 +49,9 @@ def test_a_filesystem_without_hard_links_is_found_out(tmp_path, monkeypatch):
     assert findings["link"].remedy == doctor.MUST_WORK
 
 
-def test_what_a_network_filesystem_does_not_promise_is_said(tmp_path, monkeypatch):
+def test_what_a_network_filesystem_does_not_promise_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """X-002: it cannot be tried from one machine, so it is said by name."""
     for kind in ("nfs4", "fuse.sshfs", "overlay", "never-heard-of"):
         monkeypatch.setattr(doctor, "filesystem_type", lambda _, kind=kind: kind)
@@ -53,14 +60,14 @@ def test_what_a_network_filesystem_does_not_promise_is_said(tmp_path, monkeypatc
         assert "not " in finding.remedy
 
 
-def test_a_folder_that_cannot_be_tried_is_a_finding(tmp_path):
+def test_a_folder_that_cannot_be_tried_is_a_finding(tmp_path: Path) -> None:
     """X-002: no traceback."""
     findings = check(str(tmp_path / "missing"))
     assert not findings[-1].ok
     assert "cannot create" in findings[-1].detail
 
 
-def test_the_filesystem_below_a_folder_is_named(tmp_path):
+def test_the_filesystem_below_a_folder_is_named(tmp_path: Path) -> None:
     """By mount point: a tmpfs is a tmpfs, wherever it is mounted."""
     assert filesystems.filesystem_type("/proc") == "proc"
     assert filesystems.filesystem_type(str(tmp_path)) not in ("unknown", "proc")

@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def clock() -> ToldClock:
 
 def enter(
     tree: Path, target: str, lock: DeliverableLock | None, clock: ToldClock, held: tuple[int, ...] = ()
-):
+) -> Any:
     return fenced(str(tree / target), lock, str(tree), held, clock=clock)
 
 
@@ -39,7 +40,7 @@ def hold(folder: Path, clock: ToldClock, holder: str = "a", **options: object) -
     return DeliverableLock(folder, holder=holder, clock=clock, heartbeat=False, **options).acquire()
 
 
-def test_nothing_is_asked_where_nothing_is_locked(tree, clock):
+def test_nothing_is_asked_where_nothing_is_locked(tree: Path, clock: ToldClock) -> None:
     """Issue 3, fencing: an unlocked tree is a stat per folder, and nothing is held."""
     with enter(tree, "d/sub/x.md", None, clock) as fence:
         assert fence.folder is None
@@ -48,7 +49,7 @@ def test_nothing_is_asked_where_nothing_is_locked(tree, clock):
 
 
 @pytest.mark.parametrize("target", ["d/x.md", "d/sub/x.md", "d/sub/deep/x.md", "d/not/yet/there/x.md"])
-def test_anyone_but_the_holder_is_refused_at_any_depth(tree, clock, target):
+def test_anyone_but_the_holder_is_refused_at_any_depth(tree: Path, clock: ToldClock, target: str) -> None:
     """REQ-LOCK-007: with the LOCK_CONTENTION object; the holder passes."""
     lock = hold(tree / "d", clock)
     for stranger in (None,):
@@ -63,7 +64,7 @@ def test_anyone_but_the_holder_is_refused_at_any_depth(tree, clock, target):
     lock.release()
 
 
-def test_a_turn_that_carries_a_lock_writes_inside_its_folder_only(tree, clock):
+def test_a_turn_that_carries_a_lock_writes_inside_its_folder_only(tree: Path, clock: ToldClock) -> None:
     """K-WRITE-1, REQ-LOCK-008: the write scope is that folder."""
     lock = hold(tree / "d", clock)
     for target in ("other/x.md", "x.md", "d2/x.md", "d.md"):
@@ -72,7 +73,7 @@ def test_a_turn_that_carries_a_lock_writes_inside_its_folder_only(tree, clock):
     lock.release()
 
 
-def test_the_innermost_lock_decides(tree, clock):
+def test_the_innermost_lock_decides(tree: Path, clock: ToldClock) -> None:
     """A deliverable inside a deliverable: each has its own holder."""
     outer, inner = hold(tree / "d", clock, "outer"), hold(tree / "d/sub", clock, "inner")
     with pytest.raises(LockContention, match="inner"), enter(tree, "d/sub/x.md", outer, clock):
@@ -87,7 +88,7 @@ def test_the_innermost_lock_decides(tree, clock):
 
 
 @pytest.mark.parametrize("how", ["taken over", "released", "removed", "deleted", "re-created", "damaged"])
-def test_a_former_holder_is_refused_with_lock_lost(tree, clock, how):
+def test_a_former_holder_is_refused_with_lock_lost(tree: Path, clock: ToldClock, how: str) -> None:
     """REQ-LOCK-013, REQ-LOCK-012: and told once and for all."""
     lock = hold(tree / "d", clock, lease_duration_s=60)
     if how == "taken over":
@@ -109,7 +110,7 @@ def test_a_former_holder_is_refused_with_lock_lost(tree, clock, how):
     assert lock.held is False
 
 
-def test_a_holder_whose_lease_ran_out_unnoticed_renews_as_it_writes(tree, clock):
+def test_a_holder_whose_lease_ran_out_unnoticed_renews_as_it_writes(tree: Path, clock: ToldClock) -> None:
     """REQ-LOCK-013: it may, as long as its id stands, and it does so before it writes."""
     lock = hold(tree / "d", clock, lease_duration_s=60)
     clock.time_s += 3600
@@ -118,7 +119,9 @@ def test_a_holder_whose_lease_ran_out_unnoticed_renews_as_it_writes(tree, clock)
     lock.release()
 
 
-def test_an_orphan_does_not_keep_writers_out_and_its_holder_finds_its_lock_lost(tree, clock):
+def test_an_orphan_does_not_keep_writers_out_and_its_holder_finds_its_lock_lost(
+    tree: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-006: recovered as acquire would, with the same record."""
     sleeper = hold(tree / "d", clock, "sleeper", lease_duration_s=60)
     clock.time_s += 60
@@ -135,7 +138,7 @@ def test_an_orphan_does_not_keep_writers_out_and_its_holder_finds_its_lock_lost(
     assert len(events(tree / "other", "LOCK_RECOVERED")) == 1
 
 
-def test_nobody_takes_over_between_the_check_and_the_write(tree):
+def test_nobody_takes_over_between_the_check_and_the_write(tree: Path) -> None:
     """Issue 3, fencing: inside the block the folder's mutex is held, so a recoverer waits for the write."""
     lock = DeliverableLock(tree / "d", holder="sleeper", lease_duration_s=1, heartbeat=False).acquire()
     code = """
@@ -159,7 +162,7 @@ print((open(sys.argv[1] + "/x.md").read()), flush=True)
         pytest.fail("the zombie got in")
 
 
-def test_a_guard_that_holds_the_parents_mutex_does_not_wait_for_itself(tree, clock):
+def test_a_guard_that_holds_the_parents_mutex_does_not_wait_for_itself(tree: Path, clock: ToldClock) -> None:
     """The parent is the locked folder: passed as already held, or recognised by `holds`."""
     lock = hold(tree / "d", clock)
     parent = os.open(tree / "d", os.O_RDONLY)
@@ -182,7 +185,7 @@ def test_a_guard_that_holds_the_parents_mutex_does_not_wait_for_itself(tree, clo
     lock.release()
 
 
-def test_the_mutex_is_let_go_when_the_write_fails(tree, clock):
+def test_the_mutex_is_let_go_when_the_write_fails(tree: Path, clock: ToldClock) -> None:
     """An error in the guard's block leaves the folder usable."""
     lock = hold(tree / "d", clock)
     with pytest.raises(ZeroDivisionError), enter(tree, "d/x.md", lock, clock):
@@ -191,7 +194,7 @@ def test_the_mutex_is_let_go_when_the_write_fails(tree, clock):
     lock.release()
 
 
-def test_a_folder_locked_since_the_look_is_seen_by_the_second_look(tree, clock):
+def test_a_folder_locked_since_the_look_is_seen_by_the_second_look(tree: Path, clock: ToldClock) -> None:
     """Not promised for subfolders without it; with it the window is short."""
     with enter(tree, "d/sub/x.md", None, clock) as fence:
         lock = hold(tree / "d", clock)
@@ -200,7 +203,9 @@ def test_a_folder_locked_since_the_look_is_seen_by_the_second_look(tree, clock):
     lock.release()
 
 
-def test_a_lock_that_cannot_be_read_is_not_free(tree, clock, monkeypatch):
+def test_a_lock_that_cannot_be_read_is_not_free(
+    tree: Path, clock: ToldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """X-003: what cannot be looked at keeps writers out, with a clear error."""
     lock = hold(tree / "d", clock)
     from noclobber.errors import AccessDeniedError
@@ -216,7 +221,7 @@ def test_a_lock_that_cannot_be_read_is_not_free(tree, clock, monkeypatch):
     lock.release()
 
 
-def test_the_root_itself_may_be_the_deliverable(tree, clock):
+def test_the_root_itself_may_be_the_deliverable(tree: Path, clock: ToldClock) -> None:
     """Locks above the workspace do not concern it; one on its root does."""
     above = hold(tree.parent, clock, "above")
     with enter(tree, "x.md", None, clock):
@@ -230,7 +235,7 @@ def test_the_root_itself_may_be_the_deliverable(tree, clock):
     above.release()
 
 
-def test_a_child_of_lock_run_writes_under_its_parents_lock(tree):
+def test_a_child_of_lock_run_writes_under_its_parents_lock(tree: Path) -> None:
     """Issue 3: the id in the environment is enough to be the holder."""
     lock = DeliverableLock(tree / "d", holder="run").acquire()
     code = """

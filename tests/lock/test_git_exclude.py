@@ -19,7 +19,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-def test_lock_files_are_ignored_wherever_a_deliverable_is(tmp_path):
+def test_lock_files_are_ignored_wherever_a_deliverable_is(tmp_path: Path) -> None:
     """REQ-LOCK-010: in the repository's own excludes; no file of the project changes."""
     git(tmp_path, "init", "-q")
     deliverable = tmp_path / "a/b"
@@ -36,7 +36,7 @@ def test_lock_files_are_ignored_wherever_a_deliverable_is(tmp_path):
     assert text.count(".lock-ledger") == 1, "twice is once"
 
 
-def test_a_worktrees_excludes_are_its_repositorys(tmp_path):
+def test_a_worktrees_excludes_are_its_repositorys(tmp_path: Path) -> None:
     """REQ-LOCK-010: `.git` is a file there."""
     main, tree = tmp_path / "main", tmp_path / "tree"
     main.mkdir()
@@ -48,7 +48,7 @@ def test_a_worktrees_excludes_are_its_repositorys(tmp_path):
     assert git(tree, "status", "--porcelain") == ""
 
 
-def test_without_a_repository_there_is_nothing_to_do(tmp_path):
+def test_without_a_repository_there_is_nothing_to_do(tmp_path: Path) -> None:
     """REQ-LOCK-010."""
     assert keep_out_of_git(str(tmp_path)) is None
     (tmp_path / ".git").write_text("gitdir: nowhere")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +37,9 @@ def lock_of(folder: Path, clock: ToldClock, holder: str = "a", **options: object
     return DeliverableLock(folder, holder=holder, clock=clock, heartbeat=False, **options)
 
 
-def test_a_second_holder_is_refused_and_the_folder_is_free_after_release(tmp_path, clock):
+def test_a_second_holder_is_refused_and_the_folder_is_free_after_release(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-003, REQ-LOCK-005, REQ-LOCK-007: immediate refusal is the default."""
     first = lock_of(tmp_path, clock).acquire()
     with pytest.raises(LockContention) as refused:
@@ -47,7 +51,7 @@ def test_a_second_holder_is_refused_and_the_folder_is_free_after_release(tmp_pat
         pass
 
 
-def test_waiting_ends_when_the_holder_lets_go(tmp_path, clock):
+def test_waiting_ends_when_the_holder_lets_go(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-007: timeout waits with jittered backoff."""
     first = lock_of(tmp_path, clock).acquire()
     sleep = clock.sleep
@@ -64,7 +68,7 @@ def test_waiting_ends_when_the_holder_lets_go(tmp_path, clock):
     second.release()
 
 
-def test_waiting_ends_with_the_refusal_after_the_timeout(tmp_path, clock):
+def test_waiting_ends_with_the_refusal_after_the_timeout(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-007: and is recorded once, however often it looked."""
     with lock_of(tmp_path, clock), pytest.raises(LockContention):
         lock_of(tmp_path, clock, "b").acquire(timeout_s=2)
@@ -72,7 +76,7 @@ def test_waiting_ends_with_the_refusal_after_the_timeout(tmp_path, clock):
     assert len(events(tmp_path, "LOCK_CONTENTION")) == 1
 
 
-def test_an_expired_lease_is_noticed_by_the_next_attempt(tmp_path, clock):
+def test_an_expired_lease_is_noticed_by_the_next_attempt(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-004, REQ-LOCK-006: at the very moment, with no delay of its own."""
     first = lock_of(tmp_path, clock, lease_duration_s=60).acquire()
     clock.time_s = T0_S + 59.999
@@ -91,21 +95,23 @@ def test_an_expired_lease_is_noticed_by_the_next_attempt(tmp_path, clock):
 
 
 @pytest.mark.parametrize("lease", [0, -1, MAX_LEASE_S + 1, 1.5, "60", True, None])
-def test_a_lease_out_of_bounds_is_refused_and_the_bounds_are_named(tmp_path, lease):
+def test_a_lease_out_of_bounds_is_refused_and_the_bounds_are_named(
+    tmp_path: Path, lease: float | int | str | None
+) -> None:
     """REQ-LOCK-004: 1 to 86 400 whole seconds; outside a ValueError that names them."""
     with pytest.raises(ValueError, match=r"1 to 86400"):
         DeliverableLock(tmp_path, lease_duration_s=lease)
 
 
 @pytest.mark.parametrize("lease", [MIN_LEASE_S, MAX_LEASE_S])
-def test_the_bounds_themselves_are_leases(tmp_path, clock, lease):
+def test_the_bounds_themselves_are_leases(tmp_path: Path, clock: ToldClock, lease: int) -> None:
     """REQ-LOCK-004: and the default is half an hour."""
     assert DeliverableLock(tmp_path).lease_duration_s == 1800
     with lock_of(tmp_path, clock, lease_duration_s=lease) as lock:
         assert lock.status().lease_remaining_s == lease
 
 
-def test_a_killed_holder_is_recovered_at_once(tmp_path, clock):
+def test_a_killed_holder_is_recovered_at_once(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-006: its lease has long to run, but its process is gone."""
     record = put_record(tmp_path, dead_process(), holder="killed")
     assert status_of(str(tmp_path), clock).state == "dead"
@@ -116,7 +122,7 @@ def test_a_killed_holder_is_recovered_at_once(tmp_path, clock):
     assert event["payload"]["previous_lock_id"] == record.lock_id
 
 
-def test_a_reused_pid_does_not_count_as_alive(tmp_path, clock):
+def test_a_reused_pid_does_not_count_as_alive(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-006: the pid runs, but it is not the process that took the lock."""
     me = identify()
     put_record(tmp_path, me._replace(started=(me.started or 0) - 1))
@@ -124,7 +130,7 @@ def test_a_reused_pid_does_not_count_as_alive(tmp_path, clock):
 
 
 @pytest.mark.parametrize("where", ["host", "boot_id", "pid_namespace"])
-def test_elsewhere_only_the_lease_counts(tmp_path, clock, where):
+def test_elsewhere_only_the_lease_counts(tmp_path: Path, clock: ToldClock, where: str) -> None:
     """REQ-LOCK-006: foreign hosts, boots and pid namespaces number their processes differently."""
     put_record(tmp_path, dead_process()._replace(**{where: "another"}))
     assert status_of(str(tmp_path), clock).state == "live"
@@ -135,7 +141,9 @@ def test_elsewhere_only_the_lease_counts(tmp_path, clock, where):
 @pytest.mark.parametrize(
     "kind", ["empty", "cut", "not JSON", "wrong types", "huge", "symlink", "FIFO", "directory"]
 )
-def test_a_corrupt_lock_is_recovered_and_nothing_of_others_is_lost(tmp_path, clock, kind):
+def test_a_corrupt_lock_is_recovered_and_nothing_of_others_is_lost(
+    tmp_path: Path, clock: ToldClock, kind: str
+) -> None:
     """
     REQ-LOCK-006: every kind of corruption; the record says so, and a link's target or a folder's content
     stays.
@@ -172,7 +180,7 @@ def put_corruption(folder: Path, kind: str) -> None:
         )  # fmt: skip
 
 
-def test_manual_and_automatic_recovery_write_the_same_event(tmp_path, clock):
+def test_manual_and_automatic_recovery_write_the_same_event(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-006: the same keys, the same facts; only who and how differ."""
     for name, act in (("by hand", lambda lock: lock.recover()), ("by acquire", lambda lock: lock.acquire())):
         folder = tmp_path / name
@@ -188,14 +196,16 @@ def test_manual_and_automatic_recovery_write_the_same_event(tmp_path, clock):
         assert by_hand["payload"][fact] == by_acquire["payload"][fact]
 
 
-def test_recover_refuses_a_live_lock_and_has_nothing_to_do_for_a_free_one(tmp_path, clock):
+def test_recover_refuses_a_live_lock_and_has_nothing_to_do_for_a_free_one(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-006: a person cannot take a working agent's folder away either."""
     assert lock_of(tmp_path, clock).recover() is None
     with lock_of(tmp_path, clock), pytest.raises(LockContention):
         lock_of(tmp_path, clock, "person").recover()
 
 
-def test_renewal_extends_the_lease_and_leaves_acquired_alone(tmp_path, clock):
+def test_renewal_extends_the_lease_and_leaves_acquired_alone(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-013: acquired + lease_duration_s is always the true expiry."""
     with lock_of(tmp_path, clock, lease_duration_s=60) as lock:
         before = lock.status()
@@ -210,7 +220,9 @@ def test_renewal_extends_the_lease_and_leaves_acquired_alone(tmp_path, clock):
             lock.renew(MAX_LEASE_S + 1)
 
 
-def test_a_live_holder_may_renew_after_its_lease_ran_out_while_its_id_stands(tmp_path, clock):
+def test_a_live_holder_may_renew_after_its_lease_ran_out_while_its_id_stands(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-013: the machine slept; nobody came."""
     with lock_of(tmp_path, clock, lease_duration_s=60) as lock:
         clock.time_s += 3600
@@ -219,7 +231,9 @@ def test_a_live_holder_may_renew_after_its_lease_ran_out_while_its_id_stands(tmp
         assert lock.status().lease_remaining_s == 60
 
 
-def test_a_holder_whose_lock_was_taken_is_told_everywhere_and_changes_nothing(tmp_path, clock):
+def test_a_holder_whose_lock_was_taken_is_told_everywhere_and_changes_nothing(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-005, REQ-LOCK-013: renew, check and release say LockLost; the successor's lock stands."""
     losers = [lock_of(tmp_path, clock, lease_duration_s=60).acquire()]
     clock.time_s += 60
@@ -236,7 +250,7 @@ def test_a_holder_whose_lock_was_taken_is_told_everywhere_and_changes_nothing(tm
     successor.release()
 
 
-def test_leaving_the_block_says_that_the_lock_was_lost(tmp_path, clock):
+def test_leaving_the_block_says_that_the_lock_was_lost(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-013: work that was done without the lock is not passed off as done with it."""
 
     def work_too_long() -> None:
@@ -248,7 +262,7 @@ def test_leaving_the_block_says_that_the_lock_was_lost(tmp_path, clock):
         work_too_long()
 
 
-def test_an_error_in_the_block_is_not_hidden_by_the_loss(tmp_path, clock):
+def test_an_error_in_the_block_is_not_hidden_by_the_loss(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-005: the error goes on, with a note about the lock."""
 
     def fail() -> None:
@@ -261,7 +275,9 @@ def test_an_error_in_the_block_is_not_hidden_by_the_loss(tmp_path, clock):
     assert any("lost" in note for note in error.value.__notes__)
 
 
-def test_the_heartbeat_renews_at_a_third_and_catches_up_after_a_suspend(tmp_path, clock):
+def test_the_heartbeat_renews_at_a_third_and_catches_up_after_a_suspend(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-013: `beat` is what the thread calls; what is due is decided by the lock's own clock."""
     lock = lock_of(tmp_path, clock, lease_duration_s=60).acquire()
     clock.time_s += 19.9
@@ -276,7 +292,9 @@ def test_the_heartbeat_renews_at_a_third_and_catches_up_after_a_suspend(tmp_path
     lock.release()
 
 
-def test_a_lock_lost_during_a_suspend_is_reported_and_not_taken_again(tmp_path, clock):
+def test_a_lock_lost_during_a_suspend_is_reported_and_not_taken_again(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-013: survives a suspended machine honestly."""
     told: list[LockLost] = []
     lock = lock_of(tmp_path, clock, lease_duration_s=60, on_lost=told.append).acquire()
@@ -290,7 +308,7 @@ def test_a_lock_lost_during_a_suspend_is_reported_and_not_taken_again(tmp_path, 
     successor.release()
 
 
-def test_a_clock_set_back_by_a_day_neither_shortens_nor_blocks(tmp_path, clock):
+def test_a_clock_set_back_by_a_day_neither_shortens_nor_blocks(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-004: the holder goes on; a killed holder is still found out at once."""
     lock = lock_of(tmp_path, clock, lease_duration_s=60).acquire()
     clock.time_s -= 86_400
@@ -304,7 +322,9 @@ def test_a_clock_set_back_by_a_day_neither_shortens_nor_blocks(tmp_path, clock):
         pass
 
 
-def test_a_clock_set_forward_by_a_day_expires_and_the_holder_may_renew(tmp_path, clock):
+def test_a_clock_set_forward_by_a_day_expires_and_the_holder_may_renew(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-004: by the one clock that judges, the lease is over; the id still stands."""
     lock = lock_of(tmp_path, clock, lease_duration_s=60).acquire()
     clock.time_s += 86_400
@@ -316,7 +336,7 @@ def test_a_clock_set_forward_by_a_day_expires_and_the_holder_may_renew(tmp_path,
     lock.release()
 
 
-def test_a_moved_folder_stays_locked_by_its_holder(tmp_path, clock):
+def test_a_moved_folder_stays_locked_by_its_holder(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-012: moving keeps the lock valid, renewable and releasable, and its ledger goes along."""
     folder, elsewhere = tmp_path / "here", tmp_path / "there"
     folder.mkdir()
@@ -334,7 +354,9 @@ def test_a_moved_folder_stays_locked_by_its_holder(tmp_path, clock):
 
 
 @pytest.mark.parametrize("recreate", [False, True])
-def test_deleting_the_folder_ends_the_lock_without_an_unhandled_error(tmp_path, clock, recreate):
+def test_deleting_the_folder_ends_the_lock_without_an_unhandled_error(
+    tmp_path: Path, clock: ToldClock, recreate: bool
+) -> None:
     """REQ-LOCK-012: the holder learns it at its next renewal or check."""
     for call in ("renew", "assert_held", "release"):
         folder = tmp_path / call
@@ -350,7 +372,9 @@ def test_deleting_the_folder_ends_the_lock_without_an_unhandled_error(tmp_path, 
                 pass
 
 
-def test_a_recreated_folder_with_a_new_holder_is_not_touched_by_the_old_one(tmp_path, clock):
+def test_a_recreated_folder_with_a_new_holder_is_not_touched_by_the_old_one(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-012: the same path is not the same folder."""
     folder = tmp_path / "d"
     folder.mkdir()
@@ -364,7 +388,9 @@ def test_a_recreated_folder_with_a_new_holder_is_not_touched_by_the_old_one(tmp_
     new.release()
 
 
-def test_a_lock_that_was_removed_by_hand_and_taken_by_another_is_not_released(tmp_path, clock):
+def test_a_lock_that_was_removed_by_hand_and_taken_by_another_is_not_released(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-005: with all of its lease left, too; what stands there is not what it published."""
     first = lock_of(tmp_path, clock).acquire()
     (tmp_path / ".lock").unlink()
@@ -375,7 +401,7 @@ def test_a_lock_that_was_removed_by_hand_and_taken_by_another_is_not_released(tm
     second.release()
 
 
-def test_a_copied_folder_does_not_carry_the_lock(tmp_path, clock):
+def test_a_copied_folder_does_not_carry_the_lock(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-012: the copy is free to be taken, the original stays locked."""
     if not filesystems.keeps_inodes(str(tmp_path)):
         pytest.skip(f"on {filesystems.filesystem_type(str(tmp_path))} inode numbers are not known to last")
@@ -391,7 +417,9 @@ def test_a_copied_folder_does_not_carry_the_lock(tmp_path, clock):
     lock.release()
 
 
-def test_where_inode_numbers_change_a_live_lock_is_not_taken_for_a_copy(tmp_path, clock, monkeypatch):
+def test_where_inode_numbers_change_a_live_lock_is_not_taken_for_a_copy(
+    tmp_path: Path, clock: ToldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REQ-LOCK-012: on FUSE and overlay it waits for the lease rather than give two holders."""
     put_record(tmp_path, folder_inode=1)
     monkeypatch.setattr(filesystems, "filesystem_type", lambda _: "fuse.something")
@@ -399,7 +427,7 @@ def test_where_inode_numbers_change_a_live_lock_is_not_taken_for_a_copy(tmp_path
         lock_of(tmp_path, clock).acquire()
 
 
-def test_retire_refuses_while_in_use_and_clears_an_orphan(tmp_path, clock):
+def test_retire_refuses_while_in_use_and_clears_an_orphan(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-012: before a folder is deleted or archived."""
     lock = lock_of(tmp_path, clock).acquire()
     with pytest.raises(LockContention):
@@ -440,7 +468,7 @@ print(sum(folder in name or name.startswith(".lock") for name in opened), *opene
 """
 
 
-def test_the_lifecycle_file_is_never_opened(tmp_path):
+def test_the_lifecycle_file_is_never_opened(tmp_path: Path) -> None:
     """REQ-LOCK-009: by no operation; an audit hook, which a process never gets rid of, sees every open()."""
     (tmp_path / "below").mkdir()
     for folder in (tmp_path, tmp_path / "below"):
@@ -453,7 +481,7 @@ def test_the_lifecycle_file_is_never_opened(tmp_path):
     assert (tmp_path / "_STATUS.md").read_text() == "IN_PROGRESS"
 
 
-def test_no_lock_is_taken_that_cannot_be_recorded(tmp_path, clock):
+def test_no_lock_is_taken_that_cannot_be_recorded(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-006, ruling 13: a broken ledger is reported and leaves the folder free."""
     (tmp_path / ".lock-ledger.jsonl").mkdir()
     lock = lock_of(tmp_path, clock)
@@ -463,7 +491,7 @@ def test_no_lock_is_taken_that_cannot_be_recorded(tmp_path, clock):
     assert not (tmp_path / ".lock").exists()
 
 
-def test_a_refusal_stands_even_if_it_cannot_be_recorded(tmp_path, clock):
+def test_a_refusal_stands_even_if_it_cannot_be_recorded(tmp_path: Path, clock: ToldClock) -> None:
     """Ruling 13: and says so."""
     put_record(tmp_path)
     (tmp_path / ".lock-ledger.jsonl").mkdir()
@@ -472,7 +500,7 @@ def test_a_refusal_stands_even_if_it_cannot_be_recorded(tmp_path, clock):
     assert any("could not be recorded" in note for note in refused.value.__notes__)
 
 
-def test_a_ledger_of_the_callers_gets_the_events_instead(tmp_path, clock):
+def test_a_ledger_of_the_callers_gets_the_events_instead(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-008: unless a caller passes a ledger of its own."""
     seen: list[dict[str, object]] = []
 
@@ -487,7 +515,7 @@ def test_a_ledger_of_the_callers_gets_the_events_instead(tmp_path, clock):
 
 
 @pytest.mark.parametrize("holder", ["builder", 'a "quoted" \\ one\n', "Ünïcode \U0001f512 \x7f"])
-def test_both_ledgers_hold_the_same_events(tmp_path, clock, holder):
+def test_both_ledgers_hold_the_same_events(tmp_path: Path, clock: ToldClock, holder: str) -> None:
     """REQ-LOCK-008: one spelling; what the chained file says is what a caller's ledger is told."""
     told: list[dict[str, object]] = []
 
@@ -521,7 +549,7 @@ def test_both_ledgers_hold_the_same_events(tmp_path, clock, holder):
     assert "pid" not in own[2]["payload"]
 
 
-def test_a_folder_whose_path_is_no_text_is_not_locked(tmp_path, clock):
+def test_a_folder_whose_path_is_no_text_is_not_locked(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-008: it could not be recorded."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     os.mkdir(folder)
@@ -530,7 +558,9 @@ def test_a_folder_whose_path_is_no_text_is_not_locked(tmp_path, clock):
     assert ".lock" not in os.listdir(folder)
 
 
-def test_an_id_is_enough_to_renew_and_release_but_not_to_release_twice(tmp_path, clock):
+def test_an_id_is_enough_to_renew_and_release_but_not_to_release_twice(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-005: only the owner's lock_id releases; a former one changes nothing and says so."""
     lock_id = lock_of(tmp_path, clock, lease_only=True, lease_duration_s=60).acquire().detach()
     assert status_of(str(tmp_path), clock).state == "live"
@@ -550,7 +580,7 @@ def test_an_id_is_enough_to_renew_and_release_but_not_to_release_twice(tmp_path,
         DeliverableLock.attach(tmp_path, lock_id, clock=clock)
 
 
-def test_a_lock_bound_to_another_process_ends_with_it(tmp_path, clock):
+def test_a_lock_bound_to_another_process_ends_with_it(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-006: `pid` names it."""
     import subprocess
 
@@ -566,7 +596,7 @@ def test_a_lock_bound_to_another_process_ends_with_it(tmp_path, clock):
         lock_of(tmp_path, clock, pid=process.pid).acquire()
 
 
-def test_an_object_is_not_held_twice_and_not_released_twice(tmp_path, clock):
+def test_an_object_is_not_held_twice_and_not_released_twice(tmp_path: Path, clock: ToldClock) -> None:
     """Not re-entrant, and a second release is nothing."""
     lock = lock_of(tmp_path, clock).acquire()
     with pytest.raises(RuntimeError, match="already held"):
@@ -579,7 +609,7 @@ def test_an_object_is_not_held_twice_and_not_released_twice(tmp_path, clock):
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 5000, "\ud800", 7])
-def test_names_that_no_record_can_hold_are_refused(tmp_path, bad):
+def test_names_that_no_record_can_hold_are_refused(tmp_path: Path, bad: int | str) -> None:
     """REQ-LOCK-002: strings, not empty, not endless, Unicode."""
     with pytest.raises(BadRequestError):
         DeliverableLock(tmp_path, holder=bad)
@@ -588,13 +618,15 @@ def test_names_that_no_record_can_hold_are_refused(tmp_path, bad):
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan")])
-def test_a_timeout_that_makes_no_sense_is_refused(tmp_path, clock, timeout):
+def test_a_timeout_that_makes_no_sense_is_refused(
+    tmp_path: Path, clock: ToldClock, timeout: float | int
+) -> None:
     """REQ-LOCK-007."""
     with pytest.raises(ValueError, match="timeout_s"):
         lock_of(tmp_path, clock).acquire(timeout)
 
 
-def test_a_folder_that_is_missing_or_none_gives_a_clear_error(tmp_path, clock):
+def test_a_folder_that_is_missing_or_none_gives_a_clear_error(tmp_path: Path, clock: ToldClock) -> None:
     """X-003: never a traceback of the operating system's own."""
     (tmp_path / "file").write_text("")
     for name, words in (("missing", "create it"), ("file", "not a folder"), ("file/below", "not a folder")):
@@ -604,7 +636,7 @@ def test_a_folder_that_is_missing_or_none_gives_a_clear_error(tmp_path, clock):
             assert refused.value.code in ("FILE_NOT_FOUND", "NOT_A_FILE")
 
 
-def test_errors_survive_pickling():
+def test_errors_survive_pickling() -> None:
     """A report that crosses processes keeps its facts."""
     error = LockContention(
         "/d", "locked", deliverable_id="D", holder="a", lease_remaining_s=3, contention_time="t"
@@ -612,7 +644,9 @@ def test_errors_survive_pickling():
     assert pickle.loads(pickle.dumps(error)).to_report() == error.to_report()
 
 
-def test_an_interrupted_take_over_leaves_neither_lock_nor_claim(tmp_path, clock, monkeypatch):
+def test_an_interrupted_take_over_leaves_neither_lock_nor_claim(
+    tmp_path: Path, clock: ToldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     REQ-LOCK-005: Ctrl-C between claim and rename; a claim that stayed would look live for as long as we
     run.
@@ -632,7 +666,9 @@ def test_an_interrupted_take_over_leaves_neither_lock_nor_claim(tmp_path, clock,
 
 
 @pytest.mark.parametrize("mutex_works", [True, False])
-def test_a_holder_that_renews_at_the_last_moment_is_not_taken_over(tmp_path, clock, monkeypatch, mutex_works):
+def test_a_holder_that_renews_at_the_last_moment_is_not_taken_over(
+    tmp_path: Path, clock: ToldClock, monkeypatch: pytest.MonkeyPatch, mutex_works: bool
+) -> None:
     """
     REQ-LOCK-013: judged expired, then renewed under the same id; with the mutex, and where it excludes
     nobody.
@@ -641,7 +677,7 @@ def test_a_holder_that_renews_at_the_last_moment_is_not_taken_over(tmp_path, clo
     clock.time_s += 60
     renewals = []
 
-    def renew_first(original):
+    def renew_first(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: object, **options: object) -> object:
             if not renewals:
                 renewals.append(True)
@@ -663,7 +699,7 @@ def test_a_holder_that_renews_at_the_last_moment_is_not_taken_over(tmp_path, clo
     holder.release()
 
 
-def test_leftovers_of_killed_processes_are_swept_by_recover(tmp_path, clock):
+def test_leftovers_of_killed_processes_are_swept_by_recover(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-006: none of them blocks anybody, and they do not pile up."""
     record = put_record(tmp_path, dead_process())
     (tmp_path / ".lock").rename(tmp_path / f".lock.take.{record.lock_id}")
@@ -675,7 +711,7 @@ def test_leftovers_of_killed_processes_are_swept_by_recover(tmp_path, clock):
     assert [path.name for path in tmp_path.iterdir()] == [".lock-ledger.jsonl"]
 
 
-def test_a_recovery_that_was_not_recorded_is_recorded_by_the_next(tmp_path, clock):
+def test_a_recovery_that_was_not_recorded_is_recorded_by_the_next(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-006: the recoverer was killed between taking the lock and writing the event."""
     origin = {"recovery_reason": "lease_expired", "previous_holder": "first", "previous_acquired": "then",
               "previous_lock_id": "f" * 32, "detail": "…"}  # fmt: skip
@@ -687,7 +723,9 @@ def test_a_recovery_that_was_not_recorded_is_recorded_by_the_next(tmp_path, cloc
     assert [event["result"]["recovered_by"] for event in recovered] == ["second", "third"]
 
 
-def test_a_folder_held_by_a_stopped_process_is_refused_and_not_waited_for(tmp_path, clock):
+def test_a_folder_held_by_a_stopped_process_is_refused_and_not_waited_for(
+    tmp_path: Path, clock: ToldClock
+) -> None:
     """REQ-LOCK-007: within the patience of a section; the report names the process."""
     store = FolderStore(str(tmp_path))
     with store.section():
@@ -699,7 +737,7 @@ def test_a_folder_held_by_a_stopped_process_is_refused_and_not_waited_for(tmp_pa
     assert 2 <= clock.time_s - T0_S < 10
 
 
-def test_list_shows_every_lock_below_a_root_with_its_state(tmp_path, clock):
+def test_list_shows_every_lock_below_a_root_with_its_state(tmp_path: Path, clock: ToldClock) -> None:
     """REQ-LOCK-010: holder, age, remaining lease and state, without touching anything."""
     for name in ("a", "b/c", "d", "e", ".git/x", "free"):
         (tmp_path / name).mkdir(parents=True)

@@ -33,21 +33,21 @@ def on_apfs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_link_publishes_a_lock_and_refuses_a_second_on_apfs(on_apfs):
+def test_link_publishes_a_lock_and_refuses_a_second_on_apfs(on_apfs: Path) -> None:
     """REQ-LOCK-003, X-004: atomic creation."""
     with DeliverableLock(on_apfs, holder="a"), pytest.raises(LockContention):
         DeliverableLock(on_apfs, holder="b").acquire()
     assert [path.name for path in on_apfs.iterdir()] == [".lock-ledger.jsonl"], "a staged file stayed"
 
 
-def test_another_case_of_the_name_is_the_same_lock_on_apfs(on_apfs):
+def test_another_case_of_the_name_is_the_same_lock_on_apfs(on_apfs: Path) -> None:
     """X-004: APFS folds case by default; a file `.LOCK` is our lock file, and corrupt."""
     (on_apfs / ".LOCK").write_text("")
     expected = "corrupt" if (on_apfs / ".lock").exists() else "free"
     assert status_of(str(on_apfs)).state == expected
 
 
-def test_a_cloned_folder_does_not_carry_the_lock(on_apfs):
+def test_a_cloned_folder_does_not_carry_the_lock(on_apfs: Path) -> None:
     """X-004: `cp -c` clones; the clone is another folder."""
     original, clone = on_apfs / "original", on_apfs / "clone"
     original.mkdir()
@@ -57,7 +57,7 @@ def test_a_cloned_folder_does_not_carry_the_lock(on_apfs):
             lock.assert_held()
 
 
-def test_a_path_through_a_firmlink_is_the_same_folder():
+def test_a_path_through_a_firmlink_is_the_same_folder() -> None:
     """X-004: /tmp is a link to /private/tmp, and /System/Volumes/Data is a firmlink away."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, DeliverableLock(folder, holder="a"):
         for other in (f"/private{folder}", f"/System/Volumes/Data/private{folder}"):
@@ -66,7 +66,7 @@ def test_a_path_through_a_firmlink_is_the_same_folder():
                     DeliverableLock(other, holder="b").acquire()
 
 
-def test_processes_are_told_apart_by_sysctl_and_by_ps():
+def test_processes_are_told_apart_by_sysctl_and_by_ps() -> None:
     """REQ-LOCK-006: both ways agree to a second about when this process started."""
     assert fate(identify()) == RUNNING
     assert fate(dead_process()) == GONE
@@ -77,7 +77,7 @@ def test_processes_are_told_apart_by_sysctl_and_by_ps():
     assert processes.surroundings().boot_id
 
 
-def test_a_killed_holder_is_recovered_on_macos(on_apfs):
+def test_a_killed_holder_is_recovered_on_macos(on_apfs: Path) -> None:
     """REQ-LOCK-006."""
     put_record(on_apfs, dead_process())
     with DeliverableLock(on_apfs, holder="next"):

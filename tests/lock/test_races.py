@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ ROUNDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("proof", ROUNDS)
-def test_no_round_has_two_holders_or_none(tmp_path, proof):
+def test_no_round_has_two_holders_or_none(tmp_path: Path, proof: str) -> None:
     """REQ-LOCK-003, REQ-LOCK-005, REQ-LOCK-006, X-005: `make torture` runs the same with all its rounds."""
     result = subprocess.run(
         [sys.executable, "-m", "torture.lock", "--only", proof, "--rounds", str(ROUNDS[proof]),

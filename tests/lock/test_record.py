@@ -8,6 +8,7 @@ import socket
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -36,7 +37,7 @@ def schema(name: str) -> object:
     return json.loads((SCHEMAS / f"{name}.schema.json").read_text())
 
 
-def test_the_lock_is_a_file_called_dot_lock_inside_the_folder(tmp_path):
+def test_the_lock_is_a_file_called_dot_lock_inside_the_folder(tmp_path: Path) -> None:
     """REQ-LOCK-001, REQ-LOCK-001a, X-001: its presence is the lock, its absence is none."""
     lock = DeliverableLock(tmp_path, holder="a")
     assert not (tmp_path / ".lock").exists()
@@ -47,7 +48,7 @@ def test_the_lock_is_a_file_called_dot_lock_inside_the_folder(tmp_path):
     assert not (tmp_path / ".lock").exists()
 
 
-def test_every_file_of_every_operation_is_below_the_folder(tmp_path):
+def test_every_file_of_every_operation_is_below_the_folder(tmp_path: Path) -> None:
     """REQ-LOCK-008, X-001: the audit record included."""
     folder = tmp_path / "deliverable"
     folder.mkdir()
@@ -62,7 +63,7 @@ def test_every_file_of_every_operation_is_below_the_folder(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [LEDGER_NAME]
 
 
-def test_the_record_has_the_mandatory_fields_and_fits_its_schema(tmp_path):
+def test_the_record_has_the_mandatory_fields_and_fits_its_schema(tmp_path: Path) -> None:
     """REQ-LOCK-002: five mandatory members of the right type, schema_version "1", and ours beside them."""
     with DeliverableLock(tmp_path, deliverable_id="DEL-08-05", holder="builder-1", lease_duration_s=90):
         text = (tmp_path / ".lock").read_text()
@@ -76,7 +77,7 @@ def test_the_record_has_the_mandatory_fields_and_fits_its_schema(tmp_path):
     assert {"lock_id", "host", "boot_id", "pid_namespace", "pid_started"} <= record.keys()
 
 
-def test_a_lock_by_a_program_that_knows_only_the_five_members_is_respected(tmp_path):
+def test_a_lock_by_a_program_that_knows_only_the_five_members_is_respected(tmp_path: Path) -> None:
     """REQ-LOCK-002: it has no id, host or start time, so its lease alone counts."""
     (tmp_path / ".lock").write_text(json.dumps(FIVE))
     found = read(str(tmp_path / ".lock"))
@@ -86,7 +87,7 @@ def test_a_lock_by_a_program_that_knows_only_the_five_members_is_respected(tmp_p
     assert judge(found, found.record.expires_s).reason == "lease_expired"
 
 
-def test_a_lease_only_lock_names_a_pid_that_always_runs(tmp_path):
+def test_a_lease_only_lock_names_a_pid_that_always_runs(tmp_path: Path) -> None:
     """REQ-LOCK-002: a reader that knows only the five asks whether the pid runs, and must not be misled."""
     lock = DeliverableLock(tmp_path, lease_only=True).acquire()
     record = json.loads((tmp_path / ".lock").read_text())
@@ -114,7 +115,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_what_is_not_a_record_is_corrupt_and_says_why(kind):
+def test_what_is_not_a_record_is_corrupt_and_says_why(kind: str) -> None:
     """REQ-LOCK-006: a corrupt file is recoverable, and never takes a reader down."""
     found = parse(BROKEN[kind])
     assert found.record is None
@@ -123,21 +124,21 @@ def test_what_is_not_a_record_is_corrupt_and_says_why(kind):
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_take_the_reader_down(content):
+def test_no_bytes_take_the_reader_down(content: bytes) -> None:
     """REQ-LOCK-006: whatever stands in a lock file, it is a record or it is corrupt."""
     found = parse(content)
     assert (found.record is None) == (found.corruption is not None)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.sampled_from([*FIVE, "lock_id", "host", "recovered_from"]), x), max_leaves=12))  # fmt: skip
-def test_no_json_takes_the_reader_down(value):
+def test_no_json_takes_the_reader_down(value: Any) -> None:
     """REQ-LOCK-006: types are checked before they are used."""
     found = parse(json.dumps(value).encode())
     assert judge(found, T0_S).state in ("corrupt", "expired", "live", "dead")
 
 
 @pytest.mark.parametrize("kind", ["symlink", "dangling symlink", "FIFO", "directory", "socket"])
-def test_things_that_are_not_files_neither_block_nor_are_followed(tmp_path, kind):
+def test_things_that_are_not_files_neither_block_nor_are_followed(tmp_path: Path, kind: str) -> None:
     """REQ-LOCK-006: reading ends at once, and the link's target is not taken for a lock."""
     path = tmp_path / ".lock"
     target = tmp_path / "target"
@@ -169,7 +170,7 @@ def test_things_that_are_not_files_neither_block_nor_are_followed(tmp_path, kind
 
 
 @pytest.mark.parametrize("lock_id", ["../../etc/passwd", "a/b", "", ".", "x" * 300, "corrupt", "spa ce"])
-def test_an_id_that_is_no_file_name_is_not_used_as_one(lock_id):
+def test_an_id_that_is_no_file_name_is_not_used_as_one(lock_id: str) -> None:
     """REQ-LOCK-008: what another program wrote into a lock file does not choose where we write."""
     found = parse(json.dumps(FIVE | {"lock_id": lock_id}).encode())
     assert found.record is not None
@@ -184,26 +185,26 @@ def record_of(**changes: object) -> LockRecord:
     return whole._replace(**changes)
 
 
-def verdict(record: LockRecord, now_s: float, fate: str = RUNNING):
+def verdict(record: LockRecord, now_s: float, fate: str = RUNNING) -> Any:
     found = parse(record.to_bytes())
     return judge(found, now_s, fate_of=lambda _: fate)
 
 
-def test_a_lease_ends_at_the_very_moment_it_says():
+def test_a_lease_ends_at_the_very_moment_it_says() -> None:
     """REQ-LOCK-004: expired the moment now >= acquired + lease_duration_s, not a moment before."""
     record = record_of()
     assert verdict(record, record.expires_s - 0.000_001).state == "live"
     assert verdict(record, record.expires_s).state == "expired"
 
 
-def test_a_dead_holder_counts_at_once_and_an_unknown_one_by_its_lease():
+def test_a_dead_holder_counts_at_once_and_an_unknown_one_by_its_lease() -> None:
     """REQ-LOCK-006: gone is gone; elsewhere only the lease counts."""
     record = record_of()
     assert verdict(record, record.acquired_s, GONE).reason == "pid_dead"
     assert verdict(record, record.acquired_s, UNKNOWN).state == "live"
 
 
-def test_a_lease_that_no_clock_can_have_made_does_not_lock_for_ever():
+def test_a_lease_that_no_clock_can_have_made_does_not_lock_for_ever() -> None:
     """REQ-LOCK-004: the year 9999, or a lease of 10^12 s, by nobody who can be seen to run."""
     far = record_of(acquired="9999-12-31T00:00:00Z")
     long = record_of(lease_duration_s=10**12)
@@ -222,12 +223,12 @@ def test_a_lease_that_no_clock_can_have_made_does_not_lock_for_ever():
         ("lock", False), ("poetry.lock", False), (".locks", False), (".lock/file", False), ("", False),
     ],
 )  # fmt: skip
-def test_lock_files_are_known_by_their_name(name, yes):
+def test_lock_files_are_known_by_their_name(name: str, yes: bool) -> None:
     """REQ-LOCK-010: guarded tools ask this before they serve or write a file."""
     assert is_lock_file(name) is yes
 
 
-def test_a_published_record_is_read_back_as_it_was(tmp_path):
+def test_a_published_record_is_read_back_as_it_was(tmp_path: Path) -> None:
     """REQ-LOCK-002: spelled and parsed are the same record."""
     record = put_record(tmp_path, holder='quote " and ünïcode', recovered_from={"recovery_reason": "corrupt"})
     found = read(str(tmp_path / ".lock"))
@@ -236,7 +237,7 @@ def test_a_published_record_is_read_back_as_it_was(tmp_path):
     assert found.key == record.lock_id
 
 
-def test_ids_are_never_given_twice_not_even_to_a_forked_child():
+def test_ids_are_never_given_twice_not_even_to_a_forked_child() -> None:
     """REQ-LOCK-002: unique per acquisition; a child does not go on with its parent's."""
     code = """
 import os
@@ -254,7 +255,7 @@ os._exit(0)
     assert len(set(said.split())) == 5
 
 
-def test_the_contention_report_has_exactly_its_fields(tmp_path):
+def test_the_contention_report_has_exactly_its_fields(tmp_path: Path) -> None:
     """REQ-LOCK-007: four fields and error_type, by schema."""
     clock = ToldClock()
     put_record(tmp_path, holder="builder-7", lease_duration_s=100)
@@ -273,7 +274,7 @@ def test_the_contention_report_has_exactly_its_fields(tmp_path):
 
 
 @pytest.mark.parametrize("now_s", [-1.0, -0.5, 0.0, 0.999999, 1.5e9 + 0.25, 253_402_300_799.5])
-def test_a_moment_is_spelled_the_same_whoever_was_asked_before(now_s):
+def test_a_moment_is_spelled_the_same_whoever_was_asked_before(now_s: float) -> None:
     """N-clock: the second is remembered between two calls; also the one before the epoch."""
     expected = (EPOCH + timedelta(microseconds=round(now_s * 1_000_000))).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     assert iso8601(now_s) == expected

@@ -48,7 +48,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lease_s", [1, 1800])  # A second: the careful way out. Half an hour: the quick one.
-def test_the_lock_is_released_however_the_holder_ends(tmp_path, way, lease_s):
+def test_the_lock_is_released_however_the_holder_ends(tmp_path: Path, way: str, lease_s: int) -> None:
     """REQ-LOCK-005: and the exit status is what it would have been."""
     code, expected = WAYS[way]
     returned, _, complaint = finish(python(HOLD + code, tmp_path, lease_s))
@@ -57,7 +57,7 @@ def test_the_lock_is_released_however_the_holder_ends(tmp_path, way, lease_s):
     assert [event["action_type"] for event in events(tmp_path)] == ["LOCK_ACQUIRED", "LOCK_RELEASED"]
 
 
-def test_sigterm_in_the_middle_of_a_change_waits_for_its_end(tmp_path):
+def test_sigterm_in_the_middle_of_a_change_waits_for_its_end(tmp_path: Path) -> None:
     """REQ-LOCK-005: the handler runs in the thread that holds the mutex, and must not wait for itself."""
     code = """
 from noclobber.lock import release_at_exit as endings, lock_file as store
@@ -76,7 +76,7 @@ time.sleep(10)
     assert not (tmp_path / ".lock").exists(), "it waited for itself, and died without letting go"
 
 
-def test_a_killed_holders_lock_is_taken_over_at_once(tmp_path):
+def test_a_killed_holders_lock_is_taken_over_at_once(tmp_path: Path) -> None:
     """REQ-LOCK-006: kill -9 cannot be handled, and need not be."""
     code = "lock.acquire(); os.kill(os.getpid(), signal.SIGKILL)"
     assert finish(python(HOLD + code, tmp_path, 1800))[0] == -signal.SIGKILL
@@ -85,7 +85,7 @@ def test_a_killed_holders_lock_is_taken_over_at_once(tmp_path):
     assert len(events(tmp_path, "LOCK_RECOVERED")) == 1
 
 
-def test_a_zombie_counts_as_dead(tmp_path):
+def test_a_zombie_counts_as_dead(tmp_path: Path) -> None:
     """REQ-LOCK-006: killed and not yet reaped, it still answers kill(pid, 0)."""
     process = python(HOLD + "lock.acquire(); print('held', flush=True); time.sleep(100)", tmp_path, 1800)
     assert process.stdout is not None
@@ -97,7 +97,7 @@ def test_a_zombie_counts_as_dead(tmp_path):
     finish(process)
 
 
-def test_a_forked_child_neither_releases_nor_renews_its_parents_lock(tmp_path):
+def test_a_forked_child_neither_releases_nor_renews_its_parents_lock(tmp_path: Path) -> None:
     """REQ-LOCK-005: fork while held; the child leaves the block, exits, and dies of SIGTERM."""
     code = """
 with lock:
@@ -123,7 +123,7 @@ with lock:
     assert [event["action_type"] for event in events(tmp_path)] == ["LOCK_ACQUIRED", "LOCK_RELEASED"]
 
 
-def test_a_fork_inside_a_section_does_not_keep_the_folder(tmp_path):
+def test_a_fork_inside_a_section_does_not_keep_the_folder(tmp_path: Path) -> None:
     """REQ-LOCK-006: the parent is killed in its section, the child lives on, and nobody is locked out."""
     code = """
 from noclobber.lock.lock_file import FolderStore
@@ -148,7 +148,7 @@ with store.section():
         finish(process)
 
 
-def test_a_child_forked_in_a_section_does_not_unlock_its_parent(tmp_path):
+def test_a_child_forked_in_a_section_does_not_unlock_its_parent(tmp_path: Path) -> None:
     """REQ-LOCK-003: the child leaves the section first; the parent is still alone in it."""
     code = """
 from noclobber.lock.lock_file import FolderStore
@@ -171,7 +171,7 @@ with store.section():
         finish(process)
 
 
-def test_the_heartbeat_renews_for_real_and_stops_with_the_lock(tmp_path):
+def test_the_heartbeat_renews_for_real_and_stops_with_the_lock(tmp_path: Path) -> None:
     """
     REQ-LOCK-013: a lease of a second outlives six renewals; after release the thread has nothing to do.
     """
@@ -198,7 +198,7 @@ del lock
     assert len(events(tmp_path, "LOCK_RENEWED")) >= 6
 
 
-def test_a_forgotten_lock_is_not_renewed_for_ever(tmp_path):
+def test_a_forgotten_lock_is_not_renewed_for_ever(tmp_path: Path) -> None:
     """REQ-LOCK-013: the heartbeat keeps no object alive that its owner has dropped."""
     code = """
 import gc, threading, warnings
@@ -223,7 +223,7 @@ print(status_of(sys.argv[1], SimpleNamespace(now_s=lambda: time.time() + 1.3)).s
     assert events(tmp_path, "LOCK_RENEWED") == []
 
 
-def test_a_holder_stopped_past_its_lease_is_refused_when_it_wakes(tmp_path):
+def test_a_holder_stopped_past_its_lease_is_refused_when_it_wakes(tmp_path: Path) -> None:
     """REQ-LOCK-013: SIGSTOP, take-over, SIGCONT; its check, its write and its release are refused."""
     code = """
 from noclobber.errors import LockLost
@@ -256,7 +256,7 @@ print(refused)
     successor.release()
 
 
-def test_a_process_stopped_inside_the_section_does_not_hang_the_others(tmp_path):
+def test_a_process_stopped_inside_the_section_does_not_hang_the_others(tmp_path: Path) -> None:
     """REQ-LOCK-007: they are told within seconds, and get in when it has gone on or died."""
     code = """
 from noclobber.lock.lock_file import FolderStore
@@ -280,7 +280,7 @@ with store.section():
         pass
 
 
-def test_what_the_test_file_imports_is_what_is_tested():
+def test_what_the_test_file_imports_is_what_is_tested() -> None:
     """A stale install beside the source would make every test here pass for nothing."""
     returned, said, _ = finish(python("import noclobber; print(noclobber.__file__)"))
     assert returned == 0

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +28,9 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  x"]), max_size=12)
 
 
 @given(before=LINES, after=LINES, ends=st.tuples(st.booleans(), st.booleans()))
-def test_an_edit_script_leads_from_one_version_to_the_other(before, after, ends):
+def test_an_edit_script_leads_from_one_version_to_the_other(
+    before: Any, after: Any, ends: tuple[bool, bool]
+) -> None:
     """What is not added is the old version, what is not removed the new one."""
     script = patch.edit_script(before, after)
 
@@ -38,7 +41,9 @@ def test_an_edit_script_leads_from_one_version_to_the_other(before, after, ends)
 @pytest.mark.skipif(shutil.which("patch") is None, reason="the program `patch` is not installed")
 @settings(max_examples=40, deadline=None)
 @given(before=LINES, after=LINES, ends=st.tuples(st.booleans(), st.booleans()))
-def test_the_patch_tool_takes_our_patches(before, after, ends, tmp_path_factory):
+def test_the_patch_tool_takes_our_patches(
+    before: Any, after: Any, ends: tuple[bool, bool], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Counts, contexts and missing last newlines are right for a program that checks them."""
     old, new = (
         "\n".join(lines) + ("\n" if lines and end else "")
@@ -57,7 +62,7 @@ def test_the_patch_tool_takes_our_patches(before, after, ends, tmp_path_factory)
         assert ((folder / "f").read_text() if (folder / "f").exists() else "") == new
 
 
-def test_versions_that_have_nothing_in_common_are_compared_in_bounded_time():
+def test_versions_that_have_nothing_in_common_are_compared_in_bounded_time() -> None:
     """The greedy method is quadratic in the number of edits."""
     before = [f"a{number}" for number in range(20_000)]
     after = [f"b{number}" for number in range(20_000)]
@@ -77,7 +82,7 @@ def test_versions_that_have_nothing_in_common_are_compared_in_bounded_time():
     after=st.binary(max_size=40),
     new=st.text(st.characters(exclude_categories=["Cs"])),
 )
-def test_an_edit_leaves_every_byte_that_it_does_not_replace(before, after, new):
+def test_an_edit_leaves_every_byte_that_it_does_not_replace(before: bytes, after: bytes, new: str) -> None:
     """N-bytes: whatever the rest of the file is: binary, mixed line endings, a byte-order mark."""
     marked = before + b"<MARK>" + after
     if marked.count(b"<MARK>") != 1 or "<MARK>" in new:
@@ -91,12 +96,12 @@ def test_an_edit_leaves_every_byte_that_it_does_not_replace(before, after, new):
     assert middle.replace(b"\r\n", b"\n") == new.encode().replace(b"\r\n", b"\n")
 
 
-def test_edits_are_made_one_after_the_other():
+def test_edits_are_made_one_after_the_other() -> None:
     """As in the replaced server: the second may change what the first put there."""
     assert EditPlan([("a", "b"), ("b", "c")]).apply(b"a b", "f") == b"c b"
 
 
-def test_one_edit_that_does_not_fit_leaves_none():
+def test_one_edit_that_does_not_fit_leaves_none() -> None:
     """All or none."""
     with pytest.raises(EditMismatchError) as refused:
         EditPlan([("a", "b"), ("zzz", "c")]).apply(b"a", "f")
@@ -123,7 +128,7 @@ def test_one_edit_that_does_not_fit_leaves_none():
         ("[", ["["], ["a"]),
     ],
 )
-def test_patterns_match_what_people_expect(pattern, matching, others):
+def test_patterns_match_what_people_expect(pattern: str, matching: list[str], others: list[str]) -> None:
     """The dialect that the replaced server's clients use; the differential test has many more."""
     match = matcher(pattern)
 
@@ -132,7 +137,7 @@ def test_patterns_match_what_people_expect(pattern, matching, others):
 
 
 @given(pattern=st.text(st.sampled_from("ab*?[]{}(),|!^-\\./@+1"), max_size=14), path=st.text(max_size=8))
-def test_no_pattern_is_an_error(pattern, path):
+def test_no_pattern_is_an_error(pattern: str, path: str) -> None:
     """Issue 4, bad input: patterns come from a model."""
     matcher(pattern)(path)
 
@@ -145,7 +150,7 @@ def test_no_pattern_is_an_error(pattern, path):
         "!(" * 40 + "a" + ")" * 40, "@(" * 900 + "a" + ")" * 900,
     ],
 )  # fmt: skip
-def test_patterns_that_would_take_for_ever_do_not(pattern):
+def test_patterns_that_would_take_for_ever_do_not(pattern: str) -> None:
     """Issue 4, bad input: a pattern is matched inside the interpreter's lock, so one stops everything."""
     begun_s = time.process_time()
     try:
@@ -158,7 +163,7 @@ def test_patterns_that_would_take_for_ever_do_not(pattern):
     assert time.process_time() - begun_s < 5
 
 
-def test_a_pattern_longer_than_any_path_is_refused():
+def test_a_pattern_longer_than_any_path_is_refused() -> None:
     """Issue 4, bad input."""
     with pytest.raises(BadPatternError):
         matcher("a" * 100_000)
@@ -167,7 +172,7 @@ def test_a_pattern_longer_than_any_path_is_refused():
 # -- names, arguments, roots -------------------------------------------------------------------------
 
 
-def test_names_are_in_the_order_in_which_people_expect_them():
+def test_names_are_in_the_order_in_which_people_expect_them() -> None:
     """The order that the replaced server was seen to list these in."""
     listed = [
         " a",
@@ -196,7 +201,7 @@ def test_names_are_in_the_order_in_which_people_expect_them():
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["path", "content", "edits", "files", "oldText", "x"]), inner)))  # fmt: skip
-def test_arguments_of_any_shape_are_taken_or_refused(value):
+def test_arguments_of_any_shape_are_taken_or_refused(value: Any) -> None:
     """Issue 4, bad input: wrong types are complaints, never crashes."""
     for tool in TOOLS.values():
         try:
@@ -208,7 +213,9 @@ def test_arguments_of_any_shape_are_taken_or_refused(value):
 @given(
     parts=st.lists(st.sampled_from(["..", ".", "", "in", "out", "up", "file", "new", "~", "\0"]), max_size=7)
 )
-def test_no_spelling_of_a_path_leads_out_of_the_roots(parts, tmp_path_factory):
+def test_no_spelling_of_a_path_leads_out_of_the_roots(
+    parts: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Issue 4: paths are confined to the roots, links included."""
     top = tmp_path_factory.getbasetemp() / "confined"
     root = top / "root"

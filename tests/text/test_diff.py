@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -43,7 +44,9 @@ def patched(before: bytes, diff: str) -> bytes:
 
 @PROPERTY
 @given(LINES, LINES, st.booleans(), st.booleans())
-def test_a_diff_leads_from_the_old_version_to_the_new(old, new, old_ends, new_ends):
+def test_a_diff_leads_from_the_old_version_to_the_new(
+    old: Any, new: Any, old_ends: bool, new_ends: bool
+) -> None:
     """DESIGN: `changes_since_read` is a unified diff, with context, and with or without a last newline."""
     before = "\n".join(old).encode() + (b"\n" if old_ends else b"")
     after = "\n".join(new).encode() + (b"\n" if new_ends else b"")
@@ -54,7 +57,7 @@ def test_a_diff_leads_from_the_old_version_to_the_new(old, new, old_ends, new_en
         assert patched(before, diff) == after
 
 
-def test_three_lines_of_context_stand_around_a_change():
+def test_three_lines_of_context_stand_around_a_change() -> None:
     """As every reader of diffs expects."""
     before = b"".join(b"%d\n" % number for number in range(20))
     after = before.replace(b"10\n", b"ten\n")
@@ -63,7 +66,7 @@ def test_three_lines_of_context_stand_around_a_change():
     )
 
 
-def test_a_large_rewrite_is_shown_without_a_search_for_likeness(monkeypatch):
+def test_a_large_rewrite_is_shown_without_a_search_for_likeness(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounded: a megabyte of changed lines must not hang an agent."""
     # Few different lines, so that each is like thousands of others: the worst case of a search.
     before = b"".join(b"line %d\n" % (number % 7) for number in range(60_000))
@@ -74,7 +77,7 @@ def test_a_large_rewrite_is_shown_without_a_search_for_likeness(monkeypatch):
     assert diff.count("\n+line") > 50_000 > COMPARED_LINES
 
 
-def test_binary_files_are_not_spelled_out():
+def test_binary_files_are_not_spelled_out() -> None:
     """Bad input: not text."""
     assert unified(b"\0\1", b"\0\2", "/a") == "Binary files a/a and b/a differ\n"
     assert "\ufffd" in unified(b"\xff\n", b"a\n", "/a")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -30,7 +32,7 @@ BOM = b"\xef\xbb\xbf"
         (b"", [Edit("", "new\n")], b"new\n"),
     ],
 )
-def test_edits_are_made(before, edits, after):
+def test_edits_are_made(before: bytes, edits: list[Edit], after: bytes) -> None:
     """Issue 2.7: several edits, in any order."""
     assert apply_edits(before, edits) == after
 
@@ -50,7 +52,9 @@ def test_edits_are_made(before, edits, after):
         (b"a", [Edit("z", "y", replace_all=True)], 1, "does not stand"),
     ],
 )
-def test_one_edit_that_cannot_be_made_stops_all_and_is_named(before, edits, which, why):
+def test_one_edit_that_cannot_be_made_stops_all_and_is_named(
+    before: bytes, edits: list[Edit], which: int, why: str
+) -> None:
     """Issue 2, bad input: missing, not unique, overlapping."""
     with pytest.raises(EditMismatchError, match=why) as refused:
         apply_edits(before, edits, "/ws/a.md")
@@ -61,7 +65,7 @@ def test_one_edit_that_cannot_be_made_stops_all_and_is_named(before, edits, whic
 @pytest.mark.parametrize(
     "edits", [[], [Edit("a", b"b")], [Edit(None, "b")], [Edit("a", None)], [Edit("\ud800", "x")]]
 )
-def test_what_is_no_edit_is_a_bad_request(edits):
+def test_what_is_no_edit_is_a_bad_request(edits: list[Edit]) -> None:
     """Bad input."""
     with pytest.raises(BadRequestError):
         apply_edits(b"a", edits)
@@ -79,7 +83,7 @@ def test_what_is_no_edit_is_a_bad_request(edits):
         (b"a\rb\n", Edit("a\rb", "c"), b"c\n"),
     ],
 )
-def test_text_takes_the_line_endings_of_the_file(before, edit, after):
+def test_text_takes_the_line_endings_of_the_file(before: bytes, edit: Edit, after: bytes) -> None:
     """Issue 2.7: line endings are kept."""
     assert apply_edits(before, [edit]) == after
 
@@ -99,7 +103,7 @@ def test_text_takes_the_line_endings_of_the_file(before, edit, after):
         (b"a\r\nb", Edit("b\n", "x\ny\n"), b"a\r\nx\r\ny"),
     ],
 )
-def test_byte_order_mark_and_missing_last_newline_stay(before, edit, after):
+def test_byte_order_mark_and_missing_last_newline_stay(before: bytes, edit: Edit, after: bytes) -> None:
     """Issue 2.7."""
     assert apply_edits(before, [edit]) == after
 
@@ -113,12 +117,12 @@ def test_byte_order_mark_and_missing_last_newline_stay(before, edit, after):
         (b"a\r\nb", Edit(b"\r\n", b"\n"), b"a\nb"),  # Bytes are exact.
     ],
 )
-def test_bytes_that_do_not_decode_can_be_edited(before, edit, after):
+def test_bytes_that_do_not_decode_can_be_edited(before: bytes, edit: Edit, after: bytes) -> None:
     """Issue 2.7: works on bytes where text does not decode."""
     assert apply_edits(before, [edit]) == after
 
 
-def test_bytes_match_no_other_line_ending():
+def test_bytes_match_no_other_line_ending() -> None:
     """Issue 2.7: bytes are exact."""
     with pytest.raises(EditMismatchError):
         apply_edits(b"a\r\nb", [Edit(b"a\nb", b"x")])
@@ -128,7 +132,7 @@ LINE = st.text(alphabet="ab \u00e9", max_size=4)
 
 
 @st.composite
-def files_and_edits(draw):
+def files_and_edits(draw: st.DrawFn) -> tuple[Any, ...]:
     """A file of unique tokens between noise, and some of the tokens to replace."""
     ending = draw(st.sampled_from(["\n", "\r\n"]))
     count = draw(st.integers(1, 8))
@@ -144,7 +148,7 @@ def files_and_edits(draw):
 
 @PROPERTY
 @given(files_and_edits())
-def test_edits_change_what_they_name_and_nothing_else(case):
+def test_edits_change_what_they_name_and_nothing_else(case: Any) -> None:
     """Issue 2.7: whatever the order, the line endings, the mark at the start and the last newline."""
     bom, ending, tokens, noise, chosen, new = case
     before = bom + noise[0] + "".join(token + after for token, after in zip(tokens, noise[1:], strict=True))
@@ -159,7 +163,7 @@ def test_edits_change_what_they_name_and_nothing_else(case):
 
 @PROPERTY
 @given(st.binary(max_size=40), st.binary(min_size=1, max_size=4), st.binary(max_size=4))
-def test_an_exact_edit_is_a_replacement_or_an_error(before, old, new):
+def test_an_exact_edit_is_a_replacement_or_an_error(before: bytes, old: bytes, new: bytes) -> None:
     """Issue 2.7: against the definition, on any bytes."""
     count = sum(before.startswith(old, at) for at in range(len(before)))
     if count == 1:
@@ -187,13 +191,15 @@ def test_an_exact_edit_is_a_replacement_or_an_error(before, old, new):
         (b"\xff\n", 1, "x", b"x\n\xff\n"),
     ],
 )
-def test_lines_are_inserted_before_a_line_or_at_the_end(before, line, text, after):
+def test_lines_are_inserted_before_a_line_or_at_the_end(
+    before: bytes, line: int, text: str, after: bytes
+) -> None:
     """The seed's `insert_content`."""
     assert insert_lines(before, line, text) == after
 
 
 @pytest.mark.parametrize("line", [-1, 4, 99])
-def test_a_line_that_is_not_there_is_no_place(line):
+def test_a_line_that_is_not_there_is_no_place(line: int) -> None:
     """The seed's `insert_content`, bad input."""
     with pytest.raises(EditMismatchError, match="2 lines"):
         insert_lines(b"a\nb\n", line, "x")
@@ -220,7 +226,9 @@ def test_a_line_that_is_not_there_is_no_place(line):
         (b"a", "a", "\\1\\n", {}, b"\\1\\n"),
     ],
 )
-def test_every_occurrence_is_replaced(before, search, replace, options, after):
+def test_every_occurrence_is_replaced(
+    before: bytes, search: str, replace: str, options: dict[str, Any], after: bytes | None
+) -> None:
     """The seed's `search_and_replace`."""
     if after is None:
         with pytest.raises(BadRequestError):
@@ -229,7 +237,7 @@ def test_every_occurrence_is_replaced(before, search, replace, options, after):
         assert search_and_replace(before, search, replace, **options) == after
 
 
-def test_nothing_found_is_an_error_and_so_is_a_broken_expression():
+def test_nothing_found_is_an_error_and_so_is_a_broken_expression() -> None:
     """The seed's `search_and_replace`, bad input."""
     with pytest.raises(EditMismatchError):
         search_and_replace(b"a", "z", "x")
@@ -250,7 +258,7 @@ def test_nothing_found_is_an_error_and_so_is_a_broken_expression():
     st.integers(1, 8),
     st.integers(0, 8),
 )
-def test_a_range_of_lines_is_what_splitting_gives(data, first, more):
+def test_a_range_of_lines_is_what_splitting_gives(data: bytes, first: int, more: int) -> None:
     """Ruling 8: lines are ranges of the raw bytes."""
     lines = data.split(b"\n")
     lines = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
@@ -261,7 +269,7 @@ def test_a_range_of_lines_is_what_splitting_gives(data, first, more):
 
 @PROPERTY
 @given(st.integers(-3, 3), st.integers(-3, 3))
-def test_a_range_that_runs_backwards_is_a_bad_request(first, last):
+def test_a_range_that_runs_backwards_is_a_bad_request(first: int, last: int) -> None:
     """Bad input."""
     assume(first < 1 or last < first)
     with pytest.raises(BadRequestError):

@@ -47,7 +47,7 @@ def block(search: str, replace: str, line: int | None = None, dashes: bool = Tru
         (b"a\n", block("a\n", "x\n").replace("\n", "\r\n"), b"x\n"),
     ],
 )
-def test_blocks_change_whole_lines(before, diff, after):
+def test_blocks_change_whole_lines(before: bytes, diff: str, after: bytes) -> None:
     """The seed's `apply_diff`."""
     assert apply_blocks(before, diff) == after
 
@@ -65,7 +65,7 @@ def test_blocks_change_whole_lines(before, diff, after):
         (b"a b\n", block("a\n", "x\n"), 1),
     ],
 )
-def test_a_block_that_does_not_fit_stops_all_and_is_named(before, diff, which):
+def test_a_block_that_does_not_fit_stops_all_and_is_named(before: bytes, diff: str, which: int) -> None:
     """Issue 2, bad input; nothing is matched loosely."""
     with pytest.raises(EditMismatchError) as refused:
         apply_blocks(before, diff)
@@ -85,7 +85,7 @@ def test_a_block_that_does_not_fit_stops_all_and_is_named(before, diff, which):
         block("a\n", "b\n") + "trailing",
     ],
 )
-def test_a_malformed_diff_is_a_bad_request(diff):
+def test_a_malformed_diff_is_a_bad_request(diff: str) -> None:
     """Bad input."""
     with pytest.raises(BadRequestError):
         apply_blocks(b"a\n", diff)
@@ -98,7 +98,9 @@ def test_a_malformed_diff_is_a_bad_request(diff):
     st.sampled_from(["\n", "\r\n"]),
     st.booleans(),
 )
-def test_a_block_with_a_line_number_replaces_those_lines(lines, data, ending, has_last_newline):
+def test_a_block_with_a_line_number_replaces_those_lines(
+    lines: list[str], data: st.DataObject, ending: str, has_last_newline: bool
+) -> None:
     """The seed's `apply_diff`, against splitting and joining."""
     first = data.draw(st.integers(0, len(lines) - 1))
     last = data.draw(st.integers(first + 1, len(lines)))

@@ -123,7 +123,9 @@ def test_agents_that_count_through_the_controller_end_at_exactly_the_right_numbe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", several.KINDS, ids=lambda kind: kind.name)
-def test_checking_and_then_acting_loses_updates_and_the_books_show_it(tmp_path: Path, kind) -> None:
+def test_checking_and_then_acting_loses_updates_and_the_books_show_it(
+    tmp_path: Path, kind: several.Kind
+) -> None:
     """Proof: several files, moves and deletes; the accounting finds what a guard without us loses."""
     account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=False, naive=True)
     assert account.lost + account.mixed > 0
@@ -132,7 +134,9 @@ def test_checking_and_then_acting_loses_updates_and_the_books_show_it(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("under_fire", [False, True], ids=["", "kill -9"])
 @pytest.mark.parametrize("kind", several.KINDS, ids=lambda kind: kind.name)
-def test_several_files_moves_and_deletes_lose_nothing(tmp_path: Path, kind, under_fire: bool) -> None:
+def test_several_files_moves_and_deletes_lose_nothing(
+    tmp_path: Path, kind: several.Kind, under_fire: bool
+) -> None:
     """Proof, N-many: all or none, also after kill -9, and every line that an outsider appends is somewhere."""
     account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=under_fire)
     assert account.missed() == [], account

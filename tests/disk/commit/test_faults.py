@@ -138,7 +138,9 @@ def contents(root: Path) -> dict[str, bytes]:
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors by way of /proc")
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ENOSPC], ids=errno.errorcode.get)
 @pytest.mark.parametrize("scenario", SCENARIOS | DURABLE)
-def test_whichever_system_call_fails_nothing_is_lost_leaked_or_locked(tmp_path, faults, scenario, code):
+def test_whichever_system_call_fails_nothing_is_lost_leaked_or_locked(
+    tmp_path: Path, faults: Faults, scenario: str, code: int
+) -> None:
     """N-faults: old or new, as the answer says; no traceback; no descriptor, mutex, mask or rubbish stays."""
     run, faults.code = (SCENARIOS | DURABLE)[scenario], code
     prepared(tmp_path / "model")
@@ -182,7 +184,9 @@ def test_whichever_system_call_fails_nothing_is_lost_leaked_or_locked(tmp_path, 
     pytest.fail("a commit should not need so many system calls")
 
 
-def test_a_rewrite_in_place_that_can_neither_go_on_nor_back_is_undone_later(root, monkeypatch):
+def test_a_rewrite_in_place_that_can_neither_go_on_nor_back_is_undone_later(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """N-faults: the copy of the old version outlives a disk that fails in the middle of both."""
     guard = prepared(root / "below")
     path, pwrite, calls = root / "below" / "linked.md", os.pwrite, 0

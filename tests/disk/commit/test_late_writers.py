@@ -85,8 +85,8 @@ def waiting_in_open(inode: int) -> bool:
 
 @pytest.mark.parametrize(("size", "is_checked"), [(100, True), (100, False), (100_000, True)])
 def test_a_writer_that_waits_for_the_displaced_version_writes_before_the_mark_would_hide_it(
-    root, monkeypatch, size, is_checked
-):
+    root: Path, monkeypatch: pytest.MonkeyPatch, size: int, is_checked: bool
+) -> None:
     """009-SC-001: it is let in when the lease ends; the mark has to be there by then."""
     path, old = root / "x", b"o" * size
     path.write_bytes(old)
@@ -116,7 +116,9 @@ def test_a_writer_that_waits_for_the_displaced_version_writes_before_the_mark_wo
 
 
 @pytest.mark.parametrize("expected", [sha256(b"o" * 100_000), None])
-def test_without_leases_a_write_between_the_last_look_and_the_mark_is_kept(root, expected):
+def test_without_leases_a_write_between_the_last_look_and_the_mark_is_kept(
+    root: Path, expected: str | None
+) -> None:
     """009-SC-001, level exchange: what outsiders lose is kept aside."""
     (root / "x").write_bytes(b"o" * 100_000)
     with open(root / "x", "ab", buffering=0) as writer:
@@ -127,7 +129,7 @@ def test_without_leases_a_write_between_the_last_look_and_the_mark_is_kept(root,
     assert b"PRECIOUS" in everywhere(root)
 
 
-def test_without_leases_a_write_to_a_deletes_stand_in_is_kept(root):
+def test_without_leases_a_write_to_a_deletes_stand_in_is_kept(root: Path) -> None:
     """009-SC-001, level exchange."""
     (root / "x").write_bytes(b"old")
     at("settled", lambda: append(root / "x", b"PRECIOUS"))
@@ -137,7 +139,9 @@ def test_without_leases_a_write_to_a_deletes_stand_in_is_kept(root):
     assert b"PRECIOUS" in everywhere(root)
 
 
-def test_without_leases_a_write_to_a_file_that_is_created_and_taken_back_is_kept(root, monkeypatch):
+def test_without_leases_a_write_to_a_file_that_is_created_and_taken_back_is_kept(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """009-SC-001, level exchange."""
     monkeypatch.setattr(leases, "SUPPORTED", False)
     (root / "a").write_bytes(b"old")
@@ -161,7 +165,7 @@ def with_answer(act: Callable[[], object]) -> None:
         pass
 
 
-def test_a_write_to_a_reused_version_whose_commit_is_refused_is_kept(root):
+def test_a_write_to_a_reused_version_whose_commit_is_refused_is_kept(root: Path) -> None:
     """009-SC-001: its writer looked the name up two versions ago."""
     path = root / "x"
     path.write_bytes(b"v0")
@@ -185,7 +189,7 @@ def test_a_write_to_a_reused_version_whose_commit_is_refused_is_kept(root):
     os.close(late)
 
 
-def test_an_opener_during_a_sweep_does_not_kill_the_process(root):
+def test_an_opener_during_a_sweep_does_not_kill_the_process(root: Path) -> None:
     """N-leases: ending a lease forgets its signal, and the next one would come with SIGIO."""
     path = root / "a"
     path.write_bytes(b"old")
@@ -235,7 +239,9 @@ def test_an_opener_during_a_sweep_does_not_kill_the_process(root):
     ],
     ids=["deep", "types", "nul", "surrogate", "path", "fifo", "deep leader", "all", "garbage"],
 )
-def test_a_note_that_somebody_else_wrote_closes_no_folder_and_removes_nothing(root, content):
+def test_a_note_that_somebody_else_wrote_closes_no_folder_and_removes_nothing(
+    root: Path, content: bytes
+) -> None:
     """N-hostile: whatever it says, the next commit goes through, and does not hang."""
     committer = Committer(str(root))
     committer.replace("a", ABSENT, b"v0")
@@ -257,7 +263,7 @@ def test_a_note_that_somebody_else_wrote_closes_no_folder_and_removes_nothing(ro
 # After a crash.
 
 
-def test_a_late_write_to_a_version_that_a_landed_commit_displaced_is_kept(root):
+def test_a_late_write_to_a_version_that_a_landed_commit_displaced_is_kept(root: Path) -> None:
     """N-many: killed after the commit point; the write came before the next call."""
     for name in "ab":
         (root / name).write_bytes(b"old")
@@ -272,7 +278,9 @@ def test_a_late_write_to_a_version_that_a_landed_commit_displaced_is_kept(root):
 
 
 @pytest.mark.parametrize("in_workspace", [False, True])
-def test_a_commit_of_several_folders_is_recovered_from_any_of_them_an_hour_later(root, in_workspace):
+def test_a_commit_of_several_folders_is_recovered_from_any_of_them_an_hour_later(
+    root: Path, in_workspace: bool
+) -> None:
     """N-many: what it displaced is nobody's orphan, as long as one note speaks of it."""
     for name in ("a", "b"):
         (root / name).mkdir()
@@ -284,7 +292,7 @@ def test_a_commit_of_several_folders_is_recovered_from_any_of_them_an_hour_later
     assert (root / "a" / "x").read_bytes() == (root / "b" / "x").read_bytes()
 
 
-def test_a_killed_rewrite_in_place_that_had_only_made_room_is_undone(root):
+def test_a_killed_rewrite_in_place_that_had_only_made_room_is_undone(root: Path) -> None:
     """009-SC-001: the old bytes, and behind them zeros."""
     (root / "a").write_bytes(b"old")
     os.link(root / "a", root / "a2")
@@ -294,7 +302,9 @@ def test_a_killed_rewrite_in_place_that_had_only_made_room_is_undone(root):
     assert (root / "a").read_bytes() == (root / "a2").read_bytes() == b"old"
 
 
-def test_a_save_over_a_created_file_that_a_killed_agent_was_taking_back_comes_back(root, monkeypatch):
+def test_a_save_over_a_created_file_that_a_killed_agent_was_taking_back_comes_back(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """N-many: it had moved somebody's file off the name; and the folder must not be closed for ever."""
     (root / "a").write_bytes(b"old")
 
@@ -329,7 +339,7 @@ def test_a_save_over_a_created_file_that_a_killed_agent_was_taking_back_comes_ba
     assert (root / "a").read_bytes() == b"editor"
 
 
-def test_a_recovery_cut_off_after_the_sweep_took_what_it_handed_over_finds_it_landed(root):
+def test_a_recovery_cut_off_after_the_sweep_took_what_it_handed_over_finds_it_landed(root: Path) -> None:
     """N-many: ours stands and nothing is displaced any more: then that file's part was over."""
     for name in "ab":
         (root / name).write_bytes(b"old")
@@ -340,7 +350,9 @@ def test_a_recovery_cut_off_after_the_sweep_took_what_it_handed_over_finds_it_la
     assert (root / "a").read_bytes() == (root / "b").read_bytes() == b"new"
 
 
-def test_a_child_forked_in_the_middle_of_a_commit_does_not_keep_the_folder_when_its_parent_dies(root):
+def test_a_child_forked_in_the_middle_of_a_commit_does_not_keep_the_folder_when_its_parent_dies(
+    root: Path,
+) -> None:
     """N-fork: also without a workspace, where our files are beside the target."""
     (root / "a").write_bytes(b"old")
     reading, writing = os.pipe()
@@ -362,7 +374,7 @@ def test_a_child_forked_in_the_middle_of_a_commit_does_not_keep_the_folder_when_
     os.close(reading)
 
 
-def test_a_folder_that_root_has_written_in_once_is_not_closed_to_its_owner(root, is_root):
+def test_a_folder_that_root_has_written_in_once_is_not_closed_to_its_owner(root: Path, is_root: bool) -> None:
     """N-access: the note is the owner's, whoever makes it."""
     if not is_root:
         pytest.skip("needs root, to be somebody else")
@@ -376,7 +388,9 @@ def test_a_folder_that_root_has_written_in_once_is_not_closed_to_its_owner(root,
 
 @pytest.mark.parametrize("what", ["file", "link", "folder"])
 @pytest.mark.parametrize("is_covered", [False, True])
-def test_a_save_that_a_killed_agent_displaced_is_kept_besides_being_put_back(root, what, is_covered):
+def test_a_save_that_a_killed_agent_displaced_is_kept_besides_being_put_back(
+    root: Path, what: str, is_covered: bool
+) -> None:
     """009-SC-001: the agent's version was in view; who read it saves over what comes back, unseen."""
     path = root / "a"
     path.write_bytes(b"v0")
@@ -425,7 +439,7 @@ def test_a_save_that_a_killed_agent_displaced_is_kept_besides_being_put_back(roo
 # Reports.
 
 
-def test_what_is_kept_is_reported_once_whichever_thread_asks(root):
+def test_what_is_kept_is_reported_once_whichever_thread_asks(root: Path) -> None:
     """009-SC-001: neither doubled nor dropped."""
     committer = Committer(str(root))
     committer.keep_in_mind("a", ["FIRST"])
@@ -435,7 +449,7 @@ def test_what_is_kept_is_reported_once_whichever_thread_asks(root):
     assert committer.sweep() == []
 
 
-def test_what_is_kept_without_a_workspace_is_reported_by_the_next_write_that_lands(root):
+def test_what_is_kept_without_a_workspace_is_reported_by_the_next_write_that_lands(root: Path) -> None:
     """009-SC-001: the one between is refused, and says nothing of it."""
     path = root / "a"
     path.write_bytes(b"v0")
@@ -449,7 +463,7 @@ def test_what_is_kept_without_a_workspace_is_reported_by_the_next_write_that_lan
     os.close(late)
 
 
-def test_a_note_that_names_everything_removes_nothing(root):
+def test_a_note_that_names_everything_removes_nothing(root: Path) -> None:
     """N-hostile: a prefix has a token in it."""
     committer = Committer(str(root))
     committer.replace("a", ABSENT, b"v0")

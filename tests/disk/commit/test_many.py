@@ -14,7 +14,7 @@ from noclobber.disk import steps
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.many import MOST_FILES, Change, replace_many
 from noclobber.errors import BadRequestError, FileBusyError, StaleFileError, StorageError
-from tests.conftest import sha256
+from tests.conftest import AtStep, sha256
 
 FILES = {"a.md": b"a1", "sub/b.md": b"b1", "sub/c.md": b"c1"}
 
@@ -46,7 +46,7 @@ def no_rubbish(root: Path, committer: Committer) -> bool:
     return os.listdir(root / ".noclobber/swap") == [] and os.listdir(root / ".noclobber/kept") == []
 
 
-def test_all_of_them_land(three):
+def test_all_of_them_land(three: Path) -> None:
     """009-US2, N-many: replacements and creations in one step, each with its own result."""
     committer = Committer(str(three))
     commits = replace_many(committer, changes())
@@ -57,7 +57,7 @@ def test_all_of_them_land(three):
 
 
 @pytest.mark.parametrize("changed", list(FILES))
-def test_one_stale_file_refuses_all(three, changed):
+def test_one_stale_file_refuses_all(three: Path, changed: str) -> None:
     """011 edge case: rejection happens before any partial change is written."""
     (three / changed).write_bytes(b"human")
     committer = Committer(str(three))
@@ -69,7 +69,9 @@ def test_one_stale_file_refuses_all(three, changed):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kernel file leases exist on Linux only")
-def test_who_writes_to_a_file_that_is_created_and_taken_back_loses_nothing(three, at_step):
+def test_who_writes_to_a_file_that_is_created_and_taken_back_loses_nothing(
+    three: Path, at_step: AtStep
+) -> None:
     """009-SC-001: it found the name, and waits inside open() while the commit is refused for another file."""
     created, writers = three / "fresh.md", []
 
@@ -102,7 +104,9 @@ def test_who_writes_to_a_file_that_is_created_and_taken_back_loses_nothing(three
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_save_between_two_exchanges_takes_all_of_them_back(three, at_step, count):
+def test_a_save_between_two_exchanges_takes_all_of_them_back(
+    three: Path, at_step: AtStep, count: int
+) -> None:
     """011-FR-002: the last file changes while the first are already exchanged."""
     calls = []
 
@@ -123,7 +127,7 @@ def test_a_save_between_two_exchanges_takes_all_of_them_back(three, at_step, cou
     assert no_rubbish(three, committer)
 
 
-def test_a_busy_file_takes_back_the_others(three):
+def test_a_busy_file_takes_back_the_others(three: Path) -> None:
     """N-many: somebody keeps one file open for writing."""
     committer = Committer(str(three), wait_s=0.02)
     with open(three / "sub/c.md", "r+b"), pytest.raises(FileBusyError):
@@ -168,7 +172,9 @@ replace_many(Committer(root), changes)
     ],
 )
 @pytest.mark.parametrize("next_in", ["a.md", "sub/b.md"])
-def test_kill_9_anywhere_leaves_all_or_none_after_the_next_call(three, step, nth, next_in):
+def test_kill_9_anywhere_leaves_all_or_none_after_the_next_call(
+    three: Path, step: str, nth: int, next_in: str
+) -> None:
     """N-many: the journal survives kill -9; any folder of the commit may be the one that notices."""
     rows = [part for change in changes() for part in (change.path, change.data.decode(), change.expected)]
     child = subprocess.run([sys.executable, "-c", CHILD, str(three), step, str(nth), *rows], check=False)
@@ -191,7 +197,9 @@ def killed_at(three: Path, step: str, nth: int) -> None:
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
-def test_a_write_on_top_of_a_killed_agents_version_is_never_rolled_back_and_the_rest_lands(three, nth):
+def test_a_write_on_top_of_a_killed_agents_version_is_never_rolled_back_and_the_rest_lands(
+    three: Path, nth: int
+) -> None:
     """N-many: all or none, and what cannot be taken back any more cannot be none."""
     killed_at(three, "many-exchanged", nth)
     assert (three / "a.md").read_bytes() == b"new a1"
@@ -204,7 +212,7 @@ def test_a_write_on_top_of_a_killed_agents_version_is_never_rolled_back_and_the_
     assert no_rubbish(three, committer)
 
 
-def test_a_killed_agents_file_that_cannot_be_finished_leaves_the_save_that_is_in_its_way(three):
+def test_a_killed_agents_file_that_cannot_be_finished_leaves_the_save_that_is_in_its_way(three: Path) -> None:
     """009-SC-001: nothing is overwritten that the dead agent had not seen."""
     killed_at(three, "many-exchanged", 1)
     with open(three / "a.md", "ab") as human:
@@ -217,7 +225,7 @@ def test_a_killed_agents_file_that_cannot_be_finished_leaves_the_save_that_is_in
     assert no_rubbish(three, committer)
 
 
-def test_both_versions_of_a_killed_agents_file_were_written_to(three):
+def test_both_versions_of_a_killed_agents_file_were_written_to(three: Path) -> None:
     """N-many: one stands with the rest of the commit, the other is kept; nothing is lost."""
     killed_at(three, "many-exchanged", 4)
     with open(three / "sub/b.md", "ab") as human:
@@ -234,7 +242,7 @@ def test_both_versions_of_a_killed_agents_file_were_written_to(three):
 
 
 @pytest.mark.parametrize("moment", ["before the note speaks of it", "after it spoke of it"])
-def test_the_record_of_a_commit_that_is_over_does_not_stay_for_ever(three, moment):
+def test_the_record_of_a_commit_that_is_over_does_not_stay_for_ever(three: Path, moment: str) -> None:
     """N-many: kill -9 between the note and its book."""
     if moment.startswith("before"):
         code = CHILD.replace("steps.observer", "from noclobber.disk.commit.journal import Note\n"
@@ -265,14 +273,14 @@ class Later:
     now_s = staticmethod(lambda: 4e9)
 
 
-def test_the_same_file_twice_is_refused(three):
+def test_the_same_file_twice_is_refused(three: Path) -> None:
     """N-many: which of the two would win is nobody's guess."""
     with pytest.raises(BadRequestError):
         replace_many(Committer(str(three)), [Change("a.md", b"1", None), Change("./a.md", b"2", None)])
     assert contents(three) == BEFORE
 
 
-def test_too_many_files_are_refused_by_number(root):
+def test_too_many_files_are_refused_by_number(root: Path) -> None:
     """N-many: a limit that is named beats running out of descriptors in the middle."""
     with pytest.raises(BadRequestError, match=str(MOST_FILES)):
         replace_many(Committer(str(root)), [Change(f"{n}", b"", None) for n in range(MOST_FILES + 1)])
@@ -280,7 +288,9 @@ def test_too_many_files_are_refused_by_number(root):
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt(), OSError(5, "I/O error")])
-def test_an_exception_out_of_nowhere_between_exchanges_takes_all_back(three, nth, trouble):
+def test_an_exception_out_of_nowhere_between_exchanges_takes_all_back(
+    three: Path, nth: int, trouble: BaseException
+) -> None:
     """011-FR-002: not a refusal, so it is treated like a crash, while the mutex is still held."""
     count = 0
 

@@ -13,7 +13,7 @@ import pytest
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.optimistic_guard import OptimisticGuard
 from noclobber.errors import FileBusyError, StaleFileError
-from tests.conftest import sha256
+from tests.conftest import AtStep, sha256
 
 BEFORE_EXCHANGE = ["entered", "staging", "staged", "leased", "verified", "noted", "before-exchange"]
 
@@ -29,7 +29,9 @@ def swap_files(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("step", [*BEFORE_EXCHANGE, "exchanged"])
-def test_an_editor_that_renames_into_place_during_a_commit_is_not_overwritten(root, at_step, step):
+def test_an_editor_that_renames_into_place_during_a_commit_is_not_overwritten(
+    root: Path, at_step: AtStep, step: str
+) -> None:
     """009-SC-001, 009-FR-005: the editor's version stands, whatever the moment."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -49,7 +51,7 @@ def test_an_editor_that_renames_into_place_during_a_commit_is_not_overwritten(ro
 
 
 @pytest.mark.parametrize("step", BEFORE_EXCHANGE)
-def test_the_same_bytes_renamed_into_place_are_no_conflict(root, at_step, step):
+def test_the_same_bytes_renamed_into_place_are_no_conflict(root: Path, at_step: AtStep, step: str) -> None:
     """009-SC-002: no false positive where the content is what the agent saw."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -94,7 +96,9 @@ def wait_until_inside_open(path: Path) -> None:
 @pytest.mark.parametrize(
     "flags", [os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND], ids=["truncate", "append"]
 )
-def test_a_writer_inside_open_during_a_commit_keeps_its_bytes(root, at_step, step, flags):
+def test_a_writer_inside_open_during_a_commit_keeps_its_bytes(
+    root: Path, at_step: AtStep, step: str, flags: int
+) -> None:
     """009-SC-001: it opened the old file; what it writes there must be what the name shows."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -117,7 +121,9 @@ def test_a_writer_inside_open_during_a_commit_keeps_its_bytes(root, at_step, ste
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kernel file leases exist on Linux only")
-def test_a_reader_that_waits_for_the_hidden_version_never_sees_a_refused_one(root, at_step):
+def test_a_reader_that_waits_for_the_hidden_version_never_sees_a_refused_one(
+    root: Path, at_step: AtStep
+) -> None:
     """011-SC-002: after a conflict the waiting reader gets the outsider's bytes, not ours."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -150,7 +156,9 @@ def test_a_reader_that_waits_for_the_hidden_version_never_sees_a_refused_one(roo
 
 @pytest.mark.parametrize("what", ["link", "folder", "deleted"])
 @pytest.mark.parametrize("step", BEFORE_EXCHANGE)
-def test_something_else_put_in_place_during_a_commit_stays(root, at_step, step, what):
+def test_something_else_put_in_place_during_a_commit_stays(
+    root: Path, at_step: AtStep, step: str, what: str
+) -> None:
     """Ruling 5, N-swap: links, folders and deletions are saves too; nothing of theirs is touched."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -177,7 +185,7 @@ def test_something_else_put_in_place_during_a_commit_stays(root, at_step, step, 
     assert swap_files(root) == []
 
 
-def test_a_file_that_somebody_keeps_open_for_writing_is_busy(root):
+def test_a_file_that_somebody_keeps_open_for_writing_is_busy(root: Path) -> None:
     """N-busy: a lasting writer is waited for briefly; then the write is refused and nothing changes."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -188,7 +196,7 @@ def test_a_file_that_somebody_keeps_open_for_writing_is_busy(root):
     assert path.read_bytes() == b"agent"
 
 
-def test_chmod_between_our_copy_and_the_exchange_is_not_lost(root, at_step):
+def test_chmod_between_our_copy_and_the_exchange_is_not_lost(root: Path, at_step: AtStep) -> None:
     """N-metadata: the mode that somebody sets during a commit is the mode afterwards."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -218,7 +226,7 @@ Committer(root).replace("a.md", expected, b"agent")
 
 
 @pytest.mark.parametrize("step", KILLED_AT)
-def test_kill_9_at_every_step_leaves_the_old_or_the_new_version_and_no_rubbish(root, step):
+def test_kill_9_at_every_step_leaves_the_old_or_the_new_version_and_no_rubbish(root: Path, step: str) -> None:
     """009-SC-001, 011-SC-002: the next call finishes or undoes what was cut off."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -253,7 +261,7 @@ Committer(root).replace("a.md", expected, b"agent")
 
 
 @pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "poured"])
-def test_kill_9_in_the_middle_of_a_conflict_brings_the_editors_version_back(root, step):
+def test_kill_9_in_the_middle_of_a_conflict_brings_the_editors_version_back(root: Path, step: str) -> None:
     """009-SC-001: the displaced bytes were never verified, so they are put back, not deleted."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -271,7 +279,7 @@ def test_kill_9_in_the_middle_of_a_conflict_brings_the_editors_version_back(root
 
 
 @pytest.mark.parametrize("step", ["exchanged", "conflict"])
-def test_who_opened_a_killed_agents_version_before_the_recovery_loses_nothing(root, step):
+def test_who_opened_a_killed_agents_version_before_the_recovery_loses_nothing(root: Path, step: str) -> None:
     """009-SC-001: the lease died with the agent; what is appended after the recovery is kept."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -303,7 +311,7 @@ Committer(root).replace("b.md", "ABSENT", b"x")
 """
 
 
-def test_a_recovery_that_is_killed_itself_loses_nothing(root):
+def test_a_recovery_that_is_killed_itself_loses_nothing(root: Path) -> None:
     """009-SC-001: somebody wrote to the dead agent's version while it was being taken back."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -319,7 +327,7 @@ def test_a_recovery_that_is_killed_itself_loses_nothing(root):
 
 
 @pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "poured"])
-def test_a_read_after_a_crash_sees_the_recovered_file(root, step):
+def test_a_read_after_a_crash_sees_the_recovered_file(root: Path, step: str) -> None:
     """009-SC-001: whoever reads first must not be shown a version that was never verified."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -333,7 +341,9 @@ def test_a_read_after_a_crash_sees_the_recovered_file(root, step):
 
 
 @pytest.mark.parametrize("step", BEFORE_EXCHANGE)
-def test_a_link_to_the_expected_bytes_that_appears_during_a_commit_is_written_through(root, at_step, step):
+def test_a_link_to_the_expected_bytes_that_appears_during_a_commit_is_written_through(
+    root: Path, at_step: AtStep, step: str
+) -> None:
     """009-SC-002: what it leads to is what the agent saw, so there is no conflict."""
     path = root / "a.md"
     path.write_bytes(b"v1")

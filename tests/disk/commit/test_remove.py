@@ -19,17 +19,17 @@ from noclobber.errors import (
     MissingFileError,
     StaleFileError,
 )
-from tests.conftest import sha256
+from tests.conftest import AtStep, sha256
 
 STEPS = ["entered", "staged", "leased", "verified", "before-exchange", "exchanged", "settled"]
 
 
-def rubbish(root, committer):
+def rubbish(root: Path, committer: Committer) -> list[str]:
     committer.sweep()
     return os.listdir(root / ".noclobber/swap")
 
 
-def test_a_file_that_is_still_what_was_seen_is_deleted(root):
+def test_a_file_that_is_still_what_was_seen_is_deleted(root: Path) -> None:
     """009-FR-003: a delete is a modification like any other."""
     (root / "a.md").write_bytes(b"v1")
     committer = Committer(str(root))
@@ -39,7 +39,7 @@ def test_a_file_that_is_still_what_was_seen_is_deleted(root):
     assert rubbish(root, committer) == []
 
 
-def test_a_changed_file_is_not_deleted(root):
+def test_a_changed_file_is_not_deleted(root: Path) -> None:
     """009-FR-004."""
     (root / "a.md").write_bytes(b"human")
     with pytest.raises(StaleFileError):
@@ -48,7 +48,7 @@ def test_a_changed_file_is_not_deleted(root):
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step != "entered"] + ["stand-in-away"])
-def test_a_save_during_a_delete_survives(root, at_step, step):
+def test_a_save_during_a_delete_survives(root: Path, at_step: AtStep, step: str) -> None:
     """009-SC-001: unlinking the name would take the editor's new file with it."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -68,7 +68,7 @@ def test_a_save_during_a_delete_survives(root, at_step, step):
     assert rubbish(root, committer) == []
 
 
-def test_a_reader_that_opens_during_a_delete_never_finds_an_empty_file(root, at_step):
+def test_a_reader_that_opens_during_a_delete_never_finds_an_empty_file(root: Path, at_step: AtStep) -> None:
     """N-delete: the stand-in must not be seen; the reader gets the old bytes or no file."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -115,7 +115,7 @@ CHILD_COVERED = CHILD.replace(
 
 
 @pytest.mark.parametrize("step", [*STEPS, "stand-in-away"])
-def test_kill_9_during_a_delete_leaves_the_file_or_no_file(root, step):
+def test_kill_9_during_a_delete_leaves_the_file_or_no_file(root: Path, step: str) -> None:
     """N-delete: never the empty stand-in."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -153,7 +153,9 @@ needs_leases = pytest.mark.skipif(sys.platform != "linux", reason="kernel file l
 
 
 @needs_leases
-def test_what_is_written_to_the_stand_in_of_a_delete_is_kept(root, at_step, monkeypatch):
+def test_what_is_written_to_the_stand_in_of_a_delete_is_kept(
+    root: Path, at_step: AtStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """009-SC-001: its writer looked the name up, and was stopped in open() before the kernel counted it."""
     (root / "a.md").write_bytes(b"v1")
     writers: list[threading.Thread] = []
@@ -176,7 +178,9 @@ def test_what_is_written_to_the_stand_in_of_a_delete_is_kept(root, at_step, monk
 
 
 @needs_leases
-def test_a_writer_that_waits_for_the_stand_in_of_a_delete_whose_name_is_taken_loses_nothing(root, at_step):
+def test_a_writer_that_waits_for_the_stand_in_of_a_delete_whose_name_is_taken_loses_nothing(
+    root: Path, at_step: AtStep
+) -> None:
     """009-SC-001: the stand-in cannot go back to its name, because somebody has created a file there."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -198,7 +202,7 @@ def test_a_writer_that_waits_for_the_stand_in_of_a_delete_whose_name_is_taken_lo
 
 @pytest.mark.parametrize("step", ["exchanged", "settled", "stand-in-away"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_who_opens_the_stand_in_of_a_killed_delete_loses_nothing(root, step, when):
+def test_who_opens_the_stand_in_of_a_killed_delete_loses_nothing(root: Path, step: str, when: str) -> None:
     """009-SC-001: the lease died with its holder. What is appended before or after the recovery is somewhere."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -219,7 +223,7 @@ def test_who_opens_the_stand_in_of_a_killed_delete_loses_nothing(root, step, whe
     assert rubbish(root, committer) == []
 
 
-def test_somebodys_save_that_a_killed_delete_had_moved_away_comes_back(root):
+def test_somebodys_save_that_a_killed_delete_had_moved_away_comes_back(root: Path) -> None:
     """009-SC-001: it had covered the stand-in; the agent was killed with it in its hands."""
     path = root / "a.md"
     path.write_bytes(b"v1")
@@ -234,7 +238,7 @@ def test_somebodys_save_that_a_killed_delete_had_moved_away_comes_back(root):
     assert rubbish(root, committer) == []
 
 
-def test_deleting_what_is_not_there_says_so(root):
+def test_deleting_what_is_not_there_says_so(root: Path) -> None:
     """N-delete: a missing file's error is a FileNotFoundError as well."""
     with pytest.raises(MissingFileError) as missing:
         delete(Committer(str(root)), "nope.md", None)
@@ -242,7 +246,7 @@ def test_deleting_what_is_not_there_says_so(root):
     assert missing.value.errno == 2
 
 
-def test_a_move_takes_the_inode_along(root):
+def test_a_move_takes_the_inode_along(root: Path) -> None:
     """N-move: bytes, metadata and open descriptors go with it."""
     (root / "a.md").write_bytes(b"v1")
     inode = (root / "a.md").stat().st_ino
@@ -252,7 +256,7 @@ def test_a_move_takes_the_inode_along(root):
     assert not (root / "a.md").exists()
 
 
-def test_a_move_does_not_replace(root):
+def test_a_move_does_not_replace(root: Path) -> None:
     """N-move: somebody else's file at the destination stands."""
     (root / "a.md").write_bytes(b"v1")
     (root / "b.md").write_bytes(b"theirs")
@@ -262,7 +266,7 @@ def test_a_move_does_not_replace(root):
     assert (root / "b.md").read_bytes() == b"theirs"
 
 
-def test_a_changed_file_is_not_moved(root, at_step):
+def test_a_changed_file_is_not_moved(root: Path, at_step: AtStep) -> None:
     """009-FR-004: also if it changes at the last moment."""
     (root / "a.md").write_bytes(b"v1")
 
@@ -277,7 +281,7 @@ def test_a_changed_file_is_not_moved(root, at_step):
     assert not (root / "b.md").exists()
 
 
-def test_a_move_onto_itself_is_refused(root):
+def test_a_move_onto_itself_is_refused(root: Path) -> None:
     """N-move."""
     (root / "a.md").write_bytes(b"v1")
     with pytest.raises(BadRequestError):
@@ -286,7 +290,7 @@ def test_a_move_onto_itself_is_refused(root):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kernel file leases exist on Linux only")
-def test_hard_links_stay_linked(root):
+def test_hard_links_stay_linked(root: Path) -> None:
     """N-links: both names show the new bytes, and the level says that it was done in place."""
     (root / "a.md").write_bytes(b"a longer first version")
     os.link(root / "a.md", root / "b.md")
@@ -298,7 +302,7 @@ def test_hard_links_stay_linked(root):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kernel file leases exist on Linux only")
 @pytest.mark.parametrize("step", ["inplace-begin", "inplace-half", "inplace-written"])
-def test_kill_9_during_a_rewrite_in_place_is_undone_by_the_next_call(root, step):
+def test_kill_9_during_a_rewrite_in_place_is_undone_by_the_next_call(root: Path, step: str) -> None:
     """N-links: the mixture that a crash leaves is recognised and the old bytes come back."""
     old = b"old " * 300_000
     path = root / "a.md"
@@ -329,7 +333,7 @@ def test_kill_9_during_a_rewrite_in_place_is_undone_by_the_next_call(root, step)
     assert rubbish(root, committer) == []
 
 
-def test_a_link_is_neither_deleted_nor_moved(root):
+def test_a_link_is_neither_deleted_nor_moved(root: Path) -> None:
     """N-links: what it leads to would go, and the link would stay behind and lead nowhere."""
     (root / "real.md").write_bytes(b"v1")
     (root / "link.md").symlink_to("real.md")

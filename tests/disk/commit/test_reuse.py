@@ -19,7 +19,7 @@ from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.staging import MOST_SPARE, MOST_SPARE_BYTES
 from noclobber.disk.commit.swap import UnflushedError
 from noclobber.errors import StaleFileError
-from tests.conftest import sha256
+from tests.conftest import AtStep, sha256
 
 pytestmark = pytest.mark.skipif(not leases.SUPPORTED, reason="only a write lease tells that nobody reads it")
 
@@ -66,7 +66,7 @@ def kept_files(root: Path) -> list[Path]:
     return sorted((root / ".noclobber" / "kept").iterdir())
 
 
-def test_two_inodes_change_places(root, reused):
+def test_two_inodes_change_places(root: Path, reused: list[bool]) -> None:
     """N-durable: from the second write on no inode is made and none is freed; one old version waits."""
     file = Written(root)
     inodes = [file.path.stat().st_ino]
@@ -82,7 +82,9 @@ def test_two_inodes_change_places(root, reused):
 
 
 @pytest.mark.parametrize("sizes", [(10, 300_000, 5, 100_000, 1, 70_000)])
-def test_a_shorter_or_longer_version_has_nothing_of_the_one_below_it(root, reused, sizes):
+def test_a_shorter_or_longer_version_has_nothing_of_the_one_below_it(
+    root: Path, reused: list[bool], sizes: tuple[int, ...]
+) -> None:
     """N-durable: also beyond the size from which a sweep goes by the mark instead of the hash."""
     file = Written(root)
     for number, size in enumerate(sizes):
@@ -90,7 +92,7 @@ def test_a_shorter_or_longer_version_has_nothing_of_the_one_below_it(root, reuse
     assert reused == [False] + [True] * (len(sizes) - 1)
 
 
-def test_an_empty_version_is_not_written_over_anything(root, reused):
+def test_an_empty_version_is_not_written_over_anything(root: Path, reused: list[bool]) -> None:
     """N-durable: there is no byte that would take the old modification time away."""
     file = Written(root)
     for data in (b"x" * 100_000, b"", b"y", b""):
@@ -99,7 +101,7 @@ def test_an_empty_version_is_not_written_over_anything(root, reused):
     assert len(reused) == 2
 
 
-def test_without_durable_nothing_is_reused(root, monkeypatch):
+def test_without_durable_nothing_is_reused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """N-durable: the exchange may not be on the disk yet, and a power cut would show what was written over."""
     monkeypatch.setattr(swap, "reuse", lambda *_: pytest.fail("reused"))
     file = Written(root, durable=False)
@@ -107,7 +109,9 @@ def test_without_durable_nothing_is_reused(root, monkeypatch):
         file.write(b"w%d" % number)
 
 
-def test_a_version_whose_replacement_was_not_flushed_is_not_reused(root, reused, monkeypatch):
+def test_a_version_whose_replacement_was_not_flushed_is_not_reused(
+    root: Path, reused: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """N-durable: the same, if the disk would not flush the folder."""
     file = Written(root)
     with monkeypatch.context() as patch:
@@ -120,7 +124,7 @@ def test_a_version_whose_replacement_was_not_flushed_is_not_reused(root, reused,
     assert reused == [False, False, True]
 
 
-def test_who_reads_an_old_version_reads_it_to_the_end(root, reused):
+def test_who_reads_an_old_version_reads_it_to_the_end(root: Path, reused: list[bool]) -> None:
     """011-SC-002: a descriptor opened on a version never shows another one."""
     file = Written(root)
     with open(file.path, "rb", buffering=0) as reader:
@@ -132,7 +136,7 @@ def test_who_reads_an_old_version_reads_it_to_the_end(root, reused):
     assert swap_files(root) == []
 
 
-def test_bytes_that_somebody_wrote_to_an_old_version_are_kept(root, reused):
+def test_bytes_that_somebody_wrote_to_an_old_version_are_kept(root: Path, reused: list[bool]) -> None:
     """009-SC-001: a writer that was stopped inside open() wakes up late."""
     file = Written(root)
     file.write(b"v1")
@@ -145,7 +149,9 @@ def test_bytes_that_somebody_wrote_to_an_old_version_are_kept(root, reused):
 
 
 @pytest.mark.parametrize("trouble", ["refused", "unflushed", "none"])
-def test_what_was_kept_is_reported_by_the_next_commit_that_lands(root, monkeypatch, trouble):
+def test_what_was_kept_is_reported_by_the_next_commit_that_lands(
+    root: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
     """009-SC-001: not lost with a refusal, nor with a flush that failed."""
     file, other = Written(root), Written(root, name="b.md")
     file.write(b"v1")
@@ -170,7 +176,9 @@ def test_what_was_kept_is_reported_by_the_next_commit_that_lands(root, monkeypat
     assert committer.sweep() == []
 
 
-def test_a_late_writer_that_has_it_open_still_is_waited_for_by_the_sweep(root, reused):
+def test_a_late_writer_that_has_it_open_still_is_waited_for_by_the_sweep(
+    root: Path, reused: list[bool]
+) -> None:
     """009-SC-001: what it is about to write is not known yet."""
     file = Written(root)
     file.write(b"v1")
@@ -183,7 +191,9 @@ def test_a_late_writer_that_has_it_open_still_is_waited_for_by_the_sweep(root, r
 
 
 @pytest.mark.parametrize("change", ["mode", "link"])
-def test_an_old_version_that_others_may_reach_is_not_reused(root, reused, change):
+def test_an_old_version_that_others_may_reach_is_not_reused(
+    root: Path, reused: list[bool], change: str
+) -> None:
     """N-metadata: it was readable for all; the new bytes are not for all any more."""
     file = Written(root)
     file.write(b"v1")
@@ -199,7 +209,9 @@ def test_an_old_version_that_others_may_reach_is_not_reused(root, reused, change
 
 
 @pytest.mark.parametrize("present", [[], ["user.new"]])
-def test_attributes_of_an_old_version_do_not_come_back(root, reused, present):
+def test_attributes_of_an_old_version_do_not_come_back(
+    root: Path, reused: list[bool], present: list[str]
+) -> None:
     """N-metadata: the new version has the present version's attributes and no others."""
     file = Written(root)
     try:
@@ -219,7 +231,7 @@ def test_attributes_of_an_old_version_do_not_come_back(root, reused, present):
     assert os.listxattr(file.path) == present
 
 
-def test_the_old_versions_of_a_few_small_files_wait(root, reused):
+def test_the_old_versions_of_a_few_small_files_wait(root: Path, reused: list[bool]) -> None:
     """N-durable: who edits some files in turn reuses too; but large ones and many are not left lying about."""
     files = [Written(root, name=f"{number}.md") for number in range(MOST_SPARE)]
     large = Written(root, name="large.md")
@@ -245,7 +257,9 @@ def test_the_old_versions_of_a_few_small_files_wait(root, reused):
 
 @pytest.mark.parametrize("size", [100, 4000, 4096, 70_000, 5_000_000])
 @pytest.mark.parametrize("new_size", [50, 6000, 80_000])
-def test_what_sendfile_and_splice_have_taken_stays_as_it_was(root, reused, size, new_size):
+def test_what_sendfile_and_splice_have_taken_stays_as_it_was(
+    root: Path, reused: list[bool], size: int, new_size: int
+) -> None:
     """011-SC-002: closed long ago, but its pages still lie in a pipe."""
     file = Written(root)
     file.write(b"1" * size)
@@ -261,7 +275,9 @@ def test_what_sendfile_and_splice_have_taken_stays_as_it_was(root, reused, size,
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-def test_holes_are_not_filled_by_taking_the_pages_off(root, reused, monkeypatch, is_sparse):
+def test_holes_are_not_filled_by_taking_the_pages_off(
+    root: Path, reused: list[bool], monkeypatch: pytest.MonkeyPatch, is_sparse: bool
+) -> None:
     """N-durable: that would take room; a sparse old version gives its blocks back instead."""
     calls: list[tuple[int, ...]] = []
     monkeypatch.setattr(reuse, "_fallocate", lambda *args: calls.append(args) or -1)
@@ -277,7 +293,7 @@ def test_holes_are_not_filled_by_taking_the_pages_off(root, reused, monkeypatch,
 
 
 @pytest.mark.parametrize(("ceiling", "data"), [("lease+exchange", b""), ("exchange", b"x"), ("plain", b"x")])
-def test_old_versions_that_are_never_reused_do_not_pile_up(root, ceiling, data):
+def test_old_versions_that_are_never_reused_do_not_pile_up(root: Path, ceiling: str, data: bytes) -> None:
     """N-leaks: neither files nor descriptors."""
     path = root / "a.md"
     path.write_bytes(b"v0")
@@ -292,7 +308,7 @@ def test_old_versions_that_are_never_reused_do_not_pile_up(root, ceiling, data):
 
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6775], ids=oct)
-def test_privileged_bits_are_kept(root, durable, mode):
+def test_privileged_bits_are_kept(root: Path, durable: bool, mode: int) -> None:
     """N-metadata: the kernel takes them from what an ordinary user writes to."""
     Written(root).write(b"v1")  # Loads what an ordinary user may not be able to load from here.
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
@@ -322,7 +338,9 @@ def test_privileged_bits_are_kept(root, durable, mode):
         shutil.rmtree(folder)
 
 
-def test_a_refused_version_is_not_to_be_had_by_a_back_door(root, reused, at_step):
+def test_a_refused_version_is_not_to_be_had_by_a_back_door(
+    root: Path, reused: list[bool], at_step: AtStep
+) -> None:
     """011-SC-002: a bind mount, or an O_PATH descriptor, keeps a file without having it open."""
     file = Written(root)
     back_door = os.open(file.path, os.O_PATH)
@@ -336,7 +354,9 @@ def test_a_refused_version_is_not_to_be_had_by_a_back_door(root, reused, at_step
     os.close(back_door)
 
 
-def test_a_reader_that_comes_to_the_old_version_late_never_sees_a_refused_one(root, reused, at_step):
+def test_a_reader_that_comes_to_the_old_version_late_never_sees_a_refused_one(
+    root: Path, reused: list[bool], at_step: AtStep
+) -> None:
     """011-SC-002: it looked the file up two versions ago, and was stopped until we were writing it over."""
     file = Written(root)
     file.write(b"v1")
@@ -366,7 +386,9 @@ def test_a_reader_that_comes_to_the_old_version_late_never_sees_a_refused_one(ro
     assert swap_files(root) == kept_files(root) == []
 
 
-def test_a_refused_commit_takes_the_old_version_with_it(root, reused, at_step):
+def test_a_refused_commit_takes_the_old_version_with_it(
+    root: Path, reused: list[bool], at_step: AtStep
+) -> None:
     """009-FR-005: the editor's bytes stand, and nothing is left."""
     file = Written(root)
     file.write(b"v1")
@@ -379,7 +401,9 @@ def test_a_refused_commit_takes_the_old_version_with_it(root, reused, at_step):
     assert swap_files(root) == kept_files(root) == []
 
 
-def test_an_editor_that_saves_at_the_last_moment_gets_its_version_back(root, reused, at_step):
+def test_an_editor_that_saves_at_the_last_moment_gets_its_version_back(
+    root: Path, reused: list[bool], at_step: AtStep
+) -> None:
     """009-SC-001: what was displaced is poured into the reused file, which stands at the name."""
     file = Written(root)
     file.write(b"v1")
@@ -416,7 +440,7 @@ committer.replace("a.md", of_bytes(b"v1"), b"agent")
 @pytest.mark.parametrize(
     "step", ["staging", "staged", "verified", "noted", "before-exchange", "exchanged", "settled", "released"]
 )
-def test_kill_9_while_an_old_version_is_written_over(root, step):
+def test_kill_9_while_an_old_version_is_written_over(root: Path, step: str) -> None:
     """009-SC-001, 011-SC-002: one of the two versions stands, and no rubbish is left."""
     file = Written(root)
     child = subprocess.run([sys.executable, "-c", CHILD, str(root), step], check=False)
@@ -436,7 +460,9 @@ class Later:
     now_s = staticmethod(lambda: 4e9)
 
 
-def test_another_process_that_adopts_orphans_leaves_a_leased_one_alone(root, reused, monkeypatch):
+def test_another_process_that_adopts_orphans_leaves_a_leased_one_alone(
+    root: Path, reused: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """009-SC-001: a swap file that cannot be opened because its maker has it is nobody's orphan."""
     file = Written(root)
     file.write(b"v1")
