@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +14,8 @@ import pytest
 from noclobber import AgentTraceLedger, schema
 from noclobber.errors import STALE_HINT, STALE_MESSAGE
 from noclobber.mcp import dispatch
-from noclobber.mcp.connection import House, Memory
-from noclobber.mcp.dispatch import Outcome
-from noclobber.mcp.roots import Roots
-from noclobber.mcp.tools import TOOLS
 from tests.conftest import sha256
-
-Call = Callable[..., Outcome]
-
-
-def silent(*_: object) -> None:
-    """Nobody asked for progress."""
-
-
-@pytest.fixture
-def house() -> Iterator[House]:
-    """The workspaces that the connections of a test share."""
-    house = House()
-    yield house
-    house.close()
-
-
-@pytest.fixture
-def connect(house: House, root: Path) -> Callable[..., Call]:
-    """Opens a connection, and returns what calls its tools."""
-
-    def connect(*roots: Path, **options: Any) -> Call:
-        options = {"is_session": True, "is_process": True, **options}
-        memory = Memory(house, Roots([str(one) for one in roots or (root,)]), **options)
-
-        def call(tool: str, **arguments: Any) -> Outcome:
-            outcome = dispatch.call(memory, tool, arguments, silent)
-            if outcome.structured is not None and tool in TOOLS:
-                jsonschema.validate(outcome.structured, TOOLS[tool].output)  # As every client does.
-            return outcome
-
-        call.memory = memory  # type: ignore[attr-defined]
-        return call
-
-    return connect
-
-
-@pytest.fixture
-def call(connect: Callable[..., Call]) -> Call:
-    """One connection on stdio."""
-    return connect()
+from tests.mcp.conftest import Call
 
 
 def events(root: Path) -> list[dict[str, Any]]:
@@ -248,7 +205,7 @@ def test_an_expected_hash_beats_what_the_connection_saw(call: Call, root: Path) 
     call("read_text_file", path="plan.md")
     plan.write_bytes(b"v2")
 
-    written = call("write_file", path="plan.md", content="v3", expected_sha256=sha256(b"v2"))
+    written = call("write_file", path="plan.md", content="v3", expected_hash=sha256(b"v2"))
 
     assert written.structured is not None
     assert written.structured["sha256"] == sha256(b"v3")
@@ -287,8 +244,8 @@ def test_an_observation_of_another_file_is_no_excuse(call: Call, root: Path) -> 
 
 def test_absent_creates_and_never_replaces(call: Call, root: Path) -> None:
     """Ruling 5."""
-    assert not call("write_file", path="n.md", content="1", expected_sha256="ABSENT").is_error
-    assert call("write_file", path="n.md", content="2", expected_sha256="ABSENT").is_error
+    assert not call("write_file", path="n.md", content="1", expected_hash="ABSENT").is_error
+    assert call("write_file", path="n.md", content="2", expected_hash="ABSENT").is_error
     assert (root / "n.md").read_bytes() == b"1"
 
 
@@ -301,7 +258,7 @@ def test_without_a_session_only_what_a_write_says_counts(connect: Callable[..., 
     assert seen is not None
     plan.write_bytes(b"v2")
 
-    by_hash = anyone("write_file", path="plan.md", content="x", expected_sha256=seen["sha256"])
+    by_hash = anyone("write_file", path="plan.md", content="x", expected_hash=seen["sha256"])
     by_id = anyone("write_file", path="plan.md", content="x", observation_id=seen["observation_id"])
     kept = plan.read_bytes()
     by_nothing = anyone("write_file", path="plan.md", content="v3")
@@ -341,7 +298,7 @@ def test_strict_wants_every_change_of_an_existing_file_to_say_what_it_expects(
     assert kept == b"v1"
     assert [event["action_type"] for event in events(root)] == ["MUTATION_REFUSED"] * 5
     assert not strict("write_file", path="new.md", content="x").is_error
-    assert not strict("write_file", path="plan.md", content="v2", expected_sha256=seen["sha256"]).is_error
+    assert not strict("write_file", path="plan.md", content="v2", expected_hash=seen["sha256"]).is_error
 
 
 def test_a_dry_run_neither_writes_nor_counts_as_a_read(call: Call, root: Path) -> None:
@@ -390,14 +347,14 @@ def test_several_files_may_each_say_what_they_expect(call: Call, root: Path) -> 
         "write_files",
         files=[
             {"path": "a.md", "content": "v2", "observation_id": seen["observation_id"]},
-            {"path": "b.md", "content": "v2", "expected_sha256": sha256(b"never")},
+            {"path": "b.md", "content": "v2", "expected_hash": sha256(b"never")},
         ],
     )
     fresh = call(
         "write_files",
         files=[
             {"path": "a.md", "content": "v2", "observation_id": seen["observation_id"]},
-            {"path": "b.md", "content": "v2", "expected_sha256": "ABSENT"},
+            {"path": "b.md", "content": "v2", "expected_hash": "ABSENT"},
         ],
     )
 
@@ -512,7 +469,7 @@ def test_a_locked_folder_is_written_by_who_took_the_lock_or_shows_its_id(
 
     other("lock_release", path="part", lock_id=taken["lock_id"])
     other("lock_acquire", path="part")
-    lost = holder("write_file", path="part/a.md", content="3", expected_sha256=sha256(b"2"))
+    lost = holder("write_file", path="part/a.md", content="3", expected_hash=sha256(b"2"))
     assert lost.structured is not None
     assert lost.structured["error_type"] == "LOCK_LOST"
 

@@ -206,7 +206,7 @@ def test_the_official_inspector_sees_a_refusal_whole(inspector: list[str], root:
     (root / "plan.md").write_text("v2\n")
     call = ["--method", "tools/call", "--tool-name", "write_file", "--tool-arg", "path=plan.md"]
 
-    refused = inspect(inspector, root, *call, "content=mine", f"expected_sha256={'0' * 64}")
+    refused = inspect(inspector, root, *call, "content=mine", f"expected_hash={'0' * 64}")
 
     assert refused["isError"]
     assert refused["structuredContent"]["error_type"] == "STALE_FILE"

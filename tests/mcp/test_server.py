@@ -70,9 +70,9 @@ HOSTILE: list[Any] = [
     {"path": "/dev/full", "content": "x"},
     {"path": {"$ref": "#"}, "content": "x"},
     {"path": "ok", "content": {"a": [1, 2, {"b": None}]}},
-    {"path": "ok", "content": "x", "expected_sha256": "X" * 64},
-    {"path": "ok", "content": "x", "expected_sha256": 5},
-    {"path": "ok", "content": "x", "expected_sha256": ""},
+    {"path": "ok", "content": "x", "expected_hash": "X" * 64},
+    {"path": "ok", "content": "x", "expected_hash": 5},
+    {"path": "ok", "content": "x", "expected_hash": ""},
     {"path": "ok", "content": "x", "observation_id": "nope:99999999999999999999"},
     {"path": "ok", "content": "x", "observation_id": ["a"]},
     {"__proto__": {"path": "x"}, "constructor": 1},
@@ -91,9 +91,11 @@ def test_hostile_arguments_are_tool_errors_and_the_server_stays_up(peer: Peer, r
             "search_files",
             "lock_acquire",
         ):
-            answer = peer.call(
-                tool, **{**arguments, "edits": [{"oldText": "a", "newText": "b"}], "pattern": "**"}
-            )
+            more = {"edits": [{"oldText": "a", "newText": "b"}], "pattern": "**"}
+            # A parameter of another tool is refused by its name, which would hide what the others do.
+            known = TOOLS[tool].parameters["properties"]
+            sent = {name: value for name, value in {**more, **arguments}.items() if name in known}
+            answer = peer.call(tool, **(sent if "path" in arguments else arguments))
             if tool == "write_file":
                 assert answer["isError"], arguments
             if answer.get("isError"):
@@ -447,7 +449,7 @@ def test_over_http_a_session_protects_and_without_one_the_write_must_say_what_it
             plan.write_bytes(b"v2")
             by_hash = await client.call_tool(
                 "write_file",
-                {"path": "plan.md", "content": "x", "expected_sha256": seen.structured_content["sha256"]},
+                {"path": "plan.md", "content": "x", "expected_hash": seen.structured_content["sha256"]},
             )
             by_id = await client.call_tool(
                 "write_file",

@@ -1,35 +1,37 @@
 """
-Check a call's arguments against its tool's schema, and say what is wrong in the replaced server's words.
+Check a call's arguments against its tool's schema. Wrong types are reported in the replaced server's words.
 
 The schemas use little of JSON Schema (`type`, `properties`, `required`, `items`, `minItems`, `enum`,
-`default`), so a walk of one screen does it; a full validator would word its complaints differently.
+`default`), so one short walk is enough; a full validator would word its errors differently.
+
+Unknown parameters are refused: a mistyped `expected_hash` that is ignored would overwrite the very edit that
+it was meant to protect. Only the reading tools of the replaced server ignore them, as that server does.
 """
 
 from __future__ import annotations
 
 import math
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
 
 from noclobber.mcp.os_errors import bad_request
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
     from noclobber.mcp.tools import Tool
+
+ALIASES = {"expected_sha256": "expected_hash"}
+"""Other names of parameters, which are accepted, and the names that the rest of the code knows."""
 
 _MISSING = object()
 
 
 def checked(tool: Tool, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the arguments with defaults filled in; `PlainError` lists everything that is wrong."""
-    values, schema = dict(given or {}), tool.parameters
-    # Clients that must name every parameter send null for "not given". The replaced server takes
-    # no null, so neither do its parameters here; those that are ours do.
-    for key in tool.ours:
-        if values.get(key, _MISSING) is None:
-            del values[key]
-    problems = list(_problems(schema, values, ""))
+    """Return the arguments under their one name, with defaults; `PlainError` lists all that is wrong."""
+    schema, problems = tool.parameters, list[str]()
+    values: dict[str, Any] = _named(tool, schema, given or {}, "", problems)
+    problems += _problems(schema, values, "")
     if problems:
         listed = "\n".join(problems)
         raise bad_request(
@@ -39,6 +41,44 @@ def checked(tool: Tool, given: Mapping[str, Any] | None) -> dict[str, Any]:
         if "default" in rule:
             values.setdefault(key, rule["default"])
     return values
+
+
+def _named(tool: Tool, rule: Mapping[str, Any], value: Any, where: str, problems: list[str]) -> Any:
+    """Return a value with every parameter under its one name, at any depth; unknown ones go to `problems`."""
+    if rule["type"] == "array" and isinstance(value, list):
+        items = enumerate(value)
+        return [_named(tool, rule["items"], item, f"{where}[{at}]", problems) for at, item in items]
+    if rule["type"] != "object" or not isinstance(value, dict):
+        return value
+    known: dict[str, Any] = rule["properties"]
+    named: dict[str, Any] = {}
+    given: dict[str, Any] = value
+    for given_name, item in given.items():
+        name = ALIASES.get(given_name, given_name)
+        if name not in known:
+            if not tool.ignores_unknown:
+                problems.append(_unknown(given_name, known, where))
+        # Clients that must send every parameter send null for "not given". The replaced server accepts
+        # no null, so its own parameters do not accept it here either.
+        elif item is not None or name not in tool.ours:
+            if name in named and named[name] != item:
+                problems.append(f"{name} and its other name are both given, and differ{_at(where)}")
+            inner = f"{where}.{name}" if where else name
+            named[name] = _named(tool, known[name], item, inner, problems)
+    return named
+
+
+def _unknown(name: str, known: Mapping[str, Any], where: str) -> str:
+    names = {option: option for option in known} | {
+        alias: option for alias, option in ALIASES.items() if option in known
+    }
+    nearest = get_close_matches(name, names, n=1)
+    hint = f"did you mean {names[nearest[0]]!r}?" if nearest else f"known are: {', '.join(known) or 'none'}"
+    return f"unknown parameter {name!r}{_at(where)}; {hint}"
+
+
+def _at(where: str) -> str:
+    return f" at {where}" if where else ""
 
 
 def _problems(rule: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:

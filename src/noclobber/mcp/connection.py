@@ -43,7 +43,7 @@ FORMS[_PLAN_FORM] = lambda data, params, path: params["plan"].apply(data, path)
 _OTHER = "That observation is of another file, or of another hash."
 _SAY_WHAT = (
     "This server runs with --strict: a change of an existing file must say which version it is made from. "
-    "Read the file and pass the sha256 that you get as expected_sha256."
+    "Read the file and pass the sha256 that you get as expected_hash."
 )
 
 
@@ -139,7 +139,7 @@ class Memory:
 
     @contextmanager
     def writing(self, tool: str, located: Located, given: Mapping[str, Any]) -> Iterator[Writing]:
-        """Let one change happen. `given` may have `expected_sha256` and `observation_id`."""
+        """Let one change happen. `given` may have `expected_hash` and `observation_id`."""
         remembering = self.turn(located)
         turn = self._showing(remembering, self.roots.home_of(located.real), located, given.get("lock_id"))
         try:
@@ -185,7 +185,7 @@ class Memory:
     def _expected(
         self, tool: str, remembering: Turn, turn: Turn, located: Located, given: Mapping[str, Any]
     ) -> dict[str, str]:
-        expected, observation_id = given.get("expected_sha256"), given.get("observation_id")
+        expected, observation_id = given.get("expected_hash"), given.get("observation_id")
         if observation_id is not None and turn is not remembering:
             seen = remembering.context.observation(observation_id)
             if seen.path != located.real or expected not in (None, seen.sha256):

@@ -36,7 +36,7 @@ def create_directory(memory: Memory, given: Mapping[str, Any], report: Report) -
     if not os.path.isdir(located.real):
         if os.path.lexists(located.real):
             raise failed(errno.EEXIST, "mkdir", located.real)
-        with memory.writing("create_directory", located, {**given, "expected_sha256": ABSENT}) as writing:
+        with memory.writing("create_directory", located, {**given, "expected_hash": ABSENT}) as writing:
             writing.turn.fence.check(located.real)
         try:
             # Pinning a file in it makes the folders one by one, below an open descriptor each.
@@ -59,7 +59,7 @@ def move_file(memory: Memory, given: Mapping[str, Any], report: Report) -> Answe
     except OSError as error:
         mode = 0
         if memory.turn(source).context.expected_for(source.name, source.real) is None and not any(
-            given.get(key) for key in ("expected_sha256", "observation_id")
+            given.get(key) for key in ("expected_hash", "observation_id")
         ):
             raise failed(error.errno, "rename", *both) from None
     if mode and not os.path.isdir(os.path.dirname(destination.real)):
@@ -82,7 +82,7 @@ def _move(memory: Memory, source: Located, destination: Located, given: Mapping[
             )
             return moved
         now = translated(source, lambda: writing.turn.guard.read(source.name))
-        with memory.writing("move_file", destination, {**given, "expected_sha256": ABSENT}) as there:
+        with memory.writing("move_file", destination, {**given, "expected_hash": ABSENT}) as there:
             there.turn.write_file(destination.name, now.content, expected_hash=ABSENT)
             try:
                 os.chmod(destination.real, stat.S_IMODE(os.stat(source.real).st_mode))
@@ -112,7 +112,7 @@ def _rename(memory: Memory, source: Located, destination: Located, given: Mappin
     home = memory.roots.home_of(source.real)
     ledger = memory.house.workspace(home).ledger
     for moved in (source, destination):
-        with memory.writing("move_file", moved, {**given, "expected_sha256": ABSENT}) as writing:
+        with memory.writing("move_file", moved, {**given, "expected_hash": ABSENT}) as writing:
             writing.turn.fence.check(moved.real)
     here = paths.pin(home, source.real)
     try:

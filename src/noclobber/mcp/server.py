@@ -48,7 +48,7 @@ MOST_BODY_BYTES = 64 << 20
 ROOTS_PATIENCE_S = 10.0
 INSTRUCTIONS = (
     "File tools that refuse to overwrite what you have not seen. Reads return a sha256; pass it as "
-    "expected_sha256 when you write. If a write fails with STALE_FILE, somebody changed the file since you "
+    "expected_hash when you write. If a write fails with STALE_FILE, somebody changed the file since you "
     "read it: read it again, work the changes in, then write again."
 )
 

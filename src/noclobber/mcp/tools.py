@@ -28,14 +28,14 @@ _LINES = {
     "head": {"type": "number", "description": "Only this many lines from the beginning."},
 }
 _EXPECTED = {
-    "expected_sha256": {
+    "expected_hash": {
         "type": "string",
         "description": "The sha256 that your read returned, or ABSENT if there must be no file yet. "
-        "If the file is no longer that, nothing is changed and the call fails with STALE_FILE.",
+        "If the file has changed, nothing is written and the call fails with STALE_FILE.",
     },
     "observation_id": {
         "type": "string",
-        "description": "Instead of expected_sha256: the observation_id that your read returned.",
+        "description": "Instead of expected_hash: the observation_id that your read returned.",
     },
 }
 _SHOWN = {
@@ -89,7 +89,7 @@ _REFUSAL = dict.fromkeys(
 
 
 class Tool(NamedTuple):
-    """One tool. `ours` names the parameters that the replaced server does not have."""
+    """One tool. `ours` names the parameters that the replaced server does not have, at any depth."""
 
     name: str
     title: str
@@ -98,6 +98,8 @@ class Tool(NamedTuple):
     output: dict[str, Any]
     annotations: dict[str, bool]
     ours: frozenset[str] = frozenset()
+    ignores_unknown: bool = False
+    """True for the reading tools of the replaced server, which ignores parameters that it does not know."""
 
 
 def _tool(
@@ -145,7 +147,7 @@ _REFERENCE = (
         "read_text_file",
         "Read Text File",
         "Read a file as UTF-8 text: all of it, or the first (head) or last (tail) lines. The answer's sha256 "
-        "names the version that you saw; pass it as expected_sha256 when you write the file.",
+        "names the version that you saw; pass it as expected_hash when you write the file.",
         {**_PATH, **_LINES},
         ["path"],
         answers=_SEEN,
@@ -298,7 +300,7 @@ _ADDED = (
         },
         ["files"],
         hints="write",
-        ours=_SHOWN,
+        ours=[*_EXPECTED, *_SHOWN],
         answers={
             "files": {
                 "type": "array",
@@ -372,5 +374,8 @@ _ADDED = (
     ),
 )
 
-TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*_REFERENCE, *_ADDED)}
+TOOLS: dict[str, Tool] = {
+    **{tool.name: tool._replace(ignores_unknown=tool.annotations["readOnlyHint"]) for tool in _REFERENCE},
+    **{tool.name: tool for tool in _ADDED},
+}
 REFERENCE_NAMES = tuple(tool.name for tool in _REFERENCE)
