@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.core.wire import parse_stale as parse_stale
     from noclobber.core.wire import schema as schema
     from noclobber.core.wire import to_json as to_json
-    from noclobber.disk.commit.committer import Commit as Commit
     from noclobber.disk.commit.committer import replace_if_unchanged as replace_if_unchanged
     from noclobber.disk.commit.many import Change as Change
     from noclobber.disk.optimistic_guard import OptimisticGuard as OptimisticGuard
@@ -93,7 +92,6 @@ _HOMES = {
     "BrokenChainError": "errors",
     "Catalogue": "guard.catalogue",
     "Change": "disk.commit.many",
-    "Commit": "disk.commit.committer",
     "ConfigError": "errors",
     "Coverage": "core.values",
     "Decision": "core.values",

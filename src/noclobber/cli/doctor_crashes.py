@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from noclobber.core.clock import Clock
+    from noclobber.core.values import Recovered
     from noclobber.disk.commit.leftovers import Kept
-    from noclobber.disk.commit.recovery import Recovered
     from noclobber.disk.commit.staging import Store
 
 OLD_SCRATCH_S = 3600.0

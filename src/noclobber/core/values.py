@@ -63,6 +63,16 @@ class ReadResult(NamedTuple):
         return self.content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
+class Recovered(NamedTuple):
+    """One file of a commit that was cut off, and what became of it."""
+
+    path: str
+    outcome: str
+    """`discarded`: never published; `landed`; `restored`: the old version is back; `kept`: see `kept`."""
+    kept: str = ""
+    """Where a version is kept that could be neither published nor put back."""
+
+
 class WriteResult(NamedTuple):
     """What a guarded write gives back: the hash of the bytes that were written, never of a later look."""
 
@@ -73,6 +83,8 @@ class WriteResult(NamedTuple):
     """What was replaced: a hash, or `ABSENT`."""
     kept: tuple[str, ...] = ()
     """Files kept aside because somebody wrote to a version after it had been replaced."""
+    recovered: tuple[Recovered, ...] = ()
+    """What dead processes had left unfinished in the file's folder, and what became of it."""
 
 
 class Edit(NamedTuple):

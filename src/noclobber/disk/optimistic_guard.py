@@ -14,7 +14,7 @@ from typing import NamedTuple
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import forks, hashing, paths
 from noclobber.disk.commit import many, remove
-from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Commit, Committer
+from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
 from noclobber.disk.commit.many import Change
 from noclobber.disk.commit.outcome import explained
 from noclobber.disk.leases import Patience
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noclobber.core.clock import Clock
-    from noclobber.core.values import Level
-    from noclobber.disk.commit.recovery import Recovered
+    from noclobber.core.values import Level, Recovered, WriteResult
     from noclobber.disk.commit.section import Fence
 
-__all__ = ["Change", "Commit", "OptimisticGuard", "Snapshot"]
+__all__ = ["Change", "OptimisticGuard", "Snapshot"]
 
 
 class Snapshot(NamedTuple):
@@ -166,7 +165,7 @@ class OptimisticGuard:
         expected: str | None,
         at: str | None = None,
         fence: Fence | None = None,
-    ) -> Commit:
+    ) -> WriteResult:
         """
         Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked).
 
@@ -175,7 +174,7 @@ class OptimisticGuard:
         """
         return self.committer.replace(path, expected, data, at=at, fence=fence)
 
-    def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[Commit]:
+    def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[WriteResult]:
         """Replace or create several files: all of them or none."""
         return many.replace_many(self.committer, changes, fence=fence)
 
@@ -186,7 +185,7 @@ class OptimisticGuard:
         expected: str | None,
         at: str | None = None,
         fence: Fence | None = None,
-    ) -> Commit:
+    ) -> WriteResult:
         """Delete, if the file is still `expected`."""
         return remove.delete(self.committer, path, expected, at=at, fence=fence)
 
@@ -198,7 +197,7 @@ class OptimisticGuard:
         expected: str | None,
         at: tuple[str, str] | None = None,
         fence: Fence | None = None,
-    ) -> Commit:
+    ) -> WriteResult:
         """Move to a free name, if the file is still `expected`."""
         return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
 

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import ToolCall
-    from noclobber.disk.commit.committer import Commit
     from noclobber.guard.catalogue import Catalogue, Request
     from noclobber.guard.facts import OpenTurn, Target
     from noclobber.guard.recording import Ledger
@@ -294,13 +293,13 @@ class HookEngine:
     # -- after it is done, or refused --------------------------------------------------------------------
 
     def _landed(
-        self, turn: OpenTurn, call: ToolCall, facts: Facts, commit: Commit, data: bytes, seen: Coverage
+        self, turn: OpenTurn, call: ToolCall, facts: Facts, commit: WriteResult, data: bytes, seen: Coverage
     ) -> WriteResult:
         turn.context.wrote(facts.name, facts.path, commit.sha256, data, seen)
         return self._recorded(call, facts.path, commit)
 
     def _landed_unflushed(
-        self, turn: OpenTurn, call: ToolCall, targets: list[Target], commits: tuple[Commit, ...]
+        self, turn: OpenTurn, call: ToolCall, targets: list[Target], commits: tuple[WriteResult, ...]
     ) -> None:
         """The caller hears that the disk would not flush it; all the same it stands, and is no refusal."""
         context = turn.context
@@ -315,7 +314,7 @@ class HookEngine:
             more = {"destination": commit.path} if facts.kind == "move" else {}
             self._recorded(call, facts.path, commit, flushed="no", **more)
 
-    def _recorded(self, call: ToolCall, path: str, commit: Commit, **more: str) -> WriteResult:
+    def _recorded(self, call: ToolCall, path: str, commit: WriteResult, **more: str) -> WriteResult:
         ledger = self._workspace.ledger
         recording.record_landed(
             ledger,
@@ -328,7 +327,7 @@ class HookEngine:
             **more,
         )
         recording.record_recovered(ledger, call, commit.recovered)
-        return WriteResult(commit.path, commit.sha256, commit.level, commit.previous_sha256, commit.kept)
+        return commit
 
     def _refused(self, turn: OpenTurn, call: ToolCall, targets: list[Target], error: NoclobberError) -> None:
         """Put a refusal on record; of a stale one the turn takes note, too."""

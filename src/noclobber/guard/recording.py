@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any, Protocol
 
-    from noclobber.core.values import ToolCall
-    from noclobber.disk.commit.recovery import Recovered
+    from noclobber.core.values import Recovered, ToolCall
 
     class Ledger(Protocol):
         """What is asked of a ledger."""

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from typing import NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.values import WriteResult
 from noclobber.disk import forks, hashing, leases, paths, renames
 from noclobber.disk.commit import inplace, staging, staging_folders
 from noclobber.disk.commit.outcome import (
@@ -63,35 +63,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noclobber.core.clock import Clock
-    from noclobber.core.values import Level
-    from noclobber.disk.commit.journal import Note
-    from noclobber.disk.commit.recovery import Recovered
+    from noclobber.core.values import Level, Recovered
     from noclobber.disk.commit.section import Fence
     from noclobber.disk.commit.staging import Store
     from noclobber.disk.paths import Target
 
 DEFAULT_WAIT_S = 1.0
 LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
-
-
-class Commit(NamedTuple):
-    """A write that landed."""
-
-    path: str
-    sha256: str
-    level: Level
-    previous_sha256: str
-    kept: tuple[str, ...] = ()
-    recovered: tuple[Recovered, ...] = ()
-
-
-class Outcome(NamedTuple):
-    """What became of one file inside the critical section."""
-
-    level: Level
-    previous: str
-    new: str
-    trouble: UnflushedError | None = None
 
 
 class Committer:
@@ -216,19 +194,19 @@ class Committer:
         if self._store is not None:
             self._unreported.extend(self._store.sweep(sparing))
 
-    def reporting(self, commits: list[Commit], *troubles: UnflushedError | None) -> list[Commit]:
+    def reporting(self, results: list[WriteResult], *troubles: UnflushedError | None) -> list[WriteResult]:
         """
-        Return commits that have landed, with what was kept; or raise the first trouble of their flushes.
+        Return writes that have landed, with what was kept; or raise the first trouble of their flushes.
 
         A refusal reports nothing of the kind. So what was kept waits until something lands, or for `sweep()`.
         """
         if self._unreported:
             kept = tuple(where for _, where in self._take_unreported())
-            commits = [commit._replace(kept=kept) for commit in commits]
+            results = [result._replace(kept=kept) for result in results]
         for trouble in filter(None, troubles):
-            trouble.commits = tuple(commits)
+            trouble.commits = tuple(results)
             raise trouble
-        return commits
+        return results
 
     def heal(self, target: Target) -> list[Recovered]:
         """
@@ -260,7 +238,7 @@ class Committer:
         *,
         at: str | None = None,
         fence: Fence | None = None,
-    ) -> Commit:
+    ) -> WriteResult:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
         return starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
 
@@ -271,7 +249,7 @@ class Committer:
         data: bytes,
         at: str | None,
         fence: Fence | None,
-    ) -> Commit:
+    ) -> WriteResult:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
         except MissingFileError as error:  # Even the folder is gone.
@@ -280,14 +258,12 @@ class Committer:
             self.tidy(target.path if self.durable else "")
             with self.section([target], fence) as section:
                 reached("entered")
-                done = self._replace_in(section, target, expected, data)
-                recovered = tuple(section.recovered)
+                result, trouble = self._replace_in(section, target, expected, data)
         except OSError as error:
             raise explained(error, target.path) from error
         finally:
             self.unpin(target)
-        commit = Commit(target.path, done.new, done.level, done.previous, (), recovered)
-        return self.reporting([commit], done.trouble)[0]
+        return self.reporting([result], trouble)[0]
 
     def _replace_in(
         self,
@@ -295,7 +271,7 @@ class Committer:
         target: Target,
         expected: str | None,
         data: bytes,
-    ) -> Outcome:
+    ) -> tuple[WriteResult, UnflushedError | None]:
         for _ in range(MOST_TRIES):
             if expected == ABSENT or (expected is None and not _exists(target)):
                 try:
@@ -317,7 +293,7 @@ class Committer:
         target: Target,
         expected: str | None,
         data: bytes,
-    ) -> Outcome:
+    ) -> tuple[WriteResult, UnflushedError | None]:
         folder = target.folder
         place, note, patience = section.store(folder), section.note(folder), self.patience()
         with_leases = self.ceiling == "lease+exchange" and leases.SUPPORTED
@@ -332,7 +308,7 @@ class Committer:
                 if with_leases or must_keep_inode:
                     in_use.clear()  # It clears the note itself, or leaves it for recovery.
                     try:
-                        return self._in_place(target, expected, data, place, note, patience)
+                        return self._in_place(section, target, expected, data, patience), None
                     except leases.LeasesUnavailableError:
                         in_use.append(note)
                         if must_keep_inode:
@@ -350,14 +326,14 @@ class Committer:
             swap.verify(patience)
             if not can_exchange:
                 section.look_again()
-                return self._plain(swap)
+                return self._plain(section, swap)
             note.swap(planned(swap, folder))
             reached("noted")
             section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
             trouble = swap.finish()
-            return Outcome(swap.level, swap.previous, swap.new_hash, trouble)
+            return section.landed(target.path, swap.new_hash, swap.level, swap.previous), trouble
         finally:
             conclude(section, [swap], in_use, landed=swap.is_settled)
             if swap.kept:
@@ -365,25 +341,24 @@ class Committer:
 
     def _in_place(
         self,
+        section: Section,
         target: Target,
         expected: str | None,
         data: bytes,
-        place: Store,
-        note: Note,
         patience: Patience,
-    ) -> Outcome:
+    ) -> WriteResult:
         previous = inplace.rewrite(
             target,
             expected,
             data,
-            store=place,
-            note=note,
+            store=section.store(target.folder),
+            note=section.note(target.folder),
             patience=patience,
             durable=self.durable,
         )
-        return Outcome("lease+inplace", previous, hashing.of_bytes(data))
+        return section.landed(target.path, hashing.of_bytes(data), "lease+inplace", previous)
 
-    def _plain(self, swap: Swap) -> Outcome:
+    def _plain(self, section: Section, swap: Swap) -> tuple[WriteResult, UnflushedError | None]:
         os.rename(
             swap.swap_name,
             swap.target.name,
@@ -391,7 +366,7 @@ class Committer:
             dst_dir_fd=swap.target.folder_fd,
         )
         trouble = flush_name(swap.target, swap.new_hash) if self.durable else None
-        return Outcome("plain", swap.previous, swap.new_hash, trouble)
+        return section.landed(swap.target.path, swap.new_hash, "plain", swap.previous), trouble
 
     def can_exchange(self, place: Store) -> bool:
         """True if the filesystem of a store can exchange two names; tried once per device."""
@@ -405,7 +380,9 @@ class Committer:
         self._has_no_exchange.add(place.device)
         return False
 
-    def _create(self, section: Section, target: Target, data: bytes) -> Outcome:
+    def _create(
+        self, section: Section, target: Target, data: bytes
+    ) -> tuple[WriteResult, UnflushedError | None]:
         """Create a file that must not exist: complete, or not at all."""
         folder = target.folder
         place, note = section.store(folder), section.note(folder)
@@ -436,7 +413,7 @@ class Committer:
             reached("created")
             new_hash = background.result()
             trouble = flush_name(target, new_hash) if self.durable else None
-            return Outcome("create", ABSENT, new_hash, trouble)
+            return section.landed(target.path, new_hash, "create", ABSENT), trouble
         finally:
             forks.close(new_fd)
             place.remove_swap(name)
@@ -485,7 +462,7 @@ def replace_if_unchanged(
     wait_s: float = DEFAULT_WAIT_S,
     ceiling: Level = "lease+exchange",
     clock: Clock = SYSTEM_CLOCK,
-) -> Commit:
+) -> WriteResult:
     """
     Compare and swap a file's content, without a workspace.
 

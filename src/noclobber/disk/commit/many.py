@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from noclobber.disk import forks, leases, renames
 from noclobber.disk.commit import journal
-from noclobber.disk.commit.committer import Commit, Committer
+from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.outcome import conclude, explained, inherit_group, planned, starting_over
 from noclobber.disk.commit.staging import mark_if
 from noclobber.disk.commit.swap import Hashing, Swap, flush_name, write_all
@@ -36,7 +36,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from noclobber.core.values import Level
+    from noclobber.core.values import Level, WriteResult
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.section import Fence, Section
     from noclobber.disk.commit.staging import Store
@@ -136,8 +136,8 @@ class Creation:
 
 def replace_many(
     committer: Committer, changes: Sequence[Change], *, fence: Fence | None = None
-) -> list[Commit]:
-    """Write all of the changes, or none; the commits come back in the order of the changes."""
+) -> list[WriteResult]:
+    """Write all of the changes, or none; the results come back in the order of the changes."""
     if not changes:
         return []
     if len(changes) == 1:
@@ -151,23 +151,20 @@ def replace_many(
     return starting_over(lambda: _replace_many(committer, changes, fence), changes[0].path)
 
 
-def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence | None) -> list[Commit]:
+def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence | None) -> list[WriteResult]:
     targets: list[Target] = []
     try:
         for change in changes:
             targets.append(_pin(committer, change))
         _refuse_doubles(targets)
         with committer.section(targets, fence) as section:
-            commits, troubles = _replace_in(committer, section, targets, changes)
-            recovered = tuple(section.recovered)
+            results, troubles = _replace_in(committer, section, targets, changes)
     except OSError as error:
         raise explained(error, targets[-1].path if targets else changes[0].path) from error
     finally:
         for target in targets:
             committer.unpin(target)
-    if recovered:
-        commits = [commit._replace(recovered=recovered) for commit in commits]
-    return committer.reporting(commits, *troubles)
+    return committer.reporting(results, *troubles)
 
 
 def _pin(committer: Committer, change: Change) -> Target:
@@ -192,7 +189,7 @@ def _refuse_doubles(targets: list[Target]) -> None:
 
 def _replace_in(
     committer: Committer, section: Section, targets: list[Target], changes: Sequence[Change]
-) -> tuple[list[Commit], list[UnflushedError | None]]:
+) -> tuple[list[WriteResult], list[UnflushedError | None]]:
     files: list[Swap | Creation] = []
     folders = sorted(section.folders)
     leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
@@ -229,8 +226,10 @@ def _replace_in(
         landed = True
         reached("many-committed")
         troubles = [file.finish() for file in files]
-        commits = [Commit(file.target.path, file.new_hash, _level(file), file.previous) for file in files]
-        return commits, troubles
+        results = [
+            section.landed(file.target.path, file.new_hash, _level(file), file.previous) for file in files
+        ]
+        return results, troubles
     finally:
         conclude(section, files, [leader, *members], landed=landed)
         for file in files:

@@ -18,6 +18,7 @@ import os
 import stat
 from typing import NamedTuple
 
+from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.restore import copy_all, put_back
@@ -38,14 +39,6 @@ if TYPE_CHECKING:
 WAIT_FOR_WRITERS_S = 1.0
 MOST_COPIED = 100  # Files and folders.
 GONE = "+"  # Appended to a swap file's name: the stand-in of a delete, after it was moved away.
-
-
-class Recovered(NamedTuple):
-    """One file of a commit that was cut off, and what became of it."""
-
-    path: str
-    outcome: str  # "discarded": never published; "landed"; "restored"; "kept": see `kept`
-    kept: str = ""
 
 
 class Found(NamedTuple):

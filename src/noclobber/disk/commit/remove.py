@@ -17,7 +17,7 @@ import os
 from contextlib import suppress
 
 from noclobber.disk import leases, paths, renames
-from noclobber.disk.commit.committer import Commit, Committer
+from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.outcome import conclude, explained, planned, starting_over
 from noclobber.disk.commit.recovery import GONE
 from noclobber.disk.commit.restore import copy_all
@@ -37,7 +37,7 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.core.values import Level
+    from noclobber.core.values import WriteResult
     from noclobber.disk.commit.section import Fence, Section
     from noclobber.disk.commit.swap import UnflushedError
     from noclobber.disk.paths import Target
@@ -50,8 +50,8 @@ def delete(
     *,
     at: str | None = None,
     fence: Fence | None = None,
-) -> Commit:
-    """Delete the file; `sha256` of the commit is `DELETED`."""
+) -> WriteResult:
+    """Delete the file; `sha256` of the result is `DELETED`."""
     committer.tidy()
     return starting_over(lambda: _delete(committer, path, expected, at, fence), str(path))
 
@@ -74,24 +74,23 @@ def _delete(
     expected: str | None,
     at: str | None,
     fence: Fence | None,
-) -> Commit:
+) -> WriteResult:
     target = committer.pin(path, expected=expected, at=at)
     try:
         _refuse_link(committer, path, target, expected)
         with committer.section([target], fence) as section:
             reached("entered")
-            level, previous, trouble = _delete_in(committer, section, target, expected)
-            recovered = tuple(section.recovered)
+            result, trouble = _delete_in(committer, section, target, expected)
     except OSError as error:
         raise explained(error, target.path) from error
     finally:
         committer.unpin(target)
-    return committer.reporting([Commit(target.path, DELETED, level, previous, (), recovered)], trouble)[0]
+    return committer.reporting([result], trouble)[0]
 
 
 def _delete_in(
     committer: Committer, section: Section, target: Target, expected: str | None
-) -> tuple[Level, str, UnflushedError | None]:
+) -> tuple[WriteResult, UnflushedError | None]:
     if expected == ABSENT:
         raise MissingFileError(target.path, "there is no such file.")
     patience = committer.patience()
@@ -114,7 +113,7 @@ def _delete_in(
                 swap.verify(patience)
                 os.unlink(target.name, dir_fd=target.folder_fd)
                 trouble = flush_name(target, DELETED) if committer.durable else None
-                return "plain", swap.previous, trouble
+                return section.landed(target.path, DELETED, "plain", swap.previous), trouble
             prefix = place.new_prefix()
             note.prepare(prefix)
             swap.begin_staging(prefix)
@@ -128,7 +127,7 @@ def _delete_in(
             if _take_stand_in_away(swap):
                 landed = True
                 trouble = swap.finish(DELETED)
-                return swap.level, swap.previous, trouble
+                return section.landed(target.path, DELETED, swap.level, swap.previous), trouble
             # Somebody waits inside open() for the stand-in. Let them have the file instead.
             swap.undo(patience, note)
             swap.finish()
@@ -188,8 +187,8 @@ def move(
     *,
     at: tuple[str, str] | None = None,
     fence: Fence | None = None,
-) -> Commit:
-    """Move the file to a name that must be free. `path` of the commit is the destination."""
+) -> WriteResult:
+    """Move the file to a name that must be free. `path` of the result is the destination."""
     committer.tidy()
     origin = committer.pin(source, expected=expected, at=at and at[0])
     try:
@@ -200,20 +199,18 @@ def move(
         raise
     try:
         with committer.section([origin, goal], fence) as section:
-            previous, trouble = _move_in(committer, section, origin, goal, expected)
-            recovered = tuple(section.recovered)
+            result, trouble = _move_in(committer, section, origin, goal, expected)
     except OSError as error:
         raise explained(error, origin.path) from error
     finally:
         committer.unpin(origin)
         committer.unpin(goal)
-    commit = Commit(goal.path, previous, "create", previous, (), recovered)
-    return committer.reporting([commit], trouble)[0]
+    return committer.reporting([result], trouble)[0]
 
 
 def _move_in(
     committer: Committer, section: Section, origin: Target, goal: Target, expected: str | None
-) -> tuple[str, UnflushedError | None]:
+) -> tuple[WriteResult, UnflushedError | None]:
     if origin.path == goal.path:
         raise BadRequestError(origin.path, "source and destination are the same file.")
     swap = Swap(
@@ -268,6 +265,6 @@ def _move_in(
             if expected is not None:
                 raise swap.stale(now)
         trouble = flush_name(goal, swap.previous, origin.folder_fd) if committer.durable else None
-        return swap.previous, trouble
+        return section.landed(goal.path, swap.previous, "create", swap.previous), trouble
     finally:
         swap.close()

@@ -19,6 +19,7 @@ import threading
 # Not signal.pthread_sigmask: it makes an enum of each signal, 10 µs a commit.
 from _signal import pthread_sigmask  # type: ignore[import-not-found]
 
+from noclobber.core.values import WriteResult
 from noclobber.disk import forks, mutex, paths
 from noclobber.disk.commit import journal, recovery, staging_folders
 from noclobber.errors import FileBusyError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from noclobber.core.clock import Clock
-    from noclobber.disk.commit.recovery import Recovered
+    from noclobber.core.values import Level, Recovered
     from noclobber.disk.commit.staging import Store
 
     class Admission(Protocol):
@@ -227,6 +228,10 @@ class Section:
         finally:
             for descriptor in opened.values():
                 forks.close(descriptor)
+
+    def landed(self, path: str, sha256: str, level: Level, previous_sha256: str) -> WriteResult:
+        """The result of a write that has just landed here. What was kept aside is added at the end."""
+        return WriteResult(path, sha256, level, previous_sha256, recovered=tuple(self.recovered))
 
     def rescue(self) -> None:
         """Recover our own commit, cut off by something unforeseen, before anybody else comes in."""

@@ -43,8 +43,7 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.core.values import Level
-    from noclobber.disk.commit.committer import Commit
+    from noclobber.core.values import Level, WriteResult
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.staging import Store
     from noclobber.disk.leases import Patience
@@ -443,7 +442,7 @@ class UnflushedError(StorageError):
     `details["landed"]` is the hash of what stands there now, `commits` what would have been returned.
     """
 
-    commits: tuple[Commit, ...] = ()
+    commits: tuple[WriteResult, ...] = ()
 
 
 def flush_name(target: Target, landed: str, *more: int) -> UnflushedError | None:
