@@ -33,7 +33,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def test_the_tools_do_what_their_twins_do(root: Path, ws: aio.Workspace) -> None:
-    """Issue 2.9: the same names, awaited."""
+    """N-async: the same names, awaited."""
 
     async def story() -> None:
         async with ws.turn(agent_id="builder") as turn:
@@ -69,7 +69,7 @@ def test_the_tools_do_what_their_twins_do(root: Path, ws: aio.Workspace) -> None
     ],
 )
 def test_no_public_method_is_missing(twin: type[Any], original: type[Any]) -> None:
-    """Issue 2.9: whoever knows one side knows the other."""
+    """N-async: whoever knows one side knows the other."""
     inside = {
         "open_turn",
         "ledger_trouble",
@@ -88,7 +88,7 @@ def test_no_public_method_is_missing(twin: type[Any], original: type[Any]) -> No
 def test_a_cancelled_write_has_landed_wholly_or_not_at_all(
     root: Path, ws: aio.Workspace, at_step: AtStep
 ) -> None:
-    """Issue 2.9: the cancellation waits for the commit, and the turn knows what came of it."""
+    """N-async: the cancellation waits for the commit, and the turn knows what came of it."""
     entered, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -117,7 +117,7 @@ def test_a_cancelled_write_has_landed_wholly_or_not_at_all(
 
 
 def test_a_cancelled_turn_is_over_and_nothing_runs_on(root: Path, ws: aio.Workspace, at_step: AtStep) -> None:
-    """Issue 2.9: the turn does not end under a running commit."""
+    """N-async: the turn does not end under a running commit."""
     entered, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -146,7 +146,7 @@ def test_a_cancelled_turn_is_over_and_nothing_runs_on(root: Path, ws: aio.Worksp
 def test_a_refusal_that_nobody_waits_for_any_more_is_no_warning(
     root: Path, ws: aio.Workspace, at_step: AtStep
 ) -> None:
-    """Issue 2.9: cancelled, and the commit is refused meanwhile."""
+    """N-async: cancelled, and the commit is refused meanwhile."""
     entered, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -192,7 +192,7 @@ def test_tasks_with_turns_of_their_own_share_nothing(root: Path, ws: aio.Workspa
 
 
 def test_the_controller_is_the_same_machine(root: Path, ws: aio.Workspace) -> None:
-    """Issue 2.9, 011-SC-003: with a sleep that does not sleep."""
+    """N-async, 011-SC-003: with a sleep that does not sleep."""
     naps = []
 
     async def sleep(seconds: float) -> None:
@@ -222,7 +222,7 @@ def test_the_controller_is_the_same_machine(root: Path, ws: aio.Workspace) -> No
 
 
 def test_the_engine_takes_coroutines_for_executors(root: Path, ws: aio.Workspace) -> None:
-    """Issue 2.9, R-hook."""
+    """N-async, R-hook."""
 
     async def story() -> None:
         async with ws.turn() as turn:

@@ -98,7 +98,7 @@ def test_lines_are_shown_from_a_version_that_was_kept_aside(turn: Turn, root: Pa
 
 
 def test_what_an_agent_had_read_when_it_was_refused_counts(turn: Turn, root: Path) -> None:
-    """011: the refusal's baseline is what the agent still believes."""
+    """R-ledger: the refusal's baseline is what the agent still believes."""
     (root / "a.md").write_text("one\n")
     turn.read_file("a.md")
     (root / "a.md").write_text("two\n")

@@ -158,7 +158,7 @@ def test_a_writer_that_is_stopped_in_the_middle_is_named_and_left_alone(root: Pa
 
 
 def test_a_kept_file_is_listed_with_its_origin_and_what_to_do(root: Path) -> None:
-    """009: somebody's late words wait for a person, so the folder is not healthy; and they stay."""
+    """009-SC-001: somebody's late words wait for a person, so the folder is not healthy; and they stay."""
     with Workspace(root) as workspace, workspace.turn(agent_id="ana") as turn:
         turn.write_file("docs/plan.md", "old")
         turn.read_file("docs/plan.md")
@@ -177,7 +177,7 @@ def test_a_kept_file_is_listed_with_its_origin_and_what_to_do(root: Path) -> Non
 
 
 def test_a_displaced_version_that_was_written_to_is_kept_not_swept(root: Path) -> None:
-    """009: an orphan of a dead process with other bytes than were verified."""
+    """009-SC-001: an orphan of a dead process with other bytes than were verified."""
     crash(root, "settled")
     swap = root / ".noclobber" / "swap"
     doctor(root)

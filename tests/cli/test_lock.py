@@ -15,7 +15,7 @@ from tests.rigs.locks import dead_process, finish, noclobber, put_record, python
 
 
 def test_acquire_prints_an_id_that_renews_and_releases(tmp_path: Path) -> None:
-    """Issue 3, command line: the command exits, the lock stays, the id is all that is needed."""
+    """N-cli: the command exits, the lock stays, the id is all that is needed."""
     code, lock_id, told = noclobber("lock", "acquire", tmp_path, "--lease", 60, "--holder", "me")
     assert (code, len(lock_id)) == (0, 32)
     assert "locked for 60 s" in told
@@ -94,7 +94,7 @@ def test_recover_and_retire_clear_orphans_and_say_whose(tmp_path: Path) -> None:
 
 
 def test_list_is_a_table_for_people_and_a_list_for_machines(tmp_path: Path) -> None:
-    """Issue 3, command line: holder, age, remaining lease, state."""
+    """N-cli: holder, age, remaining lease, state."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     assert "nothing is locked" in noclobber("lock", "list", tmp_path)[1]
@@ -111,7 +111,7 @@ def test_list_is_a_table_for_people_and_a_list_for_machines(tmp_path: Path) -> N
 
 
 def test_run_passes_the_exit_code_and_tells_the_child_its_id(tmp_path: Path) -> None:
-    """Issue 3, command line: held while it runs, free when it has ended."""
+    """N-cli: held while it runs, free when it has ended."""
     code = "import os, json; print(os.environ['NOCLOBBER_LOCK_ID'], os.environ['NOCLOBBER_LOCK_FOLDER'], os.getpid());" \
            "print(json.load(open(os.environ['NOCLOBBER_LOCK_FOLDER'] + '/.lock'))['pid']); raise SystemExit(41)"  # fmt: skip
     returned, said, complaint = noclobber("lock", "run", tmp_path, "--", sys.executable, "-c", code)

@@ -210,7 +210,7 @@ def test_locks_below_the_workspace_are_shown(root: Path) -> None:
 
 
 def test_kept_files_are_shown_by_their_own_names(root: Path) -> None:
-    """009: bytes that were kept aside must be found by the person they are for."""
+    """009-SC-001: bytes that were kept aside must be found by the person they are for."""
     kept = root / ".noclobber" / "kept"
     kept.mkdir(parents=True)
     (kept / f"kept-0a1b-{'c' * 64}~plan.md").write_text("late words")

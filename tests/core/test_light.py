@@ -85,7 +85,7 @@ def test_json_goes_out_and_comes_back(value: Any) -> None:
     [b"", b" ", b"{", b"{}x", b"\xff", b"NaN", b"[Infinity]", b"[" * 100_000, b'{"a":' * 50_000, b"'a'"],
 )
 def test_what_is_not_json_is_a_value_error(text: bytes) -> None:
-    """Bad input: never anything but a ValueError."""
+    """N-input: never anything but a ValueError."""
     with pytest.raises(ValueError):
         json_text.parse(text)
 

@@ -67,6 +67,6 @@ def test_folders_may_be_paths() -> None:
     ],
 )
 def test_bad_options_are_explained(bad: dict[str, Any], said: str) -> None:
-    """Issue 2: errors that say what was meant."""
+    """N-codes: errors that say what was meant."""
     with pytest.raises(BadRequestError, match=said.replace("?", r"\?")):
         options(bad)

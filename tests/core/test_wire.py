@@ -82,7 +82,7 @@ def test_the_agents_object_is_exact() -> None:
 @pytest.mark.parametrize("expected", [H1, "ABSENT"])
 @pytest.mark.parametrize("actual", [H2, "DELETED", "NOT_A_FILE", "UNREADABLE"])
 def test_every_kind_of_conflict_has_both_objects(expected: str, actual: str) -> None:
-    """Ruling 5, 011 edge case: the hash's place is a string always."""
+    """Ruling 5, 011-edge-deleted: the hash's place is a string always."""
     error = StaleFileError("/ws/ä b.md", expected, actual)
     assert valid(error.to_controller(), "stale-file-controller")
     assert valid(error.to_agent(), "stale-file-agent")
@@ -172,7 +172,7 @@ def test_anything_else_is_nothing(value: Any) -> None:
 
 @pytest.mark.parametrize("kind", REFUSALS)
 def test_every_other_refusal_has_one_documented_shape(kind: type[Any]) -> None:
-    """Issue 2.5: `refusal.schema.json`, for every error there is."""
+    """N-codes: `refusal.schema.json`, for every error there is."""
     error = kind("/ws/a.md", "Do something else.", count=1, word="x", nothing=None)
     assert valid(error.to_refusal(), "refusal")
     if kind is noclobber.LockContention:  # It has a report of its own, for the orchestrator.
@@ -191,7 +191,7 @@ def test_every_other_refusal_has_one_documented_shape(kind: type[Any]) -> None:
 
 
 def test_codes_are_unique() -> None:
-    """Issue 2.5: programs branch on them."""
+    """N-codes: programs branch on them."""
     codes = [kind.code for kind in REFUSALS]
     assert len(set(codes)) == len(codes)
 
@@ -205,5 +205,5 @@ def test_a_refusal_is_no_stale_object_and_the_other_way_round() -> None:
 
 
 def test_json_of_a_path_that_is_no_utf8_can_be_printed() -> None:
-    """Bad input: not UTF-8."""
+    """N-input: not UTF-8."""
     to_json(errors.BadPathError("/ws/\udcff", "no")).encode()

@@ -45,7 +45,7 @@ def history(tmp_path: Path) -> History:
 
 
 def test_a_round_in_which_everybody_saw_what_they_replaced_is_clean(history: History) -> None:
-    """Proof: the books do not cry wolf."""
+    """N-proof: the books do not cry wolf."""
     history.outsider("U 1 start:0", "U 2 g0:1")
     history.agent("g0", "A 1 o:1 1 aa", "C 1 lease+exchange", "A 2 o:1 1 aa", "S 2 bb", "A 3 o:2 1 bb", "B 3")
     history.watcher("W start:0 1 0.1", "W o:1 1 0.2", "W g0:1 1 0.3", "W o:2 1 0.4", "Z 9")
@@ -57,7 +57,7 @@ def test_a_round_in_which_everybody_saw_what_they_replaced_is_clean(history: His
 
 
 def test_an_update_that_the_final_content_lacks_is_lost(history: History) -> None:
-    """Proof: the outsider never drops its own numbers, so a guard dropped this one."""
+    """N-proof: the outsider never drops its own numbers, so a guard dropped this one."""
     history.outsider("U 1 start:0", "U 2 o:1")
     history.agent("g0", "A 1 o:1 1 aa", "C 1 plain")
 
@@ -68,7 +68,7 @@ def test_an_update_that_the_final_content_lacks_is_lost(history: History) -> Non
 
 
 def test_an_update_in_a_file_kept_aside_is_kept_and_not_lost(history: History, tmp_path: Path) -> None:
-    """Proof: kept aside is reported in a column of its own."""
+    """N-proof: kept aside is reported in a column of its own."""
     aside = tmp_path / "aside"
     aside.write_bytes(render("start:0", "-", ()) + b"+0000000001\n+0000000002\n")
     history.outsider("U 1 -", "U 2 -")
@@ -80,7 +80,7 @@ def test_an_update_in_a_file_kept_aside_is_kept_and_not_lost(history: History, t
 
 
 def test_a_loss_that_a_later_number_hides_is_found_in_the_log(history: History) -> None:
-    """Proof: a slot holds only the latest number; its writer looked first, and missed one."""
+    """N-proof: a slot holds only the latest number; its writer looked first, and missed one."""
     history.outsider("U 1 -", "U 2 -", "M 2 -", "U 3 -")
 
     account = history.settle("pwrite", render("g0:1", "start:0", (), slot=3))
@@ -89,7 +89,7 @@ def test_a_loss_that_a_later_number_hides_is_found_in_the_log(history: History) 
 
 
 def test_a_commit_that_the_outsider_overwrote_is_not_the_guards_loss(history: History) -> None:
-    """Proof: an editor that saves over a commit it has not seen loses it, not we."""
+    """N-proof: an editor that saves over a commit it has not seen loses it, not we."""
     history.outsider("U 1 start:0")
     history.agent("g0", "A 1 start:0 1 aa", "C 1 lease+exchange")
 
@@ -100,7 +100,7 @@ def test_a_commit_that_the_outsider_overwrote_is_not_the_guards_loss(history: Hi
 
 
 def test_two_commits_on_the_same_bytes_are_one_lost(history: History) -> None:
-    """Proof: whichever came second replaced a version it had not seen."""
+    """N-proof: whichever came second replaced a version it had not seen."""
     history.agent("g0", "A 1 start:0 1 aa", "C 1 plain")
     history.agent("g1", "A 1 start:0 1 aa", "C 1 plain")
 
@@ -110,7 +110,7 @@ def test_two_commits_on_the_same_bytes_are_one_lost(history: History) -> None:
 
 
 def test_two_commits_on_the_same_bytes_are_one_lost_even_if_an_outsider_covers_both(history: History) -> None:
-    """Proof: what came later on the trunk cannot hide it; the bytes they were based on tell."""
+    """N-proof: what came later on the trunk cannot hide it; the bytes they were based on tell."""
     history.outsider("U 1 start:0")
     history.agent("g0", "A 1 start:0 1 aa", "C 1 plain")
     history.agent("g1", "A 1 start:0 1 aa", "C 1 plain")
@@ -121,14 +121,14 @@ def test_two_commits_on_the_same_bytes_are_one_lost_even_if_an_outsider_covers_b
 
 
 def test_a_commit_that_never_reached_the_disk_is_lost(history: History) -> None:
-    """Proof: a success that was reported and did not happen counts as a loss."""
+    """N-proof: a success that was reported and did not happen counts as a loss."""
     history.agent("g0", "A 1 start:0 1 aa", "C 1 plain")
 
     assert history.settle("guards", render("start:0", "-", ())).lost_commits == 1
 
 
 def test_a_version_that_was_seen_although_it_was_refused_is_withdrawn(history: History) -> None:
-    """Proof: nobody may see what did not happen."""
+    """N-proof: nobody may see what did not happen."""
     history.agent("g0", "A 1 start:0 1 aa", "S 1 bb")
     history.watcher("W start:0 1 0.1", "W g0:1 1 0.2")
 
@@ -136,7 +136,7 @@ def test_a_version_that_was_seen_although_it_was_refused_is_withdrawn(history: H
 
 
 def test_a_refused_version_that_an_outsider_built_on_is_withdrawn(history: History) -> None:
-    """Proof: the outsider's own looks are sightings, too."""
+    """N-proof: the outsider's own looks are sightings, too."""
     history.outsider("U 1 g0:1")
     history.agent("g0", "A 1 start:0 1 aa", "S 1 bb")
 
@@ -144,7 +144,7 @@ def test_a_refused_version_that_an_outsider_built_on_is_withdrawn(history: Histo
 
 
 def test_an_old_version_that_comes_back_is_a_withdrawal(history: History) -> None:
-    """Proof: every save makes a new version, so an old one returns only if somebody put it back."""
+    """N-proof: every save makes a new version, so an old one returns only if somebody put it back."""
     history.agent("g0", "A 1 start:0 1 aa", "C 1 exchange")
     history.watcher("W start:0 1 0.1", "W g0:1 1 0.2", "W start:0 1 0.3", "W g0:1 1 0.4")
 
@@ -152,7 +152,7 @@ def test_an_old_version_that_comes_back_is_a_withdrawal(history: History) -> Non
 
 
 def test_an_older_file_in_a_folders_place_is_reported_apart(history: History) -> None:
-    """Proof: a reader that waits for what turns out to be a folder cannot be given one."""
+    """N-proof: a reader that waits for what turns out to be a folder cannot be given one."""
     history.outsider("U 1 start:0", "U 2 o:1")
     history.watcher("W start:0 1 0.1", "W o:2 1 0.2", "W start:0 1 0.3")
 
@@ -162,7 +162,7 @@ def test_an_older_file_in_a_folders_place_is_reported_apart(history: History) ->
 
 
 def test_a_killed_agents_version_may_be_there_or_not(history: History) -> None:
-    """Proof: a kill has no outcome to hold the guard to."""
+    """N-proof: a kill has no outcome to hold the guard to."""
     history.agent("g0", "A 1 start:0 1 aa", "A 2 start:0 1 aa", "C 2 lease+exchange", "A 3 g0:2 1 bb")
 
     assert history.settle("guards", render("g0:2", "start:0", ())).is_clean
@@ -170,7 +170,7 @@ def test_a_killed_agents_version_may_be_there_or_not(history: History) -> None:
 
 
 def test_a_killed_agents_version_that_was_seen_and_then_taken_back_is_undone(history: History) -> None:
-    """Proof: that is reported in a column of its own."""
+    """N-proof: that is reported in a column of its own."""
     history.agent("g0", "A 1 start:0 1 aa")
     history.agent("g1", "A 1 start:0 1 aa", "C 1 lease+exchange")
     history.watcher("W start:0 1 0.1", "W g0:1 1 0.2", "W g1:1 1 0.3")
@@ -181,7 +181,7 @@ def test_a_killed_agents_version_that_was_seen_and_then_taken_back_is_undone(his
 
 
 def test_a_guards_version_seen_in_part_is_torn(history: History) -> None:
-    """Proof: readers see the old bytes or the new bytes."""
+    """N-proof: readers see the old bytes or the new bytes."""
     history.agent("g0", "A 1 start:0 1 aa", "C 1 plain")
     history.watcher("W g0:1 0 0.1", "W g0:1 1 0.2")
 
@@ -189,7 +189,7 @@ def test_a_guards_version_seen_in_part_is_torn(history: History) -> None:
 
 
 def test_a_mixture_under_an_outsider_that_writes_in_place_is_nobodys_fault(history: History) -> None:
-    """Proof: that reader's own read() mixed two versions; only the end is judged."""
+    """N-proof: that reader's own read() mixed two versions; only the end is judged."""
     history.agent("g0", "A 1 start:0 1 aa", "C 1 lease+exchange")
     history.watcher("W g0:1 0 0.1", "W - 0 0.2")
 
@@ -197,7 +197,7 @@ def test_a_mixture_under_an_outsider_that_writes_in_place_is_nobodys_fault(histo
 
 
 def test_a_final_content_that_is_not_whole_is_torn_under_every_kind(history: History) -> None:
-    """Proof: after the run and after recovery the file is whole."""
+    """N-proof: after the run and after recovery the file is whole."""
     content = render("g0:1", "start:0", (), padding_bytes=99)
     history.agent("g0", "A 1 start:0 1 aa", "C 1 lease+exchange")
 
@@ -206,7 +206,7 @@ def test_a_final_content_that_is_not_whole_is_torn_under_every_kind(history: His
 
 
 def test_a_refusal_after_which_the_same_bytes_are_read_is_false(history: History) -> None:
-    """Proof: touch and chmod are no reason to refuse."""
+    """N-proof: touch and chmod are no reason to refuse."""
     history.agent("g0", "A 1 start:0 1 aa", "S 1 bb", "F 1", "A 2 start:0 1 aa", "C 2 lease+exchange")
 
     account = history.settle("touch", render("g0:2", "start:0", ()))
@@ -216,7 +216,7 @@ def test_a_refusal_after_which_the_same_bytes_are_read_is_false(history: History
 
 
 def test_a_crash_of_an_agent_is_a_fault(history: History) -> None:
-    """Proof: an error that nobody planned for is never a clean round."""
+    """N-proof: an error that nobody planned for is never a clean round."""
     history.agent("g0", "X Traceback | KeyError: 'x'")
 
     account = history.settle("guards", render("start:0", "-", ()))
@@ -232,7 +232,7 @@ def test_a_crash_of_an_agent_is_a_fault(history: History) -> None:
     padding=st.integers(0, 300),
 )
 def test_what_is_rendered_is_parsed(tags: set[int], slot: int, appended: list[int], padding: int) -> None:
-    """Proof: the books read exactly what the writers wrote."""
+    """N-proof: the books read exactly what the writers wrote."""
     content = render(
         "g0:5", "o:1", versions.ranges_of(tags), slot=slot, counters={"g0": 5}, padding_bytes=padding
     )
@@ -254,7 +254,7 @@ def test_what_is_rendered_is_parsed(tags: set[int], slot: int, appended: list[in
 def test_parsing_never_fails_whatever_two_writers_left_there(
     pieces: list[tuple[versions.Ranges, int, int]],
 ) -> None:
-    """Proof: a mixture of versions is reported as not whole, not as an error."""
+    """N-proof: a mixture of versions is reported as not whole, not as an error."""
     mixed = b"".join(render("g0:5", "o:17", tags, slot=7)[start:end] for tags, start, end in pieces)
 
     parse(mixed)
@@ -263,7 +263,7 @@ def test_parsing_never_fails_whatever_two_writers_left_there(
 
 @given(cut=st.integers(0, 11))
 def test_an_append_that_is_seen_in_part_is_not_there_yet_and_tears_nothing(cut: int) -> None:
-    """Proof: the kernel shows an append that crosses a page in two steps; that is no torn version."""
+    """N-proof: the kernel shows an append that crosses a page in two steps; that is no torn version."""
     version = parse(render("g0:5", "o:1", ((1, 1),)) + b"+0000000002\n" + b"+0000000003\n"[:cut])
 
     assert version.is_whole
@@ -272,7 +272,7 @@ def test_an_append_that_is_seen_in_part_is_not_there_yet_and_tears_nothing(cut: 
 
 @given(cut=st.integers(0, 10_000), flip=st.integers(0, 10_000))
 def test_a_version_that_was_cut_or_mixed_is_not_whole(cut: int, flip: int) -> None:
-    """Proof: a torn file is recognised wherever it is torn."""
+    """N-proof: a torn file is recognised wherever it is torn."""
     content = render("g0:5", "o:17", ((1, 17),), counters={"g0": 5}, padding_bytes=200)
     start = len(b"slot 0000000000\n")  # The slot may change in place at any time.
     place = start + flip % (len(content) - start)

@@ -30,7 +30,7 @@ def run_demo(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_story_ends_with_everybodys_lines_and_a_ledger_that_verifies(tmp_path: Path) -> None:
-    """Issue, item 10: the refusal, the exact JSON, the recovery, the ledger."""
+    """N-demo: the refusal, the exact JSON, the recovery, the ledger."""
     said: list[str] = []
     told = story.tell(str(tmp_path), said.append)
 
@@ -69,7 +69,7 @@ def test_a_ctrl_c_in_the_terminal_does_not_reach_the_person_of_the_story(
 
 @pytest.mark.slow
 def test_the_demo_shows_that_plain_writes_lose_and_guarded_ones_do_not(tmp_path: Path) -> None:
-    """Issue, item 10: every kind of outsider, counted in this run, without an escape code in a pipe."""
+    """N-demo: every kind of outsider, counted in this run, without an escape code in a pipe."""
     done = run_demo("--seconds", "8", "--json", folder=tmp_path)
 
     shown = json.loads(done.stdout)
@@ -85,7 +85,7 @@ def test_the_demo_shows_that_plain_writes_lose_and_guarded_ones_do_not(tmp_path:
 
 
 def test_a_pipe_gets_whole_lines_and_no_escape_codes() -> None:
-    """Issue, item 10: no escape codes when stdout is not a terminal."""
+    """N-demo: no escape codes when stdout is not a terminal."""
     out = io.StringIO()
     with Bar(out) as bar:
         bar(0.0, "first")
@@ -101,7 +101,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_without_rich_gets_a_bar_of_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue, item 10: rich if it is importable, plain text otherwise."""
+    """N-demo: rich if it is importable, plain text otherwise."""
     monkeypatch.setitem(sys.modules, "rich.console", None)
     out = Terminal()
     with Bar(out) as bar:
@@ -112,7 +112,7 @@ def test_a_terminal_without_rich_gets_a_bar_of_plain_text(monkeypatch: pytest.Mo
 
 
 def test_a_loss_through_the_guard_makes_the_numbers_unclean() -> None:
-    """Issue, item 10: the demo cannot hide a loss."""
+    """N-demo: the demo cannot hide a loss."""
     row = Row("rename", "save by rename", 10, 9, 10, 0, 0, 3, ("lease+exchange",))
 
     assert Numbers((row,), (), ()).is_clean
@@ -121,7 +121,7 @@ def test_a_loss_through_the_guard_makes_the_numbers_unclean() -> None:
 
 
 def test_storms_do_not_count_as_updates_in_the_totals() -> None:
-    """Issue, item 10: what changes no byte cannot be lost."""
+    """N-demo: what changes no byte cannot be lost."""
     row = Row("rename", "save by rename", 10, 9, 12, 0, 1, 3, ("lease+exchange",))
     storm = Row("touch", "touch storm", 500, 0, 700, 0, 0, 2, ("lease+exchange",))
 

@@ -284,7 +284,7 @@ def test_files_that_may_not_be_written_say_why(
 
 
 def test_empty_files_have_a_hash_and_can_be_written(guard: OptimisticGuard, root: Path) -> None:
-    """010 edge case, ruling 8: the SHA-256 of nothing is a hash like any other."""
+    """010-edge-empty, ruling 8: the SHA-256 of nothing is a hash like any other."""
     (root / "a.md").write_bytes(b"")
     assert guard.read("a.md").sha256 == sha256(b"")
     guard.write("a.md", b"x", expected=sha256(b""))

@@ -104,7 +104,7 @@ def is_target_close(descriptor: int) -> bool:
 def test_a_child_keeps_no_file_of_a_commit_open(
     name: str, is_it: Callable[..., Any], before: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Item: fork during a commit. A child's copy counts as a writer, and the file would be busy for its life."""
+    """N-fork: a child's copy counts as a writer, and the file would be busy for its life."""
     guard = OptimisticGuard(str(root))
     guard.write("a.txt", b"two", expected=sha256(b"one"))
     hold = Hold(monkeypatch, name, is_it, before=before)
@@ -275,7 +275,7 @@ print(len(children), len(refusals), *refusals)
 
 @pytest.mark.slow
 def test_threads_that_commit_while_the_program_forks_are_never_refused(tmp_path: Path) -> None:
-    """Item: fork during a commit, at any moment, with children that outlive it."""
+    """N-fork: at any moment, with children that outlive it."""
     command = [sys.executable, "-W", "ignore", "-c", STORM, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

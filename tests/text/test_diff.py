@@ -78,6 +78,6 @@ def test_a_large_rewrite_is_shown_without_a_search_for_likeness(monkeypatch: pyt
 
 
 def test_binary_files_are_not_spelled_out() -> None:
-    """Bad input: not text."""
+    """N-diff, N-input: not text."""
     assert unified(b"\0\1", b"\0\2", "/a") == "Binary files a/a and b/a differ\n"
     assert "\ufffd" in unified(b"\xff\n", b"a\n", "/a")

@@ -33,7 +33,7 @@ BOM = b"\xef\xbb\xbf"
     ],
 )
 def test_edits_are_made(before: bytes, edits: list[Edit], after: bytes) -> None:
-    """Issue 2.7: several edits, in any order."""
+    """N-edits: several edits, in any order."""
     assert apply_edits(before, edits) == after
 
 
@@ -55,7 +55,7 @@ def test_edits_are_made(before: bytes, edits: list[Edit], after: bytes) -> None:
 def test_one_edit_that_cannot_be_made_stops_all_and_is_named(
     before: bytes, edits: list[Edit], which: int, why: str
 ) -> None:
-    """Issue 2, bad input: missing, not unique, overlapping."""
+    """N-edits: missing, not unique, overlapping."""
     with pytest.raises(EditMismatchError, match=why) as refused:
         apply_edits(before, edits, "/ws/a.md")
     assert refused.value.details["edit"] == which
@@ -66,7 +66,7 @@ def test_one_edit_that_cannot_be_made_stops_all_and_is_named(
     "edits", [[], [Edit("a", b"b")], [Edit(None, "b")], [Edit("a", None)], [Edit("\ud800", "x")]]
 )
 def test_what_is_no_edit_is_a_bad_request(edits: list[Edit]) -> None:
-    """Bad input."""
+    """N-edits."""
     with pytest.raises(BadRequestError):
         apply_edits(b"a", edits)
 
@@ -84,7 +84,7 @@ def test_what_is_no_edit_is_a_bad_request(edits: list[Edit]) -> None:
     ],
 )
 def test_text_takes_the_line_endings_of_the_file(before: bytes, edit: Edit, after: bytes) -> None:
-    """Issue 2.7: line endings are kept."""
+    """N-edits: line endings are kept."""
     assert apply_edits(before, [edit]) == after
 
 
@@ -104,7 +104,7 @@ def test_text_takes_the_line_endings_of_the_file(before: bytes, edit: Edit, afte
     ],
 )
 def test_byte_order_mark_and_missing_last_newline_stay(before: bytes, edit: Edit, after: bytes) -> None:
-    """Issue 2.7."""
+    """N-edits."""
     assert apply_edits(before, [edit]) == after
 
 
@@ -118,12 +118,12 @@ def test_byte_order_mark_and_missing_last_newline_stay(before: bytes, edit: Edit
     ],
 )
 def test_bytes_that_do_not_decode_can_be_edited(before: bytes, edit: Edit, after: bytes) -> None:
-    """Issue 2.7: works on bytes where text does not decode."""
+    """N-edits: works on bytes where text does not decode."""
     assert apply_edits(before, [edit]) == after
 
 
 def test_bytes_match_no_other_line_ending() -> None:
-    """Issue 2.7: bytes are exact."""
+    """N-edits: bytes are exact."""
     with pytest.raises(EditMismatchError):
         apply_edits(b"a\r\nb", [Edit(b"a\nb", b"x")])
 
@@ -149,7 +149,7 @@ def files_and_edits(draw: st.DrawFn) -> tuple[Any, ...]:
 @PROPERTY
 @given(files_and_edits())
 def test_edits_change_what_they_name_and_nothing_else(case: Any) -> None:
-    """Issue 2.7: whatever the order, the line endings, the mark at the start and the last newline."""
+    """N-edits: whatever the order, the line endings, the mark at the start and the last newline."""
     bom, ending, tokens, noise, chosen, new = case
     before = bom + noise[0] + "".join(token + after for token, after in zip(tokens, noise[1:], strict=True))
     edits = [Edit(tokens[number].replace("\r\n", "\n"), new[number]) for number in chosen]
@@ -164,7 +164,7 @@ def test_edits_change_what_they_name_and_nothing_else(case: Any) -> None:
 @PROPERTY
 @given(st.binary(max_size=40), st.binary(min_size=1, max_size=4), st.binary(max_size=4))
 def test_an_exact_edit_is_a_replacement_or_an_error(before: bytes, old: bytes, new: bytes) -> None:
-    """Issue 2.7: against the definition, on any bytes."""
+    """N-edits: against the definition, on any bytes."""
     count = sum(before.startswith(old, at) for at in range(len(before)))
     if count == 1:
         assert apply_edits(before, [Edit(old, new)]) == before.replace(old, new)
@@ -194,13 +194,13 @@ def test_an_exact_edit_is_a_replacement_or_an_error(before: bytes, old: bytes, n
 def test_lines_are_inserted_before_a_line_or_at_the_end(
     before: bytes, line: int, text: str, after: bytes
 ) -> None:
-    """The seed's `insert_content`."""
+    """N-edits: `insert_content`."""
     assert insert_lines(before, line, text) == after
 
 
 @pytest.mark.parametrize("line", [-1, 4, 99])
 def test_a_line_that_is_not_there_is_no_place(line: int) -> None:
-    """The seed's `insert_content`, bad input."""
+    """N-edits, bad `insert_content`."""
     with pytest.raises(EditMismatchError, match="2 lines"):
         insert_lines(b"a\nb\n", line, "x")
 
@@ -229,7 +229,7 @@ def test_a_line_that_is_not_there_is_no_place(line: int) -> None:
 def test_every_occurrence_is_replaced(
     before: bytes, search: str, replace: str, options: dict[str, Any], after: bytes | None
 ) -> None:
-    """The seed's `search_and_replace`."""
+    """N-edits: `search_and_replace`."""
     if after is None:
         with pytest.raises(BadRequestError):
             search_and_replace(before, search, replace, **options)
@@ -238,7 +238,7 @@ def test_every_occurrence_is_replaced(
 
 
 def test_nothing_found_is_an_error_and_so_is_a_broken_expression() -> None:
-    """The seed's `search_and_replace`, bad input."""
+    """N-edits, bad `search_and_replace`."""
     with pytest.raises(EditMismatchError):
         search_and_replace(b"a", "z", "x")
     with pytest.raises(EditMismatchError):
@@ -270,7 +270,7 @@ def test_a_range_of_lines_is_what_splitting_gives(data: bytes, first: int, more:
 @PROPERTY
 @given(st.integers(-3, 3), st.integers(-3, 3))
 def test_a_range_that_runs_backwards_is_a_bad_request(first: int, last: int) -> None:
-    """Bad input."""
+    """N-edits."""
     assume(first < 1 or last < first)
     with pytest.raises(BadRequestError):
         line_span(b"a\nb\n", first, last)

@@ -1,4 +1,4 @@
-"""SEARCH/REPLACE blocks, the format of the seed's `apply_diff`."""
+"""SEARCH/REPLACE blocks, the format of `apply_diff`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def block(search: str, replace: str, line: int | None = None, dashes: bool = Tru
     ],
 )
 def test_blocks_change_whole_lines(before: bytes, diff: str, after: bytes) -> None:
-    """The seed's `apply_diff`."""
+    """N-edits: `apply_diff`."""
     assert apply_blocks(before, diff) == after
 
 
@@ -66,7 +66,7 @@ def test_blocks_change_whole_lines(before: bytes, diff: str, after: bytes) -> No
     ],
 )
 def test_a_block_that_does_not_fit_stops_all_and_is_named(before: bytes, diff: str, which: int) -> None:
-    """Issue 2, bad input; nothing is matched loosely."""
+    """N-edits; nothing is matched loosely."""
     with pytest.raises(EditMismatchError) as refused:
         apply_blocks(before, diff)
     assert refused.value.details["edit"] == which
@@ -86,7 +86,7 @@ def test_a_block_that_does_not_fit_stops_all_and_is_named(before: bytes, diff: s
     ],
 )
 def test_a_malformed_diff_is_a_bad_request(diff: str) -> None:
-    """Bad input."""
+    """N-edits."""
     with pytest.raises(BadRequestError):
         apply_blocks(b"a\n", diff)
 
@@ -101,7 +101,7 @@ def test_a_malformed_diff_is_a_bad_request(diff: str) -> None:
 def test_a_block_with_a_line_number_replaces_those_lines(
     lines: list[str], data: st.DataObject, ending: str, has_last_newline: bool
 ) -> None:
-    """The seed's `apply_diff`, against splitting and joining."""
+    """N-edits: `apply_diff`, against splitting and joining."""
     first = data.draw(st.integers(0, len(lines) - 1))
     last = data.draw(st.integers(first + 1, len(lines)))
     new = data.draw(st.lists(st.sampled_from("xyz"), min_size=1, max_size=3))

@@ -41,7 +41,7 @@ def run(
 def test_a_guard_without_a_mutex_loses_outside_updates_and_the_books_show_it(
     tmp_path: Path, kind: str, guard: str
 ) -> None:
-    """Proof: the accounting finds losses where there are losses."""
+    """N-proof: the accounting finds losses where there are losses."""
     account = run(tmp_path, kind, guard)
 
     assert account.commits, "nothing was written, so nothing was tested"
@@ -50,19 +50,19 @@ def test_a_guard_without_a_mutex_loses_outside_updates_and_the_books_show_it(
 
 @pytest.mark.slow
 def test_guards_without_a_mutex_lose_each_others_commits_and_the_books_show_it(tmp_path: Path) -> None:
-    """Proof: the accounting finds what guards lose among themselves."""
+    """N-proof: the accounting finds what guards lose among themselves."""
     assert run(tmp_path, "guards", "check-replace").lost_commits > 0
 
 
 @pytest.mark.slow
 def test_writing_in_place_tears_files_and_the_books_show_it(tmp_path: Path) -> None:
-    """Proof: the watcher sees halves where there are halves."""
+    """N-proof: the watcher sees halves where there are halves."""
     assert run(tmp_path, "guards", "check-inplace").torn > 0
 
 
 @pytest.mark.slow
 def test_a_directory_mutex_alone_protects_guards_from_guards_but_not_outsiders(tmp_path: Path) -> None:
-    """Proof: the books tell the two kinds of loss apart."""
+    """N-proof: the books tell the two kinds of loss apart."""
     assert run(tmp_path / "guards", "guards", "check-flock").is_clean
     assert run(tmp_path / "outsider", "vim", "check-flock").lost > 0
 
@@ -81,7 +81,7 @@ IN_PLACE = ["truncate", "append", "pwrite", "held", "hardlink"]
 @pytest.mark.slow
 @pytest.mark.parametrize("kinds", [ATOMIC[:3], ATOMIC[3:], IN_PLACE[:3], IN_PLACE[3:]], ids="+".join)
 def test_the_guard_loses_nothing_that_outsiders_save(tmp_path: Path, kinds: list[str]) -> None:
-    """Proof: lost 0, false stale 0, torn 0, withdrawn 0, with three outsiders and two agents at a time."""
+    """N-proof: lost 0, false stale 0, torn 0, withdrawn 0, with three outsiders and two agents at a time."""
     able = tuple(kind for kind in kinds if outsiders.unavailable(kind) is None)
     round_ = Round(able, seconds=1.5, seed=SEED)
     for account in arena.run(str(tmp_path / "round"), round_):
@@ -93,7 +93,7 @@ def test_the_guard_loses_nothing_that_outsiders_save(tmp_path: Path, kinds: list
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["touch", "chmod", "open"])
 def test_a_storm_that_changes_no_byte_is_no_reason_to_refuse(tmp_path: Path, kind: str) -> None:
-    """Proof: zero false refusals. One agent only, so that nobody at all changes a byte but the agent itself."""
+    """N-proof: zero false refusals. One agent only, so that nobody at all changes a byte but the agent itself."""
     [account] = arena.run(str(tmp_path / "round"), Round((kind,), seconds=1.0, seed=SEED, agents=1))
 
     assert account.commits
@@ -103,7 +103,7 @@ def test_a_storm_that_changes_no_byte_is_no_reason_to_refuse(tmp_path: Path, kin
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["guards", "append"])
 def test_agents_that_are_killed_at_random_moments_leave_nothing_broken(tmp_path: Path, kind: str) -> None:
-    """Proof: kill -9, recovery by the next call, nothing lost and nothing torn."""
+    """N-proof: kill -9, recovery by the next call, nothing lost and nothing torn."""
     for number, seconds in enumerate(
         (1.5, 5.0, 15.0)
     ):  # On a busy machine nobody gets anything done at first.
@@ -117,7 +117,7 @@ def test_agents_that_are_killed_at_random_moments_leave_nothing_broken(tmp_path:
 
 @pytest.mark.slow
 def test_agents_that_count_through_the_controller_end_at_exactly_the_right_number() -> None:
-    """Proof: the counter, with fewer agents than in the long run."""
+    """N-proof: the counter, with fewer agents than in the long run."""
     assert counter.run(Namespace(folder=None, seed=SEED), agents=8, increments=20)
 
 
@@ -126,7 +126,7 @@ def test_agents_that_count_through_the_controller_end_at_exactly_the_right_numbe
 def test_checking_and_then_acting_loses_updates_and_the_books_show_it(
     tmp_path: Path, kind: several.Kind
 ) -> None:
-    """Proof: several files, moves and deletes; the accounting finds what a guard without us loses."""
+    """N-proof: several files, moves and deletes; the accounting finds what a guard without us loses."""
     account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=False, naive=True)
     assert account.lost + account.mixed > 0
 
@@ -137,13 +137,13 @@ def test_checking_and_then_acting_loses_updates_and_the_books_show_it(
 def test_several_files_moves_and_deletes_lose_nothing(
     tmp_path: Path, kind: several.Kind, under_fire: bool
 ) -> None:
-    """Proof, N-many: all or none, also after kill -9, and every line that an outsider appends is somewhere."""
+    """N-proof, N-many: all or none, also after kill -9, and every line that an outsider appends is somewhere."""
     account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=under_fire)
     assert account.missed() == [], account
 
 
 def test_a_long_run_is_shared_out_and_one_kind_of_it_can_be_repeated() -> None:
-    """Proof: bounded and seeded; `--kind` gives the same seed as the whole run."""
+    """N-proof: bounded and seeded; `--kind` gives the same seed as the whole run."""
     whole = plan.rounds(100, 7, None)
     alone = plan.rounds(100, 7, ["vim"])
 

@@ -58,7 +58,7 @@ def test_all_of_them_land(three: Path) -> None:
 
 @pytest.mark.parametrize("changed", list(FILES))
 def test_one_stale_file_refuses_all(three: Path, changed: str) -> None:
-    """011 edge case: rejection happens before any partial change is written."""
+    """011-edge-atomic: rejection happens before any partial change is written."""
     (three / changed).write_bytes(b"human")
     committer = Committer(str(three))
     with pytest.raises(StaleFileError) as refused:
