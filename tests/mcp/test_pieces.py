@@ -27,17 +27,6 @@ LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  x"]), max_size=12)
 # -- patches -----------------------------------------------------------------------------------------
 
 
-@given(before=LINES, after=LINES, ends=st.tuples(st.booleans(), st.booleans()))
-def test_an_edit_script_leads_from_one_version_to_the_other(
-    before: Any, after: Any, ends: tuple[bool, bool]
-) -> None:
-    """What is not added is the old version, what is not removed the new one."""
-    script = patch.edit_script(before, after)
-
-    assert [line for mark, line in script if mark != "+"] == before
-    assert [line for mark, line in script if mark != "-"] == after
-
-
 @pytest.mark.skipif(shutil.which("patch") is None, reason="the program `patch` is not installed")
 @settings(max_examples=40, deadline=None)
 @given(before=LINES, after=LINES, ends=st.tuples(st.booleans(), st.booleans()))
@@ -60,18 +49,6 @@ def test_the_patch_tool_takes_our_patches(
         assert done.returncode == 0, (text, done.stdout)
         # patch removes a file that has become empty.
         assert ((folder / "f").read_text() if (folder / "f").exists() else "") == new
-
-
-def test_versions_that_have_nothing_in_common_are_compared_in_bounded_time() -> None:
-    """The greedy method is quadratic in the number of edits."""
-    before = [f"a{number}" for number in range(20_000)]
-    after = [f"b{number}" for number in range(20_000)]
-
-    script = patch.edit_script(["same", *before, "end"], ["same", *after, "end"])
-
-    assert script[0] == (" ", "same")
-    assert script[-1] == (" ", "end")
-    assert len(script) == 40_002
 
 
 # -- edits -------------------------------------------------------------------------------------------

@@ -234,6 +234,11 @@ EDITING = [
     ("read_text_file", {"path": "a.txt"}),
     ("read_text_file", {"path": "code.py"}),
     ("read_text_file", {"path": "lines.txt"}),
+    # Several diffs are equally short here, and other programs choose another one.
+    ("write_file", {"path": "gaps.txt", "content": "a\n\n\n"}),
+    _edit("gaps.txt", ("a\n", "b\n\n\n")),
+    ("write_file", {"path": "same.txt", "content": "\n    if x:\n\n"}),
+    _edit("same.txt", ("\n    if x:\n\n", "    y\n\nx = 1\n\n\n    if x:\n    y\n")),
 ]
 
 SCENES: dict[str, list[tuple[str, Any]]] = {

@@ -1,8 +1,7 @@
-"""Diffs: right, by applying them; and quick, whatever the versions look like."""
+"""Diffs: right, by applying them; and bounded, whatever the versions look like."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any
 
@@ -10,19 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noclobber.text.diff import COMPARED_LINES, unified
+from noclobber.text import diff
+from noclobber.text.diff import unified
 
 PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30)
 
 
-def patched(before: bytes, diff: str) -> bytes:
+def patched(before: bytes, shown: str) -> bytes:
     """Apply a unified diff, trusting nothing but its own words."""
     old = before.decode().splitlines(keepends=True)
     new: list[str] = []
     at = 0
-    lines = diff.splitlines(keepends=True)[2:]
+    lines = shown.splitlines(keepends=True)[2:]
     while lines:
         start, count = re.match(r"@@ -(\d+)(?:,(\d+))?", lines.pop(0)).groups()
         first = int(start) - (count != "0")
@@ -50,14 +50,14 @@ def test_a_diff_leads_from_the_old_version_to_the_new(
     """DESIGN: `changes_since_read` is a unified diff, with context, and with or without a last newline."""
     before = "\n".join(old).encode() + (b"\n" if old_ends else b"")
     after = "\n".join(new).encode() + (b"\n" if new_ends else b"")
-    diff = unified(before, after, "/ws/a.md")
-    assert (diff == "") == (before == after)
-    if diff:
-        assert diff.startswith("--- a/ws/a.md\n+++ b/ws/a.md\n@@ ")
-        assert patched(before, diff) == after
+    shown = unified(before, after, "/ws/a.md")
+    assert (shown == "") == (before == after)
+    if shown:
+        assert shown.startswith("--- a/ws/a.md\n+++ b/ws/a.md\n@@ ")
+        assert patched(before, shown) == after
 
 
-def test_three_lines_of_context_stand_around_a_change() -> None:
+def test_three_lines_of_context_are_shown_around_a_change() -> None:
     """As every reader of diffs expects."""
     before = b"".join(b"%d\n" % number for number in range(20))
     after = before.replace(b"10\n", b"ten\n")
@@ -66,15 +66,59 @@ def test_three_lines_of_context_stand_around_a_change() -> None:
     )
 
 
-def test_a_large_rewrite_is_shown_without_a_search_for_likeness(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounded: a megabyte of changed lines must not hang an agent."""
-    # Few different lines, so that each is like thousands of others: the worst case of a search.
-    before = b"".join(b"line %d\n" % (number % 7) for number in range(60_000))
-    after = b"".join(b"line %d\n" % (number % 5) for number in range(60_000))
-    monkeypatch.setattr(difflib, "SequenceMatcher", lambda *_, **__: pytest.fail("it searched"))
-    diff = unified(b"same\n" + before, b"same\n" + after, "/a")
-    assert diff.count("\n@@ ") == 1
-    assert diff.count("\n+line") > 50_000 > COMPARED_LINES
+class CountedLine(str):
+    """A line that counts how often lines are compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedLine.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize(("old_period", "new_period"), [(7, 5), (1, 60)])
+def test_a_search_for_a_short_diff_is_given_up_after_a_number_of_steps(
+    monkeypatch: pytest.MonkeyPatch, old_period: int, new_period: int
+) -> None:
+    """Bounded: a megabyte of changed lines must not stop an agent. All is shown as removed and added."""
+    # Few different lines, so that each equals thousands of others: the worst case of a search.
+    old = [CountedLine(number % old_period) for number in range(20_000)]
+    new = [CountedLine(number % new_period) for number in range(20_000)]
+    monkeypatch.setattr(diff, "MOST_STEPS", 50_000)
+    monkeypatch.setattr(CountedLine, "compared", 0)
+
+    script = diff.edit_script(["same", *old, "end"], ["same", *new, "end"])
+
+    marks = "".join(mark for mark, _ in script)
+    assert re.fullmatch(r" +-+\++ +", marks)
+    assert script[0] == (" ", "same")
+    assert script[-1] == (" ", "end")
+    # The steps that are allowed, both versions once more, and the round in which they ran out.
+    assert CountedLine.compared < 50_000 + 4 * 20_000 + 2 * diff.MOST_EDITS
+
+
+def test_versions_that_have_nothing_in_common_are_removed_and_added_whole() -> None:
+    """The greedy method is quadratic in the number of edits, so it stops at a number of them."""
+    before = [f"a{number}" for number in range(20_000)]
+    after = [f"b{number}" for number in range(20_000)]
+
+    script = diff.edit_script(["same", *before, "end"], ["same", *after, "end"])
+
+    assert script[0] == (" ", "same")
+    assert script[-1] == (" ", "end")
+    assert len(script) == 40_002
+
+
+@PROPERTY
+@given(before=LINES, after=LINES)
+def test_an_edit_script_leads_from_one_version_to_the_other(before: list[str], after: list[str]) -> None:
+    """What is not added is the old version, what is not removed the new one."""
+    script = diff.edit_script(before, after)
+
+    assert [line for mark, line in script if mark != "+"] == before
+    assert [line for mark, line in script if mark != "-"] == after
 
 
 def test_binary_files_are_not_spelled_out() -> None:
