@@ -300,7 +300,7 @@ PARTS = [
     (judge, "foresee"),
     (judge, "locate"),
     (claims, "acquire"),
-    (judge.recording, "trouble"),
+    (judge.Recorder, "prepare"),
     (memory.Memory, "load"),
     (memory.Memory, "save"),
     (memory.Memory, "__enter__"),

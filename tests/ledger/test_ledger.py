@@ -377,7 +377,7 @@ def test_a_file_that_is_no_ledger_is_refused_and_not_touched(ledger: AgentTraceL
     """R-ledger: a mistyped path must not cost somebody's file."""
     overwrite(ledger, notes)
 
-    for refused in (lambda: ledger.append(event(1)), ledger.assert_writable):
+    for refused in (lambda: ledger.append(event(1)), ledger.prepare):
         with pytest.raises(LedgerError, match="choose another path"):
             refused()
 
@@ -457,7 +457,7 @@ def test_a_path_that_is_no_regular_file_is_an_error_that_says_what_to_do(
     """R-ledger, ruling 13: nothing blocks, nothing is followed, and the error names path and remedy."""
     make(ledger.path)
 
-    for attempt in (lambda: ledger.append(event(1)), ledger.assert_writable):
+    for attempt in (lambda: ledger.append(event(1)), ledger.prepare):
         with pytest.raises(LedgerError, match=word) as refused:
             attempt()
         assert refused.value.path == ledger.path

@@ -259,7 +259,7 @@ def test_asking_whether_the_ledger_is_writable_writes_nothing_and_holds_nothing(
     ledger.append({"action_type": "X"})
     size = os.path.getsize(ledger.path)
 
-    ledger.assert_writable()
+    ledger.prepare()
 
     other = os.open(ledger.path, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

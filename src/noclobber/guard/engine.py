@@ -38,7 +38,7 @@ from noclobber.errors import (
     StaleFileError,
     UnknownToolError,
 )
-from noclobber.guard import executors, recording
+from noclobber.guard import executors
 from noclobber.guard.catalogue import FORMS
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather, look
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from noclobber.core.values import ToolCall
     from noclobber.guard.catalogue import Catalogue, Request
     from noclobber.guard.facts import OpenTurn, Target
-    from noclobber.guard.recording import Ledger
+    from noclobber.guard.recording import Recorder
 
     class Host(Protocol):
         """What the engine needs of the workspace."""
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
         clock: Clock
 
         @property
-        def ledger(self) -> Ledger:
-            """Where events go."""
+        def recorder(self) -> Recorder:
+            """What puts events on record."""
 
         def ledger_trouble(self) -> LedgerError | None:
             """Return why events cannot be recorded now, None if they can."""
@@ -142,13 +142,13 @@ class HookEngine:
         turn, request = self._understand(call)
         if request.tool.kind == "harmless":
             return
-        context, ledger = turn.context, self._workspace.ledger
+        context, recorder = turn.context, self._workspace.recorder
         for target in gather(turn, request, keeps_bom=False):
             facts = target.facts
             if facts.kind == "read":
                 executors.note_read(context, request, target, result)
             elif isinstance(result, BaseException):
-                recording.record_failed(ledger, call, facts.path, result)
+                recorder.failed(call, facts.path, result)
             elif facts.kind != "create":
                 after, data = executors.outcome(context, request, target, call, result)
                 if after == ABSENT:
@@ -156,7 +156,7 @@ class HookEngine:
                 elif after is not None:
                     context.wrote(facts.name, facts.path, after, data)
                 before = facts.expected or "UNKNOWN"
-                recording.record_landed(ledger, call, facts.path, before, after or "UNKNOWN", "executor")
+                recorder.landed(call, facts.path, before, after or "UNKNOWN", "executor")
 
     def _around(self, call: ToolCall, executor: Callable[[ToolCall], Any]) -> Any:
         decision = self.pre_tool_use(call)
@@ -180,7 +180,7 @@ class HookEngine:
             return self._workspace.open_turn(call), self._workspace.catalogue.request(call)
         except RefusalError as error:
             if kind not in ("read", "harmless"):
-                self._record(call, error)
+                self._workspace.recorder.refusal(call, error)
             raise
 
     def _admit(self, turn: OpenTurn, facts: Facts) -> Facts:
@@ -217,7 +217,7 @@ class HookEngine:
             facts = self._admit(turn, facts._replace(path=snapshot.path))
         if snapshot.recovered and not self._workspace.ledger_trouble():
             # A read does not fail for want of a record. The next write will, and says why.
-            recording.record_recovered(self._workspace.ledger, call, snapshot.recovered)
+            self._workspace.recorder.recovered(call, snapshot.recovered)
         start, end = line_span(snapshot.content, request.first_line, request.last_line, facts.path)
         seen = _coverage(snapshot.content, start, end)
         observation = context.observe(facts.name, snapshot.path, snapshot.sha256, snapshot.content, seen)
@@ -315,18 +315,9 @@ class HookEngine:
             self._recorded(call, facts.path, commit, flushed="no", **more)
 
     def _recorded(self, call: ToolCall, path: str, commit: WriteResult, **more: str) -> WriteResult:
-        ledger = self._workspace.ledger
-        recording.record_landed(
-            ledger,
-            call,
-            path,
-            commit.previous_sha256,
-            commit.sha256,
-            commit.level,
-            kept=list(commit.kept),
-            **more,
-        )
-        recording.record_recovered(ledger, call, commit.recovered)
+        recorder, kept = self._workspace.recorder, list(commit.kept)
+        recorder.landed(call, path, commit.previous_sha256, commit.sha256, commit.level, kept=kept, **more)
+        recorder.recovered(call, commit.recovered)
         return commit
 
     def _refused(self, turn: OpenTurn, call: ToolCall, targets: list[Target], error: NoclobberError) -> None:
@@ -336,13 +327,7 @@ class HookEngine:
                 if target.facts.path == error.path or len(targets) == 1:
                     refused = None if target.data is None else hashing.of_bytes(target.data)
                     turn.context.refused(target.facts.name, error.path, refused, error.expected)
-        self._record(call, error)
-
-    def _record(self, call: ToolCall, error: NoclobberError) -> None:
-        # A ledger that failed is not asked again: its own failure is the answer.
-        if not isinstance(error, LedgerError):
-            self._workspace.ledger_trouble()  # Makes the place: a refusal may be the first thing on record.
-            recording.record_refusal(self._workspace.ledger, call, error)
+        self._workspace.recorder.refusal(call, error)
 
 
 def _refuse_if_stale(turn: OpenTurn, facts: Facts, actual: str | None = None) -> None:

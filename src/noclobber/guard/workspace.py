@@ -16,20 +16,19 @@ import weakref
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import DEFAULTS, load_options, options
-from noclobber.disk.commit import staging_folders
 from noclobber.disk.optimistic_guard import OptimisticGuard
 from noclobber.disk.paths import STATE_FOLDER
-from noclobber.errors import TurnClosedError
-from noclobber.guard import open_turns, recording
+from noclobber.errors import LedgerError, TurnClosedError
+from noclobber.guard import open_turns
 from noclobber.guard.catalogue import Catalogue
 from noclobber.guard.claims import ClaimFence
 from noclobber.guard.engine import HookEngine
+from noclobber.guard.recording import Recorder
 from noclobber.guard.sessions import SessionMemory
 from noclobber.guard.snapshot import TurnContext
 from noclobber.guard.turn import Turn
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.fence import LockFence
-from noclobber.lock.git_exclude import keep_out_of_git
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import ToolCall
-    from noclobber.errors import LedgerError
     from noclobber.lock.lock import DeliverableLock
 
 LEDGER_NAME = "agent_trace.jsonl"
@@ -66,6 +64,7 @@ class Workspace:
         self.ledger = AgentTraceLedger(
             f"{self.state_folder}/{LEDGER_NAME}", clock=clock, durable=self.options.durable
         )
+        self.recorder = Recorder(self.root, self.ledger)
         self.catalogue = Catalogue()
         self.engine = HookEngine(self)
         self._sessions = SessionMemory()
@@ -151,20 +150,13 @@ class Workspace:
 
     def ledger_trouble(self) -> LedgerError | None:
         """Return why events cannot be recorded now, None if they can. Makes the state folder if need be."""
-        found = recording.trouble(self.ledger)
-        if found is None or os.path.lexists(self.state_folder):
-            return found
         try:
-            staging_folders.for_workspace(self.root).close()
-            keep_out_of_git(self.root)
-        except OSError:
-            pass  # The second look says what is wrong.
-        for turn in list(self._turns.values()):
-            if turn not in self._shown:
-                self._show(turn)  # There was no place for it before.
-        if self._board is not None:
-            self._board.renew()  # Or there was, and somebody took it away.
-        return recording.trouble(self.ledger)
+            is_new = self.recorder.prepare()
+        except LedgerError as error:
+            return error
+        if is_new:
+            self._show_all()
+        return None
 
     def close(self) -> None:
         """End every open turn and let go of the ledger."""
@@ -200,6 +192,14 @@ class Workspace:
             # Hidden also if the turn is dropped without an end.
             self._shown[turn] = weakref.finalize(turn, self._board.hide, slot, os.getpid())
 
+    def _show_all(self) -> None:
+        """Show the turns that were open before there was a state folder to show them in."""
+        for turn in list(self._turns.values()):
+            if turn not in self._shown:
+                self._show(turn)
+        if self._board is not None:
+            self._board.renew()  # Or there was a folder, and somebody deleted it.
+
     def _end(self, turn: Turn) -> None:
         self._turns.pop(turn.turn_id, None)
         if (hide := self._shown.pop(turn, None)) is not None:
@@ -208,7 +208,7 @@ class Workspace:
             self._sessions.finish(turn.context)
         turn.kept = turn.guard.sweep()
         if turn.kept:
-            recording.record_kept(self.ledger, turn.tool_call("end_turn", {}), turn.kept)
+            self.recorder.kept(turn.tool_call("end_turn", {}), turn.kept)
 
 
 def is_inside(folder: str, other: str) -> bool:

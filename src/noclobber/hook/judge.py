@@ -25,16 +25,17 @@ from noclobber.errors import (
     ABSENT,
     DELETED,
     AccessDeniedError,
-    LedgerError,
     NoclobberError,
     NotAFileError,
     OutsideWorkspaceError,
     StaleFileError,
 )
-from noclobber.guard import claims, recording
+from noclobber.guard import claims
 from noclobber.guard.foresight import UNFORESEEN, Outcome, foresee, plain_hash, to_bytes
 from noclobber.guard.policies import Facts, decide
+from noclobber.guard.recording import Recorder
 from noclobber.hook.memory import UNKNOWN, Memory, new_context
+from noclobber.ledger.open_file import LightLedger
 from noclobber.lock.names import LOCK_NAME
 
 TYPE_CHECKING = False
@@ -50,26 +51,14 @@ if TYPE_CHECKING:
 LEDGER_NAME = "agent_trace.jsonl"
 
 
-class _Place:
-    """Where a ledger is, for a look whether it can be written: loading the ledger itself can wait."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def append(self, event: Any) -> object:
-        """Record one event."""
-        from noclobber.ledger.ledger import AgentTraceLedger
-
-        return AgentTraceLedger(self.path).append(event)
-
-
 class Judge:
     """Handles the events of one agent in one project. One object, one event."""
 
     def __init__(self, event: Event, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
         self.event, self.settings, self.clock = event, settings, clock
         self.root = settings.root
-        self.ledger = _Place(f"{self.root}/{paths.STATE_FOLDER}/{LEDGER_NAME}")
+        ledger = LightLedger(f"{self.root}/{paths.STATE_FOLDER}/{LEDGER_NAME}")
+        self.recorder = Recorder(self.root, ledger)
         self.owner = f"{event.host}/{event.session_id}/{event.agent_id}"
         self.call_key = event.call_id or _fingerprint(event)
         self.event_key = f"{event.kind}:{self.call_key}:{event.moment}"
@@ -95,7 +84,7 @@ class Judge:
             claimed: list[str] = []
             try:
                 targets += [_Target(self._lexical(action.path), action) for action in writes]
-                self._prepare_ledger()
+                self.recorder.prepare()  # Before claims: what could not be recorded is refused.
                 for path in sorted({_where(target.name) for target in targets}):
                     claims.acquire(self.root, path, self.owner, self.call_key, clock=self.clock)
                     claimed.append(path)
@@ -142,7 +131,7 @@ class Judge:
                 if looked.sha256 == after or (after == ABSENT and looked.sha256 == DELETED):
                     self._landed(context, name, looked.path, before, after)
                 elif looked.sha256 != before:
-                    recording.record_failed(self.ledger, self.call, looked.path, _FailedCallError())
+                    self.recorder.failed(self.call, looked.path, _FailedCallError())
                 memory.save(context, name, looked.path, noted)
 
     def turn_ended(self) -> None:
@@ -204,22 +193,6 @@ class Judge:
             target.noted.pop("done", None)
             memory.save(target.context, target.name, looked.path, target.noted)
 
-    def _prepare_ledger(self) -> None:
-        """Refuse what could not be recorded: a write that leaves no trace is one that nobody let through."""
-        trouble = recording.trouble(self.ledger)
-        if trouble is not None and not os.path.lexists(os.path.dirname(self.ledger.path)):
-            from noclobber.disk.commit import staging_folders
-            from noclobber.lock.git_exclude import keep_out_of_git
-
-            try:
-                staging_folders.for_workspace(self.root).close()
-                keep_out_of_git(self.root)
-            except OSError:
-                pass  # The second look says what is wrong.
-            trouble = recording.trouble(self.ledger)
-        if trouble is not None:
-            raise trouble
-
     def _refused(self, memory: Memory, targets: list[_Target], error: NoclobberError) -> None:
         """Put a refusal on record, once; of a stale one the agent's memory takes note, too."""
         for target in targets:
@@ -232,8 +205,7 @@ class Judge:
             if isinstance(error, StaleFileError):
                 target.context.refused(target.name, target.looked.path, None, error.expected)
             memory.save(target.context, target.name, target.looked.path, target.noted)
-        if not isinstance(error, LedgerError):
-            recording.record_refusal(self.ledger, self.call, error)
+        self.recorder.refusal(self.call, error)
 
     # -- after a call ----------------------------------------------------------------------------------
 
@@ -292,11 +264,11 @@ class Judge:
             return None
         context.wrote(name, path, UNKNOWN, None)
         if outcome.sha256 is None:  # Nothing was foreseen, so nothing is proven either: it must be read.
-            recording.record_landed(self.ledger, self.call, path, before, found, "hook")
+            self.recorder.landed(self.call, path, before, found, "hook")
             return None
         error = StaleFileError(path, outcome.sha256, found)
         context.refused(name, path, None, UNKNOWN)
-        recording.record_race(self.ledger, self.call, path, before, outcome.sha256, found)
+        self.recorder.race(self.call, path, before, outcome.sha256, found)
         return error
 
     def _landed(
@@ -313,7 +285,7 @@ class Judge:
         else:
             context.wrote(name, path, after, None, seen)
         before = ABSENT if before == DELETED else before
-        recording.record_landed(self.ledger, self.call, path, before, after, "hook")
+        self.recorder.landed(self.call, path, before, after, "hook")
 
     # -- what is known ---------------------------------------------------------------------------------
 

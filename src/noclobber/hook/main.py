@@ -174,9 +174,7 @@ def _record(event: Event, refusal: NoclobberError) -> None:
 
     if event.cwd and event.session_id and refusal.code != "LEDGER_FAILED":
         judge = Judge(event._replace(actions=()), load_settings(event.cwd))
-        from noclobber.guard import recording
-
-        recording.record_refusal(judge.ledger, judge.call, refusal)
+        judge.recorder.refusal(judge.call, refusal)
 
 
 def _log(host_name: str, event: Event | None, data: bytes, error: Exception) -> None:

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
-_REOPENINGS = 100
-
 
 class LedgerEntry(NamedTuple):
     """An event that is now on record."""
@@ -84,11 +82,21 @@ class AgentTraceLedger:
         clock: Clock = SYSTEM_CLOCK,
         durable: bool = False,
         patience_s: float = mutex.DEFAULT_PATIENCE_S,
+        _handle: Handle | None = None,
     ) -> None:
-        """Name a ledger. Nothing is opened or created before the first append; no folder ever is."""
+        """Name a ledger. Nothing is opened or created before `prepare` or `append`; no folder ever is."""
         self.path = os.path.abspath(os.fspath(path))
         self._clock, self._durable, self._patience_s = clock, durable, patience_s
-        self._handle = Handle()
+        self._handle = _handle or Handle(self.path, clock, patience_s)
+
+    def prepare(self) -> None:
+        """
+        Open the file, or create it, and raise the `LedgerError` that an append would meet now.
+
+        For whoever must know, before a change, that it can be recorded afterwards. Nothing is written and
+        nothing stays locked: a disk that fills up in between is met by the append.
+        """
+        self._own_handle().prepare()
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
         """Record one event: all of it, once, after everything recorded before."""
@@ -110,20 +118,6 @@ class AgentTraceLedger:
                 raise failure(self.path, "write to", error) from error
             finally:
                 handle.thread = -1
-
-    def assert_writable(self) -> None:
-        """Raise the `LedgerError` that an append would meet now, as far as can be told without one."""
-        handle = self._own_handle()
-        with handle.lock:
-            try:
-                size = self._hold(handle)
-                if size != handle.size:
-                    read_tail(handle.descriptor, size, self.path)
-            except OSError as error:
-                raise failure(self.path, "write to", error) from error
-            finally:
-                if handle.descriptor >= 0:
-                    flock(handle.descriptor, LOCK_UN)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """
@@ -230,20 +224,14 @@ class AgentTraceLedger:
 
     def _own_handle(self) -> Handle:
         """Return what this process, and not its parent, has open."""
-        handle = self._handle
-        if handle.pid != os.getpid():  # Forked behind Python's back, so that our fork hook did not run.
-            handle = self._handle = Handle()
-        if handle.thread == get_ident() and handle.lock.locked():
-            raise LedgerError(
-                self.path, "a signal handler appended in the middle of an append; record it after the handler"
-            )
-        return handle
+        self._handle = self._handle.owned()
+        return self._handle
 
     def _append(self, handle: Handle, body: bytes) -> LedgerEntry:
         try:
-            size = self._hold(handle)
+            size = handle.hold()
             time = iso8601(self._clock.now_s())
-            before, end, opening, aside = handle.link, size, b"", None
+            before, end, opening, aside = handle.link or START, size, b"", None
             if size != handle.size:  # Somebody else was here, or we are new.
                 before, end, opening, aside = self._join(handle, size, time)
             line, after = seal(body, before, time)
@@ -270,28 +258,11 @@ class AgentTraceLedger:
             aside = set_aside(handle.descriptor, self.path, tail, size)
             notice, link = seal(_torn_notice(self.path, aside, size - tail.end), link, time)
             opening += notice
-        if tail.link.seq < handle.link.seq:
-            notice, link = seal(_cut_notice(self.path, handle.link, tail.link), link, time)
+        seen = handle.link or START
+        if tail.link.seq < seen.seq:
+            notice, link = seal(_cut_notice(self.path, seen, tail.link), link, time)
             opening += notice
         return link, tail.end, opening, aside
-
-    def _hold(self, handle: Handle) -> int:
-        """Hold the mutex of the file that the path names now, and return the file's size."""
-        for _ in range(_REOPENINGS):
-            if handle.descriptor < 0:
-                handle.open(self.path)
-            if not mutex.hold(handle.descriptor, patience_s=self._patience_s, clock=self._clock):
-                raise self._busy()
-            # The file may have been rotated or deleted since we opened it, or while we waited: a line
-            # written to the old one would be lost to every reader.
-            try:
-                named = os.lstat(self.path)
-            except FileNotFoundError:
-                named = None
-            if named is not None and (named.st_dev, named.st_ino) == handle.identity:
-                return named.st_size
-            handle.close()
-        raise LedgerError(self.path, "the ledger is replaced again and again; find out by whom")
 
     def _flush(self, handle: Handle) -> None:
         try:
@@ -319,13 +290,6 @@ class AgentTraceLedger:
             if isinstance(error.__cause__, FileNotFoundError) and os.path.isdir(os.path.dirname(self.path)):
                 return None
             raise
-
-    def _busy(self) -> LedgerError:
-        return LedgerError(
-            self.path,
-            f"another process or thread has held the ledger for {self._patience_s:g} s, so the event was not "
-            "recorded; look for a stopped process that has this file open (lsof, fuser)",
-        )
 
 
 def _write_all_or_nothing(descriptor: int, data: bytes, end: int) -> None:

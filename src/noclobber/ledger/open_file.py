@@ -1,8 +1,11 @@
 """
-What one process has open of a ledger, and how it is opened.
+The ledger file as one process has it open: opened once, checked before a write, appended to after it.
 
 A descriptor and the kernel's mutex belong together, and a fork shares both. So each process has a handle
 of its own: a forked child closes what it inherited before any of its own code runs.
+
+A hook loads this module for every write that it judges, and the rest of the ledger only when it has an
+event to record. That is why `LightLedger` is here, and why this module imports so little.
 """
 
 from __future__ import annotations
@@ -10,41 +13,103 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from _thread import allocate_lock  # `threading` is a millisecond of a hook's start, for the same lock.
+from _thread import allocate_lock, get_ident  # `threading` takes a millisecond to load.
+from fcntl import LOCK_UN, flock
 
+from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex
 from noclobber.errors import LedgerError
-from noclobber.ledger.line import START
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from noclobber.core.clock import Clock
+    from noclobber.ledger.ledger import AgentTraceLedger, LedgerEntry
+    from noclobber.ledger.line import Link
 
 # No link is followed and nothing is waited for: a FIFO or a terminal in the ledger's place must not block.
 _CAREFULLY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 FOR_READING = os.O_RDONLY | _CAREFULLY
 FOR_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
+_REOPENINGS = 100
+_SEAL = b',"hash":"sha256:'  # What the last member of every line begins with; `line` has the whole.
+_SEAL_BYTES = len(_SEAL) + 64 + len(b'"}\n')
 
 
 class Handle:
-    """What one process has open: a descriptor, and where the chain stood after its last append."""
+    """What one process has open: a descriptor, and how the chain ended after its last append."""
 
-    __slots__ = ("descriptor", "identity", "is_new", "link", "lock", "pid", "size", "thread")
+    __slots__ = (
+        *("_clock", "_patience_s", "descriptor", "identity", "is_new"),
+        *("link", "lock", "path", "pid", "size", "thread"),
+    )
 
-    def __init__(self) -> None:
+    def __init__(
+        self, path: str, clock: Clock = SYSTEM_CLOCK, patience_s: float = mutex.DEFAULT_PATIENCE_S
+    ) -> None:
+        self.path, self._clock, self._patience_s = path, clock, patience_s
         self.pid = os.getpid()
-        self.lock = allocate_lock()  # flock is no barrier between threads that share a descriptor.
-        self.thread = -1  # Who is appending; a signal handler that comes back in would wait for itself.
+        self.lock = allocate_lock()  # flock does not exclude threads that share a descriptor.
+        self.thread = -1  # Who is at work; a signal handler that comes back in would wait for itself.
         self.descriptor = -1
         self.identity = (-1, -1)  # Device and inode.
         self.is_new = True  # Opened, and not flushed since.
-        self.size = -1
-        self.link = START
+        self.size = -1  # -1: another process may have appended, so the end must be read.
+        self.link: Link | None = None  # The last entry that this process saw; None before the first.
 
-    def open(self, path: str) -> None:
-        """Open the file that a path names now, creating it if there is none."""
-        self.descriptor, self.identity = open_ledger(path, FOR_APPENDING)
-        self.is_new = True
-        _OPEN.add(self)
+    def owned(self) -> Handle:
+        """Return the handle of this process, and refuse a signal handler that interrupted its own thread."""
+        if self.pid != os.getpid():  # Forked by C code, so that our fork hook did not run.
+            return Handle(self.path, self._clock, self._patience_s)
+        if self.thread == get_ident() and self.lock.locked():
+            raise LedgerError(
+                self.path,
+                "a signal handler used the ledger while its own thread was using it; "
+                "record the event after the handler has returned",
+            )
+        return self
+
+    def prepare(self) -> None:
+        """Open the file if it is not open, and raise the `LedgerError` that an append would meet now."""
+        with self.lock:
+            self.thread = get_ident()
+            try:
+                size = self.hold()
+                if size not in (0, self.size) and not self._ends_in_a_seal(size):
+                    from noclobber.ledger.tail import read_tail  # Torn, or not a ledger: this finds out.
+
+                    read_tail(self.descriptor, size, self.path)
+            except OSError as error:
+                raise failure(self.path, "write to", error) from error
+            finally:
+                if self.descriptor >= 0:
+                    flock(self.descriptor, LOCK_UN)
+                self.thread = -1
+
+    def hold(self) -> int:
+        """Hold the mutex of the file that the path names now, and return the file's size."""
+        for _ in range(_REOPENINGS):
+            if self.descriptor < 0:
+                self.descriptor, self.identity = open_ledger(self.path, FOR_APPENDING)
+                self.is_new = True
+                _OPEN.add(self)
+            if not mutex.hold(self.descriptor, patience_s=self._patience_s, clock=self._clock):
+                raise self._busy()
+            # The file may have been rotated or deleted since we opened it, or while we waited. No reader
+            # would find a line that is written to the old one.
+            try:
+                named = os.lstat(self.path)
+            except FileNotFoundError:
+                named = None
+            if named is not None and (named.st_dev, named.st_ino) == self.identity:
+                return named.st_size
+            self.close()
+        raise LedgerError(self.path, "the ledger is replaced again and again; find out which program does it")
 
     def close(self) -> None:
-        """Let go of the mutex and the file. Where the chain stood is remembered."""
+        """Release the mutex and close the file. The last entry seen is remembered."""
         descriptor, self.descriptor, self.size = self.descriptor, -1, -1
         _OPEN.discard(self)  # Before close(): a fork in between must not close a reused number.
         if descriptor >= 0:
@@ -52,6 +117,38 @@ class Handle:
                 mutex.release(descriptor)
             finally:
                 os.close(descriptor)
+
+    def _ends_in_a_seal(self, size: int) -> bool:
+        end = os.pread(self.descriptor, _SEAL_BYTES, max(0, size - _SEAL_BYTES))
+        return end.startswith(_SEAL) and end.endswith(b'"}\n')
+
+    def _busy(self) -> LedgerError:
+        return LedgerError(
+            self.path,
+            f"another process or thread has held the ledger for {self._patience_s:g} s, so nothing was "
+            "recorded; look for a stopped process that has this file open (lsof, fuser)",
+        )
+
+
+class LightLedger:
+    """A ledger by its path, for a process that may have nothing to record: the rest loads with an event."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._handle = Handle(path)
+        self._loaded: AgentTraceLedger | None = None
+
+    def prepare(self) -> None:
+        """Open the file, and raise the `LedgerError` that an append would meet now."""
+        self._handle.prepare()
+
+    def append(self, event: Mapping[str, Any]) -> LedgerEntry:
+        """Record one event, through the file that `prepare` opened."""
+        if self._loaded is None:
+            from noclobber.ledger.ledger import AgentTraceLedger
+
+            self._loaded = AgentTraceLedger(self.path, _handle=self._handle)
+        return self._loaded.append(event)
 
 
 _OPEN: set[Handle] = set()
@@ -104,9 +201,9 @@ def failure(path: str, verb: str, error: OSError | ValueError) -> LedgerError:
 _REMEDIES = {
     errno.ENOENT: "its folder does not exist; create it",
     errno.ENOTDIR: "a part of its path is not a folder; give the ledger another path",
-    errno.EISDIR: "a folder stands there; give the ledger another path",
-    errno.ELOOP: "a symbolic link stands there, and the ledger follows none; give the real path",
-    errno.ENXIO: "not a regular file stands there; move it away or give the ledger another path",
+    errno.EISDIR: "there is a folder of that name; give the ledger another path",
+    errno.ELOOP: "it is a symbolic link, which the ledger does not follow; give the real path",
+    errno.ENXIO: "it is not a regular file; move it away or give the ledger another path",
     errno.EACCES: "this user may not; change the owner or the mode of the file and its folder",
     errno.EPERM: "this user may not; the file may be immutable or append-only (lsattr)",
     errno.EROFS: "the filesystem is read-only; remount it or give the ledger another path",

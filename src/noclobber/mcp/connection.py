@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
-from noclobber.guard import recording
 from noclobber.guard.catalogue import FORMS, Tool
 from noclobber.guard.claims import ClaimFence
 from noclobber.guard.workspace import Workspace
@@ -201,7 +200,7 @@ class Memory:
         workspace = self.house.workspace(self.roots.home_of(located.real))
         if broken := workspace.ledger_trouble():
             raise broken
-        recording.record_refusal(workspace.ledger, turn.tool_call(tool, {}), refusal)
+        workspace.recorder.refusal(turn.tool_call(tool, {}), refusal)
         raise refusal
 
     def close(self) -> None:

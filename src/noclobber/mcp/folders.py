@@ -15,7 +15,6 @@ import stat
 from noclobber.core.values import ToolCall
 from noclobber.disk import paths, renames
 from noclobber.errors import ABSENT, NoclobberError, NotAFileError
-from noclobber.guard import recording
 from noclobber.mcp.files import landed, text_answer, translated
 from noclobber.mcp.os_errors import bad_request, exists, failed
 
@@ -110,7 +109,7 @@ def _rename(memory: Memory, source: Located, destination: Located, given: Mappin
     if source.real in memory.roots.folders:
         raise bad_request("A root cannot be moved: this server's own records are in it.", source.real)
     home = memory.roots.home_of(source.real)
-    ledger = memory.house.workspace(home).ledger
+    recorder = memory.house.workspace(home).recorder
     for moved in (source, destination):
         with memory.writing("move_file", moved, {**given, "expected_hash": ABSENT}) as writing:
             writing.turn.fence.check(moved.real)
@@ -132,6 +131,4 @@ def _rename(memory: Memory, source: Located, destination: Located, given: Mappin
     call = ToolCall(
         "move_file", dict(given), agent_id=memory.agent_id, session_id=memory.session_id, host="mcp"
     )
-    recording.record_landed(
-        ledger, call, source.real, "UNKNOWN", "UNKNOWN", "create", destination=destination.real
-    )
+    recorder.landed(call, source.real, "UNKNOWN", "UNKNOWN", "create", destination=destination.real)

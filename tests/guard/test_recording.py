@@ -1,0 +1,172 @@
+"""How events come to be recorded: the ledger is opened once, and before the commit."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noclobber import AgentTraceLedger, LedgerError, StaleFileError, Workspace
+from noclobber.guard.recording import Recorder
+from noclobber.hosts.hook_entries import START
+from noclobber.ledger.open_file import LightLedger
+from tests.rigs.hooks import HookRig, refusal
+
+NAME = "agent_trace.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def file(root: Path) -> Path:
+    (root / "a.md").write_bytes(b"v1\n")
+    return root / "a.md"
+
+
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every successful os.open() of a ledger."""
+    found: list[str] = []
+    real: Callable[..., int] = os.open
+
+    def counted(path: Any, *args: Any, **more: Any) -> int:
+        descriptor = real(path, *args, **more)
+        if str(path).endswith(NAME):
+            found.append(str(path))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", counted)
+    return found
+
+
+def test_many_writes_of_a_workspace_open_the_ledger_once(root: Path, openings: list[str]) -> None:
+    """Finding C3: writes, edits, deletes and refusals alike."""
+    with Workspace(root) as ws, ws.turn() as turn:
+        for number in range(5):
+            turn.write_file("a.md", f"{number}\n")
+        turn.write_files({"a.md": b"x\n", "b.md": b"y\n"})
+        (root / "a.md").write_bytes(b"theirs\n")
+        with pytest.raises(StaleFileError):
+            turn.write_file("a.md", b"mine\n")
+        turn.delete_file("b.md")
+        assert len(openings) == 1
+        assert ws.ledger.verify().event_count == 9
+
+
+def test_a_hook_opens_the_ledger_once(rig: HookRig, file: Path, openings: list[str]) -> None:
+    """Finding C3: also when it has to make the state folder, and when it refuses."""
+    given = {"file_path": str(file), "content": "x\n"}
+    rig.read(file)
+
+    assert rig.ask("Write", given, tool_use_id="first") == {}
+    assert len(openings) == 1
+    file.write_bytes(b"theirs\n")
+    assert refusal(rig.ask("Write", given, tool_use_id="second"))["error_type"] == "STALE_FILE"
+    assert len(openings) == 2
+    assert rig.kinds() == ["MUTATION_CONFLICT"]
+
+
+def test_a_hook_that_lets_a_write_through_does_not_load_the_ledger(root: Path, rig: HookRig) -> None:
+    """N-speed, finding C3: it opens the file; line, tail and ledger are loaded by whoever records."""
+    AgentTraceLedger(_state(root)).append({"action_type": "X"})
+    given = {"file_path": str(root / "new.md"), "content": "x"}
+    payload = rig.tool("PreToolUse", "Write", given, tool_use_id="w")
+    program = (
+        "import sys\n"
+        f"sys.path.append({os.path.dirname(os.path.dirname(os.path.dirname(START)))!r})\n"
+        "from noclobber.hook.main import main\n"
+        "main(['claude-code', 'check'])\n"
+        "sys.stderr.write(' '.join(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program],
+        input=json.dumps(payload).encode(),
+        capture_output=True,
+        env={"XDG_RUNTIME_DIR": str(rig.runtime)},
+        timeout=60,
+    )
+    assert done.stdout == b"", done.stdout
+    loaded = {name for name in done.stderr.decode().split() if name.startswith("noclobber.ledger")}
+    assert loaded == {"noclobber.ledger", "noclobber.ledger.open_file"}
+
+
+# -- refused before the commit -----------------------------------------------------------------------------
+
+
+def _state(root: Path) -> Path:
+    (root / ".noclobber").mkdir(exist_ok=True)
+    return root / ".noclobber" / NAME
+
+
+def _someones_notes(root: Path) -> None:
+    _state(root).write_bytes(b"my notes\n")
+
+
+def _a_folder(root: Path) -> None:
+    _state(root).mkdir()
+
+
+def _a_link(root: Path) -> None:
+    _state(root).symlink_to("/dev/null")
+
+
+def _a_pipe(root: Path) -> None:
+    os.mkfifo(_state(root))
+
+
+@pytest.mark.parametrize("broken", [_someones_notes, _a_folder, _a_link, _a_pipe])
+@pytest.mark.parametrize("through", ["library", "hook"])
+def test_what_no_append_could_follow_is_refused_before_the_commit(
+    root: Path, rig: HookRig, broken: Callable[[Path], None], through: str
+) -> None:
+    """Ruling 13: by the library and by a hook for the same reasons; the hook looked for fewer."""
+    broken(root)
+    if through == "library":
+        with Workspace(root) as ws, ws.turn() as turn, pytest.raises(LedgerError):
+            turn.write_file("a.md", b"v2\n")
+    else:
+        answer = rig.write(root / "a.md", "v2\n")
+        assert refusal(answer)["error_type"] == "LEDGER_FAILED"
+    assert (root / "a.md").read_bytes() == b"v1\n"
+
+
+@pytest.mark.parametrize("make", [AgentTraceLedger, LightLedger])
+def test_a_torn_end_refuses_nothing(root: Path, make: Callable[[str], Any]) -> None:
+    """R-ledger: a crash tore the last line; the append sets it aside, so the write may go ahead."""
+    path = _state(root)
+    with AgentTraceLedger(path) as earlier:
+        earlier.append({"action_type": "X"})
+    with path.open("ab") as file:
+        file.write(b'{"seq":2,"time"')
+    ledger = make(str(path))
+
+    ledger.prepare()
+
+    assert ledger.append({"action_type": "X"}).set_aside
+    assert AgentTraceLedger(path).verify().event_count == 3
+
+
+def test_nobody_is_kept_out_between_prepare_and_append(root: Path) -> None:
+    """Finding C3: a commit may take long, so the ledger's mutex is not held meanwhile."""
+    _state(root)
+    with AgentTraceLedger(_state(root)) as ledger:
+        recorder = Recorder(str(root), ledger)
+        assert recorder.prepare() is False
+        other = os.open(ledger.path, os.O_RDONLY)
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(other)
+
+
+def test_the_state_folder_is_made_by_the_first_event(root: Path) -> None:
+    """N-git: and it keeps itself out of git."""
+    with AgentTraceLedger(root / ".noclobber" / NAME) as ledger:
+        recorder = Recorder(str(root), ledger)
+        assert [recorder.prepare(), recorder.prepare()] == [True, False]
+    assert (root / ".noclobber" / ".gitignore").exists()
