@@ -13,7 +13,7 @@ from noclobber.mcp import dispatch
 from noclobber.mcp.connection import House, Memory
 from noclobber.mcp.dispatch import Outcome
 from noclobber.mcp.roots import Roots
-from noclobber.mcp.tools import TOOLS
+from noclobber.mcp.tools.definition import TOOLS
 
 Call = Callable[..., Outcome]
 

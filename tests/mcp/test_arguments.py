@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from noclobber.mcp.tools import REFERENCE_NAMES, TOOLS
+from noclobber.mcp.tools.definition import REFERENCE_NAMES, TOOLS
 from tests.conftest import sha256
 from tests.mcp.conftest import Call
 

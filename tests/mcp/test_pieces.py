@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noclobber.errors import EditMismatchError
-from noclobber.mcp import collation, patch
 from noclobber.mcp.arguments import checked
-from noclobber.mcp.editing import EditPlan
-from noclobber.mcp.globs import BadPatternError, matcher
-from noclobber.mcp.os_errors import PlainError
+from noclobber.mcp.reference import collation, patch
+from noclobber.mcp.reference.editing import EditPlan
+from noclobber.mcp.reference.globs import BadPatternError, matcher
+from noclobber.mcp.reference.os_errors import PlainError
 from noclobber.mcp.roots import Roots
-from noclobber.mcp.tools import TOOLS
+from noclobber.mcp.tools.definition import TOOLS
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  x"]), max_size=12)
 

@@ -23,7 +23,7 @@ pytest.importorskip("mcp", reason="the extra 'mcp' is not installed")
 
 from bench.mcp_peer import INSPECTOR, Peer, Unavailable, our_command, package_program, reference_command
 
-from noclobber.mcp.tools import REFERENCE_NAMES, TOOLS
+from noclobber.mcp.tools.definition import REFERENCE_NAMES, TOOLS
 
 RECORDED = Path(__file__).parents[1] / "data" / "mcp" / "reference.json"
 LISTED = Path(__file__).parents[1] / "data" / "mcp" / "tools.json"

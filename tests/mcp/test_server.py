@@ -25,7 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp import Client
 from noclobber.mcp.roots import Roots
 from noclobber.mcp.server import FileServer
-from noclobber.mcp.tools import TOOLS
+from noclobber.mcp.tools.definition import TOOLS
 from tests.conftest import sha256
 
 SOURCE = str(Path(__file__).parents[2] / "src")

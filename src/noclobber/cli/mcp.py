@@ -59,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Serve until the client goes away."""
     from noclobber.cli import EXIT_REFUSED, EXIT_USAGE
-    from noclobber.mcp.os_errors import PlainError
+    from noclobber.mcp.reference.os_errors import PlainError
     from noclobber.mcp.roots import from_arguments
 
     try:

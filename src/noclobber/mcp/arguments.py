@@ -14,12 +14,12 @@ import math
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from noclobber.mcp.os_errors import bad_request
+from noclobber.mcp.reference.os_errors import bad_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from noclobber.mcp.tools import Tool
+    from noclobber.mcp.tools.definition import Tool
 
 ALIASES = {"expected_sha256": "expected_hash"}
 """Other names of parameters, which are accepted, and the names that the rest of the code knows."""

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from noclobber.core import wire
 from noclobber.errors import NoclobberError, RefusalError, StaleFileError
-from noclobber.mcp import files, folders, listing, locks
 from noclobber.mcp.arguments import checked
-from noclobber.mcp.os_errors import PlainError, bad_request, failed
-from noclobber.mcp.tools import TOOLS
+from noclobber.mcp.reference.os_errors import PlainError, bad_request, failed
+from noclobber.mcp.tools import folders, listing, locks
+from noclobber.mcp.tools import writing as files
+from noclobber.mcp.tools.definition import TOOLS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

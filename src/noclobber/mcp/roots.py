@@ -20,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from noclobber.disk.paths import BESIDE_PREFIX, STATE_FOLDER
-from noclobber.mcp.os_errors import failed, outside
+from noclobber.mcp.reference.os_errors import failed, outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from noclobber.mcp import dispatch
 from noclobber.mcp.connection import House, Memory
 from noclobber.mcp.roots import Roots, from_client
 from noclobber.mcp.stdio import wire
-from noclobber.mcp.tools import TOOLS
+from noclobber.mcp.tools.definition import TOOLS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from noclobber.disk.leases import Patience
 from noclobber.disk.reading import DEFAULT_PATIENCE_S, open_patiently
 from noclobber.errors import FileBusyError
 from noclobber.guard.policies import Facts, decide
-from noclobber.mcp.os_errors import bad_request, failed
+from noclobber.mcp.reference.os_errors import bad_request, failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from noclobber.errors import (
     NotAFileError,
     RefusalError,
 )
-from noclobber.mcp import patch
-from noclobber.mcp.editing import EditPlan
-from noclobber.mcp.head_and_tail import LARGE_BYTES, glance
-from noclobber.mcp.os_errors import PlainError, bad_request, failed
+from noclobber.mcp.reference import patch
+from noclobber.mcp.reference.editing import EditPlan
+from noclobber.mcp.reference.os_errors import PlainError, bad_request, failed
+from noclobber.mcp.tools.large_files import LARGE_BYTES, glance
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ Piece = str | Group
 
 def group(text: str, at: int) -> tuple[Group, int] | None:
     """Read the group that begins at `at`; None if it is never closed."""
-    from noclobber.mcp.globs import pieces
+    from noclobber.mcp.reference.globs import pieces
 
     depth, cuts = 0, [at + 1]
     for part in re.compile(r"\\\\.|[()|]", re.S).finditer(text, at + 1):

@@ -21,7 +21,7 @@ import re
 from functools import lru_cache
 from itertools import pairwise
 
-from noclobber.mcp import extglob
+from noclobber.mcp.reference import extglob
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from noclobber.errors import BadRequestError
 from noclobber.lock.liveness import DEFAULT_LEASE_S
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.status import status_of
-from noclobber.mcp.files import text_answer
+from noclobber.mcp.tools.writing import text_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import json
 import os
 import stat
 
-from noclobber.mcp import collation
-from noclobber.mcp.files import text_answer
-from noclobber.mcp.globs import BadPatternError, matcher
-from noclobber.mcp.os_errors import PlainError, bad_request, failed
+from noclobber.mcp.reference import collation
+from noclobber.mcp.reference.globs import BadPatternError, matcher
+from noclobber.mcp.reference.os_errors import PlainError, bad_request, failed
+from noclobber.mcp.reference.times import birth_s, spelled
 from noclobber.mcp.roots import is_ours
-from noclobber.mcp.times import birth_s, spelled
+from noclobber.mcp.tools.writing import text_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import stat
 from noclobber.core.values import ToolCall
 from noclobber.disk import paths, renames
 from noclobber.errors import ABSENT, NoclobberError, NotAFileError
-from noclobber.mcp.files import landed, text_answer, translated
-from noclobber.mcp.os_errors import bad_request, exists, failed
+from noclobber.mcp.reference.os_errors import bad_request, exists, failed
+from noclobber.mcp.tools.writing import landed, text_answer, translated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
