@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.errors import LockContention, LockLost
+from noclobber.guard.fence import WriteFence
 from noclobber.ledger import AgentTraceLedger
-from noclobber.lock.fence import fenced
 from noclobber.lock.lock import DeliverableLock
 from torture import lock_arena as arena
 
@@ -275,7 +275,7 @@ def sleepers(base: Path, rounds: int, seed: int) -> Iterator[Proof]:
             os.write(ready_in, b".")
             while True:
                 try:
-                    with fenced(str(target), lock, str(folder.parent)):
+                    with WriteFence(str(folder.parent), lock).guarding(str(target)):
                         target.write_text("by the sleeper")
                 except LockLost:
                     os._exit(0)

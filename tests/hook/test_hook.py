@@ -22,6 +22,7 @@ from noclobber.disk.commit.committer import Committer
 from noclobber.disk.glance import Glance
 from noclobber.errors import HookFailedError
 from noclobber.guard import claims
+from noclobber.guard.fence import WriteFence
 from noclobber.guard.foresight import foresee
 from noclobber.guard.shown import seen_part
 from noclobber.hook import memory
@@ -458,7 +459,7 @@ def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root: Path) -> No
     file.write_bytes(b"old")
     (root / ".noclobber").mkdir()
     committer = Committer(str(root))
-    fence = claims.ClaimFence(str(root))
+    fence = WriteFence(str(root))
 
     def commit() -> object:
         return committer.replace(str(file), sha256(b"old"), b"new", fence=fence)

@@ -22,7 +22,8 @@ import json, os, pwd, sys, tempfile
 import noclobber.ledger.verify, noclobber.lock.messages, noclobber.disk.filesystems, noclobber.disk.renames
 from noclobber.errors import NoclobberError
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.fence import fenced
+from noclobber.guard.fence import WriteFence
+import noclobber.lock.locked_write
 from noclobber.lock.status import status_of
 with tempfile.TemporaryDirectory() as warm:
     with DeliverableLock(warm): status_of(warm)
@@ -32,7 +33,7 @@ folder, action = sys.argv[1:3]
 lock = DeliverableLock(folder, holder="unprivileged")
 try:
     if action == "fence":
-        with fenced(folder + "/x.md", None, folder): pass
+        with WriteFence(folder).guarding(folder + "/x.md"): pass
     else:
         getattr(lock, action)()
     print(json.dumps({"code": "none", "held": lock.held}))

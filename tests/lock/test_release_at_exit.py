@@ -227,7 +227,7 @@ def test_a_holder_stopped_past_its_lease_is_refused_when_it_wakes(tmp_path: Path
     """REQ-LOCK-013: SIGSTOP, take-over, SIGCONT; its check, its write and its release are refused."""
     code = """
 from noclobber.errors import LockLost
-from noclobber.lock.fence import fenced
+from noclobber.guard.fence import WriteFence
 lock.acquire()
 print("held", flush=True)
 sys.stdin.readline()
@@ -235,7 +235,8 @@ refused = 0
 for attempt in ("write", "check", "release"):
     try:
         if attempt == "write":
-            with fenced(sys.argv[1] + "/plan.md", lock, sys.argv[1]): open(sys.argv[1] + "/plan.md", "w")
+            fence = WriteFence(sys.argv[1], lock)
+            with fence.guarding(sys.argv[1] + "/plan.md"): open(sys.argv[1] + "/plan.md", "w")
         elif attempt == "check": lock.assert_held()
         else: lock.release()
     except LockLost: refused += 1

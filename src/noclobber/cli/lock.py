@@ -194,7 +194,8 @@ def _release(args: Namespace) -> int:
 
 def _attached(args: Namespace) -> Any:
     from noclobber.errors import BadRequestError
-    from noclobber.lock.lock import ENVIRONMENT_ID, DeliverableLock
+    from noclobber.lock.lock import DeliverableLock
+    from noclobber.lock.names import ENVIRONMENT_ID
 
     lock_id = args.id or os.environ.get(ENVIRONMENT_ID)
     if not lock_id:

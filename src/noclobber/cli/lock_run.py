@@ -33,7 +33,8 @@ def run_locked(args: Namespace) -> int:
     """Run a command under a folder's lock and return its exit code."""
     from noclobber.cli.lock import default_holder
     from noclobber.errors import LockLost, NoclobberError
-    from noclobber.lock.lock import ENVIRONMENT_FOLDER, ENVIRONMENT_ID, DeliverableLock
+    from noclobber.lock.lock import DeliverableLock
+    from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID
 
     command = args.command
     if not command:

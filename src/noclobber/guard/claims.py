@@ -11,9 +11,9 @@ folder. Who looks for one asks every folder above the file, so workspaces inside
 claims.
 
 Calling sequence of a hook: `acquire()` before the check, `release()` after the call or a refusal. A
-committer: `ClaimFence`, which asks inside the critical section, and `retrying()` around the commit. Both
-sides under the mutex of the file's folder, and that is the point: either the commit is over when the claim
-is made, and the hook's look sees its outcome, or the commit sees the claim.
+committer: `refuse_if_claimed()` inside its critical section (`fence` does), and `retrying()` around the
+commit. Both sides under the mutex of the file's folder, and that is the point: either the commit is over
+when the claim is made, and the hook's look sees its outcome, or the commit sees the claim.
 
 Not promised: an outsider has never heard of claims; what it does in between shows afterwards, when the hook
 compares what is on the disk with what the call must have written.
@@ -31,12 +31,10 @@ from noclobber.errors import FileBusyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
     from typing import NamedTuple, TypeVar
 
     from noclobber.core.clock import Clock
-    from noclobber.disk.commit.section import Admission, Fence
 
     T = TypeVar("T")
 else:
@@ -90,48 +88,6 @@ def refuse_if_claimed(
     claim = check(root, path, own_owner, clock)
     if claim is not None:
         raise busy(claim, clock)
-
-
-class ClaimFence:
-    """
-    Asks for claims in a commit's critical section, and then whoever else has a say there.
-
-    The commit gives up with `ClaimedError`, because waiting inside would hold up the folder; `retrying()`
-    waits.
-    """
-
-    def __init__(self, root: str, then: Fence | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._root, self._then, self._clock = root, then, clock
-
-    def folder(self, path: str) -> str | None:
-        """Return a folder whose mutex is needed as well; claims need none but the file's own folder's."""
-        return None if self._then is None else self._then.folder(path)
-
-    def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
-        """Let a write pass if nobody else has claimed the file, or raise."""
-        refuse_if_claimed(self._root, path, clock=self._clock)
-        return _UNCLAIMED if self._then is None else self._then.guarding(path, held)
-
-    def check(self, path: str) -> None:
-        """Raise if a write to `path` would be refused now; for writes that somebody else carries out."""
-        with self.guarding(path, ()):
-            pass
-
-
-class _Unclaimed:
-    """Nothing to keep: whoever claims the file now needs the mutex that the commit holds."""
-
-    def __enter__(self) -> Admission:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def look_again(self) -> None:
-        """It cannot have changed."""
-
-
-_UNCLAIMED = _Unclaimed()
 
 
 def retrying(attempt: Callable[[], T], wait_s: float, clock: Clock = SYSTEM_CLOCK) -> T:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from noclobber.core.options import Options
     from noclobber.disk.optimistic_guard import OptimisticGuard
     from noclobber.guard.catalogue import Request
-    from noclobber.guard.claims import ClaimFence
+    from noclobber.guard.fence import WriteFence
     from noclobber.guard.snapshot import TurnContext
 
     class OpenTurn(Protocol):
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         guard: OptimisticGuard
         options: Options
         write_scope: tuple[str, ...] | None
-        fence: ClaimFence
+        fence: WriteFence
 
 
 class Target(NamedTuple):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from noclobber.core.options import Options
     from noclobber.core.values import Edit, ReadResult, WriteResult
     from noclobber.disk.optimistic_guard import OptimisticGuard
-    from noclobber.guard.claims import ClaimFence
     from noclobber.guard.engine import HookEngine
+    from noclobber.guard.fence import WriteFence
     from noclobber.guard.snapshot import TurnContext
 
     Path = str | os.PathLike[str]
@@ -45,7 +45,7 @@ class Turn:
         options: Options,
         write_scope: tuple[str, ...] | None,
         on_end: Callable[[Turn], None],
-        fence: ClaimFence,
+        fence: WriteFence,
         host: str | None = None,
         intent_id: str | None = None,
     ) -> None:

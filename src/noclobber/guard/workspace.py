@@ -21,14 +21,13 @@ from noclobber.disk.paths import STATE_FOLDER
 from noclobber.errors import LedgerError, TurnClosedError
 from noclobber.guard import open_turns
 from noclobber.guard.catalogue import Catalogue
-from noclobber.guard.claims import ClaimFence
 from noclobber.guard.engine import HookEngine
+from noclobber.guard.fence import WriteFence
 from noclobber.guard.recording import Recorder
 from noclobber.guard.sessions import SessionMemory
 from noclobber.guard.snapshot import TurnContext
 from noclobber.guard.turn import Turn
 from noclobber.ledger import AgentTraceLedger
-from noclobber.lock.fence import LockFence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class Workspace:
             chosen,
             folders,
             self._end,
-            ClaimFence(self.root, LockFence(self.root, lock, self.clock), self.clock),
+            WriteFence(self.root, lock, clock=self.clock),
             host,
             intent_id,
         )

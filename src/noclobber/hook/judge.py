@@ -15,8 +15,6 @@ Here is only who asks whom, in which order. Every event may come twice; the seco
 
 from __future__ import annotations
 
-import os
-
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.values import WHOLE, Coverage, ToolCall
 from noclobber.disk import hashing, paths
@@ -31,12 +29,12 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard import claims
+from noclobber.guard.fence import WriteFence
 from noclobber.guard.foresight import UNFORESEEN, Outcome, foresee, plain_hash, to_bytes
 from noclobber.guard.policies import Facts, decide
 from noclobber.guard.recording import Recorder
 from noclobber.hook.memory import UNKNOWN, Memory, new_context
 from noclobber.ledger.open_file import LightLedger
-from noclobber.lock.names import LOCK_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,22 +164,9 @@ class Judge:
         )
         if not decision.allowed:
             raise decision.error
-        self._pass_locks(looked.path)
+        WriteFence(self.root, owner=self.owner, clock=self.clock).check(looked.path)
         before = looked.content if action.moved_from is None else self._source(action.moved_from)
         target.outcome = foresee(action, before)
-
-    def _pass_locks(self, path: str) -> None:
-        """Refuse what is inside a deliverable that somebody else has locked."""
-        folder = path
-        while folder != self.root and folder.startswith(self.root):
-            folder = os.path.dirname(folder)
-            if os.path.lexists(f"{folder}/{LOCK_NAME}"):
-                from noclobber.lock.fence import LockFence
-                from noclobber.lock.lock import DeliverableLock
-
-                # An agent that was started by `noclobber lock run` has its lock in the environment.
-                LockFence(self.root, DeliverableLock.from_environment(), self.clock).check(path)
-                return
 
     def _source(self, moved_from: str) -> bytes | None:
         return glance(self._lexical(moved_from), keep=True, clock=self.clock).content

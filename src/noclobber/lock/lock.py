@@ -34,6 +34,7 @@ from noclobber.lock import heartbeat, messages, release_at_exit
 from noclobber.lock.events import Audit
 from noclobber.lock.liveness import DEFAULT_LEASE_S, FREE, check_lease_s
 from noclobber.lock.lock_file import PATIENCE_S, FolderStore
+from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID
 from noclobber.lock.protocol import Protocol, Recovery, Refused, Taker
 from noclobber.lock.record import MAX_TEXT_CHARS, LockRecord
 from noclobber.lock.status import status_of
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.0004, 0.05
 BEAT_PATIENCE_S = 0.25
-
-ENVIRONMENT_ID, ENVIRONMENT_FOLDER = "NOCLOBBER_LOCK_ID", "NOCLOBBER_LOCK_FOLDER"
 
 
 class DeliverableLock:

@@ -1,5 +1,5 @@
 """
-How the lock's files are called (REQ-LOCK-001a). No imports: policies and hooks ask on every call.
+Names of the lock's files and variables (REQ-LOCK-001a). No imports: policies and hooks ask on every call.
 
 Everything starts with `.lock`, so that one look at a folder shows what belongs together, and a dot
 keeps it out of default globs and searches (K-GHOST-1).
@@ -12,6 +12,9 @@ LEDGER_NAME = ".lock-ledger.jsonl"
 CLAIM_PREFIX = ".lock.take."
 STAGED_PREFIX = ".lock.new."
 SET_ASIDE_PREFIX = ".lock.aside."
+
+ENVIRONMENT_ID, ENVIRONMENT_FOLDER = "NOCLOBBER_LOCK_ID", "NOCLOBBER_LOCK_FOLDER"
+"""How `noclobber lock run` tells a command which lock it works under."""
 
 GIT_PATTERNS = (LOCK_NAME, LOCK_NAME + ".*", LEDGER_NAME + "*")
 """What a repository is told to ignore when a workspace is set up."""

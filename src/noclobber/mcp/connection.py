@@ -21,11 +21,10 @@ from typing import NamedTuple
 
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
 from noclobber.guard.catalogue import FORMS, Tool
-from noclobber.guard.claims import ClaimFence
+from noclobber.guard.fence import WriteFence
 from noclobber.guard.workspace import Workspace
-from noclobber.lock.fence import locked_folder
 from noclobber.lock.lock import DeliverableLock
-from noclobber.mcp.fence import ConnectionFence
+from noclobber.lock.locked_folder import locked_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,8 +124,7 @@ class Memory:
 
     def _new_turn(self, root: str, held: Mapping[str, str] | None = None) -> Turn:
         turn = self.house.workspace(root).turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST)
-        locks = ConnectionFence(turn.guard.root, self.locks if held is None else held)
-        turn.fence = ClaimFence(turn.guard.root, locks)
+        turn.fence = WriteFence(turn.guard.root, held_locks=self.locks if held is None else held)
         return turn
 
     def forget_lock(self, lock_id: str) -> None:

@@ -7,14 +7,23 @@ import os
 import shutil
 import signal
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import noclobber
+from noclobber.core.clock import iso8601
 from noclobber.errors import FileBusyError, LockContention, LockLost, OutsideScopeError
-from noclobber.lock.fence import fenced, locked_folder
+from noclobber.guard import claims
+from noclobber.guard.fence import GuardedWrite, WriteFence
 from noclobber.lock.lock import DeliverableLock
+from noclobber.lock.locked_folder import locked_folder
+from noclobber.mcp import dispatch
+from noclobber.mcp.connection import House, Memory
+from noclobber.mcp.roots import Roots
+from tests.rigs.hooks import HookRig, refusal
 from tests.rigs.locks import ToldClock, dead_process, events, finish, put_record, python
 
 
@@ -32,8 +41,8 @@ def clock() -> ToldClock:
 
 def enter(
     tree: Path, target: str, lock: DeliverableLock | None, clock: ToldClock, held: tuple[int, ...] = ()
-) -> Any:
-    return fenced(str(tree / target), lock, str(tree), held, clock=clock)
+) -> GuardedWrite:
+    return WriteFence(str(tree), lock, clock=clock).guarding(str(tree / target), held)
 
 
 def hold(folder: Path, clock: ToldClock, holder: str = "a", **options: object) -> DeliverableLock:
@@ -44,7 +53,10 @@ def test_nothing_is_asked_where_nothing_is_locked(tree: Path, clock: ToldClock) 
     """Issue 3, fencing: an unlocked tree is a stat per folder, and nothing is held."""
     with enter(tree, "d/sub/x.md", None, clock) as fence:
         assert fence.folder is None
-        assert fence.descriptor is None
+        for folder in ("d/sub", "d", "."):
+            descriptor = os.open(tree / folder, os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(descriptor)
         fence.look_again()
 
 
@@ -148,7 +160,7 @@ print("asking", flush=True)
 DeliverableLock(sys.argv[1], holder="successor").acquire(timeout_s=20)
 print((open(sys.argv[1] + "/x.md").read()), flush=True)
 """
-    with fenced(str(tree / "d/sub/x.md"), lock, str(tree)):
+    with WriteFence(str(tree), lock).guarding(str(tree / "d/sub/x.md")):
         process = python(code, tree / "d")
         assert process.stdout is not None
         process.stdout.readline()
@@ -158,27 +170,27 @@ print((open(sys.argv[1] + "/x.md").read()), flush=True)
         (tree / "d/x.md").write_text("written by the holder, before the take-over")
     returned, said, complaint = finish(process)
     assert (returned, said) == (0, "written by the holder, before the take-over"), complaint
-    with pytest.raises(LockLost), fenced(str(tree / "d/x.md"), lock, str(tree)):
+    with pytest.raises(LockLost), WriteFence(str(tree), lock).guarding(str(tree / "d/x.md")):
         pytest.fail("the zombie got in")
 
 
 def test_a_guard_that_holds_the_parents_mutex_does_not_wait_for_itself(tree: Path, clock: ToldClock) -> None:
-    """The parent is the locked folder: passed as already held, or recognised by `holds`."""
+    """The parent is the locked folder: passed as already held, its mutex is not taken a second time."""
     lock = hold(tree / "d", clock)
     parent = os.open(tree / "d", os.O_RDONLY)
-    status = os.fstat(parent)
     try:
         fcntl.flock(parent, fcntl.LOCK_EX)
         with enter(tree, "d/x.md", lock, clock, held=(parent,)) as fence:
-            assert fence.descriptor is None
-            assert fence.holds(status.st_dev, status.st_ino)
+            assert fence.folder == str(tree / "d")
+        other = os.open(tree / "d", os.O_RDONLY)
+        with pytest.raises(BlockingIOError):  # Leaving the block did not let go of the caller's mutex.
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(other)
         with pytest.raises(FileBusyError), enter(tree, "d/x.md", lock, clock):
             pytest.fail("somebody else holds it")
         fcntl.flock(parent, fcntl.LOCK_UN)
-        with enter(tree, "d/x.md", lock, clock) as fence:
-            assert fence.holds(status.st_dev, status.st_ino)
-            with pytest.raises(BlockingIOError):
-                fcntl.flock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with enter(tree, "d/x.md", lock, clock), pytest.raises(BlockingIOError):
+            fcntl.flock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(parent)
@@ -222,17 +234,13 @@ def test_a_lock_that_cannot_be_read_is_not_free(
 
 
 def test_the_root_itself_may_be_the_deliverable(tree: Path, clock: ToldClock) -> None:
-    """Locks above the workspace do not concern it; one on its root does."""
-    above = hold(tree.parent, clock, "above")
-    with enter(tree, "x.md", None, clock):
-        pass
+    """One lock on the root covers everything below it."""
     lock = hold(tree, clock)
     with pytest.raises(LockContention), enter(tree, "d/sub/x.md", None, clock):
         pass
     with enter(tree, "d/sub/x.md", lock, clock):
         pass
     lock.release()
-    above.release()
 
 
 def test_a_child_of_lock_run_writes_under_its_parents_lock(tree: Path) -> None:
@@ -240,10 +248,8 @@ def test_a_child_of_lock_run_writes_under_its_parents_lock(tree: Path) -> None:
     lock = DeliverableLock(tree / "d", holder="run").acquire()
     code = """
 import sys
-from noclobber.lock.fence import fenced
-from noclobber.lock.lock import DeliverableLock
-lock = DeliverableLock.from_environment()
-with fenced(sys.argv[1] + "/d/x.md", lock, sys.argv[1]): open(sys.argv[1] + "/d/x.md", "w").write("child")
+from noclobber.guard.fence import WriteFence
+with WriteFence(sys.argv[1]).guarding(sys.argv[1] + "/d/x.md"): open(sys.argv[1] + "/d/x.md", "w").write("child")
 """
     env = {"NOCLOBBER_LOCK_ID": lock.lock_id, "NOCLOBBER_LOCK_FOLDER": str(tree / "d")}
     returned, _, complaint = finish(python(code, tree, env=env))
@@ -252,3 +258,138 @@ with fenced(sys.argv[1] + "/d/x.md", lock, sys.argv[1]): open(sys.argv[1] + "/d/
     lock.release()
     assert finish(python(code, tree, env=env))[0] == 1, "the lock it speaks for is released"
     assert signal.SIGTERM
+
+
+# -- one fence for the library, the hooks and the MCP server ----------------------------------------------------
+
+
+Write = Callable[[Path], str]
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    house = House()
+    yield house
+    house.close()
+
+
+@pytest.fixture(params=["library", "hook", "mcp"])
+def write(
+    request: pytest.FixtureRequest, tree: Path, tmp_path: Path, house: House, monkeypatch: pytest.MonkeyPatch
+) -> Write:
+    """Writes a file below `tree` and returns "written" or the code of the refusal."""
+    (tree / ".noclobber").mkdir()
+    if request.param == "library":
+
+        def by_library(path: Path) -> str:
+            with noclobber.Workspace(tree) as workspace, workspace.turn(agent_id="x") as turn:
+                try:
+                    turn.write_file(str(path), b"x")
+                except noclobber.NoclobberError as error:
+                    return error.code
+            return "written"
+
+        return by_library
+    if request.param == "mcp":
+        connection = Memory(house, Roots([str(tree)]), is_session=True, is_process=True)
+
+        def by_mcp(path: Path) -> str:
+            answer = dispatch.call(
+                connection, "write_file", {"path": str(path), "content": "x"}, lambda *_: None
+            )
+            return answer.structured["error_type"] if answer.is_error and answer.structured else "written"
+
+        return by_mcp
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    rig = HookRig(tree, tmp_path / "runtime")
+
+    def by_hook(path: Path) -> str:
+        answer = rig.write(path, "x")
+        if not answer:
+            return "written"
+        return str(refusal(answer)["error_type"])
+
+    return by_hook
+
+
+def test_a_lock_above_the_workspace_counts(tree: Path, write: Write) -> None:
+    """Finding S6: the walk goes up to the root of the filesystem, in library, hooks and MCP alike."""
+    with DeliverableLock(tree.parent, holder="above"):
+        assert write(tree / "d/x.md") == "LOCK_CONTENTION"
+        assert not (tree / "d/x.md").exists()
+    assert write(tree / "d/x.md") == "written"
+
+
+def test_an_agent_that_carries_a_lock_writes_inside_its_folder_only(
+    tree: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding S6: `noclobber lock run` gives the lock to the command, and every door asks for it."""
+    with DeliverableLock(tree / "d", holder="run") as lock:
+        monkeypatch.setenv("NOCLOBBER_LOCK_ID", str(lock.lock_id))
+        monkeypatch.setenv("NOCLOBBER_LOCK_FOLDER", str(tree / "d"))
+        assert write(tree / "other/x.md") == "OUTSIDE_SCOPE"
+        assert write(tree / "d/x.md") == "written"
+    assert write(tree / "d/y.md") == "LOCK_LOST"
+    assert write(tree / "other/x.md") in ("LOCK_LOST", "OUTSIDE_SCOPE")
+    shutil.rmtree(tree / "d")
+    assert write(tree / "other/x.md") in ("LOCK_LOST", "OUTSIDE_SCOPE")
+    assert not (tree / "other/x.md").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"4711", b"{"])
+def test_other_programs_files_above_the_workspace_are_left_alone(
+    tree: Path, write: Write, content: bytes
+) -> None:
+    """Finding S6: pytest and uv have files called `.lock`; they lock no deliverable, and stay."""
+    theirs = tree.parent / ".lock"
+    theirs.write_bytes(content)
+    assert write(tree / "d/x.md") == "written"
+    assert theirs.read_bytes() == content
+    assert os.listdir(tree.parent).count(".lock-ledger.jsonl") == 0
+
+
+def test_an_orphan_above_the_workspace_does_not_stop_a_write_and_is_left_to_the_next_acquire(
+    tree: Path, write: Write
+) -> None:
+    """REQ-LOCK-008: a guarded write changes nothing outside its workspace, not even an orphaned lock."""
+    put_record(tree.parent, dead_process(), acquired=iso8601(time.time()))
+    before = (tree.parent / ".lock").read_bytes()
+    assert write(tree / "d/x.md") == "written"
+    assert (tree.parent / ".lock").read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's files can only be made by root")
+def test_another_users_lock_in_a_folder_that_everybody_may_write_to_locks_nothing_below(
+    tree: Path, clock: ToldClock
+) -> None:
+    """Finding S6: otherwise one `.lock` in `/tmp` would lock everybody's projects there."""
+    hold(tree.parent, clock).detach()
+    tree.parent.chmod(0o777)
+    assert locked_folder(str(tree / "d/x.md"), str(tree), clock) == str(tree.parent)
+    os.chown(tree.parent / ".lock", 65534, 65534)
+    assert locked_folder(str(tree / "d/x.md"), str(tree), clock) is None
+    tree.parent.chmod(0o755)
+    assert locked_folder(str(tree / "d/x.md"), str(tree), clock) == str(tree.parent)
+
+
+def test_a_fence_loads_nothing_of_the_lock_where_nothing_is_locked(tree: Path) -> None:
+    """N-speed: a hook is a process for each tool call."""
+    code = """
+import sys
+from noclobber.guard.fence import WriteFence
+WriteFence(sys.argv[1]).check(sys.argv[1] + "/d/x.md")
+print(*sorted(name for name in sys.modules if name.startswith("noclobber.lock.")))
+"""
+    returned, said, complaint = finish(python(code, tree))
+    assert (returned, said) == (0, "noclobber.lock.locked_folder noclobber.lock.names"), complaint
+
+
+def test_an_agents_own_claim_does_not_stop_it(tree: Path) -> None:
+    """Issue 4.4: a hook claims the file before it asks the fence."""
+    (tree / ".noclobber").mkdir()
+    path = str(tree / "d/x.md")
+    claims.acquire(str(tree), path, "me", "call-1")
+    WriteFence(str(tree), owner="me").check(path)
+    with pytest.raises(claims.ClaimedError):
+        WriteFence(str(tree), owner="somebody else").check(path)
