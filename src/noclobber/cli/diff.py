@@ -21,11 +21,18 @@ import os
 from typing import NamedTuple
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.project import add_root, find_root, folder_given, ledger_path
+from noclobber.cli.project import add_root
 from noclobber.cli.terminal import add_json, is_terminal, print_json, styled, visible
+from noclobber.core.project import (
+    KEPT_FOLDER,
+    SWAP_FOLDER,
+    existing_folder,
+    find_project,
+    ledger_path,
+    state_folder,
+)
 from noclobber.disk import hashing
 from noclobber.disk.optimistic_guard import OptimisticGuard
-from noclobber.disk.paths import STATE_FOLDER
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
 from noclobber.ledger.browse import Lines, facts_of
 from noclobber.text.diff import unified
@@ -101,10 +108,10 @@ def run(args: Namespace) -> int:
 
 def _place(args: Namespace) -> tuple[OptimisticGuard, str]:
     if args.root is not None:
-        root = folder_given(args.root)
+        root = existing_folder(args.root)
     else:
         folder = os.path.dirname(os.path.abspath(args.file)) if "\0" not in args.file else os.getcwd()
-        root = find_root(folder)
+        root = find_project(folder)
     guard = OptimisticGuard(root)
     name = args.file if "\0" in args.file or not args.file else os.path.abspath(args.file)
     return guard, guard.locate(name)
@@ -213,8 +220,8 @@ def _bytes_of(root: str, path: str, sha256: str) -> tuple[bytes | None, str | No
 
 def _from_store(root: str, path: str) -> Iterator[tuple[str, bytes]]:
     name = os.path.basename(path)
-    for part in ("kept", "swap"):
-        folder = f"{root}/{STATE_FOLDER}/{part}"
+    for part in (KEPT_FOLDER, SWAP_FOLDER):
+        folder = f"{state_folder(root)}/{part}"
         try:
             found = [
                 entry for entry in os.listdir(folder) if name.startswith(entry.partition("~")[2] or "\0")

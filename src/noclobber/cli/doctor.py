@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 
 from noclobber.cli import EXIT_NO, EXIT_OK, doctor_checks, doctor_crashes
-from noclobber.cli.project import find_root, folder_given
 from noclobber.cli.terminal import Progress, add_json, print_json, styled, visible
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.findings import Finding
+from noclobber.core.project import existing_folder, find_project
 from noclobber.errors import NoclobberError
 from noclobber.hook import doctor as hook_doctor
 from noclobber.lock import doctor as lock_doctor
@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Look at everything, and say whether it is well."""
-    root = folder_given(args.folder) if args.folder is not None else find_root(os.getcwd())
+    root = existing_folder(args.folder) if args.folder is not None else find_project(os.getcwd())
     findings = examine(root, repair=not args.no_repair)
     healthy = all(finding.ok for finding in findings)
     if args.json:

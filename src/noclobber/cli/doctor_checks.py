@@ -14,8 +14,8 @@ import os
 import shutil
 import tempfile
 
-from noclobber.cli.project import ledger_path
 from noclobber.core.findings import Finding
+from noclobber.core.project import ledger_path
 from noclobber.disk import hashing, paths
 from noclobber.disk.commit.committer import LADDER, Committer
 from noclobber.errors import BrokenChainError, ConfigError, NoclobberError

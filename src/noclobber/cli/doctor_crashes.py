@@ -14,8 +14,8 @@ import stat
 from typing import NamedTuple
 
 from noclobber.cli.doctor_checks import SCRATCH_PREFIX
-from noclobber.cli.project import ledger_path
 from noclobber.core.findings import Finding
+from noclobber.core.project import ledger_path
 from noclobber.disk import forks, paths
 from noclobber.disk.commit import leftovers, staging_folders
 from noclobber.disk.commit.committer import Committer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.project import folder_given
 from noclobber.cli.terminal import add_json, print_json
+from noclobber.core.project import existing_folder
 from noclobber.hosts import HOSTS
 
 TYPE_CHECKING = False
@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     from noclobber.hosts.hook_entries import find_hosts, place
     from noclobber.hosts.install import carry_out, plan
 
-    project = folder_given(args.root)
+    project = existing_folder(args.root)
     hosts = args.host or find_hosts(project)
     for host in hosts:
         if host not in HOSTS:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import sys
 
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_USAGE
-from noclobber.cli.project import add_root, ledger_path, root_of
+from noclobber.cli.project import add_root, root_of
 from noclobber.cli.reader_gone import wait
 from noclobber.cli.terminal import Cell, Progress, add_json, print_json, speak_utf8, styled, table, visible
+from noclobber.core.project import ledger_path
 from noclobber.errors import BadRequestError, BrokenChainError
 from noclobber.ledger.browse import Lines, Reader, add_filters, facts_of, filter_of, open_existing
 

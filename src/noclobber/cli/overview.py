@@ -14,8 +14,8 @@ import os
 from typing import Any, NamedTuple
 
 from noclobber.cli import hook_sessions
-from noclobber.cli.project import ledger_path
 from noclobber.core.clock import iso8601
+from noclobber.core.project import ledger_path
 from noclobber.disk.commit import leftovers
 from noclobber.disk.paths import STATE_FOLDER
 from noclobber.disk.processes import GONE

@@ -16,14 +16,16 @@ The options of a workspace and of a turn: names, values, and errors that say wha
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
 
+from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME
 from noclobber.errors import BadRequestError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Literal
+    from typing import Any, Literal, NamedTuple
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 LONGEST_WAIT_S = 3600.0
 RETAINED_FILE_BYTES = 1 << 20
@@ -45,6 +47,7 @@ class Options(NamedTuple):
 
 
 DEFAULTS = Options()
+HOOK_DEFAULTS = DEFAULTS._replace(scope="session")  # A coding agent's model remembers earlier turns.
 
 _CHOICES = {
     "rebaseline": ("on-read", "after-conflict"),
@@ -65,7 +68,9 @@ def options(given: Mapping[str, Any], base: Options = DEFAULTS) -> Options:
 
 
 def load_options(root: str, base: Options = DEFAULTS) -> Options:
-    """Return `base` with what the file in a workspace's root changes. `ConfigError` if that is wrong."""
+    """Return `base` with what the options file in a project's root changes. `ConfigError` if it is wrong."""
+    if not os.path.lexists(f"{root}/{OPTIONS_NAME}") and not os.path.lexists(f"{root}/{SHARED_OPTIONS_NAME}"):
+        return base
     from noclobber.core.options_file import load
 
     given = load(root).given

@@ -15,6 +15,8 @@ import os
 import stat
 import sys
 
+from noclobber.core.project import BESIDE_PREFIX as BESIDE_PREFIX
+from noclobber.core.project import STATE_FOLDER as STATE_FOLDER
 from noclobber.errors import (
     AccessDeniedError,
     BadPathError,
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
-STATE_FOLDER = ".noclobber"  # Ours, in the workspace's root.
-BESIDE_PREFIX = ".noclobber-"  # Ours, beside a target that is on another mount than the state folder.
 MOST_LINKS = 40  # As many as the kernel follows.
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

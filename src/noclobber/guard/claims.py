@@ -25,8 +25,9 @@ import os
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
+from noclobber.core.project import CLAIMS_FOLDER, STATE_FOLDER
 from noclobber.disk import hashing, mutex
-from noclobber.disk.paths import OPEN_FOLDER, STATE_FOLDER
+from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.errors import FileBusyError
 
 TYPE_CHECKING = False
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
-CLAIMS_FOLDER = "claims"
 LIFE_S = 30.0
 PATIENCE_S = 2.0
 MUTEX_PATIENCE_S = 5.0

@@ -22,6 +22,7 @@ import threading
 from typing import Any, NamedTuple
 
 from noclobber.core.clock import iso8601
+from noclobber.core.project import TURNS_FOLDER
 from noclobber.disk import forks
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
@@ -30,7 +31,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.guard.snapshot import TurnContext
 
-FOLDER = "turns"
 SLOT_BYTES = 2048
 MOST_SLOTS = 1024  # A program with more turns open than this shows that many.
 _LONGEST_NAME = 96  # Letters of an agent's name, and so on: five of them fit into a slot, in any script.
@@ -127,10 +127,10 @@ class Board:
         state_fd = os.open(self._state_folder, OPEN_FOLDER | os.O_NOFOLLOW)
         try:
             try:
-                os.mkdir(FOLDER, dir_fd=state_fd)
+                os.mkdir(TURNS_FOLDER, dir_fd=state_fd)
             except FileExistsError:
                 pass
-            turns_fd = os.open(FOLDER, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=state_fd)
+            turns_fd = os.open(TURNS_FOLDER, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=state_fd)
         finally:
             os.close(state_fd)
         try:
@@ -138,7 +138,7 @@ class Board:
             self._descriptor = forks.open_tracked(name, _CREATE, 0o666, dir_fd=turns_fd)
         finally:
             os.close(turns_fd)
-        self._file = f"{self._state_folder}/{FOLDER}/{name}"
+        self._file = f"{self._state_folder}/{TURNS_FOLDER}/{name}"
         os.pwrite(self._descriptor, _slot(json.dumps(identify()).encode()), 0)
         for slot, body in self._shown.items():
             os.pwrite(self._descriptor, _slot(body), slot * SLOT_BYTES)
@@ -162,7 +162,7 @@ def boards_of_the_dead(state_folder: str) -> list[str]:
 
 
 def _boards(state_folder: str) -> list[str]:
-    folder = f"{state_folder}/{FOLDER}"
+    folder = f"{state_folder}/{TURNS_FOLDER}"
     try:
         return [f"{folder}/{name}" for name in os.listdir(folder)]
     except OSError:

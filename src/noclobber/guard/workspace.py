@@ -16,8 +16,8 @@ import weakref
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import DEFAULTS, load_options, options
+from noclobber.core.project import find_project, ledger_path, state_folder
 from noclobber.disk.optimistic_guard import OptimisticGuard
-from noclobber.disk.paths import STATE_FOLDER
 from noclobber.errors import LedgerError, TurnClosedError
 from noclobber.guard import open_turns
 from noclobber.guard.catalogue import Catalogue
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.values import ToolCall
     from noclobber.lock.lock import DeliverableLock
-
-LEDGER_NAME = "agent_trace.jsonl"
 
 
 class Workspace:
@@ -59,10 +57,8 @@ class Workspace:
         self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
         self._guards: dict[tuple[bool, float], OptimisticGuard] = {}
         self.guard = self._guard(self.options.durable, self.options.wait_s)
-        self.state_folder = f"{self.root}/{STATE_FOLDER}"
-        self.ledger = AgentTraceLedger(
-            f"{self.state_folder}/{LEDGER_NAME}", clock=clock, durable=self.options.durable
-        )
+        self.state_folder = state_folder(self.root)
+        self.ledger = AgentTraceLedger(ledger_path(self.root), clock=clock, durable=self.options.durable)
         self.recorder = Recorder(self.root, self.ledger)
         self.catalogue = Catalogue()
         self.engine = HookEngine(self)
@@ -73,6 +69,18 @@ class Workspace:
         self._shown: weakref.WeakKeyDictionary[Turn, weakref.finalize[..., Turn]] = (
             weakref.WeakKeyDictionary()
         )
+
+    @classmethod
+    def find(
+        cls, start: str | os.PathLike[str] = ".", *, host_folder: str | None = None, **given: Any
+    ) -> Workspace:
+        """
+        Return the workspace of the project that a folder belongs to, as the command line and hooks find it.
+
+        `core.project` has the rule; `host_folder` is used where nothing marks a project. `given` is what
+        `Workspace()` takes.
+        """
+        return cls(find_project(start, host_folder=host_folder), **given)
 
     def turn(
         self,

@@ -16,6 +16,7 @@ Here is only who asks whom, in which order. Every event may come twice; the seco
 from __future__ import annotations
 
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.project import ledger_path
 from noclobber.core.values import WHOLE, Coverage, ToolCall
 from noclobber.disk import hashing, paths
 from noclobber.disk.glance import Glance, glance, locate
@@ -42,21 +43,17 @@ if TYPE_CHECKING:
 
     from noclobber.core.actions import Action
     from noclobber.core.clock import Clock
+    from noclobber.core.options import Options
     from noclobber.guard.snapshot import TurnContext
-    from noclobber.hook.settings import Settings
     from noclobber.hosts.event import Event
-
-LEDGER_NAME = "agent_trace.jsonl"
 
 
 class Judge:
     """Handles the events of one agent in one project. One object, one event."""
 
-    def __init__(self, event: Event, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.event, self.settings, self.clock = event, settings, clock
-        self.root = settings.root
-        ledger = LightLedger(f"{self.root}/{paths.STATE_FOLDER}/{LEDGER_NAME}")
-        self.recorder = Recorder(self.root, ledger)
+    def __init__(self, event: Event, root: str, options: Options, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.event, self.root, self.options, self.clock = event, root, options, clock
+        self.recorder = Recorder(root, LightLedger(ledger_path(root)))
         self.owner = f"{event.host}/{event.session_id}/{event.agent_id}"
         self.call_key = event.call_id or _fingerprint(event)
         self.event_key = f"{event.kind}:{self.call_key}:{event.moment}"
@@ -148,7 +145,7 @@ class Judge:
                 looked.path, "These are noclobber's own records; tools do not touch them."
             )
         coverage = context.coverage_for(name, looked.path)
-        settings = self.settings
+        options = self.options
         decision = decide(
             Facts(
                 action.kind,
@@ -157,9 +154,9 @@ class Judge:
                 expected=context.expected_for(name, looked.path),
                 actual=looked.sha256,
                 seen_whole=coverage is None or coverage.is_whole,
-                write_scope=settings.write_scope,
-                deny_unread=settings.deny_unread or memory.is_lost,
-                deny_partial=settings.deny_partial,
+                write_scope=options.write_scope,
+                deny_unread=options.unread == "deny" or memory.is_lost,
+                deny_partial=options.partial == "deny",
             )
         )
         if not decision.allowed:
@@ -276,7 +273,7 @@ class Judge:
 
     def _memory(self) -> Memory:
         event = self.event
-        turn_id = event.turn_id if self.settings.is_per_turn else None
+        turn_id = event.turn_id if self.options.scope == "turn" else None
         return Memory(event.host, event.session_id, event.agent_id, turn_id)
 
     def _recall(
@@ -288,7 +285,7 @@ class Judge:
         `settle`: a call that was let through and never reported back (a patch through the shell, a host
         that was killed) has either happened by now or it has not, and the disk tells which.
         """
-        context = new_context(self.root, self.event.agent_id, self.settings.rebaseline)
+        context = new_context(self.root, self.event.agent_id, self.options.rebaseline)
         noted = memory.load(context, name, looked.path)
         pending = noted.get("pending")
         if pending is not None and (not isinstance(pending, list) or len(pending) != 4):

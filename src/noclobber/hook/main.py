@@ -77,9 +77,10 @@ def _handle(host: Host, event: Event) -> Answer:
         if not event.actions or (event.kind == "pre" and not event.writes):
             return host.phrase(event, None)
         from noclobber.hook.judge import Judge
-        from noclobber.hook.settings import load_settings
+        from noclobber.hook.settings import options_of, project_of
 
-        judge = Judge(event, load_settings(event.cwd))
+        root = project_of(event.cwd)
+        judge = Judge(event, root, options_of(root))
         if event.kind == "pre":
             return host.phrase(event, judge.before())
         if event.kind == "failure":
@@ -103,9 +104,10 @@ def _note(event: Event) -> None:
                     known.lose()
     elif event.kind in ("stop", "session-end"):
         from noclobber.hook.judge import Judge
-        from noclobber.hook.settings import load_settings
+        from noclobber.hook.settings import options_of, project_of
 
-        Judge(event, load_settings(event.cwd)).turn_ended()
+        root = project_of(event.cwd)
+        Judge(event, root, options_of(root)).turn_ended()
         if event.kind == "session-end":
             memory.end_session(event.host, event.session_id, forget=event.detail == "clear")
 
@@ -169,11 +171,13 @@ _HARMLESS_MARKS = (
 
 def _record(event: Event, refusal: NoclobberError) -> None:
     """Put a refusal on record where there is a project to record it in."""
+    from noclobber.core.options import HOOK_DEFAULTS
     from noclobber.hook.judge import Judge
-    from noclobber.hook.settings import load_settings
+    from noclobber.hook.settings import project_of
 
     if event.cwd and event.session_id and refusal.code != "LEDGER_FAILED":
-        judge = Judge(event._replace(actions=()), load_settings(event.cwd))
+        # Not the project's own options: they may be what is wrong, and recording needs none.
+        judge = Judge(event._replace(actions=()), project_of(event.cwd), HOOK_DEFAULTS)
         judge.recorder.refusal(judge.call, refusal)
 
 

@@ -1,0 +1,120 @@
+"""
+Which folder is the project, and what noclobber's own files in it are called.
+
+The command line, hooks, MCP and `Workspace.find()` ask `find_project()`, so they always agree (ruling 16):
+
+1. The nearest folder upward with a mark in it: `.noclobber/`, `noclobber.toml`, or `[tool.noclobber]` in
+   `pyproject.toml`. A mark further up wins over a nearer `.git`: a nested repository or a submodule does
+   not switch the rules of the project off.
+2. Without a mark: the folder that the host names as the project, else the git top level, else the folder
+   where the search began.
+
+A mark counts only if it belongs to this user. Otherwise anybody who may write to a folder above the project,
+such as `/tmp`, could choose the project, its rules and its crash notes for somebody else (git has
+`safe.directory` for the same reason). A mark of root's counts too: root needs no such trick.
+
+This module is loaded by every hook, so it imports almost nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from noclobber.errors import MissingFileError, NotAFileError
+
+STATE_FOLDER = ".noclobber"  # In the project's root.
+BESIDE_PREFIX = ".noclobber-"  # Beside a target that is on another mount than the state folder.
+
+# In the state folder.
+LEDGER_NAME = "agent_trace.jsonl"
+SWAP_FOLDER = "swap"  # Staged and displaced versions, while a commit runs.
+NOTES_FOLDER = "notes"  # What a commit is about to do, for recovery after a crash.
+KEPT_FOLDER = "kept"  # Versions that could neither be put back nor be dropped.
+CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.
+TURNS_FOLDER = "turns"  # Open turns, for `noclobber status`.
+
+OPTIONS_NAME = "noclobber.toml"
+SHARED_OPTIONS_NAME = "pyproject.toml"  # Its table [tool.noclobber].
+
+_ROOT_UID = 0
+
+
+def find_project(start: str | os.PathLike[str], *, host_folder: str | None = None) -> str:
+    """
+    Return the canonical path of the project that a folder belongs to; the module's text has the rule.
+
+    `MissingFileError` or `NotAFileError` if `start` is not a folder. A `host_folder` that is not an existing
+    absolute folder is ignored: hosts take it from their own settings, which may be out of date.
+    """
+    above = _folders_upward(existing_folder(start))
+    named: list[str] = []
+    if host_folder and host_folder.startswith("/") and "\0" not in host_folder and os.path.isdir(host_folder):
+        named = _folders_upward(os.path.realpath(host_folder))
+    for folder in (*above, *named):
+        if is_marked(folder):
+            return folder
+    if named:
+        return named[0]
+    return next((folder for folder in above if os.path.lexists(f"{folder}/.git")), above[0])
+
+
+def existing_folder(folder: str | os.PathLike[str]) -> str:
+    """Return the canonical path of a folder; an error if there is none, or if it is something else."""
+    path = os.fspath(folder)
+    if "\0" in path or not os.path.lexists(path):
+        raise MissingFileError(path.replace("\0", "\\0"), "there is no such folder.")
+    if not os.path.isdir(path):
+        raise NotAFileError(path, "this is not a folder.")
+    return os.path.realpath(path)
+
+
+def is_marked(folder: str) -> bool:
+    """True if a folder holds a mark of noclobber's that belongs to this user."""
+    state = _status(f"{folder}/{STATE_FOLDER}")
+    # The state folder itself must be ours, whoever owns the folder around it: crash notes are read from it.
+    if state is not None and stat.S_ISDIR(state.st_mode) and state.st_uid in (os.geteuid(), _ROOT_UID):
+        return True
+    own = _status(f"{folder}/{OPTIONS_NAME}")
+    if own is not None and _belongs_to_user(own, folder):
+        return True
+    shared = _status(f"{folder}/{SHARED_OPTIONS_NAME}")
+    if shared is None or not _belongs_to_user(shared, folder):
+        return False
+    from noclobber.core.options_file import is_in_pyproject
+
+    return is_in_pyproject(folder)
+
+
+def state_folder(root: str) -> str:
+    """Return where a project's state is kept."""
+    return f"{root}/{STATE_FOLDER}"
+
+
+def ledger_path(root: str) -> str:
+    """Return where a project's ledger is."""
+    return f"{root}/{STATE_FOLDER}/{LEDGER_NAME}"
+
+
+def _folders_upward(folder: str) -> list[str]:
+    """Return a canonical folder and those above it, the nearest first."""
+    found = [folder]
+    while (above := os.path.dirname(found[-1])) != found[-1]:
+        found.append(above)
+    return found
+
+
+def _status(path: str) -> os.stat_result | None:
+    """Return what is known of a name, links not followed; None if nothing is there, or nobody may look."""
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
+def _belongs_to_user(status: os.stat_result, folder: str) -> bool:
+    user = os.geteuid()
+    if status.st_uid in (user, _ROOT_UID):
+        return True
+    around = _status(folder)
+    return around is not None and around.st_uid == user
