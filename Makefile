@@ -2,26 +2,37 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip install --quiet --disable-pip-version-check
 READY  := $(VENV)/.ready
 
-E2E    := $(VENV)/.e2e
-PEERS  := $(VENV)/.peers
+# RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
+RANGES ?=
 
-.PHONY: python demo test lint e2e bench torture clean help
+.PHONY: python demo test lint coverage e2e bench torture lock release-check clean help
 help:
-	@echo "make demo     the story and the numbers, on a scratch folder, under 30 seconds"
-	@echo "make test     lint, types, tests, and a short torture run"
-	@echo "make e2e      the hooks inside the real hosts, driven by a scripted model on loopback"
-	@echo "make torture  the long proof: real processes, outsiders of every kind, kill -9 (SECONDS=, SEED=)"
-	@echo "make bench    speed and memory as ratios within one run"
-	@echo "make lint     ruff and mypy only"
+	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
+	@echo "make test           lint, types, tests, and a short torture run"
+	@echo "make lint           ruff and mypy only"
+	@echo "make coverage       the tests once more, with the lines that no test reached"
+	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
+	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9 (SECONDS=, SEED=)"
+	@echo "make bench          speed and memory as ratios within one run"
+	@echo "make lock           renew requirements-dev.lock from the ranges"
+	@echo "make release-check  version, changelog, tag, build, and a fresh installation (docs/releasing.md)"
+	@echo "make clean          remove everything that these targets made"
 
 python:
 	@$(PYTHON) -c 'import sys; sys.exit("noclobber needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=...") if sys.version_info < (3, 11) else None'
 
-$(READY): pyproject.toml requirements-dev.txt | python
+# The locked versions, checked by hash. Where they cannot be installed (a mirror without them, a Python
+# that is newer than the lock) the ranges do: a development environment only, nothing that we ship.
+$(READY): pyproject.toml requirements-dev.txt requirements-dev.lock | python
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -e ".[all]"
+	@if [ -n "$(RANGES)" ] || ! $(PIP) --require-hashes -r requirements-dev.lock; then \
+		echo "Not using requirements-dev.lock; installing what requirements-dev.txt allows."; \
+		$(PIP) --upgrade -r requirements-dev.txt -e ".[all]"; \
+	fi
+	$(PIP) --no-deps -e .
 	@touch $(READY)
 
 # From the checkout as it is: the demo needs nothing but Python, so nobody waits for an installation.
@@ -29,32 +40,52 @@ demo: python
 	@PYTHONPATH=src $(PYTHON) -m noclobber demo
 
 lint: $(READY)
-	$(PY) -m ruff check src tests torture bench
-	$(PY) -m ruff format --check src tests torture bench
+	$(PY) -m ruff check src tests torture bench tools
+	$(PY) -m ruff format --check src tests torture bench tools
 	$(PY) -m mypy
 
 # Two workers: most of the time goes into waiting for processes that the tests start.
 test: lint
 	$(PY) -m pytest -n 2 --dist loadgroup --ignore tests/e2e
 
-$(E2E): $(READY) requirements-e2e.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-e2e.txt
-	@touch $(E2E)
+# Processes that tests start are measured as well, except those that are killed. A test that counts what a
+# hook imports would count the measurement, too, so those tests are left out.
+coverage: $(READY)
+	$(PY) -m coverage erase
+	-$(PY) -m coverage run -m pytest -q -p no:cacheprovider --ignore tests/e2e --ignore tests/torture -m "not counts_imports"
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report
 
-e2e: $(E2E)
+$(VENV)/.e2e: $(READY) requirements-e2e.txt
+	$(PIP) -r requirements-e2e.txt
+	@touch $@
+
+e2e: $(VENV)/.e2e
 	$(PY) -m pytest tests/e2e
 
-$(PEERS): $(READY) requirements-bench.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
-	@touch $(PEERS)
+$(VENV)/.peers: $(READY) requirements-bench.txt
+	$(PIP) -r requirements-bench.txt
+	@touch $@
 
-torture: $(PEERS)
+torture: $(VENV)/.peers
 	$(PY) -m torture
 	$(PY) -m torture --lock
 
-bench: $(PEERS)
+bench: $(VENV)/.peers
 	$(PY) -m bench
 
+lock: $(READY)
+	$(PIP) "uv>=0.5"
+	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+		--custom-compile-command "make lock" --upgrade --extra all pyproject.toml requirements-dev.txt -o requirements-dev.lock
+
+$(VENV)/.release: $(READY) requirements-release.txt
+	$(PIP) -r requirements-release.txt
+	@touch $@
+
+release-check: $(VENV)/.release
+	$(PY) tools/release_check.py
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist mutants .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
