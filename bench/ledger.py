@@ -186,7 +186,8 @@ def _report(work: Callable[[str], int], path: str, sender: Any) -> None:
 
 
 def _peak_kib() -> int:
-    if sys.platform == "linux":  # getrusage remembers the process that this one was started from.
+    platform: str = sys.platform  # As a str, so that type checkers read both branches.
+    if platform == "linux":  # getrusage remembers the process that this one was started from.
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

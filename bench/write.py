@@ -49,7 +49,7 @@ def _row(folder: str, size: int, name: str, bar: float, durable: bool) -> Row:
     )
 
 
-def _contenders(folder: str, size: int, durable: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:  # type: ignore[no-untyped-def]
+def _contenders(folder: str, size: int, durable: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
     data = os.urandom(size)
     digest = hashlib.sha256(data).hexdigest()
     guarded, plain = f"{folder}/guarded", f"{folder}/plain"

@@ -227,7 +227,7 @@ def test_the_engine_takes_coroutines_for_executors(root: Path, ws: aio.Workspace
     async def story() -> None:
         async with ws.turn() as turn:
 
-            async def read(call: ToolCall) -> bytes:
+            async def read(call: ToolCall) -> Any:
                 return (root / call.params["path"]).read_bytes()
 
             async def fails(call: ToolCall) -> None:

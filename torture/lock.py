@@ -9,6 +9,7 @@ that the comparison is of one machine and one run.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.errors import LockContention, LockLost
 from noclobber.guard.fence import WriteFence
@@ -53,9 +54,11 @@ def recoveries(base: Path, rounds: int, seed: int, *, trust_mutex: bool = True) 
     for kind in arena.ORPHANS:
         share = max(1, rounds // len(arena.ORPHANS))
         folder = _fresh(base, f"recover-{kind}-{trust_mutex}".replace(" ", "-"))
-        wins = arena.race(
-            folder, 8, share, lambda _, folder=folder, kind=kind: arena.put_orphan(folder, kind)
-        )
+
+        def put_orphan(_: int, folder: Path = folder, kind: str = kind) -> None:
+            arena.put_orphan(folder, kind)
+
+        wins = arena.race(folder, 8, share, put_orphan)
         recorded = _count_events(folder, "LOCK_RECOVERED")
         bad = sum(1 for won in wins if won != 1)
         where = "" if trust_mutex else ", flock excludes nobody"
@@ -86,7 +89,7 @@ def kills(base: Path, rounds: int, seed: int, *, contenders: int = 4) -> Iterato
             lock.acquire(timeout_s=30)
             if arena.two_inside(descriptor):
                 doubles.value += 1
-            arena.fcntl.flock(descriptor, arena.fcntl.LOCK_UN)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             lock.release()
 
     pids = [arena.fork(contend) for _ in range(contenders)]
@@ -323,7 +326,9 @@ def peers(base: Path, rounds: int, seed: int) -> Iterator[Proof]:
     yield Proof("flufl.lock, expiry races", f"{_peer_expiry(base, rounds, Lock)}", True)
 
 
-def _peer_kills(base: Path, rounds: int, seed: int, kind: Callable[..., object], timeout: type) -> str:
+def _peer_kills(
+    base: Path, rounds: int, seed: int, kind: Callable[..., Any], timeout: type[Exception]
+) -> str:
     chance, stuck = random.Random(seed), 0
     for index in range(rounds):
         path = base / f"peer-{index}.lock"
@@ -345,7 +350,7 @@ def _peer_kills(base: Path, rounds: int, seed: int, kind: Callable[..., object],
     return f"{rounds} rounds, {stuck} stuck for longer than a second"
 
 
-def _peer_expiry(base: Path, rounds: int, kind: Callable[..., object]) -> str:
+def _peer_expiry(base: Path, rounds: int, kind: Callable[..., Any]) -> str:
     from datetime import timedelta
 
     doubles = arena.FORK.Value("i", 0)
@@ -363,7 +368,7 @@ def _peer_expiry(base: Path, rounds: int, kind: Callable[..., object]) -> str:
             if arena.two_inside(witness):
                 doubles.value += 1
             time.sleep(0.01)
-            arena.fcntl.flock(witness, arena.fcntl.LOCK_UN)
+            fcntl.flock(witness, fcntl.LOCK_UN)
             try:
                 lock.unlock()
             except Exception:
@@ -380,7 +385,7 @@ def _peer_expiry(base: Path, rounds: int, kind: Callable[..., object]) -> str:
     return f"{rounds} rounds, two holders at once {doubles.value} times"
 
 
-PROOFS = {
+PROOFS: dict[str, tuple[Callable[[Path, int, int], Iterator[Proof]], int]] = {
     # name: (function, rounds at full size)
     "races": (races, 1000),
     "recoveries": (recoveries, 10_000),  # 1 000 of each kind of orphan

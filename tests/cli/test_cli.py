@@ -245,6 +245,7 @@ def test_an_interrupt_in_the_middle_of_an_import_exits_with_130_too(tmp_path: Pa
 def test_colours_are_for_terminals_only(root: Path) -> None:
     """N-cli: a pipe never gets an escape code; NO_COLOR and dumb terminals turn them off."""
     assert ESCAPE not in run("config", "show", cwd=root).out
+    changes: Any
     for changes, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
         with Terminal("config", "show", cwd=root, **changes) as terminal:
             assert (ESCAPE in terminal.read_all()) is coloured, changes

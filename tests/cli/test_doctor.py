@@ -45,7 +45,7 @@ else:
 """
 
 
-def crash(root: Path, step: str, act: str = "one", how: str = "SIGKILL") -> subprocess.Popen[bytes]:
+def crash(root: Path, step: str, act: str = "one", how: str = "SIGKILL") -> subprocess.Popen[str]:
     """Let a writer die at a step, with `old` in its files; return the process."""
     (root / "sub").mkdir(exist_ok=True)
     for name in ("a.md", "sub/b.md"):
@@ -60,7 +60,7 @@ def crash(root: Path, step: str, act: str = "one", how: str = "SIGKILL") -> subp
     return process
 
 
-def doctor(folder: Path, *words: str) -> dict[str, Any]:
+def doctor(folder: Path, *words: str) -> Any:
     done = run("doctor", "--json", str(folder), *words)
     assert done.err == ""
     answer = json.loads(done.out)

@@ -40,7 +40,8 @@ class Theirs(typing.NamedTuple):
 
 def test_our_named_tuple_behaves_like_the_real_one() -> None:
     """N-speed: without `typing`, and otherwise the same."""
-    for kind in (Ours, Theirs):
+    kinds: tuple[Any, ...] = (Ours, Theirs)
+    for kind in kinds:
         value = kind(1)
         assert value == (1, "two") == kind(first=1, second="two") == kind._make([1, "two"])
         assert repr(value) == f"{kind.__name__}(first=1, second='two')"
@@ -66,7 +67,7 @@ def test_our_named_tuple_behaves_like_the_real_one() -> None:
         match value:
             case kind(first, second):
                 assert (first, second) == (1, "two")
-    assert Ours(1).both == "1two"
+    assert kinds[0](1).both == "1two"
 
 
 @given(value=VALUES)
@@ -92,9 +93,9 @@ def test_what_is_not_json_is_a_value_error(text: bytes) -> None:
 
 def test_what_json_has_no_word_for_is_an_error() -> None:
     """NaN, bytes, objects."""
-    for value in (float("nan"), float("inf")):
+    for number in (float("nan"), float("inf")):
         with pytest.raises(ValueError):
-            json_text.spell(value)
+            json_text.spell(number)
     for value in (b"x", object()):
         with pytest.raises(TypeError):
             json_text.spell(value)

@@ -62,7 +62,7 @@ def test_a_ctrl_c_in_the_terminal_does_not_reach_the_person_of_the_story(
         f"#!{sys.executable}\nimport os, sys\nopen(sys.argv[3], 'w').write(str(os.getsid(0)))\n"
     )
     person.chmod(0o755)
-    monkeypatch.setattr(story.sys, "executable", str(person))
+    monkeypatch.setattr(sys, "executable", str(person))
     story._person_saves(str(tmp_path / "session"), "- a line")
     assert int((tmp_path / "session").read_text()) != os.getsid(0)
 

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_a_link_into_our_own_records_is_out_of_reach(guard: OptimisticGuard, roo
     ids=["nul", "empty", "long name", "long path", "not utf-8", "bytes"],
 )
 def test_paths_that_cannot_name_a_file_are_refused_by_name(
-    guard: OptimisticGuard, root: Path, path: bytes | str
+    guard: OptimisticGuard, root: Path, path: Any
 ) -> None:
     """N-paths: the error names the path and the reason, and prints."""
     for call in (guard.read, lambda p: guard.write(p, b"x", expected=None)):
@@ -222,8 +223,10 @@ def interpreter_for_nobody() -> str | None:
 
 
 def as_nobody(folder: str, call: str) -> str:
+    interpreter = interpreter_for_nobody()
+    assert interpreter is not None
     done = subprocess.run(
-        [interpreter_for_nobody(), "-c", AS_NOBODY.format(nobody=NOBODY, call=call), folder],
+        [interpreter, "-c", AS_NOBODY.format(nobody=NOBODY, call=call), folder],
         capture_output=True,
         text=True,
         check=False,

@@ -24,7 +24,7 @@ _before_a_fork: list[Callable[[], None]] = []
 os.register_at_fork(before=lambda: [call() for call in _before_a_fork])
 
 
-def inherited(root: Path) -> list[str]:
+def inherited(root: Path | str) -> list[str]:
     """The names of files below a folder that this process has open."""
     names = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     targets = [os.readlink(name) for name in names if os.path.lexists(name)]
@@ -73,7 +73,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def in_a_child(root: Path) -> list[str]:
+def in_a_child(root: Path | str) -> list[str]:
     """Fork; return what the child has open."""
     reading, writing = os.pipe()
     child = os.fork()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ WAIT_S = 30
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No thread is there, and no call has come before."""
     bell = _thread.allocate_lock()
     bell.acquire()
@@ -148,7 +148,7 @@ def test_the_thread_takes_no_signal_that_a_commit_holds_back() -> None:
     """A Ctrl-C in the middle of a commit waits for its end, also if the thread could take it."""
     asked = threading.Event()
 
-    def mask() -> set[signal.Signals]:
+    def mask() -> set[int | signal.Signals]:
         asked.set()
         return signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
@@ -166,7 +166,12 @@ def test_a_thread_that_ended_before_its_starter_went_on_is_not_believed_to_be_th
 
     def start_and_fall_asleep(serve: Callable[..., object], given: tuple[Any, ...]) -> None:
         over = threading.Event()
-        start(lambda: (serve(*given), over.set()), ())
+
+        def serve_once() -> None:
+            serve(*given)
+            over.set()
+
+        start(serve_once, ())
         assert over.wait(WAIT_S)
 
     monkeypatch.setattr(_thread, "start_new_thread", start_and_fall_asleep)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,9 +40,11 @@ def test_a_killed_process_is_gone_and_a_reused_pid_is_another_process() -> None:
 def test_a_process_elsewhere_is_unknown_even_if_its_pid_runs_here(where: str) -> None:
     """REQ-LOCK-006: foreign hosts, boots and namespaces."""
     for process in (identify(), dead_process()):
-        assert fate(process._replace(**{where: "other"})) == UNKNOWN
+        other: Any = {where: "other"}
+        assert fate(process._replace(**other)) == UNKNOWN
         if where != "host":
-            assert fate(process._replace(**{where: None})) == UNKNOWN
+            other = {where: None}
+            assert fate(process._replace(**other)) == UNKNOWN
     assert fate(identify()._replace(started=None)) == UNKNOWN
 
 
@@ -156,7 +159,10 @@ def test_a_command_name_full_of_parentheses_does_not_shift_the_fields(tmp_path: 
     process = subprocess.Popen([str(program), "100"])
     try:
         assert fate(identify(process.pid)) == RUNNING
-        assert identify(process.pid).started >= identify().started
+        started, own_start = identify(process.pid).started, identify().started
+        assert started is not None
+        assert own_start is not None
+        assert started >= own_start
     finally:
         process.kill()
         process.wait()

@@ -155,9 +155,11 @@ def _send(handler: BaseHTTPRequestHandler, content: list[dict[str, Any]], stream
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     ]
+    start: dict[str, Any]
     for index, block in enumerate(content):
         if block["type"] == "text":
-            start, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": block["text"]}
+            start = {"type": "text", "text": ""}
+            delta = {"type": "text_delta", "text": block["text"]}
         else:
             start = {**block, "input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
@@ -211,7 +213,7 @@ class ScriptedResponses(ScriptedModel):
                 self._done[word, number] = use
                 item = _call(word, number, use)
         usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-        events = [
+        events: list[dict[str, Any]] = [
             {"type": "response.created", "response": {"id": "r"}},
             {"type": "response.output_item.done", "output_index": 0, "item": item},
             {"type": "response.completed", "response": {"id": "r", "usage": usage}},

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import sha256
 from tests.e2e.conftest import Project
-from tests.e2e.model import ScriptedModel, Use
+from tests.e2e.model import ScriptedModel, Step, Use
 
 FIRST = "hello\nworld\n"
 THEIRS = "hello\nworld\na person's line\n"
@@ -28,7 +28,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def refusal_in(told: str) -> dict[str, Any]:
+def refusal_in(told: str) -> Any:
     """Return the 009 object that the model was given; the host puts a few words of its own before it."""
     return json.loads(told[told.index("{") :])
 
@@ -142,7 +142,7 @@ def test_own_writes_need_no_new_read(
     """009-SC-002, ruling 10: read, edit, edit, write, and a new file: nothing is refused."""
     project.install("claude-code")
     new = file.with_name("new.txt")
-    steps = [
+    steps: list[Step] = [
         read(file),
         edit(file, "hello", "HELLO"),
         edit(file, "world", "WORLD"),
@@ -161,15 +161,15 @@ def test_own_writes_need_no_new_read(
 class Adders:
     """Agents that read the file and write it back with one more line, until each has added its lines."""
 
-    def __init__(self, words: list[str], file: Path, rounds: int) -> None:
+    def __init__(self, words: Iterable[str], file: Path, rounds: int) -> None:
         self.file = file
         self.rounds = rounds
         self._has_read = {word: threading.Event() for word in words}
 
-    def script(self, word: str) -> Callable[[str], Use | None]:
+    def script(self, word: str) -> Callable[[list[str]], Use | None]:
         """What this agent does next, by what it was told so far."""
 
-        def next_use(told: str) -> Use | None:
+        def next_use(told: list[str]) -> Use | None:
             added = sum("successfully" in one for one in told)
             if added >= self.rounds or len(told) > 60:
                 return None
@@ -219,7 +219,7 @@ def test_a_subagent_has_a_picture_of_its_own(
     """R-turn: what a subagent writes, the main agent has not seen."""
     project.install("claude-code")
     task = {"description": "d", "prompt": "script:sub go", "subagent_type": "general-purpose"}
-    steps = [
+    steps: list[Step] = [
         read(file),
         Use("Agent", {**task, "run_in_background": False}),
         edit(file, "world", "WORLD"),

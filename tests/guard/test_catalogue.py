@@ -134,10 +134,10 @@ def test_a_change_that_does_not_fit_is_a_mismatch() -> None:
 @pytest.mark.parametrize(
     "tool",
     [
-        Tool("x", "execute"),
-        Tool("x", "edit", form="telepathy"),
-        Tool("x", "write", path="path"),
-        Tool("x", "move", destination="to"),
+        Tool("x", "execute"),  # type: ignore[arg-type]
+        Tool("x", "edit", form="telepathy"),  # type: ignore[arg-type]
+        Tool("x", "write", path="path"),  # type: ignore[arg-type]
+        Tool("x", "move", destination="to"),  # type: ignore[arg-type]
     ],
 )
 def test_a_tool_that_makes_no_sense_cannot_be_registered(tool: Tool) -> None:

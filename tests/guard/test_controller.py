@@ -105,10 +105,10 @@ def test_the_object_sends_the_controller_to_re_read_and_retry(
     assert result.sha256 == sha256(b"v1\ntheirs\nmine\n")
     assert (root / "a.md").read_bytes() == b"v1\ntheirs\nmine\n"
     assert [attempt.number for attempt in told] == [1, 2]
-    assert told[0].fresh is told[0].conflict is told[0].diff is None
+    assert [told[0].fresh, told[0].conflict, told[0].diff] == [None, None, None]
     assert told[1].fresh.content == b"v1\ntheirs\n"
     assert told[1].conflict.actual == sha256(b"v1\ntheirs\n")
-    assert "+theirs\n" in told[1].diff
+    assert "+theirs\n" in str(told[1].diff)
     assert path_of(run) == STALE_PATH + DONE
     assert run.state == "DONE"
 
@@ -122,7 +122,7 @@ def test_what_merely_looks_like_the_object_is_a_result(turn: Turn, clock: FakeCl
         error.to_agent(),
     ):
         run = controller(turn, clock)
-        assert run.run(lambda attempt, result=result: result) == result
+        assert run.run(lambda attempt: result) == result  # noqa: B023 - run at once
         assert path_of(run) == DONE
 
 
@@ -304,7 +304,7 @@ def test_a_file_that_was_deleted_is_told_by_an_empty_fresh_read(
         else:
             assert attempt.fresh is None
             assert attempt.conflict.actual == "DELETED"
-            assert "-v1\n" in attempt.diff
+            assert "-v1\n" in str(attempt.diff)
         return turn.write_file("a.md", b"again %d" % attempt.number)
 
     controller(turn, clock).run(step)
@@ -381,7 +381,7 @@ def test_states_and_transitions_can_be_listed_and_watched(root: Path, turn: Turn
     assert {state for before, after, _ in TRANSITIONS for state in (before, after)} == set(STATES)
     terminal = {"DONE", "GAVE_UP", "FAILED"}
     assert {before for before, _, _ in TRANSITIONS} == set(STATES) - terminal
-    watched = []
+    watched: list[Any] = []
 
     def step(attempt: Attempt) -> object:
         if attempt.number == 1:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def enter(
     return WriteFence(str(tree), lock, clock=clock).guarding(str(tree / target), held)
 
 
-def hold(folder: Path, clock: ToldClock, holder: str = "a", **options: object) -> DeliverableLock:
+def hold(folder: Path, clock: ToldClock, holder: str = "a", **options: Any) -> DeliverableLock:
     return DeliverableLock(folder, holder=holder, clock=clock, heartbeat=False, **options).acquire()
 
 

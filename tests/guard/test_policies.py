@@ -14,7 +14,7 @@ H1, H2 = sha256(b"v1"), sha256(b"v2")
 FILE = Facts("write", "/ws/a.md", "/ws/a.md")
 
 
-def verdict(**changes: object) -> str:
+def verdict(**changes: Any) -> str:
     decision = decide(FILE._replace(**changes))
     assert decision.allowed == (decision.error is None)
     return "ALLOW" if decision.allowed else decision.error.code

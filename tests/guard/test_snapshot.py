@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from noclobber import Observation
+from noclobber.core.clock import SystemClock
 from noclobber.core.values import WHOLE, Coverage
 from noclobber.disk import hashing
 from noclobber.errors import ABSENT, BadRequestError, TurnClosedError
@@ -24,7 +26,7 @@ B = f"{ROOT}/b.md"
 H1, H2, H3 = sha256(b"v1"), sha256(b"v2"), sha256(b"v3")
 
 
-class FixedClock:
+class FixedClock(SystemClock):
     now = 1_000.0
 
     def now_s(self) -> float:
@@ -36,12 +38,12 @@ def context(**options: Any) -> TurnContext:
     return TurnContext(ROOT, turn_id="t1", clock=FixedClock(), **options)
 
 
-def whole(turn: TurnContext, path: str, content: bytes, canonical: str | None = None) -> str:
+def whole(turn: TurnContext, path: str, content: bytes, canonical: str | None = None) -> Observation:
     canonical = canonical or path
     return turn.observe(path, canonical, sha256(content), content, WHOLE)
 
 
-def part(turn: TurnContext, path: str, content: bytes, first: int, last: int, total: int) -> str:
+def part(turn: TurnContext, path: str, content: bytes, first: int, last: int, total: int) -> Observation:
     return turn.observe(path, path, sha256(content), content, Coverage(((first, last),), total))
 
 
@@ -250,7 +252,11 @@ def test_after_conflict_a_swapped_link_is_followed_after_a_refusal_only() -> Non
 def test_every_observation_of_the_turn_is_found_by_its_id() -> None:
     """Ruling 9: an observation id stands for a hash."""
     turn = context()
-    seen = [whole(turn, A, b"v1"), part(turn, A, b"v2", 0, 1, 3), turn.observe_absent(B, B)]
+    seen: list[Observation] = [
+        whole(turn, A, b"v1"),
+        part(turn, A, b"v2", 0, 1, 3),
+        turn.observe_absent(B, B),
+    ]
     for observation in seen:
         found = turn.observation(observation.id)
         assert (found.path, found.sha256, found.at_s) == (

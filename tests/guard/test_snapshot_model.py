@@ -40,19 +40,21 @@ class Model:
 
     def __init__(self, rebaseline: str) -> None:
         self.rebaseline = rebaseline
-        self.initial = self.baseline = None
+        self.initial: str | None = None
+        self.baseline: str | None = None
         self.lines: set[int] = set()  # Seen of the baseline.
-        self.newer, self.newer_lines = None, set()
+        self.newer: str | None = None
+        self.newer_lines: set[int] = set()
         self.conflict = False
 
     def may_move(self) -> bool:
         return self.rebaseline == "on-read" or self.conflict
 
-    def take(self, found: int, lines: Any) -> None:
+    def take(self, found: str, lines: set[int]) -> None:
         self.baseline, self.lines = found, set(lines)
         self.newer, self.newer_lines, self.conflict = None, set(), False
 
-    def found(self, found: int, lines: Any) -> None:
+    def found(self, found: str, lines: set[int]) -> None:
         everything = set(range(LINES))
         if self.baseline is None or (self.baseline == ABSENT != found and self.may_move()):
             self.take(found, lines)
@@ -69,7 +71,7 @@ class Model:
             if self.newer_lines == everything and self.may_move():
                 self.take(found, everything)
 
-    def event(self, kind: str, version: int, first: int, last: int) -> None:
+    def event(self, kind: str, version: bytes, first: int, last: int) -> None:
         everything = set(range(LINES))
         if kind == "read":
             self.initial = self.initial or sha256(version)
@@ -104,7 +106,7 @@ def tell(turn: TurnContext, kind: str, path: str, version: bytes, first: int, la
 
 @PROPERTY
 @given(events=EVENTS, rebaseline=st.sampled_from(["on-read", "after-conflict"]))
-def test_the_snapshot_does_what_the_rulings_say(events: Any, rebaseline: str) -> None:
+def test_the_snapshot_does_what_the_rulings_say(events: Any, rebaseline: Any) -> None:
     """009-FR-001, 009-FR-007, 010-FR-003, rulings 1, 2, 5, 6, 10, 11."""
     turn = TurnContext("/root", turn_id="t", rebaseline=rebaseline)
     models = {path: Model(rebaseline) for path in PATHS}

@@ -133,7 +133,7 @@ def test_a_zombie_that_wakes_up_after_its_lease_changes_nothing(ws: Workspace) -
 
 def test_nobody_takes_over_between_the_holders_check_and_its_write(ws: Workspace) -> None:
     """REQ-LOCK-006: ownership is checked in the critical section that the replacement is made in."""
-    tried = []
+    tried: list[Any] = []
 
     def rob(step: str) -> None:
         if step == "before-exchange" and not tried:

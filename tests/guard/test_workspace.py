@@ -326,9 +326,7 @@ def test_an_observation_stands_for_what_it_saw(root: Path, turn: Turn) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "abc", sha256(b"v1").upper(), "sha256:" + sha256(b"v1"), 7, "DELETED"])
-def test_a_misspelt_hash_is_a_bad_request_and_never_unchecked(
-    root: Path, turn: Turn, wrong: int | str
-) -> None:
+def test_a_misspelt_hash_is_a_bad_request_and_never_unchecked(root: Path, turn: Turn, wrong: Any) -> None:
     """Ruling 4, ruling 9."""
     (root / "a.md").write_bytes(b"v1")
     with pytest.raises(BadRequestError, match="64 lower-case"):
@@ -474,7 +472,7 @@ def test_nothing_outside_the_workspace_is_read_or_written(root: Path, turn: Turn
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 300, "\udcff", b"\xff"])
-def test_what_cannot_be_a_path_is_refused(turn: Turn, path: bytes | str) -> None:
+def test_what_cannot_be_a_path_is_refused(turn: Turn, path: Any) -> None:
     """Bad input: empty, NUL, too long, not UTF-8."""
     for use in (lambda: turn.read_file(path), lambda: turn.write_file(path, b"x")):
         with pytest.raises(BadPathError):
@@ -796,7 +794,7 @@ def test_session_scope_keeps_baselines_but_not_initial_hashes(root: Path, ws: Wo
     (root / "a.md").write_bytes(b"v1")
     (root / "real.md").write_bytes(b"v1")
     (root / "link.md").symlink_to("real.md")
-    session = {"agent_id": "a", "session_id": "s", "scope": "session"}
+    session: dict[str, Any] = {"agent_id": "a", "session_id": "s", "scope": "session"}
     with ws.turn(**session) as turn:
         turn.read_file("a.md")
         turn.read_file("link.md")
@@ -824,7 +822,7 @@ def test_two_turns_of_one_session_each_add_what_they_saw(root: Path, ws: Workspa
     """Ruling 14: neither loses the other's baselines, nor puts old ones back."""
     for name in ("a.md", "b.md"):
         (root / name).write_bytes(b"v1")
-    session = {"agent_id": "a", "session_id": "s", "scope": "session"}
+    session: dict[str, Any] = {"agent_id": "a", "session_id": "s", "scope": "session"}
     with ws.turn(**session) as turn:
         turn.read_file("a.md")
     with ws.turn(**session) as one, ws.turn(**session) as two:

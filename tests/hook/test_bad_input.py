@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noclobber.guard import claims, foresight
+from noclobber.guard import claims, foresight, recording
 from noclobber.hook import judge, main, memory
 from noclobber.hosts import HOSTS
 from tests.rigs.hooks import HookRig, is_denied, refusal
@@ -203,7 +203,7 @@ def test_no_member_of_the_wrong_type_lets_a_stale_write_through(
 
     walk(payload, ())
     for *trail, key in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3)):
-        value = payload
+        value: Any = payload
         for step in trail:
             value = value.get(step) if isinstance(value, dict) else None
         if isinstance(value, dict) and key in value:
@@ -300,7 +300,7 @@ PARTS = [
     (judge, "foresee"),
     (judge, "locate"),
     (claims, "acquire"),
-    (judge.Recorder, "prepare"),
+    (recording.Recorder, "prepare"),
     (memory.Memory, "load"),
     (memory.Memory, "save"),
     (memory.Memory, "__enter__"),
@@ -320,7 +320,7 @@ def test_whatever_fails_inside_the_write_is_refused_and_the_read_is_not(
     def fail(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr(*part, fail)
+    monkeypatch.setattr(part[0], part[1], fail)
 
     answer = rig.ask("Write", {"file_path": str(file), "content": "x"}, tool_use_id="w")
     assert refusal(answer)["message"]
@@ -500,7 +500,8 @@ def test_a_hook_whose_package_is_broken_refuses_by_its_exit_code(
 @given(text=st.text(), old=st.text(min_size=1, max_size=4), new=st.text(max_size=4))
 def test_an_outcome_is_foreseen_only_where_it_is_certain(text: str, old: str, new: str) -> None:
     """Item 4: if the old text stands exactly once, the outcome is that of a plain replacement."""
-    from noclobber.hosts.event import Action, Edit
+    from noclobber.core.actions import Action
+    from noclobber.core.values import Edit
 
     before = text.encode("utf-8", "replace")
     outcome = foresight.foresee(Action("edit", "f", edits=(Edit(old, new),)), before)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from jsonschema import Draft202012Validator
 
 from noclobber import DeliverableLock
 from noclobber.core import wire
-from noclobber.core.values import WHOLE, Coverage
+from noclobber.core.actions import Action, Shown
+from noclobber.core.values import WHOLE, Coverage, Edit
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.glance import Glance
 from noclobber.errors import HookFailedError
@@ -26,7 +28,6 @@ from noclobber.guard.fence import WriteFence
 from noclobber.guard.foresight import foresee
 from noclobber.guard.shown import seen_part
 from noclobber.hook import memory
-from noclobber.hosts.event import Action, Edit, Shown
 from noclobber.hosts.hook_entries import START
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, is_denied, refusal
@@ -400,7 +401,7 @@ def test_a_claim_ends_with_the_turn_and_by_itself(rig: HookRig, root: Path, file
 
         @staticmethod
         def now_s() -> float:
-            return __import__("time").time() + claims.LIFE_S + 1
+            return time.time() + claims.LIFE_S + 1
 
     rig.ask("Write", given, tool_use_id="w2")
     assert claims.check(str(root), str(file)) is not None
@@ -461,7 +462,7 @@ def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root: Path) -> No
     committer = Committer(str(root))
     fence = WriteFence(str(root))
 
-    def commit() -> object:
+    def commit() -> Any:
         return committer.replace(str(file), sha256(b"old"), b"new", fence=fence)
 
     claims.acquire(str(root), str(file), "agent", "call")
@@ -481,10 +482,16 @@ def test_a_claim_that_nobody_made_costs_one_look_for_each_folder(
 ) -> None:
     """Item 4: every guarded write of the library asks, so it opens, lists and reads nothing."""
     deep = root / "a" / "b" / "c" / "d" / "file.txt"
-    looks, others = [], []
+    looks: list[str] = []
+    others: list[Any] = []
     access = os.access
     with monkeypatch.context() as patched:
-        patched.setattr(os, "access", lambda path, mode: looks.append(path) or access(path, mode))
+
+        def look(path: str, mode: int) -> bool:
+            looks.append(path)
+            return access(path, mode)
+
+        patched.setattr(os, "access", look)
         for name in ("open", "stat", "lstat", "listdir", "scandir"):
             patched.setattr(os, name, lambda *given, **_: others.append(given))
         found = claims.check(str(root), str(deep))
@@ -504,7 +511,7 @@ def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(
         answer = rig.ask("Write", {"file_path": str(file), "content": "y"}, tool_use_id="w")
         assert refusal(answer)["error_type"] == "LOCK_CONTENTION"
         assert claims.live(str(root)) == []
-        monkeypatch.setenv("NOCLOBBER_LOCK_ID", lock.lock_id)
+        monkeypatch.setenv("NOCLOBBER_LOCK_ID", str(lock.lock_id))
         monkeypatch.setenv("NOCLOBBER_LOCK_FOLDER", str(folder))
         assert rig.write(file, "y") == {}
 
@@ -607,7 +614,7 @@ def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig: HookRig, root:
             rig.tool("PostToolUse", "Read", {"file_path": str(own)}, tool_response={"file": shown})
         )
 
-    failed = []
+    failed: list[Any] = []
 
     def run(part: Any) -> None:
         failed.extend(
@@ -636,7 +643,7 @@ def _note_parts(root: Path, start: Any, numbers: Any) -> None:
     start.wait()
     for number in numbers:
         with memory.Memory("claude-code", "s1", "main") as known:
-            context = memory.new_context(root, "main", "on-read")
+            context = memory.new_context(str(root), "main", "on-read")
             noted = known.load(context, path, path)
             os.sched_yield()  # Somebody else's turn, if there is nothing to keep them out.
             context.observe(path, path, "ab" * 32, None, Coverage(((number, number + 1),), 80))

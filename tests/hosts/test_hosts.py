@@ -42,9 +42,11 @@ def carry_out(event: Event, root: Path) -> None:
         if action.content is not None:
             path.write_text(action.content)
         for old, new, _ in action.edits:
-            path.write_text(path.read_text().replace(old, new, 1))
+            path.write_text(path.read_text().replace(str(old), str(new), 1))
         if action.hunks is not None:
-            path.write_text(apply_patch.apply(path.read_text(), action.hunks))
+            patched = apply_patch.apply(path.read_text(), action.hunks)
+            assert patched is not None
+            path.write_text(patched)
 
 
 @pytest.mark.parametrize("host", FILES)
@@ -52,7 +54,7 @@ def test_a_captured_session_goes_through_and_is_on_record(rig: HookRig, root: Pa
     """Item 5: whatever came in was understood; each write is on record once, although Copilot says it twice."""
     (root / "a.txt").write_text("hello\nworld\n")
     module = load(host)
-    landed = set()
+    landed: set[Any] = set()
     for payload in captured(host, root):
         event = module.read(payload)
         assert event.trouble is None, payload
@@ -89,7 +91,7 @@ def test_a_stale_write_is_refused_in_the_hosts_own_words(rig: HookRig, root: Pat
     file = root / "a.txt"
     file.write_text("hello\nworld\n")
     module = load(host)
-    refused = []
+    refused: list[Any] = []
     for payload in captured(host, root):
         event = module.read(payload)
         if event.kind == "post" and not event.writes:
@@ -279,6 +281,7 @@ def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(
 ) -> None:
     """Item 4: what the call must have produced; loose matches are nobody's guess."""
     [action] = apply_patch.actions(f"*** Begin Patch\n*** Update File: f\n{patch}\n*** End Patch")
+    assert action.hunks is not None
     assert apply_patch.apply(text, action.hunks) == outcome
 
 

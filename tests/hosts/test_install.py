@@ -60,14 +60,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put(place_: Any, text: str) -> None:
+def put(place_: Any, text: str | None) -> None:
     os.makedirs(os.path.dirname(place_.path), exist_ok=True)
     if text is not None:
         with open(place_.path, "w", encoding="utf-8", newline="") as file:
             file.write(text)
 
 
-def get(place_: Any) -> str | None:
+def get(place_: Any) -> Any:
     if not os.path.exists(place_.path):
         return None
     with open(place_.path, encoding="utf-8", newline="") as file:
@@ -104,6 +104,7 @@ def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(
     if kind == "empty object":
         assert left is None  # Nothing is left in it.
     elif kind == "empty hooks" or (before is not None and where.preamble):
+        assert before is not None
         # Empty lists are taken out, whoever left them; a version number may stay.
         wanted = {key: value for key, value in json_edit.parse(before).value.items() if value != {}}
         assert json_edit.parse(left).value == {**wanted, **dict(where.preamble)}
@@ -290,7 +291,8 @@ def test_a_change_in_between_is_read_again_and_kept(root: Path, monkeypatch: pyt
     """Compare and swap: what the host saved after we read is in the result."""
     where = place("claude-code", "project", str(root))
     put(where, "{}\n")
-    real, seen = install._write, []
+    real = install._write
+    seen: list[Any] = []
 
     def interrupted(change: Any) -> None:
         if not seen:
@@ -396,7 +398,7 @@ def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(
     """Item 1."""
     (root / ".claude").mkdir()
     assert findings(root) == {
-        ("hooks of claude-code", "missing"): doctor.Finding(
+        ("hooks of claude-code", "missing"): Finding(
             "hooks of claude-code", False, "missing", "noclobber install claude-code"
         )
     }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jsonschema
 import pytest
@@ -50,8 +50,8 @@ class FixedClock(SystemClock):
     def monotonic_s(self) -> float:
         return self.monotonic
 
-    def sleep(self, seconds: float) -> None:
-        self.monotonic += seconds
+    def sleep(self, seconds: float | SupportsIndex) -> None:
+        self.monotonic += float(seconds)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def ledger(tmp_path: Path) -> Iterator[AgentTraceLedger]:
         yield ledger
 
 
-def event(number: int) -> dict[str, Any]:
+def event(number: object) -> dict[str, Any]:
     return {"action_type": "MUTATION", "payload": {"number": number}, "result": {}}
 
 
@@ -78,7 +78,7 @@ def overwrite(ledger: AgentTraceLedger, data: bytes) -> None:
         file.write(data)
 
 
-def broken_line(ledger: AgentTraceLedger, **options: Any) -> tuple[int, str]:
+def broken_line(ledger: AgentTraceLedger, **options: Any) -> tuple[Any, Any]:
     with pytest.raises(BrokenChainError) as broken:
         ledger.verify(**options)
     assert broken.value.path == ledger.path
@@ -98,8 +98,8 @@ def test_an_event_reads_back_as_recorded_with_number_time_and_links_around_it(tm
     assert {name: one[name] for name in CONFLICT} == CONFLICT
     assert (one["seq"], one["time"], one["prev_hash"]) == (1, "2023-11-14T22:13:20.250000Z", GENESIS)
     assert (two["seq"], two["prev_hash"], two["hash"]) == (2, first.hash, second.hash)
-    assert second == (2, two["time"], two["hash"], one["hash"], None)
     assert ledger.head == second.hash
+    assert second == (2, two["time"], two["hash"], one["hash"], None)
     for line in ledger.events():
         SCHEMA.validate(line)
 
@@ -186,7 +186,7 @@ def test_a_clock_that_runs_backwards_does_not_disturb_the_order(tmp_path: Path) 
     ],
 )
 def test_an_event_that_json_cannot_hold_is_refused_before_anything_is_written(
-    ledger: AgentTraceLedger, bad: dict[str, Any] | list[str]
+    ledger: AgentTraceLedger, bad: Any
 ) -> None:
     """R-ledger: a clear error, and no file."""
     with pytest.raises(BadEventError) as refused:
@@ -199,9 +199,9 @@ def test_an_event_that_json_cannot_hold_is_refused_before_anything_is_written(
 
 def test_an_event_that_contains_itself_or_is_nested_without_end_is_refused(ledger: AgentTraceLedger) -> None:
     """R-ledger: whatever is written can be read back by any JSON parser."""
-    circle: dict = {}
+    circle: dict[str, Any] = {}
     circle["me"] = circle
-    deep: list = []
+    deep: list[Any] = []
     for _ in range(5000):
         deep = [deep]
 
@@ -327,6 +327,7 @@ def test_a_torn_last_line_is_set_aside_reported_and_in_nobodys_way(
 
     entry = ledger.append(event("after"))
 
+    assert entry.set_aside is not None
     with open(entry.set_aside, "rb") as file:
         assert file.read() == torn
     notice, last = list(ledger.events())[3:]

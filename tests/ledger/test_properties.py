@@ -37,7 +37,7 @@ class Chain:
         with open(self.ledger.path, "rb") as file:
             self.lines = file.read().splitlines(keepends=True)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         with open(self.ledger.path, "wb") as file:
             file.write(data)
 
@@ -148,6 +148,7 @@ def test_a_ledger_cut_anywhere_takes_the_next_event(events: Any, data: st.DataOb
         with open(fresh.path, "rb") as file:
             assert file.read().startswith(b"".join(chain.lines[:whole]))
         if report.set_aside:
+            assert entry.set_aside is not None
             with open(entry.set_aside, "rb") as file:
                 assert file.read() == content[sum(map(len, chain.lines[:whole])) : length]
         assert report.event_count == whole + 1 + (length > sum(map(len, chain.lines[:whole])))

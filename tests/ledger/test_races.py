@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, SupportsIndex
 
 import pytest
 
@@ -42,7 +43,7 @@ def start(path: str, name: object, count: int) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def let_go(processes: list[subprocess.Popen[str]]) -> None:
+def let_go(processes: Iterable[subprocess.Popen[str]]) -> None:
     for process in processes:
         assert process.stdout.readline() == "ready\n"
     for process in processes:
@@ -237,8 +238,8 @@ def test_a_stopped_process_that_holds_the_ledger_gives_an_error_not_a_hang(tmp_p
         def monotonic_s(self) -> float:
             return self.now
 
-        def sleep(self, seconds: float) -> None:
-            self.now += seconds
+        def sleep(self, seconds: float | SupportsIndex) -> None:
+            self.now += float(seconds)
 
     ledger = AgentTraceLedger(tmp_path / "trace.jsonl", clock=FastClock(), patience_s=10)
     ledger.append({"action_type": "X"})
@@ -335,7 +336,7 @@ def test_a_ledger_replaced_under_busy_appenders_loses_no_event_to_the_void(tmp_p
     path = str(tmp_path / "trace.jsonl")
     processes = [start(path, name, 400) for name in range(3)]
     let_go(processes)
-    rotated = []
+    rotated: list[Any] = []
     while len(rotated) < 15 and any(process.poll() is None for process in processes):
         if os.path.exists(path) and os.path.getsize(path):
             rotated.append(f"{path}.{len(rotated)}")

@@ -20,6 +20,7 @@ from noclobber.errors import (
     LedgerError,
     LockContention,
     LockLost,
+    NoclobberError,
 )
 from noclobber.lock.liveness import MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
@@ -33,7 +34,7 @@ def clock() -> ToldClock:
     return ToldClock()
 
 
-def lock_of(folder: Path, clock: ToldClock, holder: str = "a", **options: object) -> DeliverableLock:
+def lock_of(folder: Path | str, clock: ToldClock, holder: str = "a", **options: Any) -> DeliverableLock:
     return DeliverableLock(folder, holder=holder, clock=clock, heartbeat=False, **options)
 
 
@@ -51,7 +52,9 @@ def test_a_second_holder_is_refused_and_the_folder_is_free_after_release(
         pass
 
 
-def test_waiting_ends_when_the_holder_lets_go(tmp_path: Path, clock: ToldClock) -> None:
+def test_waiting_ends_when_the_holder_lets_go(
+    tmp_path: Path, clock: ToldClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REQ-LOCK-007: timeout waits with jittered backoff."""
     first = lock_of(tmp_path, clock).acquire()
     sleep = clock.sleep
@@ -61,7 +64,7 @@ def test_waiting_ends_when_the_holder_lets_go(tmp_path: Path, clock: ToldClock) 
         if clock.time_s > T0_S + 1 and first.held:
             first.release()
 
-    clock.sleep = let_go_after_a_while
+    monkeypatch.setattr(clock, "sleep", let_go_after_a_while)
     second = lock_of(tmp_path, clock, "b").acquire(timeout_s=5)
     assert 1 < clock.time_s - T0_S < 1.2, "noticed at once, and not after the whole timeout"
     assert len(set(clock.slept_s)) > len(clock.slept_s) // 2, "no jitter"
@@ -95,9 +98,7 @@ def test_an_expired_lease_is_noticed_by_the_next_attempt(tmp_path: Path, clock: 
 
 
 @pytest.mark.parametrize("lease", [0, -1, MAX_LEASE_S + 1, 1.5, "60", True, None])
-def test_a_lease_out_of_bounds_is_refused_and_the_bounds_are_named(
-    tmp_path: Path, lease: float | int | str | None
-) -> None:
+def test_a_lease_out_of_bounds_is_refused_and_the_bounds_are_named(tmp_path: Path, lease: Any) -> None:
     """REQ-LOCK-004: 1 to 86 400 whole seconds; outside a ValueError that names them."""
     with pytest.raises(ValueError, match=r"1 to 86400"):
         DeliverableLock(tmp_path, lease_duration_s=lease)
@@ -132,7 +133,8 @@ def test_a_reused_pid_does_not_count_as_alive(tmp_path: Path, clock: ToldClock) 
 @pytest.mark.parametrize("where", ["host", "boot_id", "pid_namespace"])
 def test_elsewhere_only_the_lease_counts(tmp_path: Path, clock: ToldClock, where: str) -> None:
     """REQ-LOCK-006: foreign hosts, boots and pid namespaces number their processes differently."""
-    put_record(tmp_path, dead_process()._replace(**{where: "another"}))
+    another: Any = {where: "another"}
+    put_record(tmp_path, dead_process()._replace(**another))
     assert status_of(str(tmp_path), clock).state == "live"
     clock.time_s += 1800
     assert status_of(str(tmp_path), clock).state == "expired"
@@ -609,7 +611,7 @@ def test_an_object_is_not_held_twice_and_not_released_twice(tmp_path: Path, cloc
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 5000, "\ud800", 7])
-def test_names_that_no_record_can_hold_are_refused(tmp_path: Path, bad: int | str) -> None:
+def test_names_that_no_record_can_hold_are_refused(tmp_path: Path, bad: Any) -> None:
     """REQ-LOCK-002: strings, not empty, not endless, Unicode."""
     with pytest.raises(BadRequestError):
         DeliverableLock(tmp_path, holder=bad)
@@ -631,7 +633,7 @@ def test_a_folder_that_is_missing_or_none_gives_a_clear_error(tmp_path: Path, cl
     (tmp_path / "file").write_text("")
     for name, words in (("missing", "create it"), ("file", "not a folder"), ("file/below", "not a folder")):
         for call in (lambda lock: lock.acquire(), lambda lock: lock.recover(), lambda lock: lock.status()):
-            with pytest.raises(Exception, match=words) as refused:
+            with pytest.raises(NoclobberError, match=words) as refused:
                 call(lock_of(tmp_path / name, clock))
             assert refused.value.code in ("FILE_NOT_FOUND", "NOT_A_FILE")
 
@@ -675,7 +677,7 @@ def test_a_holder_that_renews_at_the_last_moment_is_not_taken_over(
     """
     holder = lock_of(tmp_path, clock, lease_duration_s=60).acquire()
     clock.time_s += 60
-    renewals = []
+    renewals: list[bool] = []
 
     def renew_first(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: object, **options: object) -> object:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from noclobber.core.clock import iso8601
 from noclobber.disk.processes import GONE, RUNNING, UNKNOWN, identify
+from noclobber.errors import LockContention
 from noclobber.lock.liveness import MAX_REMAINING_S, judge
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.names import LEDGER_NAME, LOCK_NAME, is_lock_file
@@ -178,7 +179,7 @@ def test_an_id_that_is_no_file_name_is_not_used_as_one(lock_id: str) -> None:
     assert found.key.isalnum()
 
 
-def record_of(**changes: object) -> LockRecord:
+def record_of(**changes: Any) -> LockRecord:
     who = identify()
     whole = LockRecord("D", "h", "2027-01-15T08:00:00Z", 60, who.pid, "0" * 32, who.host, who.boot_id,
                        who.pid_namespace, who.started)  # fmt: skip
@@ -260,7 +261,7 @@ def test_the_contention_report_has_exactly_its_fields(tmp_path: Path) -> None:
     clock = ToldClock()
     put_record(tmp_path, holder="builder-7", lease_duration_s=100)
     clock.time_s += 40.5
-    with pytest.raises(Exception, match="builder-7") as refused:
+    with pytest.raises(LockContention, match="builder-7") as refused:
         DeliverableLock(tmp_path, deliverable_id="DEL-1", holder="b", clock=clock).acquire()
     report = refused.value.to_report()
     jsonschema.validate(report, schema("lock-contention"))

@@ -132,6 +132,7 @@ def test_lines_that_are_no_message_do_not_end_the_server(peer: Peer) -> None:
 def test_requests_with_the_wrong_shape_get_an_answer(peer: Peer) -> None:
     """A client that gets none waits for ever."""
     for method in ("tools/call", "tools/list", "nonsense"):
+        params: Any
         for params in ({}, {"name": 5}, {"name": "read_file", "arguments": []}, {"arguments": 1}, [], 5, "x"):
             answer = peer.request(method, params)
 

@@ -43,7 +43,9 @@ def noclobber_command(*words: str) -> list[str]:
     return [sys.executable, "-m", "noclobber", *words]
 
 
-def run(*words: str | bytes, cwd: object = None, stdin: str = "", **changes: str | None) -> Done:
+def run(
+    *words: str | bytes, cwd: str | bytes | Path | None = None, stdin: str = "", **changes: str | None
+) -> Done:
     """Run a command with its output on pipes."""
     done = subprocess.run(
         [sys.executable, "-m", "noclobber", *words],
@@ -56,7 +58,7 @@ def run(*words: str | bytes, cwd: object = None, stdin: str = "", **changes: str
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def python(code: str, *words: str, cwd: object = None, **changes: str | None) -> Done:
+def python(code: str, *words: str, cwd: str | bytes | Path | None = None, **changes: str | None) -> Done:
     """Run a few lines of Python in a process of their own."""
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
@@ -75,7 +77,7 @@ class Terminal:
         self,
         *words: str,
         command: list[str] | None = None,
-        cwd: object = None,
+        cwd: str | bytes | Path | None = None,
         rows: int = 40,
         columns: int = 100,
         **changes: str | None,

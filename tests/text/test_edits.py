@@ -15,6 +15,7 @@ from noclobber.text.lines import line_span, line_starts
 
 PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
+NOTHING: Any = None
 BOM = b"\xef\xbb\xbf"
 
 
@@ -63,7 +64,7 @@ def test_one_edit_that_cannot_be_made_stops_all_and_is_named(
 
 
 @pytest.mark.parametrize(
-    "edits", [[], [Edit("a", b"b")], [Edit(None, "b")], [Edit("a", None)], [Edit("\ud800", "x")]]
+    "edits", [[], [Edit("a", b"b")], [Edit(NOTHING, "b")], [Edit("a", NOTHING)], [Edit("\ud800", "x")]]
 )
 def test_what_is_no_edit_is_a_bad_request(edits: list[Edit]) -> None:
     """N-edits."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,7 @@ from torture import counter, plan, several
 SEED = 20_240_611
 
 
-def run(
-    tmp_path: Path, kind: str, guard: str = rivals.REAL, seconds: float = 1.0, **options: bool
-) -> Account:
+def run(tmp_path: Path, kind: str, guard: str = rivals.REAL, seconds: float = 1.0, **options: Any) -> Account:
     if reason := outsiders.unavailable(kind):
         pytest.skip(reason)
     return arena.run(str(tmp_path / "round"), Round((kind,), guard, seconds=seconds, seed=SEED, **options))[0]

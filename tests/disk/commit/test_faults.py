@@ -158,7 +158,7 @@ def test_whichever_system_call_fails_nothing_is_lost_leaked_or_locked(
             run(guard)
             landed = True
         except NoclobberError as error:  # Anything else is a traceback, and fails the test.
-            landed = "landed" in error.details
+            landed = "landed" in error.details  # type: ignore[attr-defined]
         faults.failing = 0
         which = f"call {nth}, {faults.failed}"
         now = contents(root)

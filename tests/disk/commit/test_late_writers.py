@@ -205,8 +205,8 @@ def test_an_opener_during_a_sweep_does_not_kill_the_process(root: Path) -> None:
                 threading.Thread(target=lambda: append(Path(f"/proc/self/fd/{late}"), b"PRECIOUS")),
             )
 
-            def look_slowly(name: str, descriptor: int) -> bool:
-                answer = real(name, descriptor)
+            def look_slowly(name: str, descriptor: int, status: os.stat_result | None = None) -> bool:
+                answer = real(name, descriptor, status)
                 thread.start()
                 while not waiting_in_open(os.fstat(late).st_ino):
                     os.sched_yield()

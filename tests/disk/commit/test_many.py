@@ -176,7 +176,9 @@ def test_kill_9_anywhere_leaves_all_or_none_after_the_next_call(
     three: Path, step: str, nth: int, next_in: str
 ) -> None:
     """N-many: the journal survives kill -9; any folder of the commit may be the one that notices."""
-    rows = [part for change in changes() for part in (change.path, change.data.decode(), change.expected)]
+    rows = [
+        part for change in changes() for part in (change.path, change.data.decode(), str(change.expected))
+    ]
     child = subprocess.run([sys.executable, "-c", CHILD, str(three), step, str(nth), *rows], check=False)
     assert child.returncode == -9
     committer = Committer(str(three))
@@ -191,7 +193,9 @@ def test_kill_9_anywhere_leaves_all_or_none_after_the_next_call(
 
 
 def killed_at(three: Path, step: str, nth: int) -> None:
-    rows = [part for change in changes() for part in (change.path, change.data.decode(), change.expected)]
+    rows = [
+        part for change in changes() for part in (change.path, change.data.decode(), str(change.expected))
+    ]
     child = subprocess.run([sys.executable, "-c", CHILD, str(three), step, str(nth), *rows], check=False)
     assert child.returncode == -9
 
@@ -252,7 +256,9 @@ def test_the_record_of_a_commit_that_is_over_does_not_stay_for_ever(three: Path,
         code = CHILD.replace("steps.observer", "unlink = os.unlink\n"
             "os.unlink = lambda name, **k: os.kill(os.getpid(), 9) if 'book' in name else unlink(name, **k)\n"
             "steps.observer")  # fmt: skip
-    rows = [part for change in changes() for part in (change.path, change.data.decode(), change.expected)]
+    rows = [
+        part for change in changes() for part in (change.path, change.data.decode(), str(change.expected))
+    ]
     child = subprocess.run([sys.executable, "-c", code, str(three), "never", "1", *rows], check=False)
     assert child.returncode == -9
     notes = three / ".noclobber/notes"

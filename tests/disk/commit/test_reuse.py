@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -280,7 +281,12 @@ def test_holes_are_not_filled_by_taking_the_pages_off(
 ) -> None:
     """N-durable: that would take room; a sparse old version gives its blocks back instead."""
     calls: list[tuple[int, ...]] = []
-    monkeypatch.setattr(reuse, "_fallocate", lambda *args: calls.append(args) or -1)
+
+    def fail(*given: int) -> int:
+        calls.append(given)
+        return -1
+
+    monkeypatch.setattr(reuse, "_fallocate", fail)
     file = Written(root)
     if is_sparse:
         with open(file.path, "r+b") as sparse:
@@ -293,7 +299,7 @@ def test_holes_are_not_filled_by_taking_the_pages_off(
 
 
 @pytest.mark.parametrize(("ceiling", "data"), [("lease+exchange", b""), ("exchange", b"x"), ("plain", b"x")])
-def test_old_versions_that_are_never_reused_do_not_pile_up(root: Path, ceiling: str, data: bytes) -> None:
+def test_old_versions_that_are_never_reused_do_not_pile_up(root: Path, ceiling: Any, data: bytes) -> None:
     """N-leaks: neither files nor descriptors."""
     path = root / "a.md"
     path.write_bytes(b"v0")
@@ -466,7 +472,8 @@ def test_another_process_that_adopts_orphans_leaves_a_leased_one_alone(
     """009-SC-001: a swap file that cannot be opened because its maker has it is nobody's orphan."""
     file = Written(root)
     file.write(b"v1")
-    rename, adopted = os.rename, []
+    rename = os.rename
+    adopted: list[Any] = []
 
     def while_others_look(*args: object, **more: object) -> None:
         if not adopted:
