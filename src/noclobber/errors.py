@@ -101,7 +101,7 @@ class RefusalError(NoclobberError):
         return _rebuild_refusal, (type(self), self.path, self.message, self.details)
 
     def to_refusal(self) -> dict[str, Any]:
-        """Return the object that every refusal but a stale one has."""
+        """Return the object that every refusal has but two: a stale one and a lock's contention."""
         return {
             "error_type": self.code,
             "file_path": self.path,
@@ -295,6 +295,10 @@ class LockContention(RefusalError):  # noqa: N818 - the name that orchestrators 
             "lease_remaining_s": self.details.get("lease_remaining_s"),
             "contention_time": self.details.get("contention_time"),
         }
+
+    def to_refusal(self) -> dict[str, Any]:
+        """The same report: contention has one object, wherever it is told."""
+        return self.to_report()
 
 
 class LockLost(RefusalError):  # noqa: N818 - a fact about a lock, as its counterpart

@@ -174,10 +174,9 @@ def test_anything_else_is_nothing(value: Any) -> None:
 def test_every_other_refusal_has_one_documented_shape(kind: type[Any]) -> None:
     """N-codes: `refusal.schema.json`, for every error there is."""
     error = kind("/ws/a.md", "Do something else.", count=1, word="x", nothing=None)
+    if kind is noclobber.LockContention:
+        return  # It has a report of its own, for the orchestrator: the next test.
     assert valid(error.to_refusal(), "refusal")
-    if kind is noclobber.LockContention:  # It has a report of its own, for the orchestrator.
-        assert json.loads(to_json(error)) == error.to_report()
-        return
     assert json.loads(to_json(error)) == error.to_refusal()
     assert (
         parse_refusal(error.to_refusal())
@@ -188,6 +187,25 @@ def test_every_other_refusal_has_one_documented_shape(kind: type[Any]) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert again.to_refusal() == error.to_refusal()
     assert parse_stale(error.to_refusal()) is None
+
+
+def test_contention_is_the_same_report_in_every_form() -> None:
+    """Finding D4, REQ-LOCK-007: one flat object, and it is recognised when it comes back."""
+    error = noclobber.LockContention(
+        "/ws/d/a.md",
+        "locked",
+        deliverable_id="D-1",
+        holder="builder-1",
+        lease_remaining_s=60,
+        contention_time="2027-01-15T08:00:40.500000Z",
+    )
+    assert valid(error.to_report(), "lock-contention")
+    assert error.to_refusal() == error.to_report() == json.loads(to_json(error))
+    assert pickle.loads(pickle.dumps(error)).to_report() == error.to_report()
+    assert parse_refusal(error) == ("LOCK_CONTENTION", "/ws/d/a.md")
+    assert parse_refusal(error.to_report()) == parse_refusal(to_json(error)) == ("LOCK_CONTENTION", "")
+    assert parse_refusal({**error.to_report(), "error_type": "STALE_FILE"}) is None
+    assert parse_stale(error.to_report()) is None
 
 
 def test_codes_are_unique() -> None:

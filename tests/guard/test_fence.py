@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 import noclobber
@@ -24,8 +26,10 @@ from noclobber.lock.locked_folder import locked_folder
 from noclobber.mcp import dispatch
 from noclobber.mcp.connection import House, Memory
 from noclobber.mcp.roots import Roots
+from noclobber.mcp.tools.definition import TOOLS
 from tests.rigs.hooks import HookRig, refusal
 from tests.rigs.locks import ToldClock, dead_process, events, finish, put_record, python
+from tests.rigs.locks import noclobber as command
 
 
 @pytest.fixture
@@ -394,3 +398,61 @@ def test_an_agents_own_claim_does_not_stop_it(tree: Path) -> None:
     WriteFence(str(tree), owner="me").check(path)
     with pytest.raises(claims.ClaimedError):
         WriteFence(str(tree), owner="somebody else").check(path)
+
+
+def test_contention_is_one_flat_object_everywhere(
+    tree: Path, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding D4: the same object in the library, the command line, MCP (text and structured) and hooks."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    target = tree / "d/sub/x.md"
+    connection = Memory(house, Roots([str(tree)]), is_session=True, is_process=True)
+    told: dict[str, dict[str, Any]] = {}
+    with DeliverableLock(tree / "d", deliverable_id="D-1", holder="builder-1"):
+        with noclobber.Workspace(tree) as workspace, workspace.turn(agent_id="x") as turn:
+            with pytest.raises(LockContention) as refused:
+                turn.write_file(str(target), b"x")
+            told["library"] = refused.value.to_report()
+            told["library, as a refusal"] = refused.value.to_refusal()
+            told["library, as JSON"] = json.loads(noclobber.to_json(refused.value))
+        for tool, arguments in (
+            ("write_file", {"path": str(target), "content": "x"}),
+            ("lock_acquire", {"path": str(tree / "d"), "deliverable_id": "D-1"}),
+        ):
+            answer = dispatch.call(connection, tool, arguments, lambda *_: None)
+            assert answer.structured is not None
+            told[f"mcp {tool}"] = answer.structured
+            told[f"mcp {tool}, text"] = json.loads(answer.content[0]["text"])
+            jsonschema.validate(answer.structured, TOOLS[tool].output)  # As every client does.
+        told["hook"] = refusal(HookRig(tree, tmp_path).write(target, "x"))
+        returned, printed, _ = command("lock", "acquire", tree / "d", "--deliverable-id", "D-1", "--json")
+        assert returned == 75
+        told["command line"] = json.loads(printed)
+    for where, value in told.items():
+        jsonschema.validate(value, noclobber.schema("lock-contention"))
+        assert (where, value["deliverable_id"], value["holder"]) == (where, "D-1", "builder-1")
+    assert not target.exists()
+
+
+def test_the_ledger_names_the_file_of_a_write_that_was_refused_for_a_lock(tree: Path, write: Write) -> None:
+    """Finding D4: the file, and not the locked folder; the message says which folder is locked."""
+    target = tree / "d/sub/x.md"
+    with DeliverableLock(tree / "d", holder="builder-1"):
+        assert write(target) == "LOCK_CONTENTION"
+    (event,) = noclobber.AgentTraceLedger(tree / ".noclobber/agent_trace.jsonl").events()
+    assert event["result"]["error_type"] == "LOCK_CONTENTION"
+    named = event["payload"]["target_file"]
+    assert named in (str(target), "d/sub/x.md")
+
+
+def test_a_write_refused_for_a_lost_lock_names_the_file_and_the_folder(tree: Path, clock: ToldClock) -> None:
+    """Finding D4: so that ledger and agent know which write it was."""
+    lock = hold(tree / "d", clock)
+    (tree / "d/.lock").unlink()
+    for _ in range(2):
+        with (
+            pytest.raises(LockLost, match=f"lock.*{tree / 'd'}") as refused,
+            enter(tree, "d/x.md", lock, clock),
+        ):
+            pytest.fail("a former holder got in")
+        assert refused.value.path == str(tree / "d/x.md")

@@ -420,7 +420,7 @@ def test_a_lock_is_taken_shown_renewed_and_given_back(connect: Callable[..., Cal
     assert refused.is_error
     assert refused.structured is not None
     assert refused.structured["error_type"] == "LOCK_CONTENTION"
-    assert refused.structured["details"]["holder"] == "builder-1"
+    assert refused.structured["holder"] == "builder-1"
     assert (status["state"], status["holder"]) == ("live", "builder-1")
     assert "lock_id" not in status
     assert not renewed.is_error

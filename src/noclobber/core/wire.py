@@ -35,6 +35,9 @@ SCHEMAS = (
 
 _STALE_KEYS = frozenset(("error_type", "file_path", "expected_hash", "actual_hash", "resolution"))
 _REFUSAL_KEYS = frozenset(("error_type", "file_path", "message", "resolution", "details"))
+_CONTENTION_KEYS = frozenset(
+    ("error_type", "deliverable_id", "holder", "lease_remaining_s", "contention_time")
+)
 _EXPECTED = re.compile(r"[0-9a-f]{64}|ABSENT")
 _ACTUAL = re.compile(r"[0-9a-f]{64}|DELETED|NOT_A_FILE|UNREADABLE")
 
@@ -45,8 +48,6 @@ def to_json(error: NoclobberError, audience: Literal["agent", "controller"] = "a
 
     if isinstance(error, StaleFileError):
         value = error.to_agent() if audience == "agent" else error.to_controller()
-    elif isinstance(error, LockContention):
-        value = error.to_report()
     elif isinstance(error, RefusalError):
         value = error.to_refusal()
     else:
@@ -73,9 +74,15 @@ def parse_stale(value: object) -> StaleFileError | None:
 
 
 def parse_refusal(value: object) -> tuple[str, str] | None:
-    """Return code and path if `value` is a refusal other than a stale one, in any of those forms."""
+    """
+    Return code and path if `value` is a refusal other than a stale one, in any of those forms. A lock's
+    contention names a deliverable and no path.
+    """
     if isinstance(value, RefusalError):
         return value.code, value.path
+    contention = _as_object(value, _CONTENTION_KEYS)
+    if contention is not None and contention["error_type"] == LockContention.code:
+        return LockContention.code, ""
     found = _as_object(value, _REFUSAL_KEYS)
     if found is None or not isinstance(found["details"], dict):
         return None

@@ -27,6 +27,7 @@ from __future__ import annotations
 import os
 
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.errors import FileBusyError, LockContention, LockLost
 from noclobber.guard import claims
 from noclobber.lock.locked_folder import locked_folder
 from noclobber.lock.names import ENVIRONMENT_ID
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from noclobber.core.clock import Clock
+    from noclobber.errors import RefusalError
     from noclobber.lock.lock import DeliverableLock
 
 
@@ -62,8 +64,10 @@ class WriteFence:
 
     def folder(self, path: str) -> str | None:
         """Return the locked folder whose mutex must be held for a write to a canonical path, or None."""
-        locked = locked_folder(path, self._root, self._clock)
-        return _deciding_folder(path, locked, self._lock_for(path))
+        try:
+            return _deciding_folder(path, locked_folder(path, self._root, self._clock), self._lock_for(path))
+        except LockLost as error:
+            raise _of_file(error, path) from None
 
     def guarding(self, path: str, held: Sequence[int] = ()) -> GuardedWrite:
         """
@@ -75,7 +79,10 @@ class WriteFence:
         (a stopped process holds the folder); `AccessDeniedError` (the lock cannot be read).
         """
         claims.refuse_if_claimed(self._root, path, self._owner, self._clock)
-        lock = self._lock_for(path)
+        try:
+            lock = self._lock_for(path)
+        except LockLost as error:
+            raise _of_file(error, path) from None
         folder = _deciding_folder(path, locked_folder(path, self._root, self._clock), lock)
         if folder is None:
             return GuardedWrite(path, self._root, None, None, self._clock)
@@ -124,7 +131,10 @@ class GuardedWrite:
 
     def __enter__(self) -> GuardedWrite:
         if self._locked is not None:
-            self._locked.__enter__()
+            try:
+                self._locked.__enter__()
+            except (LockContention, LockLost, FileBusyError) as error:
+                raise _of_file(error, self._path) from None
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -137,7 +147,7 @@ class GuardedWrite:
         if innermost is not None and innermost != self.folder:
             from noclobber.lock.messages import contention_at
 
-            raise contention_at(innermost)
+            raise _of_file(contention_at(innermost), self._path)
 
 
 def _deciding_folder(path: str, locked: str | None, lock: DeliverableLock | None) -> str | None:
@@ -156,6 +166,11 @@ def _deciding_folder(path: str, locked: str | None, lock: DeliverableLock | None
         )
     # If nothing is locked, or only a folder above our own, then our lock is lost; `locked_write` finds out.
     return locked if locked is not None and len(locked) > len(own) else own
+
+
+def _of_file(error: RefusalError, path: str) -> RefusalError:
+    """Return the refusal of a write: it names the file, and says which folder's lock is in the way."""
+    return type(error)(path, f"{error.message}. The lock is that of {error.path}", **error.details)
 
 
 def _is_in(path: str, folder: str) -> bool:

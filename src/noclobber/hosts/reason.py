@@ -20,8 +20,6 @@ def reason(value: NoclobberError | dict[str, Any]) -> str:
         value = value.to_agent()
     elif isinstance(value, RefusalError):
         value = value.to_refusal()
-    elif hasattr(value, "to_report"):  # A lock's contention has a form of its own.
-        value = value.to_report()
     elif isinstance(value, NoclobberError):
         value = {"error_type": value.code, "message": str(value), "resolution": value.resolution}
     # Lone surrogates (names that are not UTF-8) become \\udcxx, which is how JSON spells them.

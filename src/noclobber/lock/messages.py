@@ -31,13 +31,14 @@ def contention(
         holder = f"process {busy.details.get('pid') or 'unknown'} (stopped while changing the lock?)"
         message = busy.message
     else:
-        holder = record.holder if record is not None else "unknown"
+        holder = (record.holder if record is not None else "") or "unknown"
         message = (
             f"locked by {holder}, for another {verdict.remaining_s} s unless renewed; try again later, "
             "or work on another deliverable"
         )
     if deliverable_id is None:
-        deliverable_id = record.deliverable_id if record is not None else folder.rpartition("/")[2]
+        recorded = record.deliverable_id if record is not None else ""
+        deliverable_id = recorded or folder.rpartition("/")[2] or "/"
     return LockContention(
         folder,
         message,

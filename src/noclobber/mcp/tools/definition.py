@@ -120,7 +120,11 @@ def _tool(
         "$schema": DRAFT,
         "type": "object",
         "properties": {"content": _TEXT, **(answers or {}), **_REFUSAL},
-        "anyOf": [{"required": ["content"]}, {"required": ["error_type", "file_path", "resolution"]}],
+        "anyOf": [
+            {"required": ["content"]},
+            {"required": ["error_type", "file_path", "resolution"]},
+            {"required": ["error_type", "deliverable_id", "holder"]},  # A lock's contention.
+        ],
     }
     return Tool(name, title, description, parameters, output, _HINTS[hints], frozenset(ours))
 
