@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.core.wire import to_json as to_json
     from noclobber.disk.commit.committer import replace_if_unchanged as replace_if_unchanged
     from noclobber.disk.commit.many import Change as Change
+    from noclobber.disk.optimistic_guard import FileRead as FileRead
     from noclobber.disk.optimistic_guard import OptimisticGuard as OptimisticGuard
-    from noclobber.disk.optimistic_guard import Snapshot as Snapshot
     from noclobber.errors import AccessDeniedError as AccessDeniedError
     from noclobber.errors import BadEventError as BadEventError
     from noclobber.errors import BadPathError as BadPathError
@@ -100,6 +100,7 @@ _HOMES = {
     "EditMismatchError": "errors",
     "FileBusyError": "errors",
     "FileExistsAlreadyError": "errors",
+    "FileRead": "disk.optimistic_guard",
     "GaveUpError": "errors",
     "HookEngine": "guard.engine",
     "HookFailedError": "errors",
@@ -121,7 +122,6 @@ _HOMES = {
     "RefusalError": "errors",
     "ReservedFileError": "errors",
     "ResubmittedError": "errors",
-    "Snapshot": "disk.optimistic_guard",
     "StaleFileError": "errors",
     "StorageError": "errors",
     "Tool": "guard.catalogue",

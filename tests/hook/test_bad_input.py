@@ -296,7 +296,7 @@ FAILURES = [
 ]
 PARTS = [
     (judge, "decide"),
-    (judge, "glance"),
+    (judge, "look_at"),
     (judge, "foresee"),
     (judge, "locate"),
     (claims, "acquire"),

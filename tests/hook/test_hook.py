@@ -21,7 +21,7 @@ from noclobber.core import wire
 from noclobber.core.actions import Action, Shown
 from noclobber.core.values import WHOLE, Coverage, Edit
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.glance import Glance
+from noclobber.disk.reading import FileState
 from noclobber.errors import HookFailedError
 from noclobber.guard import claims
 from noclobber.guard.fence import WriteFence
@@ -222,7 +222,7 @@ def test_what_changed_between_the_hosts_read_and_our_look_is_not_taken_for_seen(
 
 def test_a_presentation_that_we_do_not_know_counts_if_the_file_is_old() -> None:
     """A picture or a notebook is shown as something else; its age tells that it is what was read."""
-    looked = Glance("/f", sha256(b"x"), b"x", changed_at_s=1000.0)
+    looked = FileState("/f", sha256(b"x"), b"x", changed_at_s=1000.0)
     action = Action("read", "/f")
 
     assert seen_part(looked, action, Shown(), now_s=1003.0, duration_s=0.01) == WHOLE

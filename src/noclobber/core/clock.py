@@ -32,6 +32,25 @@ class SystemClock:
 SYSTEM_CLOCK: Clock = SystemClock()
 
 
+class Patience:
+    """A bounded wait in growing naps, shared by everything that one operation waits for."""
+
+    __slots__ = ("_clock", "_deadline_s", "_nap_s")
+
+    def __init__(self, wait_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._deadline_s = clock.monotonic_s() + wait_s
+        self._nap_s = 0.0001
+
+    def nap(self) -> bool:
+        """Sleep a little and return True, or return False because the time is up."""
+        if self._clock.monotonic_s() >= self._deadline_s:
+            return False
+        self._clock.sleep(self._nap_s)
+        self._nap_s = min(self._nap_s * 1.5, 0.01)
+        return True
+
+
 _last_second: tuple[int | None, str] = (None, "")
 
 

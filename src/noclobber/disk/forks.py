@@ -14,14 +14,8 @@ from __future__ import annotations
 
 import os
 import time
-import weakref
 from _thread import get_ident
-from collections import deque
 from time import monotonic
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Nobody waits for longer: a disk may hang, and others' hooks take locks before a fork, too.
 PATIENCE_S = 1.0
@@ -29,8 +23,7 @@ NAP_S = 0.00005
 
 _tracked: set[int] = set()
 _undivided: dict[int, float] = {}  # Threads, and since when. Single steps are atomic between them.
-_forking: deque[float] = deque()  # Until when those who fork may keep others waiting.
-_renewed: weakref.WeakKeyDictionary[object, dict[str, Callable[[], object]]] = weakref.WeakKeyDictionary()
+_forking: list[float] = []  # Until when those who fork may keep others waiting.
 
 
 class undivided:  # noqa: N801 - it reads as a word: `with forks.undivided():`
@@ -87,11 +80,6 @@ def close(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def on_fork_in_child(owner: object, attribute: str, make: Callable[[], object]) -> None:
-    """Give the child a new lock, or list of descriptors, in place of one that means nothing there."""
-    _renewed.setdefault(owner, {})[attribute] = make
-
-
 def _before() -> None:
     now_s = monotonic()
     _forking.append(now_s + PATIENCE_S)
@@ -115,9 +103,6 @@ def _in_child() -> None:
                 _close_inherited(_tracked.pop())
         except BaseException:  # noqa: S112 - Python drops a Ctrl-C that comes in a hook; the rest must go, too.
             continue
-    for owner, attributes in list(_renewed.items()):
-        for attribute, make in attributes.items():
-            setattr(owner, attribute, make())
 
 
 def _close_inherited(descriptor: int) -> None:

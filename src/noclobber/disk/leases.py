@@ -24,12 +24,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import signal
+from typing import TYPE_CHECKING
 
-from noclobber.core.clock import SYSTEM_CLOCK
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.core.clock import Clock
+    from noclobber.core.clock import Patience
 
 SUPPORTED = hasattr(fcntl, "F_SETLEASE")
 F_SETSIG = 10
@@ -88,22 +86,3 @@ def release(descriptor: int) -> None:
         fcntl.fcntl(descriptor, F_SETLEASE, NONE)
     except OSError:
         pass  # EAGAIN: there is no lease, or the kernel has broken it already.
-
-
-class Patience:
-    """A bounded wait in growing naps, shared by everything one commit waits for."""
-
-    __slots__ = ("_clock", "_deadline_s", "_nap_s")
-
-    def __init__(self, wait_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._clock = clock
-        self._deadline_s = clock.monotonic_s() + wait_s
-        self._nap_s = 0.0001
-
-    def nap(self) -> bool:
-        """Sleep a little and return True, or return False because the time is up."""
-        if self._clock.monotonic_s() >= self._deadline_s:
-            return False
-        self._clock.sleep(self._nap_s)
-        self._nap_s = min(self._nap_s * 1.5, 0.01)
-        return True

@@ -11,14 +11,13 @@ import os
 import stat
 from typing import NamedTuple
 
-from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths
 from noclobber.disk.commit import many, remove
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
 from noclobber.disk.commit.many import Change
 from noclobber.disk.commit.outcome import explained
-from noclobber.disk.leases import Patience
-from noclobber.disk.reading import look, open_patiently
+from noclobber.disk.reading import DEFAULT_PATIENCE_S, look_at, open_to_read, read_all
 from noclobber.errors import (
     AccessDeniedError,
     BadRequestError,
@@ -29,17 +28,20 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeVar
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered, WriteResult
     from noclobber.disk.commit.section import Fence
 
-__all__ = ["Change", "OptimisticGuard", "Snapshot"]
+    Result = TypeVar("Result")
+
+__all__ = ["Change", "FileRead", "OptimisticGuard"]
 
 
-class Snapshot(NamedTuple):
-    """One read: the hash is of these very bytes."""
+class FileRead(NamedTuple):
+    """One read of a whole file: the hash is of these very bytes."""
 
     path: str
     content: bytes
@@ -79,58 +81,45 @@ class OptimisticGuard:
 
     def locate(self, path: str | os.PathLike[str]) -> str:
         """Return the canonical path, links resolved; refuse what is outside the workspace."""
-        name = self.lexical(path)
-        try:
-            target = paths.pin(self.root, name)
-        except MissingFileError:
-            # Its folder does not exist yet. The deepest one that does must be inside all the same.
-            here, below = os.path.split(name)
-            while not os.path.isdir(here):
-                here, part = os.path.split(here)
-                below = f"{part}/{below}"
-            found = f"{os.path.realpath(here)}/{below}"
-            paths.check_inside(found, self.root)
-            return found
-        target.close()
-        return target.path
+        return paths.locate(self.lexical(path), self.root)
 
-    def read(self, path: str | os.PathLike[str]) -> Snapshot:
+    def read(self, path: str | os.PathLike[str]) -> FileRead:
         """Read a whole file once. Never blocks: a FIFO, a socket or a device is refused."""
+        found, content, recovered = self.scan(path, lambda descriptor, _: read_all(descriptor))
+        return FileRead(found, content, hashing.of_bytes(content), recovered)
+
+    def scan(
+        self, path: str | os.PathLike[str], consume: Callable[[int, str], Result]
+    ) -> tuple[str, Result, tuple[Recovered, ...]]:
+        """
+        Open a file as `read()` does, for a caller that does not want all of it in memory.
+
+        Returned are its path, what `consume(descriptor, path)` made of it, and what was recovered.
+
+        `consume` runs again if a link on the way was changed meanwhile: what was read may then be older than
+        what somebody else has already seen under that name.
+        """
         name = self.lexical(path)
         for _ in range(paths.MOST_LINKS):
-            snapshot, still = self._read(name)
-            if still:
-                return snapshot
-        raise FileBusyError(snapshot.path, "a link on the way to it is being changed all the time.")
-
-    def _read(self, name: str) -> tuple[Snapshot, bool]:
-        """
-        Read what a name leads to, and tell whether it still led there afterwards.
-
-        If a link was changed meanwhile, what was read may be older than what somebody else has
-        already seen under that name.
-        """
-        target = paths.pin(self.root, name)
-        try:
-            recovered = tuple(self.committer.heal(target))
-            descriptor = self._open(target)
+            target = paths.pin(self.root, name)
             try:
-                status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
-                    raise NotAFileError(target.path, f"this is {_kind(status.st_mode)}, not a file.")
-                content = _read_all(descriptor, status.st_size)
+                recovered = tuple(self.committer.heal(target))
+                descriptor = self._open(target)
+                try:
+                    result = consume(descriptor, target.path)
+                finally:
+                    forks.close(descriptor)
+                if paths.still_leads_to(self.root, target):
+                    return target.path, result, recovered
+            except OSError as error:
+                raise explained(error, target.path) from error
             finally:
-                forks.close(descriptor)
-            still = paths.still_leads_to(self.root, target)
-        except OSError as error:
-            raise explained(error, target.path) from error
-        finally:
-            target.close()
-        return Snapshot(target.path, content, hashing.of_bytes(content), recovered), still
+                target.close()
+        raise FileBusyError(target.path, "a link on the way to it is being changed all the time.")
 
     def _open(self, target: paths.Target) -> int:
         try:
-            return open_patiently(target, Patience(self.committer.mutex_wait_s, self.committer.clock))
+            descriptor = open_to_read(target, self._patience())
         except FileNotFoundError:
             raise MissingFileError(target.path, "there is no such file.") from None
         except BlockingIOError:
@@ -143,19 +132,21 @@ class OptimisticGuard:
             ) from None
         except OSError as error:
             raise NotAFileError(target.path, f"it cannot be opened as a file ({error.strerror}).") from None
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode):
+                raise NotAFileError(target.path, f"this is {_kind(mode)}, not a file.")
+        except BaseException:
+            forks.close(descriptor)
+            raise
+        return descriptor
+
+    def _patience(self) -> Patience:
+        return Patience(self.committer.mutex_wait_s, self.committer.clock)
 
     def digest(self, path: str | os.PathLike[str]) -> str:
         """Return the hash of what is on disk now, or `DELETED`, `NOT_A_FILE`, `UNREADABLE`."""
-        try:
-            target = paths.pin(self.root, self.lexical(path))
-        except MissingFileError:
-            return "DELETED"
-        except (NotAFileError, AccessDeniedError) as error:
-            return "NOT_A_FILE" if isinstance(error, NotAFileError) else "UNREADABLE"
-        try:
-            return look(target)
-        finally:
-            target.close()
+        return look_at(self.lexical(path), self.root, patience_s=DEFAULT_PATIENCE_S).sha256
 
     def write(
         self,
@@ -204,16 +195,6 @@ class OptimisticGuard:
     def sweep(self) -> list[str]:
         """Clear away displaced versions; return where those are kept that somebody wrote to."""
         return [where for _, where in self.committer.sweep()]
-
-
-def _read_all(descriptor: int, size_hint: int) -> bytes:
-    content = os.read(descriptor, size_hint + 1)
-    if len(content) == size_hint:
-        return content
-    pieces = [content]
-    while piece := os.read(descriptor, hashing.CHUNK_BYTES):
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _kind(mode: int) -> str:

@@ -152,6 +152,23 @@ def pin(root: str | None, path: str, *, make_folders: bool = False) -> Target:
     raise BadPathError(path, "too many links lead from one to another.")
 
 
+def locate(path: str, root: str | None = None) -> str:
+    """Return the canonical path for an absolute, normalised one, whether a file is there or not."""
+    try:
+        target = pin(root, path)
+    except MissingFileError:
+        # Its folder does not exist yet. The deepest one that does must be inside all the same.
+        here, below = os.path.split(path)
+        while not os.path.isdir(here):
+            here, part = os.path.split(here)
+            below = f"{part}/{below}"
+        found = os.path.join(os.path.realpath(here), below)
+        check_inside(found, root)
+        return found
+    target.close()
+    return target.path
+
+
 def _read_link(folder_fd: int, name: str) -> str:
     """Return where a link leads, or its own name again if it has just become something else."""
     try:

@@ -1,5 +1,15 @@
 """
-What stands at a place now: opened without following, without blocking, without being fooled.
+Read files: the one way from a path to its bytes and their hash.
+
+Every open here follows no link in the last place, never blocks on a FIFO, and waits a moment while a commit
+holds its new version back. Hash and bytes come from the same read. Nothing is created and no folder is
+locked, so that a hook, which judges without committing, reads as the library does.
+
+Three answers, for three kinds of caller:
+
+- `look_at(path)` and `state_of(target)` return what is there, and a word where there is nothing to read;
+- `hash_of(target)` is the same for a commit, which needs only the hash;
+- `open_to_read(target)` raises what the operating system says.
 """
 
 from __future__ import annotations
@@ -8,21 +18,110 @@ import errno
 import os
 import stat
 
-from noclobber.disk import forks, hashing
-from noclobber.disk.leases import Patience
-from noclobber.errors import DELETED, NOT_A_FILE, UNREADABLE
+from noclobber.core.clock import SYSTEM_CLOCK, Patience
+from noclobber.disk import forks, hashing, paths
+from noclobber.errors import (
+    DELETED,
+    NOT_A_FILE,
+    UNREADABLE,
+    AccessDeniedError,
+    MissingFileError,
+    NotAFileError,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    from noclobber.core.clock import Clock
     from noclobber.disk.paths import Target
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
-LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 DEFAULT_PATIENCE_S = 10.0
+SHORT_PATIENCE_S = 2.0  # Of a hook, whose host waits for its answer.
+KEPT_BYTES = 64 << 20  # Larger content is hashed and not held.
 
 
-def open_patiently(target: Target, patience: Patience) -> int:
+class FileState(NamedTuple):
+    """What is at a path: the content's hash, or `DELETED`, `NOT_A_FILE`, `UNREADABLE`."""
+
+    path: str
+    sha256: str
+    content: bytes | None = None
+    """The bytes, if they were asked for and are no more than `KEPT_BYTES`."""
+    changed_at_s: float = 0.0
+    """When the file's bytes, mode or name last changed, by the filesystem's clock."""
+
+
+def look_at(
+    path: str,
+    root: str | None = None,
+    *,
+    keep: bool = False,
+    patience_s: float = SHORT_PATIENCE_S,
+    clock: Clock = SYSTEM_CLOCK,
+) -> FileState:
     """
-    Open a file to read it, without following a link and without blocking on a FIFO. `forks.close()` it.
+    Return the state of what an absolute, normalised path leads to; with its bytes if they are to be kept.
+
+    Raises only for what no file can be called (`BadPathError`), and for what is outside of `root`.
+    """
+    try:
+        target = paths.pin(root, path)
+    except MissingFileError:
+        return FileState(paths.locate(path, root), DELETED)
+    except NotAFileError:
+        return FileState(path, NOT_A_FILE)
+    except AccessDeniedError:
+        return FileState(path, UNREADABLE)
+    try:
+        return state_of(target, keep=keep, patience_s=patience_s, clock=clock)
+    finally:
+        target.close()
+
+
+def state_of(
+    target: Target,
+    *,
+    keep: bool = False,
+    patience_s: float = DEFAULT_PATIENCE_S,
+    clock: Clock = SYSTEM_CLOCK,
+) -> FileState:
+    """Return the state of a pinned target."""
+    path = target.path
+    try:
+        descriptor = open_to_read(target, Patience(patience_s, clock))
+    except FileNotFoundError:
+        return FileState(path, DELETED)
+    except OSError as error:
+        return FileState(path, NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return FileState(path, NOT_A_FILE)
+        content = read_all(descriptor) if keep and status.st_size <= KEPT_BYTES else None
+        sha256 = (
+            hashing.of_descriptor(descriptor, size_hint=status.st_size)
+            if content is None
+            else hashing.of_bytes(content)
+        )
+        return FileState(path, sha256, content, max(status.st_mtime, status.st_ctime))
+    except OSError:
+        return FileState(path, UNREADABLE)
+    finally:
+        forks.close(descriptor)
+
+
+def hash_of(target: Target) -> str:
+    """Return the hash of what is at a pinned target now, or the word for why there is none."""
+    return state_of(target).sha256
+
+
+def open_to_read(target: Target, patience: Patience) -> int:
+    """
+    Open a file, without following a link and without blocking on a FIFO. `forks.close()` it.
 
     A commit hides its new version for a moment, and a non-blocking open() is then told to come again.
     BlockingIOError: it did, until its patience was at an end.
@@ -35,19 +134,13 @@ def open_patiently(target: Target, patience: Patience) -> int:
                 raise
 
 
-def look(target: Target) -> str:
-    """Return the hash of what stands there now, or the word for why there is none. Never blocks."""
-    try:
-        descriptor = open_patiently(target, Patience(DEFAULT_PATIENCE_S))
-    except FileNotFoundError:
-        return DELETED
-    except OSError as error:
-        return NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return NOT_A_FILE
-        return hashing.of_descriptor(descriptor)
-    except OSError:
-        return UNREADABLE
-    finally:
-        forks.close(descriptor)
+def read_all(descriptor: int) -> bytes:
+    """Return everything from a file's first byte to its end, also if it grows or shrinks meanwhile."""
+    size = os.fstat(descriptor).st_size
+    content = os.read(descriptor, size + 1)
+    if len(content) == size:
+        return content
+    pieces = [content]
+    while piece := os.read(descriptor, hashing.CHUNK_BYTES):
+        pieces.append(piece)
+    return b"".join(pieces)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.core.project import TURNS_FOLDER
-from noclobber.disk import forks
+from noclobber.disk import after_fork, forks
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
 
@@ -61,7 +61,7 @@ class Board:
     def __init__(self, state_folder: str) -> None:
         self._state_folder = state_folder
         self._lock = threading.RLock()  # Re-entrant: a signal handler may end a turn.
-        forks.on_fork_in_child(self, "_lock", threading.RLock)
+        after_fork.renew(self, "_lock", threading.RLock)
         self._forget()
 
     def _forget(self) -> None:

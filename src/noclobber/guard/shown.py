@@ -14,14 +14,14 @@ from noclobber.core.values import WHOLE, Coverage
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.actions import Action, Shown
-    from noclobber.disk.glance import Glance
+    from noclobber.disk.reading import FileState
 
 SLACK_S = 2.0  # A filesystem's clock ticks in steps, and hosts round.
 UNTOLD_S = 5.0  # How long a read may have taken, if the host does not say.
 
 
 def seen_part(
-    looked: Glance, action: Action, shown: Shown, now_s: float, duration_s: float | None
+    looked: FileState, action: Action, shown: Shown, now_s: float, duration_s: float | None
 ) -> Coverage | None:
     """Return what the agent saw of what stands on the disk; None if that may be another version."""
     asked = _asked(looked, action)
@@ -60,7 +60,7 @@ def _compare(text: str, given: str, action: Action, shown: Shown, asked: Coverag
     return None
 
 
-def _asked(looked: Glance, action: Action) -> Coverage:
+def _asked(looked: FileState, action: Action) -> Coverage:
     """Return which lines a call asked for."""
     total = _line_count(looked)
     if action.first_line is None and action.line_count is None:
@@ -73,7 +73,7 @@ def _asked(looked: Glance, action: Action) -> Coverage:
     return Coverage(((start, end),) if start < end else (), total)
 
 
-def _line_count(looked: Glance) -> int:
+def _line_count(looked: FileState) -> int:
     content = looked.content
     if content is None:
         return 1

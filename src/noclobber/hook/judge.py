@@ -19,7 +19,8 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import ledger_path
 from noclobber.core.values import WHOLE, Coverage, ToolCall
 from noclobber.disk import hashing, paths
-from noclobber.disk.glance import Glance, glance, locate
+from noclobber.disk.paths import locate
+from noclobber.disk.reading import FileState, look_at
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -111,7 +112,7 @@ class Judge:
         with self._memory() as memory:
             for action in self.event.actions:
                 name = self._lexical(action.path)
-                looked = glance(name)
+                looked = look_at(name)
                 context, noted = self._recall(memory, name, looked)
                 if action.kind == "read":
                     if looked.sha256 == DELETED:
@@ -137,7 +138,7 @@ class Judge:
 
     def _admit(self, memory: Memory, target: _Target) -> None:
         action, name = target.action, target.name
-        looked = target.looked = glance(name, keep=True, clock=self.clock)
+        looked = target.looked = look_at(name, keep=True, clock=self.clock)
         context, noted = self._recall(memory, name, looked)
         target.context, target.noted = context, noted
         if paths.is_reserved(looked.path, None) or paths.is_reserved(name, None):
@@ -166,7 +167,7 @@ class Judge:
         target.outcome = foresee(action, before)
 
     def _source(self, moved_from: str) -> bytes | None:
-        return glance(self._lexical(moved_from), keep=True, clock=self.clock).content
+        return look_at(self._lexical(moved_from), keep=True, clock=self.clock).content
 
     def _note_pending(self, memory: Memory, targets: list[_Target]) -> None:
         for target in targets:
@@ -194,7 +195,7 @@ class Judge:
     def _was_read(self, memory: Memory, name: str, action: Action) -> None:
         from noclobber.guard.shown import seen_part
 
-        looked = glance(name, keep=True, clock=self.clock)
+        looked = look_at(name, keep=True, clock=self.clock)
         context, noted = self._recall(memory, name, looked)
         if self.event.call_id or self.event.moment:
             if noted.get("read") == self.event_key:
@@ -215,7 +216,7 @@ class Judge:
         memory.save(context, name, looked.path, noted)
 
     def _was_written(self, memory: Memory, name: str, action: Action) -> NoclobberError | None:
-        looked = glance(name, keep=True, clock=self.clock)
+        looked = look_at(name, keep=True, clock=self.clock)
         path = looked.path
         context, noted = self._recall(memory, name, looked, settle=False)
         pending = noted.pop("pending", None)
@@ -234,7 +235,14 @@ class Judge:
             claims.release(self.root, path, self.owner)
 
     def _compare(
-        self, context: TurnContext, name: str, looked: Glance, before: str, outcome: Outcome, *, is_edit: bool
+        self,
+        context: TurnContext,
+        name: str,
+        looked: FileState,
+        before: str,
+        outcome: Outcome,
+        *,
+        is_edit: bool,
     ) -> NoclobberError | None:
         path, found, after = looked.path, looked.sha256, self.event.after
         if outcome.sha256 is None and outcome.plain is None and after is not None:
@@ -277,7 +285,7 @@ class Judge:
         return Memory(event.host, event.session_id, event.agent_id, turn_id)
 
     def _recall(
-        self, memory: Memory, name: str, looked: Glance, *, settle: bool = True
+        self, memory: Memory, name: str, looked: FileState, *, settle: bool = True
     ) -> tuple[TurnContext, dict[str, Any]]:
         """
         Return what the agent knows under a name.
@@ -316,7 +324,7 @@ class _Target:
         self.outcome: Outcome = UNFORESEEN
 
 
-def _is_dressed(looked: Glance, plain: str | None) -> bool:
+def _is_dressed(looked: FileState, plain: str | None) -> bool:
     """True if a file holds the text that was foreseen, with other line endings or a byte-order mark."""
     return plain is not None and looked.content is not None and plain_hash(looked.content) == plain
 
@@ -341,7 +349,7 @@ class _FailedCallError(Exception):
     """The host says that its tool failed."""
 
 
-def _seen_after(context: TurnContext, name: str, looked: Glance) -> Coverage:
+def _seen_after(context: TurnContext, name: str, looked: FileState) -> Coverage:
     """An agent that edits a file of which it saw a part still knows only a part."""
     coverage = context.coverage_for(name, looked.path)
     if coverage is not None and coverage.is_whole:

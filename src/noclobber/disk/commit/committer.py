@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.values import WriteResult
 from noclobber.disk import forks, hashing, leases, paths, renames
 from noclobber.disk.commit import inplace, staging, staging_folders
@@ -44,8 +44,7 @@ from noclobber.disk.commit.swap import (
     flush_name,
     write_all,
 )
-from noclobber.disk.leases import Patience
-from noclobber.disk.reading import DEFAULT_PATIENCE_S, look
+from noclobber.disk.reading import DEFAULT_PATIENCE_S, hash_of
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     ABSENT,
@@ -117,7 +116,7 @@ class Committer:
         if at is None or target.path == at:
             return target
         try:
-            actual = look(target)
+            actual = hash_of(target)
             if actual == NOT_A_FILE and os.path.islink(target.path):
                 raise LinkAppearedError(target.path)  # It wavers: look again.
             if expected is not None and actual != expected:
@@ -285,7 +284,7 @@ class Committer:
             except StaleFileError:
                 if expected is not None:
                     raise
-        raise StaleFileError(target.path, ABSENT, look(target))
+        raise StaleFileError(target.path, ABSENT, hash_of(target))
 
     def _exchange(
         self,
@@ -409,7 +408,7 @@ class Committer:
             try:
                 renames.move_without_replacing(place.swap_fd, name, target.folder_fd, target.name)
             except FileExistsError:
-                raise StaleFileError(target.path, ABSENT, look(target)) from None
+                raise StaleFileError(target.path, ABSENT, hash_of(target)) from None
             reached("created")
             new_hash = background.result()
             trouble = flush_name(target, new_hash) if self.durable else None

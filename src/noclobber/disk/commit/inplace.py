@@ -19,9 +19,9 @@ from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from noclobber.core.clock import Patience
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.staging import Store
-    from noclobber.disk.leases import Patience
     from noclobber.disk.paths import Target
 
 OPEN_BOTH_WAYS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

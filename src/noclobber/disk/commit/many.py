@@ -21,7 +21,7 @@ from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.outcome import conclude, explained, inherit_group, planned, starting_over
 from noclobber.disk.commit.staging import mark_if
 from noclobber.disk.commit.swap import Hashing, Swap, flush_name, write_all
-from noclobber.disk.reading import look
+from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     ABSENT,
@@ -36,12 +36,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from noclobber.core.clock import Patience
     from noclobber.core.values import Level, WriteResult
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.section import Fence, Section
     from noclobber.disk.commit.staging import Store
     from noclobber.disk.commit.swap import UnflushedError
-    from noclobber.disk.leases import Patience
     from noclobber.disk.paths import Target
 
 MOST_FILES = 200  # Each keeps up to three descriptors open until the end; 1024 is a common limit.
@@ -95,7 +95,7 @@ class Creation:
                 self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
             )
         except FileExistsError:
-            raise StaleFileError(self.target.path, ABSENT, look(self.target)) from None
+            raise StaleFileError(self.target.path, ABSENT, hash_of(self.target)) from None
         self.is_swapped = True
 
     def undo(self) -> None:
@@ -242,7 +242,7 @@ def _begin(
     place = section.store(target.folder)
     prefix = f"{place.prefix}swap-{token}"
     expected = change.expected
-    if expected is None and look(target) == DELETED:
+    if expected is None and hash_of(target) == DELETED:
         expected = ABSENT
     if expected == ABSENT:
         return Creation(target, change.data, place, prefix, committer.durable)

@@ -18,12 +18,12 @@ import os
 import stat
 from typing import NamedTuple
 
+from noclobber.core.clock import Patience
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.restore import copy_all, put_back
 from noclobber.disk.commit.staging import mark_if
-from noclobber.disk.leases import Patience
 from noclobber.disk.paths import Target
 from noclobber.disk.reading import LOOK
 from noclobber.errors import ABSENT

@@ -23,7 +23,7 @@ from noclobber.disk.commit.recovery import GONE
 from noclobber.disk.commit.restore import copy_all
 from noclobber.disk.commit.staging import mark_if, mark_verified
 from noclobber.disk.commit.swap import LinkAppearedError, Swap, flush_name
-from noclobber.disk.reading import look
+from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     ABSENT,
@@ -63,7 +63,7 @@ def _refuse_link(
     name = paths.lexical(committer.root or os.getcwd(), path)
     if not target.via or not os.path.islink(name):
         return
-    if expected is not None and (actual := look(target)) != expected:
+    if expected is not None and (actual := hash_of(target)) != expected:
         raise StaleFileError(target.path, expected, actual)  # It was no link when it was read.
     raise BadRequestError(name, f"this is a link; name the file itself ({target.path}).")
 
@@ -223,7 +223,7 @@ def _move_in(
         root=committer.root,
     )
     try:
-        if expected is None and look(origin) == DELETED:
+        if expected is None and hash_of(origin) == DELETED:
             raise MissingFileError(origin.path, "there is no such file.")
         try:
             swap.open_old()
@@ -256,7 +256,7 @@ def _move_in(
                 moved = status  # Somebody has created a file there since: after the move, which has happened.
             else:
                 raise
-        if not os.path.samestat(moved, status) and (now := look(goal)) != expected:
+        if not os.path.samestat(moved, status) and (now := hash_of(goal)) != expected:
             # Another file was put there between our look and the rename: back with it.
             try:
                 renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)

@@ -17,10 +17,10 @@ import os
 import stat
 import time
 
+from noclobber.core.clock import Patience
 from noclobber.disk import forks, hashing, leases, metadata, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.staging import mark_if, mark_verified
-from noclobber.disk.leases import Patience
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
 

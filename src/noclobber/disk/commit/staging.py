@@ -29,7 +29,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
-from noclobber.disk import forks, hashing, leases
+from noclobber.disk import after_fork, forks, hashing, leases
 from noclobber.disk.commit.journal import BOOK_PREFIX, NOTE_BYTES, Note
 from noclobber.disk.reading import LOOK
 
@@ -83,8 +83,8 @@ class Store:
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
         self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
         self._lock = threading.Lock()
-        forks.on_fork_in_child(self, "_lock", threading.Lock)
-        forks.on_fork_in_child(self, "waiting", deque)  # The parent sweeps its own.
+        after_fork.renew(self, "_lock", threading.Lock)
+        after_fork.renew(self, "waiting", deque)  # The parent sweeps its own.
         self._is_closed = False
 
     def is_in_place(self) -> bool:

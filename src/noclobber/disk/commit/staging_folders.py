@@ -11,7 +11,7 @@ import atexit
 import os
 from collections import deque
 
-from noclobber.disk import forks
+from noclobber.disk import after_fork, forks
 from noclobber.disk.commit.staging import CREATE, Store
 from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
 
@@ -69,7 +69,7 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
             with forks.undivided():
                 copies.append(forks.track(os.dup(folder_fd)))
         opened = Store(folder, copies[0], copies[1], copies[2], prefix=BESIDE_PREFIX)
-        forks.on_fork_in_child(opened, "_is_closed", lambda: True)
+        after_fork.renew(opened, "_is_closed", lambda: True)
         status = os.fstat(folder_fd)
         if (status.st_dev, status.st_ino) not in _known_folders:  # Once per process: it lists the folder.
             _known_folders.add((status.st_dev, status.st_ino))

@@ -43,10 +43,10 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from noclobber.core.clock import Patience
     from noclobber.core.values import Level, WriteResult
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.staging import Store
-    from noclobber.disk.leases import Patience
     from noclobber.disk.paths import Target
 
 HASH_ASIDE_BYTES = 1 << 16  # From here on a second thread for the hash saves more than waking it costs,

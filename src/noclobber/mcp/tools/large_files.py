@@ -7,20 +7,14 @@ checked against that.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import stat
 from collections import deque
 
 from noclobber.core.values import Coverage, ReadResult
-from noclobber.disk import forks, paths
 from noclobber.disk.hashing import CHUNK_BYTES
-from noclobber.disk.leases import Patience
-from noclobber.disk.reading import DEFAULT_PATIENCE_S, open_patiently
-from noclobber.errors import FileBusyError
 from noclobber.guard.policies import Facts, decide
-from noclobber.mcp.reference.os_errors import bad_request, failed
+from noclobber.mcp.reference.os_errors import bad_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,37 +24,25 @@ if TYPE_CHECKING:
 LARGE_BYTES = 64 << 20  # What is held in memory at most, for one file.
 
 
-def glance(turn: Turn, located: Located, head: int, tail: int) -> tuple[str, ReadResult]:
+def read_ends(turn: Turn, located: Located, head: int, tail: int) -> tuple[str, ReadResult]:
     """Return the first `head` or the last `tail` lines as text, and take note of the version."""
-    target = paths.pin(turn.guard.root, located.name)
-    try:
-        name = turn.context.name_of(located.name)
-        decision = decide(Facts("read", target.path, name))
+    name = turn.context.name_of(located.name)
+
+    def consume(descriptor: int, path: str) -> tuple[list[bytes], str, int]:
+        decision = decide(Facts("read", path, name))
         if not decision.allowed:
             raise decision.error
-        try:
-            turn.guard.committer.heal(target)
-            descriptor = open_patiently(target, Patience(DEFAULT_PATIENCE_S))
-        except OSError as error:
-            raise failed(error.errno, "open", target.path) from None
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise failed(errno.EISDIR, "read")
-            shown, sha256, total = _pass(descriptor, head, tail, target.path)
-        finally:
-            forks.close(descriptor)
-        if not paths.still_leads_to(turn.guard.root, target):
-            raise FileBusyError(target.path, "a link on the way to it was changed meanwhile; read again.")
-    finally:
-        target.close()
+        return _pass(descriptor, head, tail, path)
+
+    path, (shown, sha256, total), _ = turn.guard.scan(located.name, consume)
     lines = len(shown) - (bool(tail) and shown[-1:] == [b""])
     first = 0 if head else total - lines
     seen = Coverage(((first, first + lines),) if lines else (), total)
-    observation = turn.context.observe(name, target.path, sha256, None, seen)
+    observation = turn.context.observe(name, path, sha256, None, seen)
     content = b"\n".join(shown)
     text = content.decode("utf-8", "replace")
     return (text if head else text.replace("\r\n", "\n")), ReadResult(
-        target.path, content, sha256, observation.id, seen
+        path, content, sha256, observation.id, seen
     )
 
 

@@ -25,7 +25,7 @@ from noclobber.errors import (
 from noclobber.mcp.reference import patch
 from noclobber.mcp.reference.editing import EditPlan
 from noclobber.mcp.reference.os_errors import PlainError, bad_request, failed
-from noclobber.mcp.tools.large_files import LARGE_BYTES, glance
+from noclobber.mcp.tools.large_files import LARGE_BYTES, read_ends
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,9 @@ def _read_text(
     if (head or 0) < 0 or (tail or 0) < 0:
         return "", _read(memory, located, "stat" if tail else "open", start_line=_BEYOND)
     if _size(located) > LARGE_BYTES:
-        return glance(memory.turn(located), located, math.ceil(head or 0), math.floor(tail or 0))
+        turn, first, last = memory.turn(located), math.ceil(head or 0), math.floor(tail or 0)
+        ends: tuple[str, ReadResult] = translated(located, lambda: read_ends(turn, located, first, last))
+        return ends
     if head:
         seen = _read(memory, located, start_line=1, end_line=math.ceil(head))
         return seen.content.decode("utf-8", "replace").removesuffix("\n"), seen
