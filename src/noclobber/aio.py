@@ -19,6 +19,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.project import find_project
 from noclobber.guard import controller, workspace
 from noclobber.guard import engine as engines
 from noclobber.guard.controller import Attempt, CallStep, ReRead, Transition
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, ParamSpec, TypeVar
+    from typing import Any, ParamSpec, TypeVar, Unpack
 
+    from noclobber.core.clock import Clock
+    from noclobber.core.options import OptionValues
     from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
     from noclobber.guard.turn import Turn as SyncTurn
     from noclobber.ledger import AgentTraceLedger
@@ -75,19 +79,68 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) 
 class Workspace:
     """`noclobber.Workspace` for asyncio; `.sync` is the one underneath."""
 
-    def __init__(self, root: str | os.PathLike[str], **options: Any) -> None:
-        self.sync = workspace.Workspace(root, **options)
-        self.root = self.sync.root
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        read_config: bool = True,
+        **given: Unpack[OptionValues],
+    ) -> None:
+        self.sync = workspace.Workspace(root, clock=clock, read_config=read_config, **given)
+        self.root, self.options = self.sync.root, self.sync.options
         self.engine = HookEngine(self)
+
+    @classmethod
+    def find(
+        cls,
+        start: str | os.PathLike[str] = ".",
+        *,
+        host_folder: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **given: Unpack[OptionValues],
+    ) -> Workspace:
+        """Return the workspace of the project that a folder belongs to."""
+        return cls(find_project(start, host_folder=host_folder), clock=clock, **given)
+
+    async def __aenter__(self) -> Workspace:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     @property
     def ledger(self) -> AgentTraceLedger:
         """The ledger. Its methods block for as long as a disk takes; `in_thread` runs them elsewhere."""
         return self.sync.ledger
 
-    def turn(self, *, lock: DeliverableLock | blocking.DeliverableLock | None = None, **options: Any) -> Turn:
+    def turn(
+        self,
+        *,
+        agent_id: str = "agent",
+        session_id: str | None = None,
+        turn_id: str | None = None,
+        host: str | None = None,
+        intent_id: str | None = None,
+        lock: DeliverableLock | blocking.DeliverableLock | None = None,
+        **overrides: Unpack[OptionValues],
+    ) -> Turn:
         """Begin a turn; use it with `async with`. A `lock` may be of either kind."""
-        return Turn(self.sync.turn(lock=lock.sync if isinstance(lock, DeliverableLock) else lock, **options))
+        return Turn(
+            self.sync.turn(
+                agent_id=agent_id,
+                session_id=session_id,
+                turn_id=turn_id,
+                host=host,
+                intent_id=intent_id,
+                lock=lock.sync if isinstance(lock, DeliverableLock) else lock,
+                **overrides,
+            )
+        )
+
+    def end_session(self, session_id: str | None = None) -> None:
+        """Forget what a session's agents saw in earlier turns (`scope = "session"`)."""
+        self.sync.end_session(session_id)
 
     async def close(self) -> None:
         """End every open turn and let go of the ledger."""

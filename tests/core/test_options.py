@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from noclobber.core.options import DEFAULTS, options
+from noclobber.core import options as module
+from noclobber.core.options import DEFAULTS, Options, options
 from noclobber.errors import BadRequestError
 
 
@@ -26,7 +31,7 @@ def test_the_defaults_are_the_seeds() -> None:
     "good",
     [
         {"rebaseline": "after-conflict"},
-        {"unread": "deny", "partial": "deny"},
+        {"unread": "deny", "partial": "deny", "resubmitted": "deny"},
         {"scope": "session"},
         {"durable": True, "wait_s": 0},
         {"retained_file_bytes": 0},
@@ -64,9 +69,75 @@ def test_folders_may_be_paths() -> None:
         ({"write_scope": [""]}, "a list of folders"),
         ({"write_scope": [1]}, "a list of folders"),
         ({"write_scope": 7}, "a list of folders"),
+        ({"write_scope": ["a\0b"]}, "a list of folders"),
+        ({"resubmitted": "never"}, "'allow', 'deny'"),
     ],
 )
 def test_bad_options_are_explained(bad: dict[str, Any], said: str) -> None:
     """N-codes: errors that say what was meant."""
     with pytest.raises(BadRequestError, match=said.replace("?", r"\?")):
         options(bad)
+
+
+def test_a_value_of_any_size_is_explained_in_a_short_sentence() -> None:
+    """Bad input: an error message is no place for a megabyte."""
+    with pytest.raises(BadRequestError) as refused:
+        options({"unread": "x" * (1 << 20)})
+    assert len(str(refused.value)) < 200
+
+
+# One list, in three shapes: for programs, for type checkers and for readers.
+
+
+def fields_of(name: str) -> dict[str, tuple[str, str]]:
+    """Return the fields of a class in options.py: annotation, and the sentence below it."""
+    tree = ast.parse(inspect.getsource(module))
+    [found] = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+    fields: dict[str, tuple[str, str]] = {}
+    for node, below in zip(found.body, [*found.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            text = (
+                below.value.value
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+                else ""
+            )
+            fields[node.target.id] = (ast.unparse(node.annotation), str(text))
+    return fields
+
+
+def test_type_checkers_know_the_same_options() -> None:
+    """Finding U8: in the same order, with the same values; only folders may be given in more ways."""
+    told = {name: annotation for name, (annotation, _) in fields_of("OptionValues").items()}
+    taken = {name: annotation for name, (annotation, _) in fields_of("Options").items()}
+    assert list(told) == list(taken) == list(Options._fields)
+    assert told.pop("write_scope") == "Iterable[str | os.PathLike[str]] | None"
+    assert taken.pop("write_scope") == "tuple[str, ...] | None"
+    assert told == taken
+
+
+@pytest.mark.parametrize("name", Options._fields)
+def test_every_option_is_checked_as_its_type_says(name: str) -> None:
+    """Finding U8: the choices of a `Literal`, and nothing else, are accepted; so is the default."""
+    annotation = fields_of("Options")[name][0]
+    kind: Any = eval(annotation, {"Literal": typing.Literal})
+    accepted = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+    for value in (*accepted, getattr(DEFAULTS, name)):
+        assert getattr(options({name: value}), name) == value
+    for value in (object(), "neither of them", -1, b"", {1: object()}):
+        with pytest.raises(BadRequestError, match=f"The option {name} must be "):
+            options({name: value})
+    assert list(module._CHECKS) == list(Options._fields)
+
+
+def test_every_option_is_explained_in_one_sentence() -> None:
+    """Finding U8: below the field, and the same in docs/options.md."""
+    page = (Path(__file__).parents[2] / "docs/options.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", page, re.M)
+    explained = {name: sentence for name, (_, sentence) in fields_of("Options").items()}
+    assert [(name, meaning) for name, _, _, meaning, _ in rows] == list(explained.items())
+    for name, values, default, _, _ in rows:
+        choices = re.findall(r"'([^']+)'", fields_of("Options")[name][0])
+        assert re.findall(r'"([^"]+)"', values) == choices
+        if choices:
+            assert default == f'`"{getattr(DEFAULTS, name)}"`'
+    assert all(re.fullmatch(r"[A-Z][^.]*\.", sentence) for sentence in explained.values())

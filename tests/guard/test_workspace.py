@@ -887,9 +887,9 @@ def test_a_workspace_that_is_only_read_leaves_nothing_behind(root: Path) -> None
 def test_a_workspace_with_a_mistake_in_its_options_says_so(root: Path) -> None:
     """Issue 2: clear errors."""
     with pytest.raises(BadRequestError, match="Did you mean 'partial'"):
-        Workspace(root, partail="deny")
+        Workspace(root, partail="deny")  # type: ignore[call-arg]
     with Workspace(root, unread="deny") as ws, pytest.raises(BadRequestError, match="no option"):
-        ws.turn(read_only=True)
+        ws.turn(read_only=True)  # type: ignore[call-arg]
 
 
 def test_paths_may_be_path_objects(root: Path, turn: Turn) -> None:

@@ -1,16 +1,11 @@
 """
 The options of a workspace and of a turn: names, values, and errors that say what was meant.
 
-| option | values | meaning |
-|---|---|---|
-| `rebaseline` | `"on-read"`, `"after-conflict"` | does every whole re-read move the baseline |
-| `unread` | `"allow"`, `"deny"` | writes to existing files that the turn has not read |
-| `partial` | `"allow"`, `"deny"` | replacing a file of which only a part was seen |
-| `scope` | `"turn"`, `"session"` | how long baselines live |
-| `write_scope` | None, folders | where the turn may write (K-WRITE-1); None: anywhere |
-| `durable` | False, True | flush to the disk before a write counts as done |
-| `wait_s` | 0 … 3600 | how long to wait for somebody who has the file open for writing |
-| `retained_file_bytes`, `retained_turn_bytes` | ≥ 0 | what is kept of baselines for diffs |
+A new option is a change of this file alone: a field of `Options` with the sentence that explains it, the same
+name in `OptionValues` for type checkers, and a check in `_CHECKS`. Tests hold the three together, and
+docs/options.md has the sentences as a table.
+
+`Options` is on a hook's path, so nothing slow is imported here.
 """
 
 from __future__ import annotations
@@ -22,8 +17,22 @@ from noclobber.errors import BadRequestError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, Literal, NamedTuple
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, Literal, NamedTuple, TypedDict
+
+    class OptionValues(TypedDict, total=False):
+        """What `Workspace(…)` and `turn(…)` take, for type checkers: a typo is an error before the run."""
+
+        rebaseline: Literal["on-read", "after-conflict"]
+        unread: Literal["allow", "deny"]
+        partial: Literal["allow", "deny"]
+        resubmitted: Literal["allow", "deny"]
+        scope: Literal["turn", "session"]
+        write_scope: Iterable[str | os.PathLike[str]] | None
+        durable: bool
+        wait_s: float
+        retained_file_bytes: int
+        retained_turn_bytes: int
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -36,34 +45,46 @@ class Options(NamedTuple):
     """What a workspace or a turn was asked to do. Build one with `options()`, which checks."""
 
     rebaseline: Literal["on-read", "after-conflict"] = "on-read"
+    """After which reads a changed file may be written again: any whole read, or one after `STALE_FILE`."""
     unread: Literal["allow", "deny"] = "allow"
+    """Whether an agent may write to an existing file that it has not read."""
     partial: Literal["allow", "deny"] = "allow"
+    """Whether an agent that has read only part of a file may replace all of it."""
+    resubmitted: Literal["allow", "deny"] = "allow"
+    """Whether the bytes that were refused as stale may be written unchanged after a re-read."""
     scope: Literal["turn", "session"] = "turn"
+    """How long what an agent has read counts as read: to the end of the turn or of the session."""
     write_scope: tuple[str, ...] | None = None
+    """The folders that agents may write in; without it, the whole project."""
     durable: bool = False
+    """Whether a write is reported as done only when it is on the disk, so that it survives a power cut."""
     wait_s: float = 1.0
+    """How many seconds to wait for a program that has the file open for writing, before `FILE_BUSY`."""
     retained_file_bytes: int = RETAINED_FILE_BYTES
+    """How much of one file that was read is kept in memory, so that a diff can be shown."""
     retained_turn_bytes: int = RETAINED_TURN_BYTES
+    """How much of all files that a turn has read is kept in memory, so that diffs can be shown."""
 
 
 DEFAULTS = Options()
 HOOK_DEFAULTS = DEFAULTS._replace(scope="session")  # A coding agent's model remembers earlier turns.
-
-_CHOICES = {
-    "rebaseline": ("on-read", "after-conflict"),
-    "unread": ("allow", "deny"),
-    "partial": ("allow", "deny"),
-    "scope": ("turn", "session"),
-}
 
 
 def options(given: Mapping[str, Any], base: Options = DEFAULTS) -> Options:
     """Return `base` with the given options changed; `BadRequestError` names what is wrong with them."""
     checked: dict[str, Any] = {}
     for name, value in given.items():
-        if name not in Options._fields:
+        check = _CHECKS.get(name)
+        if check is None:
             raise BadRequestError("", _unknown(name), option=name)
-        checked[name] = _checked(name, value)
+        try:
+            checked[name] = check(value)
+        except _NotAcceptedError as refused:
+            shown = repr(value)
+            shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
+            raise BadRequestError(
+                "", f"The option {name} must be {refused}, not {shown}.", option=name
+            ) from None
     return base._replace(**checked)
 
 
@@ -77,47 +98,71 @@ def load_options(root: str, base: Options = DEFAULTS) -> Options:
     return options(given, base) if given else base
 
 
-def _checked(name: str, value: Any) -> Any:
-    if name in _CHOICES:
-        if value in _CHOICES[name]:
-            return value
-        raise _bad(name, value, "one of " + ", ".join(repr(choice) for choice in _CHOICES[name]))
-    if name == "durable":
-        if isinstance(value, bool):
-            return value
-        raise _bad(name, value, "True or False")
-    if name == "wait_s":
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LONGEST_WAIT_S:
-            return float(value)
-        raise _bad(name, value, f"seconds from 0 to {LONGEST_WAIT_S:.0f}")
-    if name == "write_scope":
-        return _folders(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    raise _bad(name, value, "a number of bytes, 0 or more")
-
-
-def _folders(value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    # A lone string is a sequence of one-letter folders to Python, and surely not to its author.
-    if not isinstance(value, (str, bytes, os.PathLike)):
-        try:
-            folders = tuple(os.fspath(folder) for folder in value)
-        except TypeError:
-            folders = (b"",)
-        if all(isinstance(folder, str) and folder for folder in folders):
-            return folders
-    raise _bad("write_scope", value, "a list of folders, or None for anywhere in the workspace")
-
-
-def _bad(name: str, value: Any, wanted: str) -> BadRequestError:
-    return BadRequestError("", f"The option {name} must be {wanted}, not {value!r}.", option=name)
-
-
 def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, Options._fields, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(Options._fields)}."
     return f"There is no option {name!r}.{hint}"
+
+
+# -- checks: each returns the value to use, or raises what would have been accepted -------------------------
+
+
+class _NotAcceptedError(ValueError):
+    """A value was not accepted. The text completes the sentence "The option must be …"."""
+
+
+def _one_of(*choices: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if value in choices:
+            return value
+        raise _NotAcceptedError("one of " + ", ".join(repr(choice) for choice in choices))
+
+    return check
+
+
+def _true_or_false(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _NotAcceptedError("True or False")
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LONGEST_WAIT_S:
+        return float(value)
+    raise _NotAcceptedError(f"seconds from 0 to {LONGEST_WAIT_S:.0f}")
+
+
+def _byte_count(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise _NotAcceptedError("a number of bytes, 0 or more")
+
+
+def _folders(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    # A single string is a sequence of one-letter folders to Python, and surely not to its author.
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        try:
+            folders = tuple(os.fspath(folder) for folder in value)
+        except TypeError:
+            folders = (b"",)
+        if all(isinstance(folder, str) and folder and "\0" not in folder for folder in folders):
+            return folders
+    raise _NotAcceptedError("a list of folders, or None for the whole project")
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "rebaseline": _one_of("on-read", "after-conflict"),
+    "unread": _one_of("allow", "deny"),
+    "partial": _one_of("allow", "deny"),
+    "resubmitted": _one_of("allow", "deny"),
+    "scope": _one_of("turn", "session"),
+    "write_scope": _folders,
+    "durable": _true_or_false,
+    "wait_s": _seconds,
+    "retained_file_bytes": _byte_count,
+    "retained_turn_bytes": _byte_count,
+}

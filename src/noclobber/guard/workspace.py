@@ -31,17 +31,20 @@ from noclobber.ledger import AgentTraceLedger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Unpack
 
     from noclobber.core.clock import Clock
+    from noclobber.core.options import OptionValues
     from noclobber.core.values import ToolCall
     from noclobber.lock.lock import DeliverableLock
 
 
 class Workspace:
     """
-    A folder in which agents and people write. `config` lists the options, and `configfile` says how a file
-    in the root sets them; with `read_config=False` that file is not looked at.
+    A folder in which agents and people write.
+
+    docs/options.md explains the options; a file in the root may set them, and with `read_config=False` that
+    file is not read.
     """
 
     def __init__(
@@ -50,7 +53,7 @@ class Workspace:
         *,
         clock: Clock = SYSTEM_CLOCK,
         read_config: bool = True,
-        **given: Any,
+        **given: Unpack[OptionValues],
     ) -> None:
         self.clock = clock
         self.root = os.path.realpath(root)
@@ -72,15 +75,19 @@ class Workspace:
 
     @classmethod
     def find(
-        cls, start: str | os.PathLike[str] = ".", *, host_folder: str | None = None, **given: Any
+        cls,
+        start: str | os.PathLike[str] = ".",
+        *,
+        host_folder: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **given: Unpack[OptionValues],
     ) -> Workspace:
         """
         Return the workspace of the project that a folder belongs to, as the command line and hooks find it.
 
-        `core.project` has the rule; `host_folder` is used where nothing marks a project. `given` is what
-        `Workspace()` takes.
+        `core.project` has the rule; `host_folder` is used where nothing marks a project.
         """
-        return cls(find_project(start, host_folder=host_folder), **given)
+        return cls(find_project(start, host_folder=host_folder), clock=clock, **given)
 
     def turn(
         self,
@@ -91,7 +98,7 @@ class Workspace:
         host: str | None = None,
         intent_id: str | None = None,
         lock: DeliverableLock | None = None,
-        **overrides: Any,
+        **overrides: Unpack[OptionValues],
     ) -> Turn:
         """
         Begin a turn with an empty snapshot. Use it as a context manager, or call `end()`.
@@ -111,6 +118,7 @@ class Workspace:
             retained_turn_bytes=chosen.retained_turn_bytes,
             clock=self.clock,
         )
+        context.refuse_resubmitted = chosen.resubmitted == "deny"
         guard = self._guard(chosen.durable, chosen.wait_s)
         scope = chosen.write_scope
         folders = None if scope is None else tuple(self._scope_folder(folder) for folder in scope)
