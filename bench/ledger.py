@@ -37,7 +37,7 @@ EVENT: dict[str, Any] = {
     "action_type": "MUTATION_CONFLICT",
     "payload": {
         "tool_name": "write_to_file",
-        "target_file": "/home/someone/project/src/app.ts",
+        "target_file": "src/app.ts",
         "baseline_hash": "sha256:" + "a1" * 32,
         "current_hash": "sha256:" + "b2" * 32,
     },

@@ -184,6 +184,24 @@ def test_a_version_that_nobody_could_name_is_not_compared_with(turn: Turn, root:
     assert (code, told["known"]["how"]) == (0, "wrote")
 
 
+@pytest.mark.parametrize("spelled", ["a.md", "{root}/a.md"])
+def test_what_was_written_is_known_from_old_lines_and_new_ones(root: Path, spelled: str) -> None:
+    """Ruling 27: earlier versions wrote absolute paths."""
+    (root / "a.md").write_text("one\n")
+    (root / ".noclobber").mkdir()
+    payload = {
+        "tool_name": "Write",
+        "target_file": spelled.format(root=root),
+        "before_hash": "ABSENT",
+        "after_hash": f"sha256:{sha256(b'one' + bytes([10]))}",
+        "level": "create",
+    }
+    ledger = AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl")
+    ledger.append({"action_type": "MUTATION", "payload": payload, "result": {"status": "APPLIED"}})
+    code, told = answer(root, "a.md")
+    assert (code, told["known"]["how"]) == (0, "wrote")
+
+
 def test_a_terminal_gets_colours_and_no_control_characters(turn: Turn, root: Path) -> None:
     """N-cli: a file's content must not drive the terminal of who looks at it."""
     turn.write_file("a.md", "one\n")

@@ -68,7 +68,7 @@ def test_a_conflict_is_recorded_once_word_for_word(root: Path, ws: Workspace, tu
     assert event["action_type"] == "MUTATION_CONFLICT"
     assert event["payload"] == {
         "tool_name": "write_to_file",
-        "target_file": str(root / "a.md"),
+        "target_file": "a.md",
         "baseline_hash": f"sha256:{sha256(b'v1' + bytes([10]))}",
         "current_hash": f"sha256:{sha256(b'theirs' + bytes([10]))}",
     }
@@ -121,12 +121,12 @@ def test_every_landed_write_is_recorded_once_a_file(root: Path, ws: Workspace, t
     found = events(ws)
     assert [event["action_type"] for event in found] == ["MUTATION"] * (2 if kind == "many" else 1)
     payload = found[0]["payload"]
-    assert payload["target_file"] == str(root / "a.md")
+    assert payload["target_file"] == "a.md"
     assert payload["before_hash"] == f"sha256:{sha256(b'v1' + bytes([10]))}"
     if kind == "delete":
         assert payload["after_hash"] == "DELETED"
     elif kind == "move":
-        assert payload["destination"] == str(root / "b.md")
+        assert payload["destination"] == "b.md"
         assert payload["after_hash"] == payload["before_hash"]
     else:
         assert payload["after_hash"] == f"sha256:{sha256((root / 'a.md').read_bytes())}"
@@ -204,7 +204,7 @@ def test_what_a_killed_process_had_begun_is_on_record_when_it_is_found(
     else:
         turn.write_file("a.md", b"x")
     found = [event for event in events(ws) if event["action_type"] == "COMMIT_RECOVERED"]
-    assert [event["payload"]["target_file"] for event in found] == [str(root / "a.md")]
+    assert [event["payload"]["target_file"] for event in found] == ["a.md"]
     assert found[0]["payload"]["outcome"] in ("landed", "restored")
 
 
@@ -320,7 +320,7 @@ def test_a_write_that_the_disk_would_not_flush_is_on_record_as_landed(
         assert [event["action_type"] for event in found] == ["MUTATION"] * (2 if kind == "many" else 1)
         payload, now = found[0]["payload"], root / ("b.md" if kind == "move" else "a.md")
         assert payload["flushed"] == "no"
-        assert payload.get("destination") == (str(now) if kind == "move" else None)
+        assert payload.get("destination") == ("b.md" if kind == "move" else None)
         if kind == "delete":
             assert not now.exists()
             assert payload["after_hash"] == told.value.details["landed"] == "DELETED"

@@ -589,6 +589,7 @@ def test_nothing_is_kept_in_the_project_but_the_record(rig: HookRig, root: Path,
         "kept",
         "notes",
         "swap",
+        f"workspace_id.{os.stat(root / '.noclobber').st_ino}",
     ]
     folder = os.stat(memory.runtime_folder())
     assert folder.st_mode & 0o777 == 0o700

@@ -51,15 +51,17 @@ def event(kind: str, path: str, agent: str, **payload: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def ledger(root: Path) -> Iterator[AgentTraceLedger]:
+@pytest.fixture(params=["from the root", "absolute"])
+def ledger(root: Path, request: pytest.FixtureRequest) -> Iterator[AgentTraceLedger]:
+    """With paths as they are written now (ruling 27), and as earlier versions wrote them."""
     (root / ".noclobber").mkdir()
     (root / "docs").mkdir()
+    base = "" if request.param == "from the root" else f"{root}/"
     with AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl", clock=Minutes()) as ledger:
-        ledger.append(event("MUTATION", f"{root}/docs/plan.md", "ana"))
-        ledger.append(event("MUTATION_CONFLICT", f"{root}/docs/plan.md", "ben"))
-        ledger.append(event("MUTATION_REFUSED", f"{root}/src/app.py", "ana"))
-        ledger.append(event("MUTATION", f"{root}/src/app.py", "ana", destination=f"{root}/docs/app.py"))
+        ledger.append(event("MUTATION", f"{base}docs/plan.md", "ana"))
+        ledger.append(event("MUTATION_CONFLICT", f"{base}docs/plan.md", "ben"))
+        ledger.append(event("MUTATION_REFUSED", f"{base}src/app.py", "ana"))
+        ledger.append(event("MUTATION", f"{base}src/app.py", "ana", destination=f"{base}docs/app.py"))
         ledger.append(
             {
                 "action_type": "LOCK_ACQUIRED",
@@ -87,6 +89,9 @@ def test_filters_by_file_agent_kind_and_time(ledger: AgentTraceLedger, root: Pat
     assert shown(root, "--file", "docs") == [1, 2, 4]  # A folder; and where a file was moved to counts.
     assert shown(root, "--file", "*.py") == [3, 4]
     assert shown(root, "--file", "lan.md") == []
+    assert shown(root, "--file", f"{root}/docs/plan.md") == [1, 2]
+    assert shown(root, "--file", f"{root}/src/*") == [3, 4]
+    assert shown(root, "--file", "./docs/plan.md", "--file", "src") == [1, 2, 3, 4]
     assert shown(root, "--agent", "ben") == [2]
     assert shown(root, "--agent", "b*") == [2]
     assert shown(root, "--kind", "mutation") == [1, 4]
@@ -110,9 +115,10 @@ def test_an_age_counts_from_now(root: Path) -> None:
 def test_show_is_a_table_for_people(ledger: AgentTraceLedger, root: Path) -> None:
     """R-ledger: who, what and when on a line; the number of events below."""
     lines = run("ledger", "show", cwd=root).out.splitlines()
+    path = list(ledger.events())[1]["payload"]["target_file"]  # As it is on record.
     assert lines[0].split() == ["SEQ", "TIME", "KIND", "OUTCOME", "AGENT", "ABOUT"]
     assert lines[2].split() == [
-        "2", "2027-01-15T08:01:00Z", "MUTATION_CONFLICT", "STALE_FILE", "ben", f"{root}/docs/plan.md",
+        "2", "2027-01-15T08:01:00Z", "MUTATION_CONFLICT", "STALE_FILE", "ben", path,
     ]  # fmt: skip
     assert lines[-1] == "5 events"
 
@@ -166,7 +172,8 @@ def test_csv_has_every_fact_and_no_formula(ledger: AgentTraceLedger, root: Path)
     assert [row["seq"] for row in rows] == ["1", "2", "3", "4", "5", "6"]
     assert rows[1]["baseline_hash"] == "sha256:" + "a" * 64
     assert rows[1]["agent_id"] == "ben"
-    assert json.loads(rows[3]["more"]) == {"payload": {"destination": f"{root}/docs/app.py"}}
+    destination = list(ledger.events())[3]["payload"]["destination"]
+    assert json.loads(rows[3]["more"]) == {"payload": {"destination": destination}}
     assert json.loads(rows[4]["more"])["payload"] == {"folder": f"{root}/q3", "pid": 7}
     assert rows[5]["target_file"] == '\'=HYPERLINK("http://x")'
     assert rows[5]["agent_id"] == '\'@ana,\n"b"'

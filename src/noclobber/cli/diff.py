@@ -35,6 +35,7 @@ from noclobber.disk import hashing
 from noclobber.disk.optimistic_guard import OptimisticGuard
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
 from noclobber.ledger.browse import Lines, facts_of
+from noclobber.ledger.root import relative
 from noclobber.text.diff import unified
 
 TYPE_CHECKING = False
@@ -151,22 +152,23 @@ def _from_ledger(root: str, path: str) -> Iterator[Known]:
 
     if not os.path.lexists(ledger_path(root)):
         return
-    needle = json.dumps(path, ensure_ascii=False).encode()
+    # As lines have it now, and as earlier versions wrote it.
+    needles = [json.dumps(name, ensure_ascii=False).encode() for name in (relative(root, path), path)]
     for line in Lines(ledger_path(root)):
-        if needle not in line:
+        if not any(needle in line for needle in needles):
             continue
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and (known := _known(event, path)) is not None:
+        if isinstance(event, dict) and (known := _known(event, root, path)) is not None:
             yield known
 
 
-def _known(event: dict[str, Any], path: str) -> Known | None:
+def _known(event: dict[str, Any], root: str, path: str) -> Known | None:
     from noclobber.hook.memory import UNKNOWN
 
-    facts, payload = facts_of(event), event.get("payload")
+    facts, payload = facts_of(event, root), event.get("payload")
     if not isinstance(payload, dict) or path not in facts.paths:
         return None
     how, member = {

@@ -271,6 +271,7 @@ def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
 def _origin(root: str, kept: Kept) -> str | None:
     """Return the file that a kept version was, from the record of the write that replaced it."""
     from noclobber.ledger.browse import Lines
+    from noclobber.ledger.root import absolute
 
     if kept.replaced_sha256 is None or not os.path.lexists(ledger_path(root)):
         return None
@@ -281,10 +282,10 @@ def _origin(root: str, kept: Kept) -> str | None:
     try:
         for line in Lines(ledger_path(root)):
             if needle in line:
-                path = json.loads(line)["payload"]["target_file"]
+                path = absolute(root, json.loads(line)["payload"]["target_file"])
                 if os.path.basename(path).startswith(kept.name):
-                    found = str(path)
-    except (OSError, NoclobberError, ValueError, KeyError, TypeError):
+                    found = path
+    except (OSError, NoclobberError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return found
 

@@ -21,6 +21,7 @@ from noclobber.cli.terminal import Cell, Progress, add_json, print_json, speak_u
 from noclobber.core.project import ledger_path
 from noclobber.errors import BadRequestError, BrokenChainError
 from noclobber.ledger.browse import Lines, Reader, add_filters, facts_of, filter_of, open_existing
+from noclobber.ledger.root import root_of_ledger
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def _open(args: Namespace) -> AgentTraceLedger:
 
 
 def _show(args: Namespace) -> int:
-    ledger, reader = _open(args), Reader(filter_of(args))
+    ledger = _open(args)
+    reader = Reader(filter_of(args, root_of_ledger(ledger.path)))
     entries = reader.events(Lines(ledger.path))
     if args.json:
         for line, _ in entries:
@@ -127,7 +129,8 @@ def _tail(args: Namespace) -> int:
 
     if args.n < 0:
         raise BadRequestError("", f"-n takes a number that is not negative, not {args.n}.")
-    ledger, reader = _open(args), Reader(filter_of(args))
+    ledger = _open(args)
+    reader = Reader(filter_of(args, root_of_ledger(ledger.path)))
     is_filtered = any((args.file, args.agent, args.kind, args.since, args.until))
     if is_filtered or args.follow:
         # From the beginning: only so is it known where exactly to go on, with nothing twice or left out.
@@ -213,8 +216,10 @@ def _export(args: Namespace) -> int:
 
     if args.json and args.format == "csv":
         raise BadRequestError("", "--json and --format csv contradict each other; choose one.")
-    ledger, reader = _open(args), Reader(filter_of(args))
-    export(args.format, reader.events(Lines(ledger.path)))
+    ledger = _open(args)
+    root = root_of_ledger(ledger.path)
+    reader = Reader(filter_of(args, root))
+    export(args.format, reader.events(Lines(ledger.path)), root)
     return EXIT_NO if reader.bad_lines else EXIT_OK
 
 

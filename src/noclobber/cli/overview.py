@@ -81,7 +81,7 @@ def gather(root: str, clock: Clock, *, refusals: int = 5) -> Overview:
         attempt(lambda: hook_sessions.overview(root, _names(events)), []),
         attempt(lambda: _claims(root, clock), []),
         attempt(lambda: _locks(root, clock), []),
-        [_refusal(event) for event in events if event.get("action_type") in REFUSALS][-refusals:]
+        [_refusal(event, root) for event in events if event.get("action_type") in REFUSALS][-refusals:]
         if refusals
         else [],
         [kept._asdict() for kept in found.kept],
@@ -139,8 +139,8 @@ def _last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
     return events
 
 
-def _refusal(event: dict[str, Any]) -> dict[str, Any]:
-    facts = facts_of(event)
+def _refusal(event: dict[str, Any], root: str) -> dict[str, Any]:
+    facts = facts_of(event, root)
     return {
         "seq": event.get("seq"),
         "time": event.get("time"),

@@ -28,6 +28,7 @@ BESIDE_PREFIX = ".noclobber-"  # Beside a target that is on another mount than t
 
 # In the state folder.
 LEDGER_NAME = "agent_trace.jsonl"
+WORKSPACE_ID_PREFIX = "workspace_id."  # And the folder's inode number: a copy makes an id of its own.
 SWAP_FOLDER = "swap"  # Staged and displaced versions, while a commit runs.
 NOTES_FOLDER = "notes"  # What a commit is about to do, for recovery after a crash.
 KEPT_FOLDER = "kept"  # Versions that could neither be put back nor be dropped.

@@ -5,7 +5,8 @@ What goes on record: one event for each refused write, one for each that landed.
 `MUTATION_REFUSED`, landed ones `MUTATION`. If another program's executor failed, that is `MUTATION_FAILED`;
 if somebody else wrote the file while it ran, `MUTATION_RACE`. `COMMIT_RECOVERED` says how a commit ended
 whose process had died; `VERSION_KEPT`, that somebody wrote to a version already replaced. Hashes and paths,
-never content. Events carry who asked; the ledger adds the time and the chain.
+never content. Paths are relative to the workspace's root where they are inside it, and every event carries
+the root's id (`ledger.root`). Events carry who asked; the ledger adds the time and the chain.
 
 Calling sequence: `prepare()` before a commit, `landed()` or `refusal()` after it.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import os
 
-from noclobber.disk.paths import STATE_FOLDER
+from noclobber.core.project import STATE_FOLDER
 from noclobber.errors import LedgerError, NoclobberError, StaleFileError
 
 TYPE_CHECKING = False
@@ -47,6 +48,7 @@ class Recorder:
     def __init__(self, root: str, ledger: Ledger) -> None:
         self.root, self.ledger = root, ledger
         self._state_folder = f"{root}/{STATE_FOLDER}"
+        self._workspace_id: str | None = None
 
     def prepare(self) -> bool:
         """
@@ -72,7 +74,7 @@ class Recorder:
             action = "MUTATION_CONFLICT"
             payload: dict[str, Any] = {
                 "tool_name": call.tool,
-                "target_file": error.path,
+                "target_file": self._named(error.path),
                 "baseline_hash": _spelled(error.expected),
                 "current_hash": _spelled(error.actual),
             }
@@ -80,7 +82,7 @@ class Recorder:
             action = "MUTATION_REFUSED"
             # A path that is refused because it is not UTF-8 cannot be written as JSON as it is.
             path = str(getattr(error, "path", "")).encode("utf-8", "backslashreplace").decode()
-            payload = {"tool_name": call.tool, "target_file": path}
+            payload = {"tool_name": call.tool, "target_file": self._named(path)}
         try:
             if not os.path.lexists(self._state_folder):
                 self._make_state_folder()  # It is the first event of a workspace.
@@ -89,16 +91,31 @@ class Recorder:
             error.ledger_error = failure  # type: ignore[attr-defined]
             error.add_note(f"And the refusal is not on record: {failure}")
 
-    def landed(self, call: ToolCall, path: str, before: str, after: str, level: str, **more: Any) -> None:
-        """Record a write that is on the disk."""
-        payload = {
+    def landed(
+        self,
+        call: ToolCall,
+        path: str,
+        before: str,
+        after: str,
+        level: str,
+        *,
+        destination: str | None = None,
+        kept: Iterable[str] = (),
+        **more: str,
+    ) -> None:
+        """Record a write that is on the disk: where it moved the file to, and which versions it kept."""
+        payload: dict[str, Any] = {
             "tool_name": call.tool,
-            "target_file": path,
+            "target_file": self._named(path),
             "before_hash": _spelled(before),
             "after_hash": _spelled(after),
             "level": level,
-            **{key: value for key, value in more.items() if value},
+            **more,
         }
+        if destination is not None:
+            payload["destination"] = self._named(destination)
+        if kept_names := [self._named(name) for name in kept]:
+            payload["kept"] = kept_names
         try:
             self._append(call, "MUTATION", payload, {"status": "APPLIED"})
         except LedgerError as failure:
@@ -112,17 +129,18 @@ class Recorder:
     def recovered(self, call: ToolCall, commits: Iterable[Recovered]) -> None:
         """Record how commits ended whose process died: it may never have recorded them itself."""
         for found in commits:
-            payload: dict[str, Any] = {"target_file": found.path, "outcome": found.outcome}
-            payload |= {"kept": found.kept} if found.kept else {}
+            payload: dict[str, Any] = {"target_file": self._named(found.path), "outcome": found.outcome}
+            payload |= {"kept": self._named(found.kept)} if found.kept else {}
             self._append(call, "COMMIT_RECOVERED", payload, {"status": "RECOVERED"})
 
     def kept(self, call: ToolCall, paths: list[str]) -> None:
         """Record that somebody wrote to versions that had been replaced, and where their bytes are kept."""
-        self._append(call, "VERSION_KEPT", {"kept": paths}, {"status": "KEPT_ASIDE"})
+        names = [self._named(path) for path in paths]
+        self._append(call, "VERSION_KEPT", {"kept": names}, {"status": "KEPT_ASIDE"})
 
     def failed(self, call: ToolCall, path: str, error: BaseException) -> None:
         """Record that another program's executor failed after it was let through: it may have written."""
-        payload = {"tool_name": call.tool, "target_file": path}
+        payload = {"tool_name": call.tool, "target_file": self._named(path)}
         self._append(
             call, "MUTATION_FAILED", payload, {"status": "FAILED", "error_type": type(error).__name__}
         )
@@ -131,17 +149,23 @@ class Recorder:
         """Record that a file holds something else than what another program's executor wrote to it."""
         payload = {
             "tool_name": call.tool,
-            "target_file": path,
+            "target_file": self._named(path),
             "before_hash": _spelled(before),
             "expected_hash": _spelled(expected),
             "current_hash": _spelled(found),
         }
         self._append(call, "MUTATION_RACE", payload, {"status": "RACED"})
 
+    def _named(self, path: str) -> str:
+        from noclobber.ledger.root import relative  # Here: a hook that only judges does not load it.
+
+        return relative(self.root, path)
+
     def _make_state_folder(self) -> None:
         from noclobber.disk.commit import staging_folders  # Once in the life of a workspace.
         from noclobber.lock.git_exclude import keep_out_of_git
 
+        self._workspace_id = None
         try:
             staging_folders.for_workspace(self.root).close()
             keep_out_of_git(self.root)
@@ -157,14 +181,19 @@ class Recorder:
             "host": call.host,
             "intent_id": call.intent_id,
         }
-        self.ledger.append(
-            {
-                "action_type": action,
-                "payload": payload,
-                "result": result,
-                "identity": {key: value for key, value in who.items() if value is not None},
-            }
-        )
+        event = {
+            "action_type": action,
+            "payload": payload,
+            "result": result,
+            "identity": {key: value for key, value in who.items() if value is not None},
+        }
+        if self._workspace_id is None:
+            from noclobber.ledger.root import workspace_id
+
+            self._workspace_id = workspace_id(self.root)
+        if self._workspace_id is not None:
+            event["workspace_id"] = self._workspace_id
+        self.ledger.append(event)
 
 
 def _spelled(sha256_or_word: str) -> str:

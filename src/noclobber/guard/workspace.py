@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import weakref
 
+import noclobber.ledger.root  # noqa: F401 - `recording` loads it late, for hooks; a forked child must not.
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import DEFAULTS, load_options, options
 from noclobber.core.project import find_project, ledger_path, state_folder

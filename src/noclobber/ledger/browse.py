@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.errors import BadRequestError, LedgerError
+from noclobber.ledger.root import absolute
 from noclobber.text.visible import visible
 
 TYPE_CHECKING = False
@@ -38,17 +39,24 @@ class Facts(NamedTuple):
     outcome: str
     agent: str
     path: str
+    """What the event is about, as the event has it: relative to the root, or absolute."""
     paths: tuple[str, ...]
 
 
-def facts_of(event: Event) -> Facts:
-    """Return what people look for. Events of other programs may have anything anywhere."""
+def facts_of(event: Event, root: str | None = None) -> Facts:
+    """
+    Return what people look for. Events of other programs may have anything anywhere.
+
+    With the root of the ledger's workspace all paths are absolute, in old lines and new ones.
+    """
     payload, result, identity = (
         member if isinstance(member := event.get(name), dict) else {}
         for name in ("payload", "result", "identity")
     )
     names = ("target_file", "destination", "path", "folder", "deliverable_id")
     paths = tuple(str(payload[name]) for name in names if isinstance(payload.get(name), str))
+    if root is not None:
+        paths = tuple(absolute(root, path) for path in paths)
     agent = identity.get("agent_id") or payload.get("holder") or ""
     return Facts(
         str(event.get("action_type", "?")),
@@ -79,8 +87,8 @@ def add_filters(parser: ArgumentParser) -> None:
     parser.add_argument("--until", metavar="TIME", help="events before then")
 
 
-def filter_of(args: Namespace) -> Callable[[Event], bool]:
-    """Return the test that an event must pass."""
+def filter_of(args: Namespace, root: str | None) -> Callable[[Event], bool]:
+    """Return the test that an event must pass; `root` is the workspace of the ledger, where known."""
     now_s = SYSTEM_CLOCK.now_s()
     since = _moment("--since", args.since, now_s)
     until = _moment("--until", args.until, now_s)
@@ -92,7 +100,7 @@ def filter_of(args: Namespace) -> Callable[[Event], bool]:
         time = str(event.get("time", ""))
         if (since and time < since) or (until and time >= until):
             return False
-        facts = facts_of(event)
+        facts = facts_of(event, root)
         return (
             (not kinds or any(_matches(facts.kind, kind) for kind in kinds))
             and (not agents or any(_matches(facts.agent, agent) for agent in agents))
@@ -114,11 +122,10 @@ def _file_test(wanted: str) -> Callable[[str], bool]:
         return lambda path: _matches(path, wanted) or _matches(path, f"*/{wanted}")
     if "\0" in wanted:
         return lambda path: False
-    here = os.path.realpath(wanted)
-    end = "/" + os.path.normpath(wanted).lstrip("/")
-    return lambda path: (
-        path in (wanted, here) or path.startswith(here.rstrip("/") + "/") or path.endswith(end)
-    )
+    here, plain = os.path.realpath(wanted), os.path.normpath(wanted)
+    folders = (here.rstrip("/") + "/", plain.rstrip("/") + "/")  # The second: from a root that is not known.
+    end = "/" + plain.lstrip("/")
+    return lambda path: path in (wanted, plain, here) or path.startswith(folders) or path.endswith(end)
 
 
 def _moment(option: str, text: str | None, now_s: float) -> str | None:

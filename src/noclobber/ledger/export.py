@@ -15,6 +15,7 @@ import json
 import sys
 
 from noclobber.ledger.browse import facts_of
+from noclobber.ledger.root import absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     Entries = Iterable[tuple[bytes, Event]]
 
 
-def export(how: str, entries: Entries, out: TextIO | None = None) -> None:
-    """Write entries in a format."""
-    FORMATS[how](entries, sys.stdout if out is None else out)
+def export(how: str, entries: Entries, root: str | None = None, out: TextIO | None = None) -> None:
+    """Write entries in a format. `root`: of the ledger's workspace, for formats that want whole paths."""
+    FORMATS[how](entries, root, sys.stdout if out is None else out)
 
 
 def _member(event: Event, name: str) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def _dump(value: Any) -> str:
 # JSON lines
 
 
-def _jsonl(entries: Entries, out: TextIO) -> None:
+def _jsonl(entries: Entries, root: str | None, out: TextIO) -> None:
     for line, _ in entries:
         out.write(line.decode() + "\n")
 
@@ -54,12 +55,13 @@ _PAYLOAD = ("tool_name", "target_file", "baseline_hash", "current_hash", "before
 _RESULT = ("status", "error_type")
 CSV_COLUMNS = (
     "seq", "time", "action_type", *_RESULT, *_IDENTITY, *_PAYLOAD, "more", "prev_hash", "hash",
+    "workspace_id",
 )  # fmt: skip
 # A spreadsheet takes a cell that begins like this for a formula, and a file may have any name.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def _csv(entries: Entries, out: TextIO) -> None:
+def _csv(entries: Entries, root: str | None, out: TextIO) -> None:
     import csv
 
     writer = csv.writer(out, lineterminator="\n")
@@ -77,7 +79,7 @@ def _csv(entries: Entries, out: TextIO) -> None:
             *(identity.get(name) for name in _IDENTITY),
             *(payload.get(name) for name in _PAYLOAD),
             more or None,
-            *(event.get(name) for name in ("prev_hash", "hash")),
+            *(event.get(name) for name in ("prev_hash", "hash", "workspace_id")),
         ]
         writer.writerow([_csv_cell(value) for value in values])
 
@@ -94,7 +96,7 @@ def _csv_cell(value: Any) -> str:
 _CONFLICT_PAYLOAD = ("tool_name", "target_file", "baseline_hash", "current_hash")
 
 
-def _agent_trace(entries: Entries, out: TextIO) -> None:
+def _agent_trace(entries: Entries, root: str | None, out: TextIO) -> None:
     for _, event in entries:
         if event.get("action_type") == "MUTATION_CONFLICT":
             payload, result = _member(event, "payload"), _member(event, "result")
@@ -122,9 +124,9 @@ _INFO, _WARN = (9, "INFO"), (13, "WARN")
 _WARNING_KINDS = ("LEDGER_TORN_TAIL", "LEDGER_CUT", "LOCK_RECOVERED", "MUTATION_RACE", "VERSION_KEPT")
 
 
-def _otlp(entries: Entries, out: TextIO) -> None:
+def _otlp(entries: Entries, root: str | None, out: TextIO) -> None:
     for batch in _batches(entries):
-        out.write(_dump(_logs_data([_log_record(event) for event in batch])) + "\n")
+        out.write(_dump(_logs_data([_log_record(event, root) for event in batch])) + "\n")
 
 
 def _batches(entries: Entries) -> Iterator[list[Event]]:
@@ -153,17 +155,19 @@ def _logs_data(records: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _log_record(event: Event) -> dict[str, Any]:
-    facts = facts_of(event)
+def _log_record(event: Event, root: str | None) -> dict[str, Any]:
+    facts = facts_of(event, root)
     result = _member(event, "result")
     warns = result.get("status") in ("DENIED", "FAILED") or facts.kind in _WARNING_KINDS
     number, word = _WARN if warns else _INFO
     nanoseconds = _unix_nano(str(event.get("time", "")))
     attributes = [_attribute("noclobber.ledger.seq", event.get("seq"))]
     attributes += [_attribute(f"noclobber.ledger.{name}", event.get(name)) for name in ("prev_hash", "hash")]
+    if isinstance(workspace_id := event.get("workspace_id"), str):
+        attributes.append(_attribute("noclobber.workspace.id", workspace_id))
     for name in ("identity", "payload", "result"):
         attributes += [
-            _attribute(_OTEL_NAMES.get(key, f"noclobber.{key}"), value)
+            _attribute(_OTEL_NAMES.get(key, f"noclobber.{key}"), _whole(key, value, root))
             for key, value in _member(event, name).items()
             if value is not None
         ]
@@ -176,6 +180,11 @@ def _log_record(event: Event) -> dict[str, Any]:
         "body": {"stringValue": " ".join(word for word in (facts.kind, facts.outcome, facts.path) if word)},
         "attributes": attributes,
     }
+
+
+def _whole(key: str, value: Any, root: str | None) -> Any:
+    """OpenTelemetry means a whole path by `file.path`; an event has the path from the root."""
+    return absolute(root, value) if key == "target_file" and root and isinstance(value, str) else value
 
 
 def _attribute(key: str, value: Any) -> dict[str, Any]:
@@ -210,7 +219,7 @@ def _unix_nano(time: str) -> str:
         return "0"
 
 
-FORMATS: dict[str, Callable[[Entries, TextIO], None]] = {
+FORMATS: dict[str, Callable[[Entries, str | None, TextIO], None]] = {
     "jsonl": _jsonl,
     "csv": _csv,
     "agent-trace": _agent_trace,
