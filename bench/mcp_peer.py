@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 REFERENCE = ("@modelcontextprotocol/server-filesystem", "2026.8.31")
 INSPECTOR = ("@modelcontextprotocol/inspector", "2.12.0")
@@ -154,7 +154,7 @@ class Peer:
         self.process.stdout.close()
         self.process.wait(timeout=30)
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

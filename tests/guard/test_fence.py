@@ -24,12 +24,12 @@ from noclobber.guard.fence import GuardedWrite, WriteFence
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.locked_folder import locked_folder
 from noclobber.mcp import dispatch
-from noclobber.mcp.connection import House, Memory
+from noclobber.mcp.connection import ClientConnection, Workspaces
 from noclobber.mcp.roots import Roots
-from noclobber.mcp.tools.definition import TOOLS
 from tests.rigs.hooks import HookRig, refusal
 from tests.rigs.locks import ToldClock, dead_process, events, finish, put_record, python
 from tests.rigs.locks import noclobber as command
+from tests.rigs.mcp import check_answer
 
 
 @pytest.fixture
@@ -272,15 +272,19 @@ Write = Callable[[Path], str]
 
 
 @pytest.fixture
-def house() -> Iterator[House]:
-    house = House()
-    yield house
-    house.close()
+def workspaces() -> Iterator[Workspaces]:
+    workspaces = Workspaces()
+    yield workspaces
+    workspaces.close()
 
 
 @pytest.fixture(params=["library", "hook", "mcp"])
 def write(
-    request: pytest.FixtureRequest, tree: Path, tmp_path: Path, house: House, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tree: Path,
+    tmp_path: Path,
+    workspaces: Workspaces,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Write:
     """Writes a file below `tree` and returns "written" or the code of the refusal."""
     (tree / ".noclobber").mkdir()
@@ -296,7 +300,7 @@ def write(
 
         return by_library
     if request.param == "mcp":
-        connection = Memory(house, Roots([str(tree)]), is_session=True, is_process=True)
+        connection = ClientConnection(workspaces, Roots([str(tree)]), is_session=True, is_process=True)
 
         def by_mcp(path: Path) -> str:
             answer = dispatch.call(
@@ -401,12 +405,12 @@ def test_an_agents_own_claim_does_not_stop_it(tree: Path) -> None:
 
 
 def test_contention_is_one_flat_object_everywhere(
-    tree: Path, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Path, workspaces: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding D4: the same object in the library, the command line, MCP (text and structured) and hooks."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     target = tree / "d/sub/x.md"
-    connection = Memory(house, Roots([str(tree)]), is_session=True, is_process=True)
+    connection = ClientConnection(workspaces, Roots([str(tree)]), is_session=True, is_process=True)
     told: dict[str, dict[str, Any]] = {}
     with DeliverableLock(tree / "d", deliverable_id="D-1", holder="builder-1"):
         with noclobber.Workspace(tree) as workspace, workspace.turn(agent_id="x") as turn:
@@ -420,10 +424,9 @@ def test_contention_is_one_flat_object_everywhere(
             ("lock_acquire", {"path": str(tree / "d"), "deliverable_id": "D-1"}),
         ):
             answer = dispatch.call(connection, tool, arguments, lambda *_: None)
-            assert answer.structured is not None
+            check_answer(tool, answer.content, answer.structured, answer.is_error)
             told[f"mcp {tool}"] = answer.structured
             told[f"mcp {tool}, text"] = json.loads(answer.content[0]["text"])
-            jsonschema.validate(answer.structured, TOOLS[tool].output)  # As every client does.
         told["hook"] = refusal(HookRig(tree, tmp_path).write(target, "x"))
         returned, printed, _ = command("lock", "acquire", tree / "d", "--deliverable-id", "D-1", "--json")
         assert returned == 75

@@ -6,8 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from noclobber.mcp.tools.definition import REFERENCE_NAMES, TOOLS
+from noclobber.mcp.arguments import checked
+from noclobber.mcp.reference.os_errors import RewordedError
+from noclobber.mcp.tools import REFERENCE, TOOLS
 from tests.conftest import sha256
 from tests.mcp.conftest import Call
 
@@ -29,7 +33,6 @@ def test_a_mistyped_parameter_is_refused_with_the_nearest_name(
     refused = call(tool, **arguments, expected_sha=sha256(b"v0"))
 
     assert refused.is_error
-    assert refused.structured is not None
     assert refused.structured["error_type"] == "BAD_REQUEST"
     assert "unknown parameter 'expected_sha'; did you mean 'expected_hash'?" in refused.content[0]["text"]
     assert [path.name for path in root.iterdir() if path.name != ".noclobber"] == ["plan.md"]
@@ -59,7 +62,7 @@ def test_only_reading_tools_of_the_replaced_server_ignore_what_they_do_not_know(
     """Finding U2; the recorded answers show that the replaced server ignores it."""
     ignoring = {name for name, tool in TOOLS.items() if tool.ignores_unknown}
 
-    assert ignoring == {name for name in REFERENCE_NAMES if TOOLS[name].annotations["readOnlyHint"]}
+    assert ignoring == {tool.name for tool in REFERENCE if tool.annotations["readOnlyHint"]}
 
 
 @pytest.mark.parametrize("name", ["expected_hash", "expected_sha256"])
@@ -72,7 +75,6 @@ def test_both_names_of_the_expected_hash_protect(
 
     refused = call(tool, **arguments, **{name: sha256(b"v0")})
 
-    assert refused.structured is not None
     assert refused.structured["error_type"] == "STALE_FILE"
     assert (root / "plan.md").read_bytes() == b"v1"
     assert not call(tool, **arguments, **{name: sha256(b"v1")}).is_error
@@ -84,7 +86,6 @@ def test_both_names_of_the_expected_hash_protect_each_of_several_files(call: Cal
 
     for name in ("expected_hash", "expected_sha256"):
         refused = call("write_files", files=[{"path": "a.md", "content": "x", name: "ABSENT"}])
-        assert refused.structured is not None
         assert refused.structured["error_type"] == "STALE_FILE"
 
 
@@ -99,8 +100,17 @@ def test_two_expected_hashes_that_differ_are_refused(call: Call, root: Path) -> 
     with_null = call("write_file", path="plan.md", content="v3", expected_hash=two, expected_sha256=None)
 
     assert "expected_hash and its other name are both given, and differ" in differing.content[0]["text"]
-    assert differing.structured is not None
     assert differing.structured["error_type"] == "BAD_REQUEST"
     assert kept == b"v1"
     assert not equal.is_error
     assert not with_null.is_error
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["path", "content", "edits", "files", "oldText", "x"]), inner)))  # fmt: skip
+def test_arguments_of_any_shape_are_taken_or_refused(value: Any) -> None:
+    """Issue 4, bad input: wrong types are complaints, never crashes."""
+    for tool in TOOLS.values():
+        try:
+            checked(tool, value if isinstance(value, dict) else {"path": value})
+        except RewordedError as refused:
+            assert refused.text.startswith("MCP error -32602")

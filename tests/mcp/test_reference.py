@@ -23,7 +23,8 @@ pytest.importorskip("mcp", reason="the extra 'mcp' is not installed")
 
 from bench.mcp_peer import INSPECTOR, Peer, Unavailable, our_command, package_program, reference_command
 
-from noclobber.mcp.tools.definition import REFERENCE_NAMES, TOOLS
+from noclobber.mcp.tools import REFERENCE, TOOLS
+from tests.rigs.mcp import CheckedPeer, check_answer
 
 RECORDED = Path(__file__).parents[1] / "data" / "mcp" / "reference.json"
 LISTED = Path(__file__).parents[1] / "data" / "mcp" / "tools.json"
@@ -59,7 +60,8 @@ def play(command: list[str], scene: str, folder: Path) -> Played:
     answers = []
     before = os.umask(0o022)  # New files' modes are compared: they must not depend on who runs the tests.
     try:
-        peer = Peer([*command, places["root"], places["two"]])
+        client = CheckedPeer if command == our_command() else Peer
+        peer = client([*command, places["root"], places["two"]])
     finally:
         os.umask(before)
     with peer:
@@ -127,7 +129,7 @@ def test_every_tool_of_the_reference_server_is_there_with_all_its_parameters() -
     """Issue 4: the 14 tools, same names and parameters; what is added is optional."""
     listed = json.loads(LISTED.read_text(encoding="utf-8"))
 
-    assert [tool["name"] for tool in listed] == list(REFERENCE_NAMES)
+    assert [tool["name"] for tool in listed] == [tool.name for tool in REFERENCE]
     for theirs in listed:
         ours = TOOLS[theirs["name"]]
         assert ours.title == theirs["title"]
@@ -197,6 +199,7 @@ def test_the_official_inspector_lists_and_calls_our_tools(inspector: list[str], 
     )
 
     assert [tool["name"] for tool in listed["tools"]] == list(TOOLS)
+    check_answer("read_text_file", read["content"], read["structuredContent"], is_error=False)
     assert read["content"][0]["text"] == "v1\n"
     assert read["structuredContent"]["sha256"]
 
@@ -208,6 +211,7 @@ def test_the_official_inspector_sees_a_refusal_whole(inspector: list[str], root:
 
     refused = inspect(inspector, root, *call, "content=mine", f"expected_hash={'0' * 64}")
 
+    check_answer("write_file", refused["content"], refused["structuredContent"], is_error=True)
     assert refused["isError"]
     assert refused["structuredContent"]["error_type"] == "STALE_FILE"
     assert json.loads(refused["content"][0]["text"])["details"]["baseline_hash"] == "0" * 64

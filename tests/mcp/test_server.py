@@ -19,30 +19,31 @@ import pytest
 pytest.importorskip("mcp", reason="the extra 'mcp' is not installed")
 
 import anyio
-from bench.mcp_peer import Peer, our_command
+from bench.mcp_peer import our_command
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp import Client
 from noclobber.mcp.roots import Roots
 from noclobber.mcp.server import FileServer
-from noclobber.mcp.tools.definition import TOOLS
+from noclobber.mcp.tools import TOOLS
 from tests.conftest import sha256
+from tests.rigs.mcp import CheckedPeer, call_checked
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE}
 
 
 @pytest.fixture
-def peer(root: Path) -> Iterator[Peer]:
+def peer(root: Path) -> Iterator[CheckedPeer]:
     """A client of a server process."""
-    with Peer([*our_command(), str(root)]) as peer:
+    with CheckedPeer([*our_command(), str(root)]) as peer:
         yield peer
 
 
 # -- stdio -------------------------------------------------------------------------------------------
 
 
-def test_the_process_is_the_session(peer: Peer, root: Path) -> None:
+def test_the_process_is_the_session(peer: CheckedPeer, root: Path) -> None:
     """Issue 4: a client that passes no hash is protected on stdio."""
     (root / "plan.md").write_bytes(b"v1")
     peer.call("read_text_file", path="plan.md")
@@ -80,7 +81,7 @@ HOSTILE: list[Any] = [
 ]
 
 
-def test_hostile_arguments_are_tool_errors_and_the_server_stays_up(peer: Peer, root: Path) -> None:
+def test_hostile_arguments_are_tool_errors_and_the_server_stays_up(peer: CheckedPeer, root: Path) -> None:
     """Issue 4, bad input: clear errors, no traceback, nothing written."""
     for arguments in HOSTILE:
         for tool in (
@@ -121,7 +122,7 @@ NO_MESSAGES = [
 ]
 
 
-def test_lines_that_are_no_message_do_not_end_the_server(peer: Peer) -> None:
+def test_lines_that_are_no_message_do_not_end_the_server(peer: CheckedPeer) -> None:
     """Issue 4, bad input."""
     for line in NO_MESSAGES:
         peer.send_line(line)
@@ -129,7 +130,7 @@ def test_lines_that_are_no_message_do_not_end_the_server(peer: Peer) -> None:
         assert peer.call("list_allowed_directories")["content"], line
 
 
-def test_requests_with_the_wrong_shape_get_an_answer(peer: Peer) -> None:
+def test_requests_with_the_wrong_shape_get_an_answer(peer: CheckedPeer) -> None:
     """A client that gets none waits for ever."""
     for method in ("tools/call", "tools/list", "nonsense"):
         params: Any
@@ -139,7 +140,7 @@ def test_requests_with_the_wrong_shape_get_an_answer(peer: Peer) -> None:
             assert "error" in answer or "result" in answer
 
 
-def test_a_request_nested_too_deeply_gets_an_answer(peer: Peer) -> None:
+def test_a_request_nested_too_deeply_gets_an_answer(peer: CheckedPeer) -> None:
     """The SDK's parser drops such a line; its client would wait for ever."""
     peer.send_line(
         b'{"jsonrpc":"2.0","id":"deep","method":"tools/call","params":' + b"[" * 9000 + b"]" * 9000 + b"}"
@@ -151,22 +152,25 @@ def test_a_request_nested_too_deeply_gets_an_answer(peer: Peer) -> None:
     assert "error" in answer
 
 
-def test_half_a_character_is_written_as_a_replacement(peer: Peer, root: Path) -> None:
+def test_half_a_character_is_written_as_a_replacement(peer: CheckedPeer, root: Path) -> None:
     """JSON can spell a lone surrogate; no file can hold one. The reference server does the same."""
     call = {"name": "write_file", "arguments": {"path": "half", "content": "a\ud83dz"}}
     peer.send({"id": 5, "method": "tools/call", "params": call})
 
-    assert not peer.receive()["result"]["isError"]
+    answer = peer.receive()
+
+    peer.check("write_file", answer)
+    assert not answer["result"]["isError"]
     assert (root / "half").read_text(encoding="utf-8") == "a\ufffdz"
 
 
-def test_a_whole_pair_of_surrogates_is_one_character(peer: Peer, root: Path) -> None:
-    """Mending must not break what is whole: `json.dumps` spells every emoji that way."""
+def test_a_whole_pair_of_surrogates_is_one_character(peer: CheckedPeer, root: Path) -> None:
+    """Repairs must not break what is whole: `json.dumps` spells every emoji that way."""
     assert not peer.call("write_file", path="smile", content="\U0001f600 and \ud800")["isError"]
     assert (root / "smile").read_text(encoding="utf-8") == "\U0001f600 and \ufffd"
 
 
-def test_a_large_file_is_refused_whole_and_served_in_part(peer: Peer, root: Path) -> None:
+def test_a_large_file_is_refused_whole_and_served_in_part(peer: CheckedPeer, root: Path) -> None:
     """Issue 4, bad input: huge files. What was seen in part still protects the whole."""
     big = root / "big.log"
     big.write_bytes(b"first\n" + b"x" * 99 + b"\n" + (b"y" * 1023 + b"\n") * (65 << 10) + b"last\n")
@@ -187,7 +191,7 @@ def test_a_large_file_is_refused_whole_and_served_in_part(peer: Peer, root: Path
 
 
 @pytest.mark.timeout(90)
-def test_a_client_that_sends_much_before_it_reads_is_served(peer: Peer, root: Path) -> None:
+def test_a_client_that_sends_much_before_it_reads_is_served(peer: CheckedPeer, root: Path) -> None:
     """Neither side may wait for the other: answers that do not fit in the pipe wait in a thread."""
     (root / "page").write_text("here\n")
     count, much = 40, "z" * 100_000
@@ -198,10 +202,12 @@ def test_a_client_that_sends_much_before_it_reads_is_served(peer: Peer, root: Pa
 
     answers = [peer.receive() for _ in range(count)]
 
+    for answer in answers:
+        peer.check("edit_file", answer)
     assert sorted(answer["id"] for answer in answers) == sorted(f"r{number}" for number in range(count))
 
 
-def test_progress_is_reported_to_who_asks_for_it(peer: Peer, root: Path) -> None:
+def test_progress_is_reported_to_a_client_that_asks_for_it(peer: CheckedPeer, root: Path) -> None:
     """Issue 4: progress for long work."""
     for number in range(2500):
         (root / f"file-{number}").touch()
@@ -220,14 +226,14 @@ def test_stray_output_does_not_reach_the_wire(root: Path) -> None:
     """Descriptor 1 is stderr while the server runs."""
     program = (
         "import sys, os\n"
-        "from noclobber.mcp import dispatch as toolbox\n"
-        "inner = toolbox.listing.list_allowed_directories\n"
-        "toolbox._CARRY_OUT['list_allowed_directories'] = "
-        "lambda *args: (print('noise', flush=True), os.system('echo noise; cat'), inner(*args))[2]\n"
+        "from noclobber.mcp.tools import TOOLS\n"
+        "tool = TOOLS['list_allowed_directories']\n"
+        "TOOLS[tool.name] = tool._replace(run="
+        "lambda *args: (print('noise', flush=True), os.system('echo noise; cat'), tool.run(*args))[2])\n"
         "from noclobber.cli import main\n"
         "sys.exit(main(['mcp', sys.argv[1]]))\n"
     )
-    with Peer([sys.executable, "-c", program, str(root)]) as peer:
+    with CheckedPeer([sys.executable, "-c", program, str(root)]) as peer:
         assert "Allowed" in peer.call("list_allowed_directories")["content"][0]["text"]
 
 
@@ -239,13 +245,13 @@ def test_the_server_ends_with_its_client_and_its_locks_end_with_it(
     (root / "part").mkdir()
     log = tmp_path / "stderr"
     with log.open("wb") as stderr:
-        first = Peer([*our_command(), str(root)], stderr=stderr)
+        first = CheckedPeer([*our_command(), str(root)], stderr=stderr)
     first.call("lock_acquire", path="part")
     if how == "kill":
         os.kill(first.process.pid, signal.SIGKILL)
     first.close()
 
-    with Peer([*our_command(), str(root)]) as second:
+    with CheckedPeer([*our_command(), str(root)]) as second:
         assert not second.call("lock_acquire", path="part")["isError"]
     assert b"Traceback" not in log.read_bytes()
     assert first.process.returncode == (0 if how == "close" else -signal.SIGKILL)
@@ -260,7 +266,7 @@ def test_roots_that_the_client_names_replace_those_of_the_command_line(root: Pat
     other.mkdir()
     third.mkdir()
 
-    with Peer([*our_command(), str(root)], roots=[str(other).replace(" ", "%20")]) as peer:
+    with CheckedPeer([*our_command(), str(root)], roots=[str(other).replace(" ", "%20")]) as peer:
         first = peer.call("list_allowed_directories")["content"][0]["text"]
         peer.roots = [str(third)]
         peer.notify("notifications/roots/list_changed")
@@ -268,7 +274,7 @@ def test_roots_that_the_client_names_replace_those_of_the_command_line(root: Pat
         peer.roots = [str(tmp_path / "missing")]
         peer.notify("notifications/roots/list_changed")
         kept = peer.call("list_allowed_directories")["content"][0]["text"]
-    with Peer([*our_command(), str(root), "--no-client-roots"], roots=[str(other)]) as peer:
+    with CheckedPeer([*our_command(), str(root), "--no-client-roots"], roots=[str(other)]) as peer:
         fixed = peer.call("list_allowed_directories")["content"][0]["text"]
 
     assert first == f"Allowed directories:\n{other}"
@@ -354,13 +360,13 @@ def test_the_sdks_client_accepts_every_answer_in_either_protocol(root: Path, mod
         async with Client(server.protocol, mode=mode) as client:
             listed = await client.list_tools()
             assert [tool.name for tool in listed.tools] == list(TOOLS)
-            seen = await client.call_tool("read_text_file", {"path": "plan.md"})
-            media = await client.call_tool("read_media_file", {"path": "p.png"})
-            zipped = await client.call_tool("read_media_file", {"path": "plan.md"})
-            missing = await client.call_tool("read_text_file", {"path": "nope"})
+            seen = await call_checked(client, "read_text_file", {"path": "plan.md"})
+            media = await call_checked(client, "read_media_file", {"path": "p.png"})
+            zipped = await call_checked(client, "read_media_file", {"path": "plan.md"})
+            missing = await call_checked(client, "read_text_file", {"path": "nope"})
             (root / "plan.md").write_bytes(b"v2")
-            stale = await client.call_tool("write_file", {"path": "plan.md", "content": "x"})
-            wrong = await client.call_tool("edit_file", {"path": 5})
+            stale = await call_checked(client, "write_file", {"path": "plan.md", "content": "x"})
+            wrong = await call_checked(client, "edit_file", {"path": 5})
             return [seen, media, zipped, missing, stale, wrong]
 
     answers = anyio.run(talk)
@@ -445,14 +451,16 @@ def test_over_http_a_session_protects_and_without_one_the_write_must_say_what_it
             httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http,
             Client(streamable_http_client(address, http_client=http), mode=mode) as client,
         ):
-            seen = await client.call_tool("read_text_file", {"path": "plan.md"})
+            seen = await call_checked(client, "read_text_file", {"path": "plan.md"})
             assert seen.structured_content is not None
             plan.write_bytes(b"v2")
-            by_hash = await client.call_tool(
+            by_hash = await call_checked(
+                client,
                 "write_file",
                 {"path": "plan.md", "content": "x", "expected_hash": seen.structured_content["sha256"]},
             )
-            by_id = await client.call_tool(
+            by_id = await call_checked(
+                client,
                 "write_file",
                 {
                     "path": "plan.md",
@@ -460,7 +468,7 @@ def test_over_http_a_session_protects_and_without_one_the_write_must_say_what_it
                     "observation_id": seen.structured_content["observation_id"],
                 },
             )
-            by_nothing = await client.call_tool("write_file", {"path": "plan.md", "content": "v3"})
+            by_nothing = await call_checked(client, "write_file", {"path": "plan.md", "content": "v3"})
             return [by_hash, by_id, by_nothing]
 
     by_hash, by_id, by_nothing = anyio.run(talk)

@@ -2,16 +2,17 @@
 `noclobber mcp ROOT…`: guarded file tools for any MCP client.
 
 A superset of the reference filesystem server's tools, with the same names, parameters, answers and error
-texts, so that a client's configuration changes in one line. What is added: reads carry a hash and an
+texts, so that a client's configuration changes in one line. What is added: reads return a hash and an
 observation id, writes may say what they expect, a stale write is refused, and every write is atomic and
-on record.
+recorded.
 
-- `roots` says where the tools may go; `words` spells operating-system errors as that server does.
-- `table` lists the tools as data; `arguments` checks a call's arguments against it.
-- `files`, `listing`, `locks` carry tools out; `editing`, `patch`, `globs`, `collation` are what they need.
-- `memory` is what a connection has seen: the turns that its writes are judged by.
-- `toolbox` finds the tool for a call and phrases its answer.
-- `server` speaks the protocol, `stdio` is its wire. These two import the SDK (0.7 s), and nothing else does.
+The way of a call: `server` (the protocol; `stdio` is its transport) → `dispatch` → `arguments`, which checks
+them → the tool in `tools/` → the connection's turn. Only `server` and `stdio` import the SDK (0.7 s).
+
+- `tools/`: every tool, defined beside the function that carries it out.
+- `connection`: what one client has seen, and so what its writes are checked against.
+- `roots`: where the tools may go.
+- `reference/`: what it takes to answer like the server that this one replaces.
 
 docs/mcp.md is for users.
 """

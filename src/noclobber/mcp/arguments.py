@@ -19,7 +19,7 @@ from noclobber.mcp.reference.os_errors import bad_request
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from noclobber.mcp.tools.definition import Tool
+    from noclobber.mcp.tools.definition import McpTool
 
 ALIASES = {"expected_sha256": "expected_hash"}
 """Other names of parameters, which are accepted, and the names that the rest of the code knows."""
@@ -27,8 +27,8 @@ ALIASES = {"expected_sha256": "expected_hash"}
 _MISSING = object()
 
 
-def checked(tool: Tool, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the arguments under their one name, with defaults; `PlainError` lists all that is wrong."""
+def checked(tool: McpTool, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments under their one name, with defaults; `RewordedError` lists all that is wrong."""
     schema, problems = tool.parameters, list[str]()
     values: dict[str, Any] = _named(tool, schema, given or {}, "", problems)
     problems += _problems(schema, values, "")
@@ -43,7 +43,7 @@ def checked(tool: Tool, given: Mapping[str, Any] | None) -> dict[str, Any]:
     return values
 
 
-def _named(tool: Tool, rule: Mapping[str, Any], value: Any, where: str, problems: list[str]) -> Any:
+def _named(tool: McpTool, rule: Mapping[str, Any], value: Any, where: str, problems: list[str]) -> Any:
     """Return a value with every parameter under its one name, at any depth; unknown ones go to `problems`."""
     if rule["type"] == "array" and isinstance(value, list):
         items = enumerate(value)

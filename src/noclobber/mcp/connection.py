@@ -1,15 +1,15 @@
 """
-What a connection has seen, and so what its writes are checked against.
+One client's connection: where it may go, what it has seen, which locks it holds.
 
 Where the transport is a session (stdio: the process is one; HTTP with a session id), every read of the
-connection is remembered, and a write that says nothing about what it expects is checked against the last
-thing that this connection saw of the file. A client that has never heard of hashes is protected that way.
+connection is remembered, and a write that does not say what it expects is checked against what this
+connection last saw of the file. So a client that knows nothing of hashes is protected, too.
 
 The protocol of 2026 has no sessions over HTTP. There, reads are remembered only so that an observation id can
 be looked up; a write is checked against what it says itself, and against nothing if it says nothing.
 
-`strict` asks every change of an existing file to say what it expects, on any transport. One connection may
-serve several subagents, and only they know which of them saw what.
+With `strict` every change of an existing file has to say what it expects, on any transport. One connection
+may serve several subagents, and only they know which of them read what.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
 from noclobber.guard.catalogue import FORMS, Tool
@@ -26,65 +26,63 @@ from noclobber.guard.workspace import Workspace
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.locked_folder import locked_folder
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
     from noclobber.guard.turn import Turn
-    from noclobber.mcp.roots import Located, Roots
+    from noclobber.mcp.roots import ClientPath, Roots
 
 HOST = "mcp"
 _PLAN_FORM = "plan"
 FORMS[_PLAN_FORM] = lambda data, params, path: params["plan"].apply(data, path)
 
-_OTHER = "That observation is of another file, or of another hash."
+_OTHER = "The observation_id is of another file, or of another version than expected_hash."
 _SAY_WHAT = (
     "This server runs with --strict: a change of an existing file must say which version it is made from. "
     "Read the file and pass the sha256 that you get as expected_hash."
 )
 
 
-class House:
-    """The workspaces that connections share, one a root. Made when first needed."""
+class Workspaces:
+    """The workspaces that all connections share, one for each root. Created when first needed."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._workspaces: dict[str, Workspace] = {}
+        self._by_root: dict[str, Workspace] = {}
         self._lock = threading.Lock()
 
-    def workspace(self, root: str) -> Workspace:
+    def at(self, root: str) -> Workspace:
         """Return the workspace of a root (a real path)."""
         with self._lock:
-            found = self._workspaces.get(root)
+            found = self._by_root.get(root)
             if found is None:
-                found = self._workspaces[root] = Workspace(root, **self._options)
+                found = self._by_root[root] = Workspace(root, **self._options)
                 # A model's edits are spelled in the replaced server's way.
                 found.catalogue.register(Tool("edit_file", "edit", form=_PLAN_FORM))  # type: ignore[arg-type]
             return found
 
     def close(self) -> None:
-        """End every turn and let go of the ledgers."""
+        """End every turn and close the ledgers."""
         with self._lock:
-            for workspace in self._workspaces.values():
+            for workspace in self._by_root.values():
                 workspace.close()
-            self._workspaces.clear()
+            self._by_root.clear()
 
 
-class Writing(NamedTuple):
-    """The turn that a write goes through, and what it is to expect."""
+class PreparedWrite(NamedTuple):
+    """The turn that makes a change, and what the file is expected to be."""
 
     turn: Turn
     expected: dict[str, str]
     """`expected_hash` or `observation_id`, or nothing, as the turn's tools take them."""
 
 
-class Memory:
-    """One connection: its roots, its turns, its locks."""
+class ClientConnection:
+    """One client: its roots, its turns, its locks."""
 
     def __init__(
         self,
-        house: House,
+        workspaces: Workspaces,
         roots: Roots,
         *,
         is_session: bool,
@@ -93,27 +91,31 @@ class Memory:
         agent_id: str = "mcp-client",
         session_id: str | None = None,
     ) -> None:
-        self.house, self.roots, self.strict = house, roots, strict
+        self.workspaces, self.roots, self.strict = workspaces, roots, strict
         self.is_session, self.is_process, self.agent_id = is_session, is_process, agent_id
         self.session_id = session_id or os.urandom(8).hex()
-        self.locks: dict[str, str] = {}
-        """Folders by the id of the lock that this connection took there, or showed."""
-        self.taken: set[str] = set()
-        """Ids of the locks that it took itself, and that end with it."""
+        self._folders_by_lock: dict[str, str] = {}
+        """Folders by the id of the lock that this connection acquired there, or passed with a write."""
+        self._acquired: set[str] = set()
+        """Ids of the locks that it acquired itself, and that end with it."""
         self._turns: dict[str, Turn] = {}
         self._lock = threading.Lock()
 
-    # -- reading -----------------------------------------------------------------------------------
+    # -- what was seen -----------------------------------------------------------------------------
 
-    def turn(self, located: Located) -> Turn:
+    def turn(self, path: ClientPath) -> Turn:
         """Return the turn that remembers what was seen of a path."""
         with self._lock:
             turns = list(self._turns.values())
         for turn in turns:
             # A name that was read in one root and is a link into another by now is still that name.
-            if len(turns) > 1 and turn.context.expected_for(located.name, located.name) is not None:
+            if len(turns) > 1 and turn.context.expected_for(path.name, path.name) is not None:
                 return turn
-        return self._turn_of(self.roots.home_of(located.real))
+        return self._turn_of(self.roots.root_of(path.real))
+
+    def baseline(self, path: ClientPath) -> str | None:
+        """Return the hash that this connection last saw of a file, or None."""
+        return self.turn(path).context.expected_for(path.name, path.real)
 
     def _turn_of(self, root: str) -> Turn:
         with self._lock:
@@ -123,93 +125,105 @@ class Memory:
             return found
 
     def _new_turn(self, root: str, held: Mapping[str, str] | None = None) -> Turn:
-        turn = self.house.workspace(root).turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST)
-        turn.fence = WriteFence(turn.guard.root, held_locks=self.locks if held is None else held)
+        turn = self.workspaces.at(root).turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST)
+        turn.fence = WriteFence(turn.guard.root, held_locks=self._folders_by_lock if held is None else held)
         return turn
 
+    # -- locks -------------------------------------------------------------------------------------
+
+    def add_lock(self, lock_id: str, folder: str) -> None:
+        """Remember a lock that this connection acquired."""
+        self._folders_by_lock[lock_id] = folder
+        self._acquired.add(lock_id)
+
     def forget_lock(self, lock_id: str) -> None:
-        """Show a lock no longer: it was given back, or lost."""
-        self.locks.pop(lock_id, None)
-        self.taken.discard(lock_id)
+        """Stop using a lock: it was released, or lost."""
+        self._folders_by_lock.pop(lock_id, None)
+        self._acquired.discard(lock_id)
 
     # -- writing -----------------------------------------------------------------------------------
 
     @contextmanager
-    def writing(self, tool: str, located: Located, given: Mapping[str, Any]) -> Iterator[Writing]:
-        """Let one change happen. `given` may have `expected_hash` and `observation_id`."""
-        remembering = self.turn(located)
-        turn = self._showing(remembering, self.roots.home_of(located.real), located, given.get("lock_id"))
+    def writing(self, tool: str, path: ClientPath, given: Mapping[str, Any]) -> Iterator[PreparedWrite]:
+        """Prepare one change. `given` may have `expected_hash`, `observation_id` and `lock_id`."""
+        remembering = self.turn(path)
+        turn = self._writing_turn(remembering, self.roots.root_of(path.real), path, given.get("lock_id"))
         try:
-            yield Writing(turn, self._expected(tool, remembering, turn, located, given))
+            yield PreparedWrite(turn, self._expected(tool, remembering, turn, path, given))
         finally:
             if turn is not remembering:
                 turn.end()
 
     @contextmanager
     def writing_many(
-        self, files: Sequence[tuple[Located, Mapping[str, Any]]], lock_id: str | None
+        self, files: Sequence[tuple[ClientPath, Mapping[str, Any]]], lock_id: str | None
     ) -> Iterator[tuple[Turn, dict[str, str]]]:
-        """Let several files of one root change. Gives the turn, and the hashes that were said, by name."""
-        root = self.roots.home_of(files[0][0].real)
+        """Prepare a change of several files of one root. Yields the turn and the expected hashes by name."""
+        root = self.roots.root_of(files[0][0].real)
         remembering = self._turn_of(root)
-        turn = self._showing(remembering, root, files[0][0], lock_id)
+        turn = self._writing_turn(remembering, root, files[0][0], lock_id)
         try:
             hashes = {}
-            for located, given in files:
-                said = self._expected("write_files", remembering, turn, located, given)
-                if "observation_id" in said:
-                    seen = remembering.context.observation(said["observation_id"])
-                    if seen.path != located.real or said.get("expected_hash", seen.sha256) != seen.sha256:
-                        raise BadRequestError(located.real, _OTHER)
-                    said["expected_hash"] = seen.sha256
-                if "expected_hash" in said:
-                    hashes[located.name] = said["expected_hash"]
+            for path, given in files:
+                expected = self._expected("write_files", remembering, turn, path, given)
+                if "observation_id" in expected:
+                    expected = self._observed(remembering, path, expected)
+                if "expected_hash" in expected:
+                    hashes[path.name] = expected["expected_hash"]
             yield turn, hashes
         finally:
             if turn is not remembering:
                 turn.end()
 
-    def _showing(self, remembering: Turn, root: str, located: Located, lock_id: str | None) -> Turn:
-        """Return the turn to write with. Who shows a lock's id may write where that lock is."""
-        shown = {}
+    def _writing_turn(self, remembering: Turn, root: str, path: ClientPath, lock_id: str | None) -> Turn:
+        """Return the turn to write with. A call that passes a lock's id may write where that lock is."""
+        passed = {}
         if lock_id is not None:
-            shown = {lock_id: locked_folder(located.real, root) or os.path.dirname(located.real)}
+            passed = {lock_id: locked_folder(path.real, root) or os.path.dirname(path.real)}
         if not self.is_session:
-            return self._new_turn(root, shown)
-        self.locks |= shown
+            return self._new_turn(root, passed)
+        self._folders_by_lock |= passed
         return remembering
 
     def _expected(
-        self, tool: str, remembering: Turn, turn: Turn, located: Located, given: Mapping[str, Any]
+        self, tool: str, remembering: Turn, turn: Turn, path: ClientPath, given: Mapping[str, Any]
     ) -> dict[str, str]:
-        expected, observation_id = given.get("expected_hash"), given.get("observation_id")
-        if observation_id is not None and turn is not remembering:
-            seen = remembering.context.observation(observation_id)
-            if seen.path != located.real or expected not in (None, seen.sha256):
-                raise BadRequestError(located.real, _OTHER)
-            return {"expected_hash": seen.sha256}
-        options = {"expected_hash": expected, "observation_id": observation_id}
-        said = {key: value for key, value in options.items() if value is not None}
-        if said or not self.strict:
-            return said
-        if turn.guard.digest(located.name) == DELETED:
+        """Return what the caller said that it expects. `strict` refuses a caller that said nothing."""
+        names = ("expected_hash", "observation_id")
+        expected = {name: given[name] for name in names if given.get(name) is not None}
+        if "observation_id" in expected and turn is not remembering:
+            return self._observed(remembering, path, expected)
+        if expected or not self.strict:
+            return expected
+        if turn.guard.digest(path.name) == DELETED:
             return {"expected_hash": ABSENT}
-        refusal = UnreadFileError(located.real, _SAY_WHAT)
-        workspace = self.house.workspace(self.roots.home_of(located.real))
+        refusal = UnreadFileError(path.real, _SAY_WHAT)
+        workspace = self.workspaces.at(self.roots.root_of(path.real))
         if broken := workspace.ledger_trouble():
             raise broken
         workspace.recorder.refusal(turn.tool_call(tool, {}), refusal)
         raise refusal
 
+    @staticmethod
+    def _observed(remembering: Turn, path: ClientPath, expected: Mapping[str, str]) -> dict[str, str]:
+        """Look an observation id up in the turn that made it; another turn does not know it."""
+        seen = remembering.context.observation(expected["observation_id"])
+        if seen.path != path.real or expected.get("expected_hash", seen.sha256) != seen.sha256:
+            raise BadRequestError(path.real, _OTHER)
+        return {"expected_hash": seen.sha256}
+
+    # -- the end -----------------------------------------------------------------------------------
+
     def close(self) -> None:
-        """End the turns, and the locks that are bound to them: the connection is over."""
+        """End the turns. On stdio the locks end, too: nobody is left to release them."""
         with self._lock:
             turns = list(self._turns.values())
-            taken = [(lock_id, self.locks[lock_id]) for lock_id in self.taken & set(self.locks)]
+            folders = {lock_id: self._folders_by_lock.get(lock_id) for lock_id in self._acquired}
             self._turns.clear()
-            self.locks.clear()
-        for lock_id, folder in taken if self.is_process else ():
-            with suppress(NoclobberError, OSError):  # Released, lost or gone: nothing to end.
-                DeliverableLock.attach(folder, lock_id).release()
+            self._folders_by_lock.clear()
+        for lock_id, folder in folders.items() if self.is_process else ():
+            if folder is not None:
+                with suppress(NoclobberError, OSError):  # Released, lost or gone: nothing to end.
+                    DeliverableLock.attach(folder, lock_id).release()
         for turn in turns:
             turn.end()

@@ -1,111 +1,83 @@
 """
-From a tool call to its answer. Knows no protocol: arguments in, blocks and structured content out.
+From a tool call to its answer. Knows no protocol: arguments in, content and structured content out.
 
-Whatever happens inside comes out as an answer. A stale write is the 009 object as text and the 011 object
-as structured content, and nothing else; another refusal of ours is its object in both places; an error
-that the replaced server has, too, has that server's text. A bug of ours is one sentence, and its traceback
-is on stderr.
+Whatever happens inside becomes an answer:
+
+| what | text for the model | structured content for programs |
+|---|---|---|
+| a stale write | the 009 object | the 011 object |
+| an error that the replaced server has, too | that server's text | the refusal object |
+| any other refusal (`LOCK_CONTENTION` included) | its object | the same object |
+| a bug of ours | one sentence; the traceback goes to stderr | a refusal object |
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core import wire
-from noclobber.errors import NoclobberError, RefusalError, StaleFileError
+from noclobber.errors import EditMismatchError, NoclobberError, RefusalError, StaleFileError
 from noclobber.mcp.arguments import checked
-from noclobber.mcp.reference.os_errors import PlainError, bad_request, failed
-from noclobber.mcp.tools import folders, listing, locks
-from noclobber.mcp.tools import writing as files
-from noclobber.mcp.tools.definition import TOOLS
+from noclobber.mcp.reference.os_errors import RewordedError, bad_request, os_error
+from noclobber.mcp.surrogates import replace_lone_surrogates
+from noclobber.mcp.tools import TOOLS
+from noclobber.mcp.tools.definition import McpAnswer
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from noclobber.mcp.connection import Memory
-
-    Report = Callable[[int, int | None, str], None]
-    """Tells how far the work is: done, of how many (None: nobody knows), what is being looked at."""
-    Answer = tuple[list[dict[str, Any]], dict[str, Any]]
-    """Content blocks and structured content."""
-    Carry = Callable[[Memory, Mapping[str, Any], Report], Answer]
-
-_CARRY_OUT: dict[str, Carry] = {
-    "read_file": files.read_text_file,
-    "read_text_file": files.read_text_file,
-    "read_media_file": files.read_media_file,
-    "read_multiple_files": files.read_multiple_files,
-    "write_file": files.write_file,
-    "edit_file": files.edit_file,
-    "create_directory": folders.create_directory,
-    "list_directory": listing.list_directory,
-    "list_directory_with_sizes": listing.list_directory_with_sizes,
-    "directory_tree": listing.directory_tree,
-    "move_file": folders.move_file,
-    "search_files": listing.search_files,
-    "get_file_info": listing.get_file_info,
-    "list_allowed_directories": listing.list_allowed_directories,
-    "write_files": files.write_files,
-    "delete_file": files.delete_file,
-    "changes_since_read": files.changes_since_read,
-    "lock_acquire": locks.lock_acquire,
-    "lock_renew": locks.lock_renew,
-    "lock_release": locks.lock_release,
-    "lock_status": locks.lock_status,
-}
+    from noclobber.mcp.connection import ClientConnection
+    from noclobber.mcp.tools.definition import Report
 
 
-class Outcome(NamedTuple):
-    """What a client is told."""
-
-    content: list[dict[str, Any]]
-    structured: dict[str, Any] | None
-    is_error: bool = False
-
-
-def call(memory: Memory, name: str, arguments: Mapping[str, Any] | None, report: Report) -> Outcome:
-    """Carry out one call. Raises nothing but what stops the thread."""
+def call(
+    connection: ClientConnection, name: str, arguments: Mapping[str, Any] | None, report: Report
+) -> McpAnswer:
+    """Carry out one call. Every error becomes an answer."""
     try:
         tool = TOOLS.get(name)
         if tool is None:
             raise bad_request(f"MCP error -32602: Tool {name} not found")
-        return Outcome(*_CARRY_OUT[name](memory, checked(tool, arguments), report))
-    except PlainError as error:
-        return _refused(error.text, error.refusal.to_refusal())
-    except StaleFileError as error:
-        return _refused(wire.to_json(error, "agent"), error.to_controller())
-    except RefusalError as error:
-        return _refused(_words(error), error.to_refusal())
+        return tool.run(connection, checked(tool, arguments), report)
+    except RewordedError as error:
+        return _refused(error.refusal, error.text)
+    except EditMismatchError as error:
+        # The replaced server refuses an edit that does not fit, too, and in these words.
+        return _refused(error, error.message)
+    except (StaleFileError, RefusalError) as error:
+        return _refused(error, wire.to_json(error, "agent"))
     except OSError as error:
-        told = failed(error.errno, "call", str(error.filename or ""))
-        return _refused(told.text, told.refusal.to_refusal())
+        reworded = os_error(error.errno, "call", str(error.filename or ""))
+        return _refused(reworded.refusal, reworded.text)
     except Exception as error:
-        return _bug(name, error)
+        return _failed(name, error)
 
 
-def _words(error: RefusalError) -> str:
-    # An edit that does not fit is refused by the replaced server, too, and in these words.
-    return error.message if error.code == "EDIT_MISMATCH" else wire.to_json(error)
+def _refused(refusal: StaleFileError | RefusalError, text: str) -> McpAnswer:
+    return _error(text, json.loads(wire.to_json(refusal, "controller")))
 
 
-def _refused(text: str, structured: dict[str, Any]) -> Outcome:
-    return Outcome([{"type": "text", "text": _writable(text)}], structured, is_error=True)
-
-
-def _writable(text: str) -> str:
-    """A message may quote a name that is not UTF-8; the wire takes none such."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
-def _bug(name: str, error: Exception) -> Outcome:
+def _failed(name: str, error: Exception) -> McpAnswer:
     import traceback
 
     traceback.print_exception(error, file=sys.stderr)
-    said = (
-        f"noclobber failed inside {name}: {type(error).__name__}. Whether anything was changed is not known: "
-        "read the file before you go on. The server's stderr has the details."
+    text = (
+        f"noclobber failed inside {name}: {type(error).__name__}. It is unknown whether anything was "
+        "changed: read the file before you go on. The server's stderr has the details."
     )
-    kind = {"error_type": NoclobberError.code, "resolution": NoclobberError.resolution}
-    return _refused(said, {**kind, "file_path": "", "message": said, "details": {}})
+    code = {"error_type": NoclobberError.code, "resolution": NoclobberError.resolution}
+    return _error(text, {**code, "file_path": "", "message": text, "details": {}})
+
+
+def _error(text: str, structured: dict[str, Any]) -> McpAnswer:
+    # File names that are not UTF-8, and quoted arguments, would break the protocol's encoder.
+    block = {"type": "text", "text": replace_lone_surrogates(text)}
+    return McpAnswer([block], _encodable(structured), is_error=True)
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    return {key: _encodable(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -1,14 +1,14 @@
 """
 Where the tools may go: the folders on the command line, or those that the client names.
 
-A path is judged twice, as the replaced server does: as it is written (no way out by `..`), and as the
-disk has it (no way out by a link). A path that does not exist yet is judged by the nearest folder above
-it that does. This is for the texts; what makes it safe is that every read and write is pinned again, below
-one root, by `noclobber.disk.paths`, so a link that is swapped in after the judgement leads nowhere.
+A path is checked twice, as the replaced server does: as it is written (`..` must not lead out), and as the
+disk has it (a link must not lead out). A path that does not exist yet is checked by the nearest folder above
+it that does. These checks make the error texts. What makes it safe is that every read and write is pinned
+again, below one root, by `noclobber.disk.paths`, so a link that is put there after the check is not followed.
 
 Relative paths are relative to the first root. A leading `~` is the user's home.
 
-Not promised: listings and searches are judged once, before they look.
+Not promised: a listing or a search is checked once, before it begins.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from noclobber.disk.paths import BESIDE_PREFIX, STATE_FOLDER
-from noclobber.mcp.reference.os_errors import failed, outside
+from noclobber.mcp.reference.os_errors import os_error, outside_roots
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Located(NamedTuple):
+class ClientPath(NamedTuple):
     """
-    A path inside the roots: what the client called it, absolute, and where it really is.
+    A path inside the roots: the name that the client gave it, absolute, and where it really is.
 
-    Where a link leads from one root into another the name is the real one: a name is known within a root.
+    Where a link leads from one root into another, the name is the real path: a name is known within a root.
     """
 
     name: str
@@ -39,12 +38,12 @@ class Located(NamedTuple):
 
 
 class Roots:
-    """The folders that tools may touch. Immutable; a client that names others gets another one."""
+    """The folders that tools may use. Immutable; a client that names others gets another value."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         shown: list[str] = []
         for folder in folders:
-            # Both spellings: a client may use either, and both must pass the judgement by text.
+            # Both spellings: a client may use either, and both must pass the check of the text.
             for spelling in (folder, os.path.realpath(folder)):
                 if spelling not in shown:
                     shown.append(spelling)
@@ -56,34 +55,34 @@ class Roots:
         """True if an absolute, normalised path is a root or below one."""
         return any(_is_within(path, root) for root in self.shown)
 
-    def home_of(self, real: str) -> str:
+    def root_of(self, real: str) -> str:
         """Return the innermost root that really holds a path."""
         return next(folder for folder in self.folders if _is_within(real, folder))
 
-    def locate(self, given: str) -> Located:
-        """Return where a path leads; `PlainError` if that is outside, or cannot be told."""
+    def locate(self, given: str) -> ClientPath:
+        """Return where a path leads; `RewordedError` if that is outside, or cannot be found out."""
         name = self._absolute(given)
         if "\0" in name or not self.holds(name):
-            raise outside(
+            raise outside_roots(
                 f"Access denied - path outside allowed directories: {name} not in {', '.join(self.shown)}",
                 name,
             )
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise failed(errno.EINVAL, "realpath", name.encode("utf-8", "replace").decode()) from None
+            raise os_error(errno.EINVAL, "realpath", name.encode("utf-8", "replace").decode()) from None
         try:
             real = os.path.realpath(name, strict=True)
         except FileNotFoundError:
             return self._within_one_root(name, self._future(name))
         except OSError as error:
-            raise failed(error.errno, "realpath", name) from None
-        self._judge_target(real)
+            raise os_error(error.errno, "realpath", name) from None
+        self._require_inside(real)
         return self._within_one_root(name, real)
 
-    def _within_one_root(self, name: str, real: str) -> Located:
-        homes = [self._real_of[root] for root in self.shown if _is_within(name, root)]
-        return Located(name if self.home_of(real) == max(homes, key=len) else real, real)
+    def _within_one_root(self, name: str, real: str) -> ClientPath:
+        roots = [self._real_of[root] for root in self.shown if _is_within(name, root)]
+        return ClientPath(name if self.root_of(real) == max(roots, key=len) else real, real)
 
     def _absolute(self, given: str) -> str:
         if given == "~" or given.startswith("~/"):
@@ -93,31 +92,31 @@ class Roots:
         return plain(given)
 
     def _future(self, name: str) -> str:
-        """Judge a path where nothing stands by the folder that would hold it."""
+        """Return where a path that does not exist yet would be; the folder above it must be inside."""
         above, below = os.path.split(name)
-        if os.path.islink(name):  # It points nowhere; what a write through it would create is a guess.
-            raise self._homeless(name, above)
+        if os.path.islink(name):  # Broken. What a write through it would create is a guess.
+            raise self._no_parent(name, above)
         while True:
             try:
                 folder = os.path.realpath(above, strict=True)
                 break
             except FileNotFoundError:
                 if os.path.islink(above):
-                    raise self._homeless(name, os.path.dirname(name)) from None
+                    raise self._no_parent(name, os.path.dirname(name)) from None
                 above, part = os.path.split(above)
                 below = f"{part}/{below}"
             except OSError as error:
-                raise failed(error.errno, "realpath", name) from None
-        self._judge_target(folder)
+                raise os_error(error.errno, "realpath", name) from None
+        self._require_inside(folder)
         return f"{folder}/{below}" if folder != "/" else f"/{below}"
 
     @staticmethod
-    def _homeless(name: str, folder: str) -> Exception:
-        return outside(f"Parent directory does not exist: {folder}", name)
+    def _no_parent(name: str, folder: str) -> Exception:
+        return outside_roots(f"Parent directory does not exist: {folder}", name)
 
-    def _judge_target(self, real: str) -> None:
+    def _require_inside(self, real: str) -> None:
         if not self.holds(real):
-            raise outside(
+            raise outside_roots(
                 f"Access denied - symlink target outside allowed directories: {real} "
                 f"not in {', '.join(self.shown)}",
                 real,
@@ -125,7 +124,7 @@ class Roots:
 
 
 def from_arguments(folders: Iterable[str]) -> Roots:
-    """Return the roots of a command line. What is no folder is left out, with a word on stderr."""
+    """Return the roots of a command line. What is not a folder is left out, with a warning on stderr."""
     found = []
     given = list(folders)
     for folder in given:
@@ -137,7 +136,7 @@ def from_arguments(folders: Iterable[str]) -> Roots:
         else:
             found.append(name)
     if given and not found:
-        raise failed(errno.ENOENT, "open", *given[:1])
+        raise os_error(errno.ENOENT, "open", *given[:1])
     return Roots(found)
 
 
@@ -151,7 +150,7 @@ def from_client(uris: Iterable[str]) -> Roots | None:
         if real and os.path.isdir(real):
             found.append(real)
         else:
-            print(f"noclobber: the client's root {uri!r} is no folder here, skipping", file=sys.stderr)
+            print(f"noclobber: the client's root {uri!r} is not a folder here, skipping", file=sys.stderr)
     return Roots(found) if found else None
 
 
@@ -162,7 +161,7 @@ def plain(path: str) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """True for names of noclobber's own records, which listings leave out."""
+    """True for names of noclobber's own files, which listings leave out."""
     return name == STATE_FOLDER or name.startswith(BESIDE_PREFIX)
 
 

@@ -1,15 +1,14 @@
 """
-The MCP server: tool calls from stdio or HTTP to the toolbox, and its answers back.
+The MCP server: passes tool calls from stdio or HTTP to `dispatch`, and its answers back.
 
 This module and `stdio` import the SDK, and nothing else does. Every call runs in a thread, because disks
-block; the loop stays free
-for pings, progress and other calls.
+block; the event loop stays free for pings, progress and other calls.
 
 Roots come from the command line. A client of the older protocol that declares roots of its own is asked
-for them, and they take the place of the command line's, as in the replaced server; `client_roots=False`
-turns that off.
+for them, and they replace those of the command line, as in the replaced server; `client_roots=False` turns
+that off.
 
-HTTP is for loopback: a bearer token guards it, and the SDK refuses foreign `Host` and `Origin` headers.
+HTTP is for loopback only: it needs a bearer token, and the SDK refuses foreign `Host` and `Origin` headers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import sys
 import warnings
 from collections import OrderedDict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.from_thread
@@ -31,30 +30,29 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from noclobber import __version__
 from noclobber.mcp import dispatch
-from noclobber.mcp.connection import House, Memory
+from noclobber.mcp.connection import ClientConnection, Workspaces
 from noclobber.mcp.roots import Roots, from_client
-from noclobber.mcp.stdio import wire
-from noclobber.mcp.tools.definition import TOOLS
+from noclobber.mcp.stdio import protocol_streams
+from noclobber.mcp.tools import TOOLS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     Context = ServerRequestContext[Any, Any]
 
-MOST_SESSIONS = 1000  # Over HTTP; the one that was silent for longest is forgotten.
+MOST_SESSIONS = 1000  # Over HTTP; the one that was silent the longest is forgotten.
 MOST_BODY_BYTES = 64 << 20
-ROOTS_PATIENCE_S = 10.0
+ROOTS_TIMEOUT_S = 10.0
 INSTRUCTIONS = (
     "File tools that refuse to overwrite what you have not seen. Reads return a sha256; pass it as "
     "expected_hash when you write. If a write fails with STALE_FILE, somebody changed the file since you "
-    "read it: read it again, work the changes in, then write again."
+    "read it: read it again, merge the changes into yours, then write again."
 )
 
 
 class FileServer:
-    """What all connections share: options, roots from the command line, workspaces, memories."""
+    """What all connections share: options, roots from the command line, workspaces."""
 
     def __init__(
         self,
@@ -66,13 +64,13 @@ class FileServer:
         one_process: bool = True,
     ) -> None:
         self.roots, self.strict, self.client_roots = roots, strict, client_roots
-        self.house = House(durable=durable)
+        self.workspaces = Workspaces(durable=durable)
         self.one_process = one_process
         """True on stdio: the process serves one client, and is its session."""
-        self._memories: OrderedDict[str, Memory] = OrderedDict()
-        self._asked: set[str] = set()
+        self._connections: OrderedDict[str, ClientConnection] = OrderedDict()
+        self._asked_for_roots: set[str] = set()
         with warnings.catch_warnings():
-            # Clients of the older protocol still have roots; that the newer one has none is known.
+            # Roots are deprecated, and clients of the older protocol still have them.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
             self.protocol: Server[Any] = Server(
                 "noclobber",
@@ -87,10 +85,10 @@ class FileServer:
 
     def close(self) -> None:
         """End all turns."""
-        for memory in self._memories.values():
-            memory.close()
-        self._memories.clear()
-        self.house.close()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self.workspaces.close()
 
     # -- handlers ----------------------------------------------------------------------------------
 
@@ -98,26 +96,28 @@ class FileServer:
         return self._listed
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        memory = self._memory(context)
-        await self._ask_roots(context, memory)
+        connection = self._connection(context)
+        await self._ask_for_roots(context, connection)
         report = partial(_report, context) if _wants_progress(context) else _check_cancelled
-        outcome = await anyio.to_thread.run_sync(dispatch.call, memory, params.name, params.arguments, report)
+        answer = await anyio.to_thread.run_sync(
+            dispatch.call, connection, params.name, params.arguments, report
+        )
         return types.CallToolResult.model_construct(
-            content=[_BLOCKS[block["type"]](block) for block in outcome.content],
-            structured_content=outcome.structured,
-            is_error=outcome.is_error,
+            content=[_BLOCKS[block["type"]](block) for block in answer.content],
+            structured_content=answer.structured,
+            is_error=answer.is_error,
         )
 
-    # -- who is asking -----------------------------------------------------------------------------
+    # -- the client -----------------------------------------------------------------------------
 
-    def _memory(self, context: Context) -> Memory:
-        """Return the memory of this connection; of all together where there are no connections."""
+    def _connection(self, context: Context) -> ClientConnection:
+        """Return the client's connection; without sessions all clients share one."""
         session_id = None if self.one_process else _session_id(context)
         key = session_id or ""
-        memory = self._memories.get(key)
-        if memory is None:
-            memory = self._memories[key] = Memory(
-                self.house,
+        connection = self._connections.get(key)
+        if connection is None:
+            connection = self._connections[key] = ClientConnection(
+                self.workspaces,
                 self.roots,
                 is_session=self.one_process or session_id is not None,
                 is_process=self.one_process,
@@ -125,31 +125,35 @@ class FileServer:
                 agent_id=_client_name(context),
                 session_id=session_id,
             )
-        self._memories.move_to_end(key)
-        while len(self._memories) > MOST_SESSIONS:
-            self._memories.popitem(last=False)[1].close()
-        return memory
+        self._connections.move_to_end(key)
+        while len(self._connections) > MOST_SESSIONS:
+            self._connections.popitem(last=False)[1].close()
+        return connection
 
-    async def _ask_roots(self, context: Context, memory: Memory) -> None:
-        if not self.client_roots or not memory.is_session or memory.session_id in self._asked:
+    async def _ask_for_roots(self, context: Context, connection: ClientConnection) -> None:
+        if (
+            not self.client_roots
+            or not connection.is_session
+            or connection.session_id in self._asked_for_roots
+        ):
             return
-        self._asked.add(memory.session_id)
+        self._asked_for_roots.add(connection.session_id)
         capabilities = context.session.client_capabilities
         if capabilities is None or capabilities.roots is None or not context.session.can_send_request:
             return
         try:
-            with anyio.fail_after(ROOTS_PATIENCE_S):
+            with anyio.fail_after(ROOTS_TIMEOUT_S):
                 named = await context.session.send_request(types.ListRootsRequest(), types.ListRootsResult)
         except (TimeoutError, MCPError, ValueError) as error:
-            print(f"noclobber: the client does not tell its roots: {error}", file=sys.stderr)
+            print(f"noclobber: the client did not name its roots: {error}", file=sys.stderr)
             return
         found = await anyio.to_thread.run_sync(from_client, [str(root.uri) for root in named.roots])
         if found is not None:
-            memory.roots = found
+            connection.roots = found
 
     async def _roots_changed(self, context: Context, _: object) -> None:
-        # Asked for at the next call: a handler of a notification has nobody to wait for it.
-        self._asked.discard(self._memory(context).session_id)
+        # Asked for at the next call: nothing waits for the handler of a notification.
+        self._asked_for_roots.discard(self._connection(context).session_id)
 
 
 # -- transports ------------------------------------------------------------------------------------
@@ -159,9 +163,9 @@ async def serve_stdio(server: FileServer) -> None:
     """Serve one client on stdin and stdout until it closes them."""
     protocol = server.protocol
     try:
-        with wire() as (lines, out):
+        with protocol_streams() as (lines, out):
             options = protocol.create_initialization_options(NotificationOptions())
-            # Typed as files, and used as these two are: iterated over, written to, flushed.
+            # The SDK declares files, and only iterates, writes and flushes, which these two can do.
             async with stdio_server(lines, out) as (incoming, outgoing):  # type: ignore[arg-type]
                 await protocol.run(incoming, outgoing, options)
     finally:
@@ -169,7 +173,7 @@ async def serve_stdio(server: FileServer) -> None:
 
 
 def http_app(server: FileServer, token: str) -> ASGIApp:
-    """Return the ASGI application: MCP at `/mcp`, for those who know the token."""
+    """Return the ASGI application: MCP at `/mcp`, for clients that know the token."""
     app = server.protocol.streamable_http_app(
         json_response=True, max_request_body_size=MOST_BODY_BYTES, host="127.0.0.1"
     )

@@ -1,17 +1,17 @@
 """
-Standard input and output as the protocol's wire: lines in, lines out, and no thread between.
+The protocol over standard input and output: lines in, lines out, without a thread in between.
 
-The SDK's own transport asks a thread for every line and two for every answer, which costs more than a
-guarded write does. Here the loop itself waits until the descriptor can be read. Writing never blocks the
-loop either: as much goes out as the pipe takes at once, and a thread sees to the rest. (A client that
-sends much before it reads would otherwise wait for us while we wait for it.)
+The SDK's own transport uses a thread for every line and two for every answer, which costs more than a
+guarded write does. Here the event loop itself waits until the descriptor can be read. Writing does not block
+the loop either: what the pipe accepts at once is written at once, and a thread writes the rest. (Otherwise a
+client that sends much before it reads would wait for us while we wait for it.)
 
-While serving, descriptor 0 is empty and descriptor 1 is stderr, so nothing that prints or reads
-by accident disturbs the wire.
+While serving, descriptor 0 is empty and descriptor 1 is stderr, so code that prints or reads by accident
+does not disturb the protocol.
 
-Lines that JSON allows and the SDK drops without an answer, so that a client would wait for ever, are
-mended: lone surrogates become replacement characters, and of a request that has the wrong shape or is
-nested too deeply only the id is left, which gets an error for an answer.
+JSON allows lines that the SDK drops without an answer, so that a client would wait for ever. They are
+repaired: lone surrogates become replacement characters, and a request that has the wrong shape or is nested
+too deeply is reduced to its id, which is answered with an error.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ import re
 import select
 import stat
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 from mcp_types import jsonrpc_message_adapter
 
-TYPE_CHECKING = False
+from noclobber.mcp.surrogates import replace_lone_surrogates
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
@@ -38,26 +40,26 @@ _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?\d{1,18})')
 
 
 @contextmanager
-def wire() -> Iterator[tuple[LinesIn, TextOut]]:
-    """Take standard input and output for the protocol, and give them back at the end."""
-    wire_in, wire_out = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
+def protocol_streams() -> Iterator[tuple[LineReader, TextWriter]]:
+    """Use standard input and output for the protocol alone, until the end of the block."""
+    in_fd, out_fd = os.dup(0), os.dup(1)
+    empty_fd = os.open(os.devnull, os.O_RDONLY)
     try:
-        os.dup2(nothing, 0)
+        os.dup2(empty_fd, 0)
         os.dup2(2, 1)
-        out = TextOut(wire_out)
+        out = TextWriter(out_fd)
         try:
-            yield LinesIn(wire_in), out
+            yield LineReader(in_fd), out
         finally:
             out.close()
     finally:
-        os.dup2(wire_in, 0)
-        os.dup2(wire_out, 1)
-        for descriptor in (wire_in, wire_out, nothing):
+        os.dup2(in_fd, 0)
+        os.dup2(out_fd, 1)
+        for descriptor in (in_fd, out_fd, empty_fd):
             os.close(descriptor)
 
 
-class LinesIn:
+class LineReader:
     """The lines that arrive, as the SDK iterates over them."""
 
     def __init__(self, descriptor: int) -> None:
@@ -69,7 +71,7 @@ class LinesIn:
             *ended, rest = chunk.split(b"\n")
             for line in ended:
                 pieces.append(line)
-                yield mended(b"".join(pieces).decode("utf-8", "replace"))
+                yield repaired(b"".join(pieces).decode("utf-8", "replace"))
                 pieces.clear()
             if rest:
                 pieces.append(rest)
@@ -78,7 +80,7 @@ class LinesIn:
         try:
             await anyio.wait_readable(self._descriptor)
         except OSError:
-            # A regular file or a terminal of some kind, which cannot be waited for.
+            # A regular file or some terminals: the loop cannot wait for them.
             return await anyio.to_thread.run_sync(
                 os.read, self._descriptor, READ_BYTES, abandon_on_cancel=True
             )
@@ -88,16 +90,16 @@ class LinesIn:
             return b""
 
 
-class TextOut:
-    """Where the answers go, as the SDK writes them."""
+class TextWriter:
+    """Writes the answers, as the SDK writes them."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._room = select.poll()
-        self._room.register(descriptor, select.POLLOUT)
+        self._writable = select.poll()
+        self._writable.register(descriptor, select.POLLOUT)
         mode = os.fstat(descriptor).st_mode
         self._is_pipe = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-        if self._is_pipe:  # Not a terminal: the flag would be the shell's as well.
+        if self._is_pipe:  # Not for a terminal: the shell shares it, and would get the flag as well.
             os.set_blocking(descriptor, False)
 
     async def write(self, text: str) -> None:
@@ -109,10 +111,10 @@ class TextOut:
             await anyio.to_thread.run_sync(self._write_all, rest)
 
     async def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is buffered."""
 
     def close(self) -> None:
-        """Leave the descriptor as it was found."""
+        """Make the descriptor blocking again."""
         os.set_blocking(self._descriptor, True)
 
     def _write_some(self, rest: memoryview) -> memoryview:
@@ -123,12 +125,12 @@ class TextOut:
 
     def _write_all(self, rest: memoryview) -> None:
         while rest:
-            self._room.poll()
+            self._writable.poll()
             rest = self._write_some(rest)
 
 
-def mended(line: str) -> str:
-    """Return a line that the SDK answers, whatever is wrong with it."""
+def repaired(line: str) -> str:
+    """Return a line that the SDK answers, whatever was wrong with it."""
     if _is_message(line):
         return line
     try:
@@ -137,10 +139,8 @@ def mended(line: str) -> str:
         found = _ID.search(line)
         return _unreadable(found[1]) if found else line
     except ValueError:
-        return line  # Not JSON: there is nobody to answer.
-    whole = (
-        json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
+        return line  # Not JSON, so there is no id to answer to.
+    whole = replace_lone_surrogates(json.dumps(value, ensure_ascii=False))
     if _is_message(whole):
         return whole
     if not isinstance(value, dict) or type(value.get("id")) not in (int, str):
@@ -157,5 +157,5 @@ def _is_message(line: str) -> bool:
 
 
 def _unreadable(request_id: str) -> str:
-    """A request that no server knows, so that it is answered with an error."""
+    """Return a request for an unknown method, which is answered with an error."""
     return f'{{"jsonrpc": "2.0", "id": {request_id}, "method": "{UNREADABLE_METHOD}"}}'

@@ -1,7 +1,7 @@
 """
-Names in the order in which people expect them, near enough to what the replaced server's runtime does.
+The order of names in a listing, close to that of the replaced server's runtime.
 
-Compared first by letters without case and accents, then by accents, then by case, small letters first.
+Names are compared by letters without case and accents, then by accents, then by case, lower case first.
 Punctuation comes before digits, digits before letters.
 
 Not promised: the full Unicode collation. Names in scripts other than Latin are ordered by code point.

@@ -2,8 +2,8 @@
 Groups in glob patterns: `?(a|b)` `*(a|b)` `+(a|b)` `@(a|b)` `!(a|b)`.
 
 As a regular expression `+(a|aa)` takes exponential time, and Python cannot stop it. So a name with groups is
-matched by walking all its readings at once: from the set of places where a piece may begin to the set of
-places where it may end. There are no more places than characters.
+matched in all possible ways at once: from the set of positions where a piece may begin to the set of
+positions where it may end. There are no more positions than characters.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -22,7 +21,7 @@ OPENING = re.compile(r"[?*+@!]\(")
 
 
 class Group(NamedTuple):
-    """What stands in parentheses, and the sign in front of them."""
+    """What is in parentheses, and the sign in front of them."""
 
     sign: str
     options: tuple[tuple[Piece, ...], ...]
@@ -54,7 +53,7 @@ def path_matcher(names: Sequence[Sequence[Piece] | None]) -> Callable[[str], boo
 
     def matches(path: str) -> bool:
         parts = path.split("/")
-        # Which names of the pattern may come next, after each part of the path.
+        # The names of the pattern that may come next, after each part of the path.
         at = _skipped({0}, wanted)
         for part in parts:
             after = set()
@@ -75,7 +74,7 @@ def path_matcher(names: Sequence[Sequence[Piece] | None]) -> Callable[[str], boo
 
 
 def _skipped(at: set[int], wanted: Sequence[object]) -> set[int]:
-    """`**` may be no name at all; but not the last one, which wants something below."""
+    """`**` may match no name at all, except as the last one, which needs something below."""
     for number in sorted(at):
         while number < len(wanted) - 1 and wanted[number] is None:
             number += 1
@@ -90,7 +89,7 @@ def name_matches(name: tuple[Piece, ...], text: str) -> bool:
     return len(text) in _ends(name, text, frozenset((0,)))
 
 
-@lru_cache(maxsize=1 << 15)  # A row of `!(…)` asks the same again and again, each time for each place.
+@lru_cache(maxsize=1 << 15)  # Several `!(…)` in a row ask the same again for each position.
 def _ends(pieces: tuple[Piece, ...], text: str, starts: frozenset[int]) -> frozenset[int]:
     """Return where pieces may end that begin at one of `starts`."""
     for number, piece in enumerate(pieces):
@@ -108,7 +107,7 @@ def _ends(pieces: tuple[Piece, ...], text: str, starts: frozenset[int]) -> froze
 
 def _group_ends(found: Group, rest: tuple[Piece, ...], text: str, starts: frozenset[int]) -> frozenset[int]:
     if found.sign == "!":
-        # Anything but: nothing that, with what follows the group, would be the whole name.
+        # Anything but: no option that, with what follows the group, would match the whole name.
         free = [at for at in starts if len(text) not in _either(found, rest, text, frozenset((at,)))]
         return frozenset(range(min(free), len(text) + 1)) if free else frozenset()
     ends = _either(found, (), text, starts)

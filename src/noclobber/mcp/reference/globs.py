@@ -1,5 +1,5 @@
 """
-Glob patterns over relative paths, with the dialect that the replaced server's clients use.
+Glob patterns over relative paths, in the dialect of the replaced server (JavaScript's minimatch).
 
 | pattern | matches |
 |---|---|
@@ -8,11 +8,12 @@ Glob patterns over relative paths, with the dialect that the replaced server's c
 | `[a-z]`, `[!a]`, `[[:alpha:]]` | one character of a set, not of it, of a class |
 | `{a,b}`, `{1..9}`, `{a..e}` | either; braces are expanded first, and nest |
 | `?(a|b)` `*(a|b)` `+(a|b)` `@(a|b)` `!(a|b)` | none or one, any number, one or more, one, anything but |
-| `!` in front of all | everything that the rest does not match; so no `!(a)` can stand there |
+| `!` in front of all | everything that the rest does not match; so a pattern cannot begin with `!(a)` |
 | `#` in front of all | nothing: a comment |
 
-Case counts. An unfinished `[` or `(` stands for itself. Every pattern is matched in polynomial time: patterns
-come from a model, and one that took for ever would stop the server.
+Case matters. An unfinished `[` or `(` matches itself. Every pattern is matched in polynomial time: patterns
+come from a model, and one that took for ever would stop the server. (That is why this is not `wcmatch`; see
+docs/decisions/mcp-server.md.)
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from noclobber.mcp.reference import extglob
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 STAR = extglob.STAR
-MOST_BRACES = 10_000  # What one pattern may expand to; beyond that the rest stays as it is.
+MOST_BRACES = 10_000  # The most patterns that braces expand to; the rest stays as it is.
 LONGEST_PATTERN = 4096  # No path is longer.
 
 _CLASSES = {
@@ -101,7 +102,7 @@ def _first_braces(pattern: str) -> tuple[str, list[str], str] | None:
 
 
 def _pairs(pattern: str) -> dict[int, tuple[int, list[int]]]:
-    """Return where each brace that is closed ends, and the commas that are its own; in one pass."""
+    """Return where each closed brace ends, and the commas that belong to it; in one pass."""
     found: dict[int, tuple[int, list[int]]] = {}
     waiting: list[tuple[int, list[int]]] = []
     for part in re.finditer(r"\\.|[{},]", pattern, re.S):
@@ -147,8 +148,8 @@ def _whole(names: list[str]) -> str:
     """
     Translate names between slashes into one regular expression.
 
-    What stands between two wildcards is matched at the first place where it fits, and never looked for
-    again (`(?>…)`): a later place leaves less for the rest. So no pattern takes exponential time.
+    What is between two wildcards is matched at the first place where it fits, and the search never goes back
+    (`(?>…)`): a later place leaves less for the rest. So no pattern takes exponential time.
     """
     runs: list[list[str]] = [[]]
     for name in names:
@@ -167,7 +168,7 @@ def _whole(names: list[str]) -> str:
 
 
 def _name(text: str) -> str:
-    """Translate what may stand between two slashes, if it has no groups."""
+    """Translate what is between two slashes, if it has no groups."""
     runs: list[str] = [""]
     for piece in pieces(text):
         if piece == STAR:
@@ -179,7 +180,7 @@ def _name(text: str) -> str:
     if not middle:
         return first
     if not any(runs):
-        return r"[^/]+"  # A lone star is a name, and no name is empty.
+        return r"[^/]+"  # A star alone matches a name, and no name is empty.
     return first + "".join(f"(?>[^/]*?{run})" for run in middle[:-1] if run) + r"[^/]*" + middle[-1]
 
 

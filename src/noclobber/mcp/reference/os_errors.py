@@ -8,6 +8,9 @@ error's name, what it means, which call failed, and on what.
 from __future__ import annotations
 
 import errno
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from noclobber.errors import (
     AccessDeniedError,
@@ -19,6 +22,9 @@ from noclobber.errors import (
     RefusalError,
     StorageError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MEANINGS = {
     errno.E2BIG: "argument list too long",
@@ -58,15 +64,15 @@ _KINDS: dict[int, type[RefusalError]] = {
 }
 
 
-class PlainError(Exception):
-    """A refusal whose text is not ours: `text` for the model, `refusal` for programs."""
+class RewordedError(Exception):
+    """A refusal in the replaced server's words: `text` for the model, `refusal` for programs."""
 
     def __init__(self, text: str, refusal: RefusalError) -> None:
         super().__init__(text)
         self.text, self.refusal = text, refusal
 
 
-def failed(code: int | None, call: str, *paths: str) -> PlainError:
+def os_error(code: int | None, call: str, *paths: str) -> RewordedError:
     """Return the error for a system call that failed, on a path or from one path to another."""
     code = code or errno.EIO
     name = errno.errorcode.get(code, "UNKNOWN")
@@ -74,20 +80,36 @@ def failed(code: int | None, call: str, *paths: str) -> PlainError:
     on = " -> ".join(f"'{path}'" for path in paths)
     text = f"{name}: {meaning}, {call}{' ' if on else ''}{on}"
     kind = _KINDS.get(code, StorageError)
-    return PlainError(text, kind(paths[0] if paths else "", text))
+    return RewordedError(text, kind(paths[0] if paths else "", text))
 
 
-def outside(text: str, path: str) -> PlainError:
+@contextmanager
+def reference_wording(path: str, call: str = "open") -> Iterator[None]:
+    """Raise refusals inside the block that the replaced server has, too, in its words."""
+    try:
+        yield
+    except MissingFileError:
+        raise os_error(errno.ENOENT, call, path) from None
+    except AccessDeniedError:
+        raise os_error(errno.EACCES, call, path) from None
+    except NotAFileError:
+        if os.path.isdir(path):
+            reported = ("read",) if call in ("open", "stat") else (call, path)
+            raise os_error(errno.EISDIR, *reported) from None
+        raise
+
+
+def outside_roots(text: str, path: str) -> RewordedError:
     """Return the error for a path that leads out of the roots."""
-    return PlainError(text, OutsideWorkspaceError(path.replace("\0", "\\0"), text))
+    return RewordedError(text, OutsideWorkspaceError(path.replace("\0", "\\0"), text))
 
 
-def bad_request(text: str, path: str = "") -> PlainError:
-    """Return the error for a request that can never succeed as it stands."""
-    return PlainError(text, BadRequestError(path, text))
+def bad_request(text: str, path: str = "") -> RewordedError:
+    """Return the error for a request that cannot succeed unless it is changed."""
+    return RewordedError(text, BadRequestError(path, text))
 
 
-def exists(path: str) -> PlainError:
-    """Return the error for a move onto something."""
+def destination_exists(path: str) -> RewordedError:
+    """Return the error for a move to a name that is taken."""
     text = f"Destination already exists: {path}"
-    return PlainError(text, FileExistsAlreadyError(path, text))
+    return RewordedError(text, FileExistsAlreadyError(path, text))

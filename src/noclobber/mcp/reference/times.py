@@ -1,8 +1,8 @@
 """
-Points in time as `get_file_info` spells them, and when a file was born.
+Points in time as `get_file_info` spells them, and when a file was created.
 
 Not promised: the long name of a time zone other than UTC. The replaced server takes it from a table that the
-standard library does not have; the short name stands there instead.
+standard library does not have; the short name is shown instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def spelled(at_s: float) -> str:
 
 
 def birth_s(path: str, status: os.stat_result) -> float:
-    """Return when a file was created; where nobody knows, the earliest time that is known of it."""
+    """Return when a file was created; if that is unknown, the earliest time that is known of it."""
     born: float | None = getattr(status, "st_birthtime", None)
     if born is None and sys.platform == "linux":
         born = _statx_birth_s(path)
@@ -54,11 +54,11 @@ def _statx_birth_s(path: str) -> float | None:
         _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None) or False
     if not _statx:
         return None
-    room = ctypes.create_string_buffer(_STATX_BYTES)
-    if _statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, room) != 0:
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
         return None
-    mask = int.from_bytes(room.raw[_MASK_AT : _MASK_AT + 4], sys.byteorder)
+    mask = int.from_bytes(buffer.raw[_MASK_AT : _MASK_AT + 4], sys.byteorder)
     if not mask & _STATX_BTIME:
         return None
-    seconds = int.from_bytes(room.raw[_BTIME_AT : _BTIME_AT + 8], sys.byteorder, signed=True)
-    return seconds + int.from_bytes(room.raw[_BTIME_AT + 8 : _BTIME_AT + 12], sys.byteorder) / 1e9
+    seconds = int.from_bytes(buffer.raw[_BTIME_AT : _BTIME_AT + 8], sys.byteorder, signed=True)
+    return seconds + int.from_bytes(buffer.raw[_BTIME_AT + 8 : _BTIME_AT + 12], sys.byteorder) / 1e9

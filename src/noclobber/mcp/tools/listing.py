@@ -1,8 +1,8 @@
 """
-The tools that look at folders: list, tree, search, and what is known of one entry.
+The tools that look at folders: list, tree, search, and describe one entry.
 
 Entries come in the order of their bytes. A link counts as a file and is never followed downwards; a search
-leaves out links that lead out of the roots. noclobber's own records are not shown.
+leaves out links that lead out of the roots. noclobber's own files are not shown.
 """
 
 from __future__ import annotations
@@ -10,38 +10,50 @@ from __future__ import annotations
 import json
 import os
 import stat
+from typing import TYPE_CHECKING, Any
 
 from noclobber.mcp.reference import collation
 from noclobber.mcp.reference.globs import BadPatternError, matcher
-from noclobber.mcp.reference.os_errors import PlainError, bad_request, failed
+from noclobber.mcp.reference.os_errors import RewordedError, bad_request, os_error
 from noclobber.mcp.reference.times import birth_s, spelled
 from noclobber.mcp.roots import is_ours
-from noclobber.mcp.tools.writing import text_answer
+from noclobber.mcp.tools.definition import PATH, TEXT, McpAnswer, text_answer, tool
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
 
-    from noclobber.mcp.connection import Memory
-    from noclobber.mcp.dispatch import Answer, Report
+    from noclobber.mcp.connection import ClientConnection
+    from noclobber.mcp.tools.definition import Report
 
 REPORT_EVERY = 1000  # Entries.
-DEEPEST = 400  # Folders within each other; a tree of more is nothing that a model reads.
+DEEPEST = 400  # Folders within each other. No model reads a deeper tree.
 _UNITS = ("B", "KB", "MB", "GB", "TB")
+_EXCLUDE = {"excludePatterns": {"type": "array", "items": TEXT, "default": []}}
 
 
-def list_directory(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """What is in a folder."""
-    folder = memory.roots.locate(given["path"]).real
+def list_directory(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
+    """List a folder."""
+    folder = connection.roots.locate(given["path"]).real
     return text_answer(
         "\n".join(f"[{'DIR' if is_folder else 'FILE'}] {name}" for name, is_folder in _entries(folder))
     )
 
 
-def list_directory_with_sizes(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """What is in a folder, with sizes."""
-    folder = memory.roots.locate(given["path"]).real
+LIST_DIRECTORY = tool(
+    "list_directory",
+    "List Directory",
+    "List what is in a folder, marked [FILE] or [DIR].",
+    run=list_directory,
+    takes=PATH,
+    required=["path"],
+)
+
+
+def list_directory_with_sizes(
+    connection: ClientConnection, given: Mapping[str, Any], report: Report
+) -> McpAnswer:
+    """List a folder, with sizes."""
+    folder = connection.roots.locate(given["path"]).real
     rows = [(name, is_folder, _size(f"{folder}/{name}")) for name, is_folder in _entries(folder)]
     if given["sortBy"] == "size":
         rows.sort(key=lambda row: -row[2])
@@ -60,9 +72,19 @@ def list_directory_with_sizes(memory: Memory, given: Mapping[str, Any], report: 
     return text_answer("\n".join(lines))
 
 
-def directory_tree(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """A folder and everything below it, as JSON."""
-    top = memory.roots.locate(given["path"]).real
+LIST_DIRECTORY_WITH_SIZES = tool(
+    "list_directory_with_sizes",
+    "List Directory with Sizes",
+    "List what is in a folder, with sizes and totals, by name or largest first.",
+    run=list_directory_with_sizes,
+    takes={**PATH, "sortBy": {"type": "string", "enum": ["name", "size"], "default": "name"}},
+    required=["path"],
+)
+
+
+def directory_tree(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
+    """Show a folder and everything below it, as JSON."""
+    top = connection.roots.locate(given["path"]).real
     excluded = _tree_filter(given["excludePatterns"])
     seen = 0
 
@@ -87,20 +109,30 @@ def directory_tree(memory: Memory, given: Mapping[str, Any], report: Report) -> 
     return text_answer(json.dumps(branch(top, "", 1), indent=2, ensure_ascii=False))
 
 
-def search_files(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """Files and folders whose path below a folder matches a pattern."""
-    top = memory.roots.locate(given["path"]).real
+DIRECTORY_TREE = tool(
+    "directory_tree",
+    "Directory Tree",
+    "Show a folder and everything below it as JSON: name, type, and a folder's children.",
+    run=directory_tree,
+    takes={**PATH, **_EXCLUDE},
+    required=["path"],
+)
+
+
+def search_files(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
+    """Find the files and folders whose path below a folder matches a pattern."""
+    top = connection.roots.locate(given["path"]).real
     matches, excluded = _compiled([given["pattern"]]), _compiled(given["excludePatterns"])
     found: list[str] = []
     seen = 0
-    # A stack of what is still to be listed, so that the depth of a tree is no matter.
+    # A stack of folders instead of recursion, so that a tree may have any depth.
     waiting = [iter(_children(top, "", must_exist=True))]
     while waiting:
         for path, relative, is_folder in waiting[-1]:
             seen += 1
             if seen % REPORT_EVERY == 0:
                 report(seen, None, relative)
-            if excluded(relative) or not _is_allowed(memory, path):
+            if excluded(relative) or not _is_allowed(connection, path):
                 continue
             if matches(relative):
                 found.append(path)
@@ -112,13 +144,24 @@ def search_files(memory: Memory, given: Mapping[str, Any], report: Report) -> An
     return text_answer("\n".join(found) or "No matches found")
 
 
-def get_file_info(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """Size, times, kind and permissions."""
-    path = memory.roots.locate(given["path"]).real
+SEARCH_FILES = tool(
+    "search_files",
+    "Search Files",
+    "Find files and folders below a folder by a glob pattern: '*.md' in the folder itself, "
+    "'**/*.md' at any depth.",
+    run=search_files,
+    takes={**PATH, "pattern": TEXT, **_EXCLUDE},
+    required=["path", "pattern"],
+)
+
+
+def get_file_info(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
+    """Show size, times, kind and permissions."""
+    path = connection.roots.locate(given["path"]).real
     try:
         status = os.stat(path)
     except OSError as error:
-        raise failed(error.errno, "stat", path) from None
+        raise os_error(error.errno, "stat", path) from None
     facts = {
         "size": status.st_size,
         "created": spelled(birth_s(path, status)),
@@ -131,16 +174,37 @@ def get_file_info(memory: Memory, given: Mapping[str, Any], report: Report) -> A
     return text_answer("\n".join(f"{key}: {value}" for key, value in facts.items()))
 
 
-def list_allowed_directories(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """The roots."""
-    return text_answer("Allowed directories:\n" + "\n".join(memory.roots.shown))
+GET_FILE_INFO = tool(
+    "get_file_info",
+    "Get File Info",
+    "Show size, times, kind and permissions of a file or a folder.",
+    run=get_file_info,
+    takes=PATH,
+    required=["path"],
+)
+
+
+def list_allowed_directories(
+    connection: ClientConnection, given: Mapping[str, Any], report: Report
+) -> McpAnswer:
+    """List the roots."""
+    return text_answer("Allowed directories:\n" + "\n".join(connection.roots.shown))
+
+
+LIST_ALLOWED_DIRECTORIES = tool(
+    "list_allowed_directories",
+    "List Allowed Directories",
+    "List the folders that these tools may use. Everything below them may be used, too.",
+    run=list_allowed_directories,
+    takes={},
+)
 
 
 # -- inside ----------------------------------------------------------------------------------------
 
 
 def _entries(folder: str) -> list[tuple[str, bool]]:
-    """Names and whether each is a folder, in the order of their bytes."""
+    """Return names and whether each is a folder, in the order of their bytes."""
     try:
         with os.scandir(folder) as entries:
             found = [
@@ -149,17 +213,17 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
                 if not is_ours(entry.name)
             ]
     except OSError as error:
-        raise failed(error.errno, "scandir", folder) from None
+        raise os_error(error.errno, "scandir", folder) from None
     return sorted(found, key=lambda entry: entry[0].encode())
 
 
 def _children(folder: str, below: str, *, must_exist: bool) -> Iterable[tuple[str, str, bool]]:
     try:
         entries = _entries(folder)
-    except PlainError:
+    except RewordedError:
         if must_exist:
             raise
-        return []  # Gone, or closed to us, since it was listed.
+        return []  # Deleted, or made unreadable, since it was listed.
     return [
         (f"{folder}/{name}" if folder != "/" else f"/{name}", f"{below}{name}", is_folder)
         for name, is_folder in entries
@@ -167,16 +231,16 @@ def _children(folder: str, below: str, *, must_exist: bool) -> Iterable[tuple[st
 
 
 def _readable(name: str) -> str:
-    """A name that is not UTF-8 cannot stand in JSON; it is shown, and cannot be opened by what is shown."""
+    """Return a name that JSON can spell. One that is not UTF-8 cannot be opened by what is shown."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def _is_allowed(memory: Memory, path: str) -> bool:
+def _is_allowed(connection: ClientConnection, path: str) -> bool:
     if not os.path.islink(path):
         return True
     try:
-        memory.roots.locate(path)
-    except PlainError:
+        connection.roots.locate(path)
+    except RewordedError:
         return False
     return True
 
@@ -190,7 +254,7 @@ def _compiled(patterns: Iterable[str]) -> Callable[[str], bool]:
 
 
 def _tree_filter(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """For trees a plain name is left out at any depth, with all that is below it."""
+    """In a tree, a name without wildcards is left out at any depth, with everything below it."""
     wider: list[str] = []
     for pattern in patterns:
         wider.append(pattern)
@@ -214,5 +278,5 @@ def _spelled_size(size: int) -> str:
 
 
 def _padded(name: str, width: int) -> str:
-    """Pad as UTF-16 counts: the columns of the replaced server."""
+    """Pad to a width in UTF-16 units, as the replaced server counts."""
     return name + " " * (width - len(name.encode("utf-16-le")) // 2)

@@ -1,100 +1,183 @@
 """
 The lock tools: one task at a time in a deliverable's folder, for agents that speak MCP.
 
-A lock is known by its id, so any connection that has the id can renew and release it: the protocol has no
-sessions. On stdio the lock is bound to this process as well, and ends with it at once; over HTTP only
-the lease counts. Writes inside a locked
-folder are let through for who took the lock on this connection or shows its id (`lock_id`), and refused for
-others. Nothing renews a lock on its own: an agent that forgets it must not keep a folder for
-as long as some program happens to be open.
+A lock is known by its id, so any connection that has the id can renew and release it: the newer protocol has
+no sessions. On stdio the lock is bound to this process as well, and ends with it at once; over HTTP only the
+lease counts. A write inside a locked folder is allowed on the connection that acquired the lock, and for a
+call that passes its id (`lock_id`); others are refused. Nothing renews a lock automatically: an agent that
+forgets its lock must not keep the folder for as long as the program is open.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import iso8601
 from noclobber.errors import BadRequestError
-from noclobber.lock.liveness import DEFAULT_LEASE_S
+from noclobber.lock.liveness import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.status import status_of
-from noclobber.mcp.tools.writing import text_answer
+from noclobber.mcp.tools.definition import TEXT, McpAnswer, text_answer, tool
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
-    from noclobber.mcp.connection import Memory
-    from noclobber.mcp.dispatch import Answer, Report
+    from noclobber.mcp.connection import ClientConnection
+    from noclobber.mcp.tools.definition import Report
 
-LONGEST_WAIT_S = 60.0  # Longer than that a client has given up on the call.
+LONGEST_WAIT_S = 60.0  # Clients give up on a call that takes longer.
+
+_FOLDER = {"path": {"type": "string", "description": "The deliverable's folder."}}
+_HELD_ID = {"lock_id": {"type": "string", "description": "The lock_id that lock_acquire returned."}}
+_LEASE = {
+    "lease_duration_s": {
+        "type": "integer",
+        "minimum": MIN_LEASE_S,
+        "maximum": MAX_LEASE_S,
+        "description": "How long the lock lasts unless it is renewed, in seconds.",
+    }
+}
+_HELD = {
+    "lock_id": TEXT,
+    "deliverable_id": TEXT,
+    "holder": TEXT,
+    "acquired": {"type": ["string", "null"]},
+    "lease_duration_s": {"type": "integer"},
+    "expires": TEXT,
+}
+
+# -- lock_acquire ----------------------------------------------------------------------------------------
 
 
-def lock_acquire(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """Take a folder's lock."""
-    folder = memory.roots.locate(given["path"]).real
+def lock_acquire(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
+    """Lock a folder."""
+    folder = connection.roots.locate(given["path"]).real
     timeout_s = float(given.get("timeout_s", 0))
     if not 0 <= timeout_s <= LONGEST_WAIT_S:
-        raise BadRequestError(folder, f"timeout_s is from 0 to {LONGEST_WAIT_S:.0f}; ask again after that.")
+        raise BadRequestError(
+            folder, f"timeout_s must be from 0 to {LONGEST_WAIT_S:.0f}. To wait longer, call again."
+        )
     lock = DeliverableLock(
         folder,
         deliverable_id=given.get("deliverable_id"),
-        holder=given.get("holder") or memory.agent_id,
+        holder=given.get("holder") or connection.agent_id,
         lease_duration_s=int(given.get("lease_duration_s", DEFAULT_LEASE_S)),
-        lease_only=not memory.is_process,
+        lease_only=not connection.is_process,
         heartbeat=False,
     )
     lock.acquire(timeout_s)
-    answer = _standing(lock, f"Locked {folder}.")
-    # From here on the id speaks for the lock: the next call may come by another connection. Without
-    # sessions it is shown with each write, because nobody knows who else comes this way.
+    answer = _held_answer(lock, f"Locked {folder}.")
+    # From here on the id alone proves ownership: the next call may come by another connection. Without
+    # sessions every write has to pass it, because the server cannot tell its clients apart.
     lock_id = lock.detach()
-    if memory.is_session:
-        memory.locks[lock_id] = folder
-        memory.taken.add(lock_id)
+    if connection.is_session:
+        connection.add_lock(lock_id, folder)
     return answer
 
 
-def lock_renew(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
+LOCK_ACQUIRE = tool(
+    "lock_acquire",
+    "Acquire Lock",
+    "Lock a deliverable's folder, so that no other task works in it. Fails with LOCK_CONTENTION if somebody "
+    "else holds the lock. Renew it before its lease runs out; release it when done.",
+    run=lock_acquire,
+    takes={
+        **_FOLDER,
+        "holder": {"type": "string", "description": "Your name, for others to read."},
+        "deliverable_id": {"type": "string", "description": "Default: the folder's name."},
+        **_LEASE,
+        "timeout_s": {"type": "number", "description": "How long to wait for the lock; default 0."},
+    },
+    required=["path"],
+    ours=["holder", "deliverable_id", "lease_duration_s", "timeout_s"],
+    answers=_HELD,
+    hints="lock",
+)
+
+# -- lock_renew ------------------------------------------------------------------------------------------
+
+
+def lock_renew(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
     """Extend a lock."""
-    lock = _held(memory, given)
+    lock = _lock(connection, given)
     lease_s = given.get("lease_duration_s")
     lock.renew(None if lease_s is None else int(lease_s))
-    return _standing(lock, f"Renewed the lock of {given['path']}.")
+    return _held_answer(lock, f"Renewed the lock of {given['path']}.")
 
 
-def lock_release(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """Give a lock back."""
+LOCK_RENEW = tool(
+    "lock_renew",
+    "Renew Lock",
+    "Extend a lock that you hold to a full lease from now.",
+    run=lock_renew,
+    takes={**_FOLDER, **_HELD_ID, **_LEASE},
+    required=["path", "lock_id"],
+    ours=["lease_duration_s"],
+    answers=_HELD,
+    hints="lock",
+)
+
+# -- lock_release ----------------------------------------------------------------------------------------
+
+
+def lock_release(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
+    """Release a lock."""
     try:
-        released = _held(memory, given).release()
+        released = _lock(connection, given).release()
     finally:
-        memory.forget_lock(given["lock_id"])  # If it was lost it is of no use either.
+        connection.forget_lock(given["lock_id"])  # Also if it was lost: then it is of no use any more.
     return text_answer(f"Released the lock of {given['path']}.", released=released)
 
 
-def lock_status(memory: Memory, given: Mapping[str, Any], report: Report) -> Answer:
-    """Whether a folder is locked, by whom and until when."""
-    status = status_of(memory.roots.locate(given["path"]).real)
+LOCK_RELEASE = tool(
+    "lock_release",
+    "Release Lock",
+    "Release a lock that you hold.",
+    run=lock_release,
+    takes={**_FOLDER, **_HELD_ID},
+    required=["path", "lock_id"],
+    answers={"released": {"type": "boolean"}},
+    hints="lock",
+)
+
+# -- lock_status -----------------------------------------------------------------------------------------
+
+
+def lock_status(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
+    """Tell whether a folder is locked, by whom and until when."""
+    status = status_of(connection.roots.locate(given["path"]).real)
     facts = status.to_dict()
-    # The id is the right to renew and release: it is for the holder alone.
-    del facts["lock_id"]
+    facts.pop("lock_id", None)  # It is the right to renew and release, so it is for the holder alone.
     by = f" by {status.holder}, {status.lease_remaining_s} s left" if status.is_locked else ""
     return text_answer(f"{given['path']}: {status.state}{by} ({status.detail})", **facts)
 
 
-def _held(memory: Memory, given: Mapping[str, Any]) -> DeliverableLock:
-    folder = memory.roots.locate(given["path"]).real
+LOCK_STATUS = tool(
+    "lock_status",
+    "Lock Status",
+    "Show whether a deliverable's folder is locked, by whom and until when.",
+    run=lock_status,
+    takes=_FOLDER,
+    required=["path"],
+    answers={"state": TEXT, "detail": TEXT},
+)
+
+# -- inside ----------------------------------------------------------------------------------------------
+
+
+def _lock(connection: ClientConnection, given: Mapping[str, Any]) -> DeliverableLock:
+    folder = connection.roots.locate(given["path"]).real
     return DeliverableLock.attach(folder, given["lock_id"])
 
 
-def _standing(lock: DeliverableLock, said: str) -> Answer:
+def _held_answer(lock: DeliverableLock, text: str) -> McpAnswer:
     status = lock.status()
     lease_s = status.lease_duration_s or 0
     began = datetime.fromisoformat(status.acquired) if status.acquired else datetime.now(UTC)
     expires = iso8601(began.timestamp() + lease_s)
     return text_answer(
-        f"{said} It lasts until {expires}. lock_id: {lock.lock_id}",
+        f"{text} It lasts until {expires}. lock_id: {lock.lock_id}",
         lock_id=lock.lock_id,
         deliverable_id=lock.deliverable_id,
         holder=lock.holder,

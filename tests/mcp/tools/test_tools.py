@@ -1,0 +1,31 @@
+"""The list of tools: complete, documented, and each with a function of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from noclobber.mcp.tools import OURS, REFERENCE, TOOLS, folders, listing, locks, reading, writing
+from noclobber.mcp.tools.definition import McpTool
+
+MODULES = (reading, writing, folders, listing, locks)
+DOCUMENT = Path(__file__).parents[3] / "docs" / "mcp.md"
+
+
+def test_every_tool_that_is_defined_is_listed() -> None:
+    """A tool that is defined beside its function and forgotten in the list would not be served."""
+    defined = {
+        value.name for module in MODULES for value in vars(module).values() if isinstance(value, McpTool)
+    }
+
+    assert defined == set(TOOLS)
+    assert len(REFERENCE) + len(OURS) == len(TOOLS)
+
+
+def test_every_tool_is_documented() -> None:
+    """N-documented: docs/mcp.md names every tool, and every parameter that is ours."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+
+    for tool in TOOLS.values():
+        assert f"`{tool.name}" in text, tool.name
+        for parameter in tool.ours:
+            assert parameter in text, (tool.name, parameter)
