@@ -25,27 +25,17 @@ from noclobber.errors import LedgerError, NoclobberError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any, Protocol
+    from collections.abc import Iterable
+    from typing import Any
 
     from noclobber.core.values import Recovered, ToolCall
-
-    class Ledger(Protocol):
-        """What is asked of a ledger."""
-
-        path: str
-
-        def prepare(self) -> None:
-            """Raise the `LedgerError` that an append would meet now."""
-
-        def append(self, event: Mapping[str, Any]) -> object:
-            """Record one event."""
+    from noclobber.ledger.protocol import LedgerWriter
 
 
 class Recorder:
     """Records what became of writes in one workspace: knows its root, and the ledger that events go to."""
 
-    def __init__(self, root: str, ledger: Ledger) -> None:
+    def __init__(self, root: str, ledger: LedgerWriter) -> None:
         self.root, self.ledger = root, ledger
         self._state_folder = f"{root}/{STATE_FOLDER}"
         self._workspace_id: str | None = None

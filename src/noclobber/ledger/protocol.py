@@ -1,0 +1,55 @@
+"""
+What a ledger is to the rest of the program. `AgentTraceLedger`, a file, is the one implementation today.
+
+A ledger is a chain of sealed lines (`line` has their form), wherever they are kept. Every implementation
+must pass `tests/ledger/ledger_suite.py`; that suite is the contract, in detail. In short:
+
+- An event is recorded once and whole, after everything recorded before, or `append` raises `LedgerError`
+  and nothing is recorded. Any number of threads and processes may append at the same time.
+- What cannot be recorded is refused before anything else happens: `BadEventError`.
+- `prepare` before a change and `append` after it: a failure that `prepare` can find does not wait for
+  `append`. Nothing stays locked in between.
+- The lines of a ledger, written to a file, are a file ledger with the same head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from noclobber.ledger.ledger import LedgerEntry, VerifyReport
+
+
+class LedgerWriter(Protocol):
+    """What recording asks of a ledger."""
+
+    path: str
+    """Where the ledger is, for messages to people."""
+
+    def prepare(self) -> None:
+        """Raise the `LedgerError` that an append would meet now, as far as can be told without one."""
+
+    def append(self, event: Mapping[str, Any]) -> LedgerEntry:
+        """Record one event: all of it, once, after everything recorded before."""
+
+
+class Ledger(LedgerWriter, Protocol):
+    """A ledger that can be read and checked as well."""
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, or `GENESIS` if there is none."""
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield every event in order. A line that is not an entry raises `BrokenChainError`."""
+
+    def last_lines(self, count: int) -> list[bytes]:
+        """Return up to `count` lines from the end, without their newlines, without reading the rest."""
+
+    def verify(
+        self, *, head: str | None = None, progress: Callable[[int, int, int], None] | None = None
+    ) -> VerifyReport:
+        """Check the whole chain, and that a saved `head` is in it; raise `BrokenChainError` if not."""
+
+    def close(self) -> None:
+        """Give back what is open. The next use opens it again."""
