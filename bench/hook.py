@@ -114,7 +114,7 @@ def _write_rows(folder: str) -> Iterator[Row]:
 def _memory_row(folder: str) -> Row:
     """The same call in a session that has seen ten files, and in one that has seen ten thousand."""
     from noclobber.core.values import WHOLE
-    from noclobber.hook import memory
+    from noclobber.hook.session_memory import SessionMemory
 
     sessions = {}
     for count in (10, 10_000):
@@ -123,12 +123,12 @@ def _memory_row(folder: str) -> Row:
         with open(session.file, "w") as file:
             file.write(LINE)
         os.environ["XDG_RUNTIME_DIR"] = session.runtime
-        with memory.Memory("claude-code", "s", "main") as known:
+        with SessionMemory("claude-code", "s", "main", root=session.root) as known:
             for number in range(count):
-                context = memory.new_context(session.root, "main", "on-read")
                 path = f"{session.root}/{number}.txt"
+                context, notes = known.recall(path, path)
                 context.observe(path, path, "ab" * 32, None, WHOLE)
-                known.save(context, path, path, {})
+                known.keep(context, path, path, notes)
     taken_s: dict[int, list[float]] = {count: [] for count in sessions}
     for number in range(ROUNDS + 1):
         for count, session in sessions.items():

@@ -68,7 +68,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.guard.controller import AgentController as AgentController
     from noclobber.guard.controller import Attempt as Attempt
     from noclobber.guard.controller import Transition as Transition
-    from noclobber.guard.engine import HookEngine as HookEngine
+    from noclobber.guard.hook_engine import HookEngine as HookEngine
     from noclobber.guard.snapshot import TurnContext as TurnContext
     from noclobber.guard.turn import Turn as Turn
     from noclobber.guard.workspace import Workspace as Workspace
@@ -102,7 +102,7 @@ _HOMES = {
     "FileExistsAlreadyError": "errors",
     "FileRead": "disk.optimistic_guard",
     "GaveUpError": "errors",
-    "HookEngine": "guard.engine",
+    "HookEngine": "guard.hook_engine",
     "HookFailedError": "errors",
     "LedgerEntry": "ledger",
     "LedgerError": "errors",

@@ -22,7 +22,7 @@ import inspect
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import find_project
 from noclobber.guard import controller, workspace
-from noclobber.guard import engine as engines
+from noclobber.guard import hook_engine as engines
 from noclobber.guard.controller import Attempt, CallStep, ReRead, Transition
 from noclobber.lock.aio import DeliverableLock
 
@@ -240,7 +240,9 @@ class Turn:
         """Call any registered tool by name."""
         return await in_thread(self.sync.call, tool, params, call_id=call_id)
 
-    def tool_call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> ToolCall:
+    def tool_call(
+        self, tool: str, params: dict[str, Any] | None = None, *, call_id: str | None = None
+    ) -> ToolCall:
         """Return a call in this turn's name, for the engine."""
         return self.sync.tool_call(tool, params, call_id=call_id)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # What stands in a hash's place when there are no bytes to hash.
 ABSENT = "ABSENT"  # A baseline: the agent looked, and there was no file.
+UNKNOWN = "UNKNOWN"  # A baseline: the agent saw some version, and nobody can say which.
 DELETED = "DELETED"  # The path is gone.
 NOT_A_FILE = "NOT_A_FILE"  # A directory, a device, a socket or a dangling link stands there now.
 UNREADABLE = "UNREADABLE"  # Something is there and cannot be read. Never treated as absent.

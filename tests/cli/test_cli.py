@@ -329,15 +329,6 @@ def test_every_command_has_json() -> None:
             assert "--json" in flags, f"{' '.join(node.path)} has no --json"
 
 
-def test_every_option_in_the_table_of_options_exists() -> None:
-    """N-cli: docs/cli.md and config name the same options."""
-    from noclobber.core.options import Options
-
-    section = documented_sections()["noclobber config show"]
-    named = re.findall(r"^\| (`[^|]+) \|", section, re.M)
-    assert {name for cell in named for name in re.findall(r"`(\w+)`", cell)} == set(Options._fields)
-
-
 # No traceback, ever
 
 WORDS = st.one_of(

@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
+from noclobber.core.actions import Action
 from noclobber.core.values import Edit, ToolCall
 from noclobber.errors import BadRequestError, EditMismatchError, UnknownToolError
 from noclobber.guard.catalogue import FORMS, Catalogue, Tool
 
 
-def request(tool: str, **params: Any) -> Any:
-    return Catalogue().request(ToolCall(tool, params))
+def actions(tool: str, **params: Any) -> tuple[Action, ...]:
+    return Catalogue().actions(ToolCall(tool, params))
+
+
+def changed(form: str, params: dict[str, Any], data: bytes) -> bytes:
+    return FORMS[form].change(params, "/a").apply(data, "/a")
 
 
 @pytest.mark.parametrize(
@@ -45,15 +50,55 @@ def test_what_nobody_registered_may_write_anything(name: str) -> None:
         Catalogue().tool(name)
 
 
-def test_parameters_become_a_request() -> None:
-    """Issue 2.7: the first name that is present counts; numbers may be spelled as text."""
-    assert request("read_file", file_path=Path("a.md"), start_line="2", end_line=3)[1:] == (
-        "a.md", None, None, (), 2, 3, None, None,
-    )  # fmt: skip
-    assert request("write_to_file", path="a.md", content=bytearray(b"x")).content == b"x"
-    assert request("move_file", source="a", destination="b").destination == "b"
-    assert request("move_file", path="a", new_path="b").destination == "b"
-    assert request("write_files", files={Path("a"): "x"}).files == (("a", "x", None),)
+def test_parameters_become_actions() -> None:
+    """N-tools: either name of the path; numbers may be spelled as text."""
+    [read] = actions("read_file", file_path=Path("a.md"), start_line="2", end_line=3)
+    assert (read.kind, read.path, read.first_line, read.line_count) == ("read", "a.md", 2, 2)
+    [write] = actions("write_to_file", path="a.md", content=bytearray(b"x"), line_count=1)
+    assert (write.kind, write.content) == ("write", b"x")
+    for spelled in ({"source": "a", "destination": "b"}, {"path": "a", "new_path": "b"}):
+        assert [(one.kind, one.path) for one in actions("move_file", **spelled)] == [
+            ("move", "a"),
+            ("create", "b"),
+        ]
+    [only] = actions("write_files", files={Path("a"): "x"})
+    assert (only.kind, only.path, only.content) == ("write", "a", "x")
+    assert actions("list_files", path="a", anything=1) == ()
+
+
+@pytest.mark.parametrize(
+    ("tool", "params", "near"),
+    [
+        ("write_file", {"path": "a", "content": "x", "expected_hsah": "0" * 64}, "'expected_hash'"),
+        ("write_file", {"path": "a", "contents": "x"}, "'content'"),
+        ("read_file", {"path": "a", "start": 1}, "'start_line'"),
+        ("edit_file", {"path": "a", "edit": []}, "'edits'"),
+        ("delete_file", {"path": "a", "zzz": 1}, "It has: path"),
+        ("write_files", {"files": {"a": "x"}, "expected_hash": {}}, "'expected_hashes'"),
+    ],
+)
+def test_a_parameter_that_a_tool_does_not_have_is_refused_with_the_nearest_name(
+    tool: str, params: dict[str, Any], near: str
+) -> None:
+    """Finding U2: a misspelled precondition must not be dropped."""
+    with pytest.raises(BadRequestError, match=near):
+        actions(tool, **params)
+
+
+def test_the_expected_hash_has_two_names_and_one_meaning() -> None:
+    """Finding U2: what MCP calls it is accepted, too."""
+    one, other = "0" * 64, "1" * 64
+    for name in ("expected_hash", "expected_sha256"):
+        assert actions("write_file", path="a", content="x", **{name: one})[0].expected_hash == one
+    with pytest.raises(BadRequestError, match="differ"):
+        actions("write_file", path="a", content="x", expected_hash=one, expected_sha256=other)
+
+
+def test_two_names_for_the_path_must_name_one_file() -> None:
+    """Finding S4: the one that is checked must be the one that is written."""
+    assert actions("read_file", path="a", file_path="a")[0].path == "a"
+    with pytest.raises(BadRequestError, match="two different files"):
+        actions("write_file", path="decoy", file_path="real", content="x")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +125,7 @@ def test_parameters_become_a_request() -> None:
 def test_a_bad_parameter_is_named(tool: str, params: dict[str, Any]) -> None:
     """Bad input: BAD_REQUEST."""
     with pytest.raises(BadRequestError):
-        request(tool, **params)
+        actions(tool, **params)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +147,7 @@ def test_every_way_of_spelling_a_change_is_understood(
     form: str, params: dict[str, Any], after: bytes
 ) -> None:
     """Issue 2.7: the seed's edit tools, and those of today's hosts."""
-    assert FORMS[form](b"v1\n", params, "/a") == after
+    assert changed(form, params, b"v1\n") == after
 
 
 @pytest.mark.parametrize(
@@ -122,13 +167,13 @@ def test_every_way_of_spelling_a_change_is_understood(
 def test_a_change_that_is_not_spelled_out_is_a_bad_request(form: str, params: dict[str, Any]) -> None:
     """Bad input."""
     with pytest.raises(BadRequestError):
-        FORMS[form](b"v1\n", params, "/a")
+        changed(form, params, b"v1\n")
 
 
 def test_a_change_that_does_not_fit_is_a_mismatch() -> None:
     """EDIT_MISMATCH is about the file, BAD_REQUEST about the call."""
     with pytest.raises(EditMismatchError):
-        FORMS["replacement"](b"v1\n", {"old": "z", "new": "y"}, "/a")
+        changed("replacement", {"old": "z", "new": "y"}, b"v1\n")
 
 
 @pytest.mark.parametrize(

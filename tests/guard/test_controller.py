@@ -137,7 +137,7 @@ def test_the_identical_stale_bytes_are_refused_after_the_re_read(
             (root / "a.md").write_bytes(b"theirs\n")
         return turn.write_file("a.md", b"mine\n" if attempt.number < 3 else attempt.fresh.content + b"mine\n")
 
-    run = controller(turn, clock)
+    run = controller(turn, clock, resubmitted="deny")
     run.run(step)
     assert (root / "a.md").read_bytes() == b"theirs\nmine\n"
     assert path_of(run) == [
@@ -289,7 +289,7 @@ def test_other_errors_and_interrupts_go_through(turn: Turn, clock: FakeClock) ->
         assert path_of(run) == [("RUNNING", "FAILED", "ERROR")]
     with pytest.raises(KeyboardInterrupt):
         controller(turn, clock).run(fail(KeyboardInterrupt()))
-    assert turn.context.refuse_resubmitted is False
+    assert turn.options.resubmitted == "allow"
 
 
 def test_a_file_that_was_deleted_is_told_by_an_empty_fresh_read(
@@ -367,7 +367,7 @@ def test_one_of_many_resubmitted_is_refused(root: Path, turn: Turn, clock: FakeC
             (root / "a.md").write_bytes(b"theirs\n")
         return turn.write_files({"a.md": b"mine\n", "b.md": b"%d" % attempt.number})
 
-    run = controller(turn, clock, max_attempts=3)
+    run = controller(turn, clock, max_attempts=3, resubmitted="deny")
     with pytest.raises(GaveUpError) as gave_up:
         run.run(step)
     assert isinstance(gave_up.value.__cause__, ResubmittedError)

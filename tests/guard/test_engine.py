@@ -23,6 +23,7 @@ from noclobber.errors import (
     StaleFileError,
     StorageError,
     UnknownToolError,
+    UnreadFileError,
 )
 from noclobber.guard.catalogue import Tool
 from noclobber.guard.workspace import Workspace
@@ -418,42 +419,127 @@ def test_pre_tool_use_lets_reads_and_good_writes_through_without_a_record(ws: Wo
     assert events(ws) == []
 
 
-def test_the_baseline_of_a_foreign_read_is_what_it_returned(root: Path, ws: Workspace, turn: Turn) -> None:
-    """R-baseline: from the result, never from a second look at the disk."""
+@pytest.mark.parametrize(
+    "shown",
+    [b"v1\r\nv2\r\n", "v1\nv2\n", "1\tv1\n2\tv2", "v1\nv2", {"text": "v1"}, object(), None, 7],
+    ids=["bytes", "folded", "numbered", "stripped", "mapping", "object", "none", "number"],
+)
+@pytest.mark.parametrize("style", ["execute", "pre and post"])
+def test_a_foreign_read_counts_whatever_it_returns_if_the_file_did_not_change(
+    root: Path, ws: Workspace, turn: Turn, shown: Any, style: str
+) -> None:
+    """Ruling 22, finding D1: the hash before and after says what was seen, not what the executor made of it."""
+    (root / "a.md").write_bytes(b"v1\r\nv2\r\n")
+    read = call(turn, "read_file", path="a.md")
+    if style == "execute":
+        assert ws.engine.execute(read, lambda _: shown) is shown
+    else:
+        assert ws.engine.pre_tool_use(read).allowed
+        assert ws.engine.post_tool_use(read, shown) is None
+    assert turn.get_initial_hash("a.md") == sha256(b"v1\r\nv2\r\n")
+    turn.write_file("a.md", b"mine")
 
-    def executor(call: ToolCall) -> Any:
-        content = (root / call.params["path"]).read_bytes()
-        (root / call.params["path"]).write_bytes(b"changed right after the read\n")
-        return content
-
-    assert ws.engine.execute(call(turn, "read_file", path="a.md"), executor) == b"v1\n"
-    assert turn.get_initial_hash("a.md") == sha256(b"v1\n")
+    ws.engine.execute(read, lambda _: shown)
+    (root / "a.md").write_bytes(b"theirs")
     with pytest.raises(StaleFileError):
+        turn.write_file("a.md", b"mine again")
+    assert (root / "a.md").read_bytes() == b"theirs"
+
+
+def test_a_foreign_read_of_some_lines_counts_as_those_lines(root: Path, ws: Workspace) -> None:
+    """Ruling 22, ruling 11: parts at one hash add up."""
+    (root / "a.md").write_bytes(b"1\n2\n3\n")
+    with ws.turn(partial="deny") as turn:
+        ws.engine.execute(call(turn, "read_file", path="a.md", start_line=1, end_line=2), lambda _: "1, 2")
+        with pytest.raises(PartialReadError):
+            turn.write_file("a.md", b"x")
+        ws.engine.execute(call(turn, "read_file", path="a.md", start_line=3), lambda _: "3")
         turn.write_file("a.md", b"x")
+
+
+@pytest.mark.parametrize("changed", ["during", "after"])
+def test_what_a_foreign_read_returned_counts_if_it_is_what_is_there_now(
+    root: Path, ws: Workspace, turn: Turn, changed: str
+) -> None:
+    """Ruling 22: the file changed meanwhile, and the executor read the new version, or the old one."""
+
+    def executor(call: ToolCall) -> bytes:
+        path = root / str(call.params["path"])
+        before = path.read_bytes()
+        path.write_bytes(b"changed\n")
+        return path.read_bytes() if changed == "during" else before
+
+    ws.engine.execute(call(turn, "read_file", path="a.md"), executor)
+    if changed == "during":
+        turn.write_file("a.md", b"x")
+        return
+    with pytest.raises(UnreadFileError):  # Seen at an unknown version: nothing is forgotten silently.
+        turn.write_file("a.md", b"x")
+    assert (root / "a.md").read_bytes() == b"changed\n"
+    turn.read_file("a.md")
+    turn.write_file("a.md", b"x")
 
 
 @pytest.mark.parametrize("result", [b"v1\n", "v1\n", {"content": "v1\n"}])
 def test_foreign_reads_may_return_bytes_text_or_a_mapping(
     ws: Workspace, turn: Turn, result: bytes | dict[str, Any] | str
 ) -> None:
-    """R-baseline."""
+    """R-baseline, ruling 22: also if nobody asked before."""
     ws.engine.post_tool_use(call(turn, "read_file", path="a.md"), result)
     assert turn.get_initial_hash("a.md") == sha256(b"v1\n")
 
 
-@pytest.mark.parametrize("result", [None, {"ok": True}, 7])
-def test_a_foreign_read_without_content_leaves_no_baseline(
-    ws: Workspace, turn: Turn, result: dict[str, Any] | int | None
+@pytest.mark.parametrize("result", [None, {"ok": True}, 7, "v1"])
+def test_a_foreign_read_that_proves_nothing_must_be_repeated_before_a_write(
+    ws: Workspace, turn: Turn, result: dict[str, Any] | int | str | None
 ) -> None:
-    """R-baseline: nothing is claimed that was not seen."""
+    """Ruling 22: nobody asked before, and what was returned is not the file; never not remembered."""
     ws.engine.post_tool_use(call(turn, "read_file", path="a.md"), result)
     assert turn.get_initial_hash("a.md") is None
+    with pytest.raises(UnreadFileError):
+        turn.write_file("a.md", b"x")
 
 
-def test_a_part_without_the_whole_hash_leaves_no_baseline(ws: Workspace, turn: Turn) -> None:
-    """R-baseline, ruling 11: a part's own hash is no file's hash."""
-    ws.engine.post_tool_use(call(turn, "read_file", path="a.md", start_line=1, end_line=1), "v1\n")
-    assert turn.get_initial_hash("a.md") is None
+def test_one_call_leaves_one_event(root: Path, ws: Workspace, turn: Turn) -> None:
+    """Finding D9: judged by `pre_tool_use`, then carried out or refused by `execute`, then told."""
+    make_stale(root, turn)
+    refused = call(turn, "write_to_file", path="a.md", content="x")
+    assert not ws.engine.pre_tool_use(refused).allowed
+    with pytest.raises(StaleFileError):
+        ws.engine.execute(refused)
+    assert [event["action_type"] for event in events(ws)] == ["MUTATION_CONFLICT"]
+
+    turn.read_file("a.md")
+    good = call(turn, "write_to_file", path="a.md", content="x")
+    assert ws.engine.pre_tool_use(good).allowed
+    result = ws.engine.execute(good)
+    assert ws.engine.post_tool_use(good, result) is None
+    assert [event["action_type"] for event in events(ws)] == ["MUTATION_CONFLICT", "MUTATION"]
+    with ws.turn(agent_id="another") as other:  # The claim has ended with the call.
+        other.write_file("a.md", b"y")
+
+
+def test_two_calls_without_a_name_are_two_conflicts(root: Path, ws: Workspace, turn: Turn) -> None:
+    """011-SC-004, finding D9: only a call id says that two calls are one."""
+    make_stale(root, turn)
+    for _ in range(2):
+        unnamed = call(turn, "write_to_file", path="a.md", content="x")._replace(call_id=None)
+        assert not ws.engine.pre_tool_use(unnamed).allowed
+    assert [event["action_type"] for event in events(ws)] == ["MUTATION_CONFLICT"] * 2
+
+
+def test_a_write_that_an_outsider_got_mixed_up_with_is_told(root: Path, ws: Workspace, turn: Turn) -> None:
+    """009-SC-001: the executor is not ours, so it can happen; but not unnoticed."""
+    turn.read_file("a.md")
+    write = call(turn, "write_to_file", path="a.md", content="x")
+    assert ws.engine.pre_tool_use(write).allowed
+    (root / "a.md").write_bytes(b"theirs")
+    told = ws.engine.post_tool_use(write, "ok")
+    assert isinstance(told, StaleFileError)
+    assert (told.expected, told.actual) == (sha256(b"x"), sha256(b"theirs"))
+    assert [event["action_type"] for event in events(ws)] == ["MUTATION_RACE"]
+    with pytest.raises(UnreadFileError):
+        turn.write_file("a.md", b"y")
 
 
 def test_a_foreign_read_that_failed_is_a_failed_read(root: Path, ws: Workspace, turn: Turn) -> None:
@@ -510,16 +596,15 @@ def test_the_outcome_of_a_foreign_edit_is_told_from_what_was_seen(
 
 
 def test_after_a_foreign_edit_that_cannot_be_told_the_agent_must_read_again(
-    root: Path, ws: Workspace
+    root: Path, ws: Workspace, turn: Turn
 ) -> None:
     """Ruling 10: never a guess, never unchecked."""
-    with ws.turn(retained_file_bytes=0) as turn:
-        turn.read_file("a.md")
-        edit = call(turn, "search_and_replace", path="a.md", search="v1", replace="v2")
-        ws.engine.execute(edit, write_plainly(root))
-        with pytest.raises(StaleFileError):
-            turn.write_file("a.md", b"x")
-    assert events(ws)[0]["payload"]["after_hash"] == "UNKNOWN"
+    turn.read_file("a.md")
+    edit = call(turn, "search_and_replace", path="a.md", search="not in the file", replace="v2")
+    ws.engine.execute(edit, write_plainly(root))
+    with pytest.raises(UnreadFileError):
+        turn.write_file("a.md", b"x")
+    assert events(ws)[0]["payload"]["after_hash"] == f"sha256:{sha256((root / 'a.md').read_bytes())}"
 
 
 def test_foreign_deletes_and_moves_leave_nothing_behind(root: Path, ws: Workspace, turn: Turn) -> None:

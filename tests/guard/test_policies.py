@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNREADABLE
-from noclobber.guard.policies import Facts, decide
+from noclobber.core.options import DEFAULTS, Options
+from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNKNOWN, UNREADABLE
+from noclobber.guard.facts import Facts
+from noclobber.guard.policies import decide
 from tests.conftest import sha256
 
 H1, H2 = sha256(b"v1"), sha256(b"v2")
@@ -15,7 +17,10 @@ FILE = Facts("write", "/ws/a.md", "/ws/a.md")
 
 
 def verdict(**changes: Any) -> str:
-    decision = decide(FILE._replace(**changes))
+    of_options = {
+        name: changes.pop(name) for name in list(changes) if name in Options._fields and name != "write_scope"
+    }
+    decision = decide(FILE._replace(options=DEFAULTS._replace(**of_options), **changes))
     assert decision.allowed == (decision.error is None)
     return "ALLOW" if decision.allowed else decision.error.code
 
@@ -61,7 +66,7 @@ def test_unread_files_can_be_denied(
     kind: str, deny: bool, expected: str | None, actual: str | None, answer: str
 ) -> None:
     """Ruling 7; where nothing stands there is nothing to read."""
-    assert verdict(kind=kind, deny_unread=deny, expected=expected, actual=actual) == answer
+    assert verdict(kind=kind, unread="deny" if deny else "allow", expected=expected, actual=actual) == answer
 
 
 @pytest.mark.parametrize(
@@ -78,7 +83,7 @@ def test_replacing_what_was_seen_in_part_can_be_denied(
     kind: str, deny: bool, whole: bool, answer: str
 ) -> None:
     """Ruling 11: whole-file replacement only."""
-    assert verdict(kind=kind, deny_partial=deny, seen_whole=whole, expected=H1) == answer
+    assert verdict(kind=kind, partial="deny" if deny else "allow", seen_whole=whole, expected=H1) == answer
 
 
 @pytest.mark.parametrize(
@@ -134,11 +139,59 @@ def test_refused_bytes_that_come_back_are_refused_again_if_a_controller_asks(
     asked: bool, refused_from: str | None, expected: str, answer: str
 ) -> None:
     """Issue 2.8: passing them would launder the lost update."""
-    assert verdict(refuse_resubmitted=asked, refused_from=refused_from, expected=expected) == answer
+    assert (
+        verdict(resubmitted="deny" if asked else "allow", refused_from=refused_from, expected=expected)
+        == answer
+    )
 
 
 def test_staleness_is_said_before_what_a_re_read_would_settle() -> None:
     """011-SC-001: a stale write is told that it is stale, whatever else is wrong with it."""
-    everything = {"deny_partial": True, "seen_whole": False, "refuse_resubmitted": True, "refused_from": H2}
+    everything = {"partial": "deny", "seen_whole": False, "resubmitted": "deny", "refused_from": H2}
     assert verdict(expected=H1, actual=H2, **everything) == "STALE_FILE"
     assert verdict(expected=H1, actual=H1, **everything) == "PARTIAL_READ"
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [("write", "UNREAD_FILE"), ("edit", "UNREAD_FILE"), ("delete", "UNREAD_FILE"), ("read", "ALLOW")],
+)
+def test_a_file_seen_at_an_unknown_version_must_be_read_again(kind: str, answer: str) -> None:
+    """Ruling 22, finding D1: also if nothing is there any more, and never with an invented hash."""
+    for actual in (H1, DELETED, None):
+        assert verdict(kind=kind, expected=UNKNOWN, actual=actual) == answer
+
+
+@pytest.mark.parametrize(
+    ("is_explicit", "actual", "answer"),
+    [
+        (False, H1, "UNREAD_FILE"),
+        (False, None, "UNREAD_FILE"),
+        (True, H1, "ALLOW"),
+        (False, DELETED, "ALLOW"),
+    ],
+)
+def test_a_change_can_be_asked_to_say_what_it_is_made_from(
+    is_explicit: bool, actual: str | None, answer: str
+) -> None:
+    """N-mcp: `explicit = "require"`, what `noclobber mcp --strict` asks for."""
+    for expected in (None, H1):
+        if expected is not None and actual == DELETED:
+            continue  # That is stale, whatever was said.
+        assert (
+            verdict(explicit="require", is_explicit=is_explicit, expected=expected, actual=actual) == answer
+        )
+
+
+def test_a_session_that_lost_its_memory_must_read_first() -> None:
+    """N-hook: what is not known to be unseen may have been seen."""
+    assert verdict(is_memory_lost=True, actual=H1) == "UNREAD_FILE"
+    assert verdict(is_memory_lost=True, expected=H1, actual=H1) == "ALLOW"
+
+
+@pytest.mark.parametrize("kind", ["read", "write", "edit", "delete", "move", "create"])
+def test_an_agent_does_not_touch_its_own_record(kind: str) -> None:
+    """N-state: neither by name nor through a link."""
+    ours = "/ws/.noclobber/agent_trace.jsonl"
+    assert verdict(kind=kind, path=ours, name="/ws/link") == "OUTSIDE_WORKSPACE"
+    assert verdict(kind=kind, path="/ws/a.md", name=ours) == "OUTSIDE_WORKSPACE"

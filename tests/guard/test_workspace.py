@@ -542,16 +542,16 @@ def test_a_link_changed_after_the_judgement_leads_no_write_out_of_its_scope(
         (root / folder / "a.md").write_bytes(b"v1")
     link = root / "docs/link"
     link.symlink_to("a.md")
-    look = ws.ledger_trouble
+    look = Turn.ledger_trouble
 
-    def swap_and_look() -> Any:
+    def swap_and_look(turn: Turn) -> Any:
         link.unlink()
         link.symlink_to("../src/a.md")
-        return look()
+        return look(turn)
 
     with ws.turn(write_scope=["docs"]) as turn:
         turn.read_file("docs/link")
-        monkeypatch.setattr(ws, "ledger_trouble", swap_and_look)
+        monkeypatch.setattr(Turn, "ledger_trouble", swap_and_look)
         with pytest.raises(NoclobberError):
             {
                 "write": lambda: turn.write_file("docs/link", b"x"),
@@ -779,14 +779,14 @@ def test_no_turn_leaks_anything_into_the_next(root: Path, ws: Workspace) -> None
     for _ in range(100):
         one_turn()
     assert alive() <= before + 20
-    assert len(ws._turns) == 0
+    assert list(ws._state.turns) == []
 
 
 def test_a_turn_that_is_dropped_is_not_kept_alive(ws: Workspace) -> None:
     """010-SC-003: also without an end."""
     turn_id = ws.turn().turn_id
     gc.collect()
-    assert turn_id not in ws._turns
+    assert turn_id not in [turn.turn_id for turn in ws._state.turns]
 
 
 def test_session_scope_keeps_baselines_but_not_initial_hashes(root: Path, ws: Workspace) -> None:

@@ -13,9 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noclobber.guard import claims, foresight, recording
-from noclobber.hook import judge, main, memory
+from noclobber.guard import claims, judge, outcome
+from noclobber.guard.recording import Recorder
+from noclobber.hook import main, session_memory
+from noclobber.hook.session_memory import SessionMemory
+from noclobber.hook.turn import HookTurn
 from noclobber.hosts import HOSTS
+from noclobber.text.host_edits import HostEdits
 from tests.rigs.hooks import HookRig, is_denied, refusal
 
 SLOWLY = settings(
@@ -298,14 +302,14 @@ PARTS = [
     (judge, "decide"),
     (judge, "look_at"),
     (judge, "foresee"),
-    (judge, "locate"),
+    (judge, "call_key"),
     (claims, "acquire"),
-    (recording.Recorder, "prepare"),
-    (memory.Memory, "load"),
-    (memory.Memory, "save"),
-    (memory.Memory, "__enter__"),
-    (memory, "open_runtime"),
-    (judge.Judge, "__init__"),
+    (Recorder, "prepare"),
+    (SessionMemory, "recall"),
+    (SessionMemory, "keep"),
+    (SessionMemory, "__enter__"),
+    (session_memory, "open_runtime"),
+    (HookTurn, "__init__"),
 ]
 
 
@@ -389,7 +393,7 @@ def test_a_runtime_folder_that_belongs_to_somebody_else_is_not_even_tried(
     os.chown(theirs, 65534, 65534)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(theirs))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert memory.runtime_folder() == f"{tmp_path}/noclobber-{os.geteuid()}"
+    assert session_memory.runtime_folder() == f"{tmp_path}/noclobber-{os.geteuid()}"
 
 
 def test_a_full_runtime_folder_refuses_writes_and_makes_the_session_read_again(
@@ -398,15 +402,15 @@ def test_a_full_runtime_folder_refuses_writes_and_makes_the_session_read_again(
     """Bad input: what could not be kept counts as not known, also when there is space again."""
     file = root / "a.txt"
     file.write_text("x\n")
-    real = memory.Memory._write
+    real = SessionMemory._write
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(memory.Memory, "_write", full)
+    monkeypatch.setattr(SessionMemory, "_write", full)
     assert rig.read(file) == {}
     assert refusal(rig.write(file, "y\n"))["error_type"] in ("HOOK_FAILED", "UNREAD_FILE")
-    monkeypatch.setattr(memory.Memory, "_write", real)
+    monkeypatch.setattr(SessionMemory, "_write", real)
 
     assert refusal(rig.write(file, "y\n"))["error_type"] == "UNREAD_FILE"
     rig.read(file)
@@ -435,11 +439,11 @@ def test_a_damaged_record_means_read_again(rig: HookRig, root: Path, damage: byt
     file = root / "a.txt"
     file.write_text("x\n")
     rig.read(file)
-    [agent] = (rig.runtime / "noclobber").iterdir()
+    [agent] = [entry for entry in (rig.runtime / "noclobber").iterdir() if entry.is_dir()]
     [record] = agent.glob("f*")
     record.write_bytes(damage)
 
-    assert refusal(rig.write(file, "y\n"))["error_type"] == "STALE_FILE"
+    assert refusal(rig.write(file, "y\n"))["error_type"] == "UNREAD_FILE"
     rig.read(file)
     assert rig.write(file, "y\n") == {}
 
@@ -504,12 +508,12 @@ def test_an_outcome_is_foreseen_only_where_it_is_certain(text: str, old: str, ne
     from noclobber.core.values import Edit
 
     before = text.encode("utf-8", "replace")
-    outcome = foresight.foresee(Action("edit", "f", edits=(Edit(old, new),)), before)
+    foreseen = outcome.foresee(Action("edit", "f", change=HostEdits((Edit(old, new),))), before)
     plain = before.decode().removeprefix("\ufeff").replace("\r\n", "\n")
     plain_old = old.encode("utf-8", "replace").decode()
     if old != plain_old or "\r" in old + new:
         return
     if plain.count(old) != 1 or plain.find(old, plain.find(old) + 1) >= 0:
-        assert outcome == foresight.UNFORESEEN
+        assert foreseen == outcome.UNKNOWN_OUTCOME
     else:
-        assert outcome.plain == foresight.plain_hash(plain.replace(old, new).encode("utf-8", "replace"))
+        assert foreseen.plain == outcome.plain_hash(plain.replace(old, new).encode("utf-8", "replace"))

@@ -18,21 +18,21 @@ from jsonschema import Draft202012Validator
 
 from noclobber import DeliverableLock
 from noclobber.core import wire
-from noclobber.core.actions import Action, Shown
+from noclobber.core.actions import Action, CallResult, Shown
 from noclobber.core.values import WHOLE, Coverage, Edit
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.reading import FileState
 from noclobber.errors import HookFailedError
 from noclobber.guard import claims
 from noclobber.guard.fence import WriteFence
-from noclobber.guard.foresight import foresee
+from noclobber.guard.outcome import foresee
 from noclobber.guard.shown import seen_part
-from noclobber.hook import memory
+from noclobber.hook import session_memory
+from noclobber.hook.session_memory import SessionMemory
 from noclobber.hosts.hook_entries import START
+from noclobber.text.host_edits import HostEdits
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, is_denied, refusal
-
-UNKNOWN = "0" * 64
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_what_changed_between_the_hosts_read_and_our_look_is_not_taken_for_seen(
 
     refused = refusal(rig.write(file, "mine\n"))
 
-    assert refused["details"]["baseline_hash"] == UNKNOWN
+    assert refused["error_type"] == "UNREAD_FILE"
     rig.read(file)
     assert rig.write(file, "mine\n") == {}
 
@@ -225,11 +225,11 @@ def test_a_presentation_that_we_do_not_know_counts_if_the_file_is_old() -> None:
     looked = FileState("/f", sha256(b"x"), b"x", changed_at_s=1000.0)
     action = Action("read", "/f")
 
-    assert seen_part(looked, action, Shown(), now_s=1003.0, duration_s=0.01) == WHOLE
-    assert seen_part(looked, action, Shown(), now_s=1001.0, duration_s=0.01) is None
-    assert seen_part(looked, action, Shown(), now_s=1003.0, duration_s=4.0) is None
-    assert seen_part(looked, action, Shown("else"), now_s=1003.0, duration_s=None) is None
-    assert seen_part(looked, action, Shown("else"), now_s=1006.0, duration_s=None) == WHOLE
+    assert seen_part(looked, action, CallResult(Shown(), duration_s=0.01), now_s=1003.0) == WHOLE
+    assert seen_part(looked, action, CallResult(Shown(), duration_s=0.01), now_s=1001.0) is None
+    assert seen_part(looked, action, CallResult(Shown(), duration_s=4.0), now_s=1003.0) is None
+    assert seen_part(looked, action, CallResult(Shown("else"), duration_s=None), now_s=1003.0) is None
+    assert seen_part(looked, action, CallResult(Shown("else"), duration_s=None), now_s=1006.0) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_host_that_keeps_line_endings_has_not_raced_with_anybody(rig: HookRig,
 def test_an_edit_is_foreseen_in_the_files_own_dress() -> None:
     """Item 4: the very bytes, where the host keeps mark and line endings as most do."""
     before = b"\xef\xbb\xbfone\r\ntwo\r\n"
-    outcome = foresee(Action("edit", "f", edits=(Edit("one\ntwo", "1\n2"),)), before)
+    outcome = foresee(Action("edit", "f", change=HostEdits((Edit("one\ntwo", "1\n2"),))), before)
     assert outcome.sha256 == sha256(b"\xef\xbb\xbf1\r\n2\r\n")
 
 
@@ -312,7 +312,7 @@ def test_an_outsider_between_check_and_write_is_found_out(rig: HookRig, file: Pa
     }
     [race] = rig.ledger()
     assert race["action_type"] == "MUTATION_RACE"
-    assert refusal(rig.write(file, "again\n"))["details"]["baseline_hash"] == UNKNOWN
+    assert refusal(rig.write(file, "again\n"))["error_type"] == "UNREAD_FILE"
     rig.read(file)
     assert rig.write(file, "again\n") == {}
 
@@ -519,14 +519,13 @@ def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(
 # -- sessions --------------------------------------------------------------------------------------------
 
 
-def test_a_session_remembers_across_turns_compaction_and_resumption(rig: HookRig, file: Path) -> None:
+def test_a_session_remembers_across_turns_and_compaction(rig: HookRig, file: Path) -> None:
     """Ruling 14: the model remembers earlier turns, so we do."""
     rig.read(file, prompt_id="p1")
     for name, members in (
         ("Stop", {}),
         ("UserPromptSubmit", {"prompt_id": "p2"}),
         ("SessionStart", {"source": "compact"}),
-        ("SessionEnd", {"reason": "other"}),
         ("SessionStart", {"source": "resume"}),
     ):
         rig.call("claude-code", rig.event(name, **members), "note")
@@ -545,26 +544,58 @@ def test_a_resumed_session_whose_memory_is_gone_must_read_first(rig: HookRig, fi
     assert rig.write(file, "mine\n") == {}
 
 
-def test_a_session_that_was_cleared_is_forgotten(rig: HookRig, file: Path) -> None:
-    """Cleaned up at the session's end."""
+@pytest.mark.parametrize("reason", ["clear", "other", "prompt_input_exit"])
+def test_a_session_that_has_ended_is_forgotten(rig: HookRig, file: Path, reason: str) -> None:
+    """Finding D8: hashes are gone at the end of the session; one that goes on has to read again."""
     rig.read(file)
-    rig.call("claude-code", rig.event("SessionEnd", reason="clear"), "note")
+    rig.call("claude-code", rig.event("SessionEnd", reason=reason), "note")
 
-    assert os.listdir(memory.runtime_folder()) == []
+    assert os.listdir(session_memory.runtime_folder()) == []
+    rig.call("claude-code", rig.event("SessionStart", source="resume"), "note")
+    assert refusal(rig.write(file, "mine\n"))["error_type"] == "UNREAD_FILE"
+
+
+def test_the_project_of_a_session_is_settled_by_its_first_event(rig: HookRig, root: Path, file: Path) -> None:
+    """Finding S5, ruling 16: a nested repository that appears later changes nothing; nor does a `cd`."""
+    (root / "noclobber.toml").write_text('unread = "deny"\n')
+    rig.call("claude-code", rig.event("SessionStart", source="startup"), "note")
+    nested = root / "docs"
+    (nested / ".git").mkdir(parents=True)
+    (nested / ".noclobber").mkdir()
+    (nested / "b.txt").write_text("theirs\n")
+
+    given = {"file_path": str(nested / "b.txt"), "content": "mine\n"}
+    answer = rig.ask("Write", given, tool_use_id="w", cwd=str(nested))
+
+    assert refusal(answer)["error_type"] == "UNREAD_FILE"
+    assert rig.kinds() == ["MUTATION_REFUSED"]  # In the ledger of the session's project.
+
+
+def test_parallel_first_events_settle_on_one_project(rig: HookRig, root: Path) -> None:
+    """Ruling 16: whoever comes second takes what the first one found."""
+    found = iter([str(root), str(root.parent)])
+
+    def find_late() -> str:
+        session_memory.settle_project("claude-code", "s9", lambda: next(found))
+        return next(found)
+
+    assert session_memory.settle_project("claude-code", "s9", find_late) == str(root)
 
 
 def test_what_nobody_touched_for_weeks_is_forgotten(rig: HookRig, file: Path) -> None:
     """Cleaned up by age; younger sessions stay."""
     rig.read(file)
-    [old] = os.listdir(memory.runtime_folder())
-    os.utime(f"{memory.runtime_folder()}/{old}", (1, 1))
+    old = os.listdir(session_memory.runtime_folder())
+    for name in old:
+        os.utime(f"{session_memory.runtime_folder()}/{name}", (1, 1))
     young = HookRig(rig.root, rig.runtime, session="young")
     young.read(file)
 
-    rig.call("claude-code", rig.event("SessionStart", source="startup"), "note")
+    young.call("claude-code", young.event("SessionStart", source="startup"), "note")
 
-    assert old not in os.listdir(memory.runtime_folder())
-    assert len(os.listdir(memory.runtime_folder())) == 1
+    left = os.listdir(session_memory.runtime_folder())
+    assert len(left) == len(old)
+    assert not set(left) & set(old)
 
 
 def test_subagents_and_sessions_have_pictures_of_their_own(rig: HookRig, root: Path, file: Path) -> None:
@@ -591,7 +622,7 @@ def test_nothing_is_kept_in_the_project_but_the_record(rig: HookRig, root: Path,
         "swap",
         f"workspace_id.{os.stat(root / '.noclobber').st_ino}",
     ]
-    folder = os.stat(memory.runtime_folder())
+    folder = os.stat(session_memory.runtime_folder())
     assert folder.st_mode & 0o777 == 0o700
 
 
@@ -629,9 +660,8 @@ def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig: HookRig, root:
         thread.join()
 
     assert failed == []
-    with memory.Memory("claude-code", "s1", "main") as known:
-        context = memory.new_context(str(root), "main", "on-read")
-        known.load(context, str(big), str(big))
+    with SessionMemory("claude-code", "s1", "main") as known:
+        context, _ = known.recall(str(big), str(big))
         assert context.coverage_for(str(big), str(big)).is_whole
     for number in range(10):
         (root / f"{number}.txt").write_text("theirs\n")
@@ -643,21 +673,20 @@ def _note_parts(root: Path, start: Any, numbers: Any) -> None:
     path = f"{root}/big.txt"
     start.wait()
     for number in numbers:
-        with memory.Memory("claude-code", "s1", "main") as known:
-            context = memory.new_context(str(root), "main", "on-read")
-            noted = known.load(context, path, path)
+        with SessionMemory("claude-code", "s1", "main") as known:
+            context, noted = known.recall(path, path)
             os.sched_yield()  # Somebody else's turn, if there is nothing to keep them out.
             context.observe(path, path, "ab" * 32, None, Coverage(((number, number + 1),), 80))
-            known.save(context, path, path, noted)
+            known.keep(context, path, path, noted)
 
 
 def test_one_hook_of_an_agent_at_a_time(rig: HookRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Item 3: a second one waits, and gives up after a while; another agent's does not even wait."""
-    monkeypatch.setattr(memory, "PATIENCE_S", 0.01)
-    with memory.Memory("claude-code", "s1", "main"):
-        with pytest.raises(HookFailedError), memory.Memory("claude-code", "s1", "main"):
+    monkeypatch.setattr(session_memory, "PATIENCE_S", 0.01)
+    with SessionMemory("claude-code", "s1", "main"):
+        with pytest.raises(HookFailedError), SessionMemory("claude-code", "s1", "main"):
             pass
-        with memory.Memory("claude-code", "s1", "sub"):
+        with SessionMemory("claude-code", "s1", "sub"):
             pass
 
 
@@ -671,9 +700,8 @@ def test_notes_of_one_file_from_several_processes_add_up(rig: HookRig, root: Pat
     for worker in workers:
         worker.join(60)
         assert worker.exitcode == 0
-    with memory.Memory("claude-code", "s1", "main") as known:
-        context = memory.new_context(str(root), "main", "on-read")
-        known.load(context, f"{root}/big.txt", f"{root}/big.txt")
+    with SessionMemory("claude-code", "s1", "main") as known:
+        context, _ = known.recall(f"{root}/big.txt", f"{root}/big.txt")
         assert context.coverage_for(f"{root}/big.txt", f"{root}/big.txt").is_whole
 
 
@@ -768,7 +796,7 @@ def test_the_hook_stays_light(rig: HookRig, root: Path, file: Path) -> None:
         )
         loaded = set(done.stderr.decode().split())
         assert done.stdout == b"", done.stdout
-        assert "noclobber.hook.judge" in loaded
+        assert "noclobber.guard.judge" in loaded
         assert loaded & slow == set()
         file.write_bytes(b"x\n")
     assert rig.kinds() == ["MUTATION", "MUTATION"]

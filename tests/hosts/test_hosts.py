@@ -40,13 +40,10 @@ def carry_out(event: Event, root: Path) -> None:
     for action in event.actions:
         path = Path(root, action.path)
         if action.content is not None:
+            assert isinstance(action.content, str)
             path.write_text(action.content)
-        for old, new, _ in action.edits:
-            path.write_text(path.read_text().replace(str(old), str(new), 1))
-        if action.hunks is not None:
-            patched = apply_patch.apply(path.read_text(), action.hunks)
-            assert patched is not None
-            path.write_text(patched)
+        if action.change is not None:
+            path.write_bytes(action.change.apply(path.read_bytes(), str(path)))
 
 
 @pytest.mark.parametrize("host", FILES)
@@ -281,8 +278,8 @@ def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(
 ) -> None:
     """Item 4: what the call must have produced; loose matches are nobody's guess."""
     [action] = apply_patch.actions(f"*** Begin Patch\n*** Update File: f\n{patch}\n*** End Patch")
-    assert action.hunks is not None
-    assert apply_patch.apply(text, action.hunks) == outcome
+    assert isinstance(action.change, apply_patch.Patch)
+    assert apply_patch.apply(text, action.change.hunks) == outcome
 
 
 @pytest.mark.parametrize(

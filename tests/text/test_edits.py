@@ -41,7 +41,7 @@ def test_edits_are_made(before: bytes, edits: list[Edit], after: bytes) -> None:
 @pytest.mark.parametrize(
     ("before", "edits", "which", "why"),
     [
-        (b"a b", [Edit("a", "x"), Edit("z", "y")], 2, "does not stand"),
+        (b"a b", [Edit("a", "x"), Edit("z", "y")], 2, "was not found"),
         (b"a b a", [Edit("b", "x"), Edit("a", "y")], 2, "more than once"),
         (b"aaa", [Edit("aa", "x")], 1, "more than once"),  # Also where the two overlap.
         (b"abc", [Edit("ab", "x"), Edit("bc", "y")], 2, "overlaps with edit 1"),
@@ -50,7 +50,7 @@ def test_edits_are_made(before: bytes, edits: list[Edit], after: bytes) -> None:
         (b"a a", [Edit("a", "y", replace_all=True), Edit(" a", "z")], 1, "overlaps"),
         (b"abc", [Edit("", "x")], 1, "empty"),
         (b"", [Edit("", "x"), Edit("", "y")], 2, "overlaps"),
-        (b"a", [Edit("z", "y", replace_all=True)], 1, "does not stand"),
+        (b"a", [Edit("z", "y", replace_all=True)], 1, "was not found"),
     ],
 )
 def test_one_edit_that_cannot_be_made_stops_all_and_is_named(

@@ -165,8 +165,11 @@ def _from_ledger(root: str, path: str) -> Iterator[Known]:
             yield known
 
 
+_ZEROS = "0" * 64  # What older records have for a version that nobody could name.
+
+
 def _known(event: dict[str, Any], root: str, path: str) -> Known | None:
-    from noclobber.hook.memory import UNKNOWN
+    from noclobber.errors import UNKNOWN
 
     facts, payload = facts_of(event, root), event.get("payload")
     if not isinstance(payload, dict) or path not in facts.paths:
@@ -176,7 +179,7 @@ def _known(event: dict[str, Any], root: str, path: str) -> Known | None:
         "MUTATION_CONFLICT": ("refused", "baseline_hash"),
     }.get(facts.kind, ("", ""))
     sha256 = payload.get(member)
-    if not isinstance(sha256, str) or sha256.removeprefix("sha256:") == UNKNOWN:
+    if not isinstance(sha256, str) or sha256.removeprefix("sha256:") in (UNKNOWN, _ZEROS):
         return None
     if facts.path == path and payload.get("destination"):
         sha256 = DELETED  # Moved away from here.
@@ -190,7 +193,7 @@ def _known(event: dict[str, Any], root: str, path: str) -> Known | None:
 
 def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
     from noclobber.cli import hook_sessions
-    from noclobber.hook.memory import UNKNOWN
+    from noclobber.errors import UNKNOWN
 
     known = {hook_sessions.key_of(name): name for name in (*names, "main")}
     for agent in hook_sessions.agents():

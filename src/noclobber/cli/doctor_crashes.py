@@ -22,7 +22,7 @@ from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.section import Section
 from noclobber.disk.processes import mutex_holder
 from noclobber.errors import FileBusyError, NoclobberError
-from noclobber.guard.open_turns import boards_of_the_dead
+from noclobber.guard.open_turns import left_behind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _report(state: str, seen: Seen, clock: Clock) -> list[Finding]:
         findings.append(Finding("swap files", False, f"{len(there.swaps)} older than a minute", remedy))
     if seen.beside:
         findings.append(Finding("files beside", False, f"in {', '.join(seen.beside)}", remedy))
-    if dead := boards_of_the_dead(state):
+    if dead := left_behind(state):
         findings.append(Finding("dead turns", True, f"{len(dead)} processes ended in the middle of turns"))
     return findings
 
@@ -171,7 +171,7 @@ def _repair(root: str, state: str, in_use: tuple[str, ...], seen: Seen, clock: C
             else:
                 findings += _enter(folder, committer.store_of, clock)
         findings += _adopt(root, clock)
-        for board in boards_of_the_dead(state):
+        for board in left_behind(state):
             os.unlink(board)
             findings.append(Finding("dead turn", True, "a process ended in the middle of a turn; tidied up"))
     for folder in seen.beside:

@@ -3,9 +3,9 @@ What the hooks of coding agents remember, read for people: which sessions know f
 as what.
 
 Hooks keep a folder an agent in the user's runtime folder, and a small file in it for each file that the
-agent saw (`hook.memory`). Sessions and agents are named there by a hash; who they are is found on record,
-where the same ids stand in full. Reads only: no folder is made, no mutex taken, and a memory that is not
-ours alone is not believed.
+agent saw (`hook.session_memory`). Sessions and agents are named there by a hash; who they are is found on
+record, where the same ids stand in full. Reads only: no folder is made, no mutex taken, and a memory that
+is not ours alone is not believed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.disk import hashing
-from noclobber.hook.memory import ENDED, UNKNOWN, runtime_folder
+from noclobber.errors import UNKNOWN
+from noclobber.hook.session_memory import runtime_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Seen(NamedTuple):
 
     path: str
     sha256: str
-    """A hash, `ABSENT`, or `hook.memory.UNKNOWN`."""
+    """A hash, `ABSENT`, or `UNKNOWN`."""
     time: str
 
 
@@ -65,7 +66,7 @@ def agents() -> Iterator[Agent]:
     for name in names:
         host, _, keys = name.partition(".")
         session_key, _, agent_key = keys.partition(".")
-        if agent_key and not name.startswith(ENDED) and os.path.isdir(f"{home}/{name}"):
+        if agent_key and os.path.isdir(f"{home}/{name}"):
             yield Agent(host, session_key, agent_key.partition(".")[0], f"{home}/{name}")
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         rebaseline: Literal["on-read", "after-conflict"]
         unread: Literal["allow", "deny"]
         partial: Literal["allow", "deny"]
+        explicit: Literal["allow", "require"]
         resubmitted: Literal["allow", "deny"]
         scope: Literal["turn", "session"]
         write_scope: Iterable[str | os.PathLike[str]] | None
@@ -50,6 +51,8 @@ class Options(NamedTuple):
     """Whether an agent may write to an existing file that it has not read."""
     partial: Literal["allow", "deny"] = "allow"
     """Whether an agent that has read only part of a file may replace all of it."""
+    explicit: Literal["allow", "require"] = "allow"
+    """Whether a change of an existing file must itself say which version it was made from."""
     resubmitted: Literal["allow", "deny"] = "allow"
     """Whether the bytes that were refused as stale may be written unchanged after a re-read."""
     scope: Literal["turn", "session"] = "turn"
@@ -158,6 +161,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "rebaseline": _one_of("on-read", "after-conflict"),
     "unread": _one_of("allow", "deny"),
     "partial": _one_of("allow", "deny"),
+    "explicit": _one_of("allow", "require"),
     "resubmitted": _one_of("allow", "deny"),
     "scope": _one_of("turn", "session"),
     "write_scope": _folders,

@@ -12,6 +12,9 @@ else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 
+BOM = b"\xef\xbb\xbf"  # A byte-order mark: bytes that no text shows.
+
+
 class Coverage(NamedTuple):
     """Which lines of a file were seen, as half-open ranges; `total` lines there are in all."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+HEX_DIGITS = 64
 CHUNK_BYTES = 1 << 18  # Fits the L2 cache, so that hashing reads what the copy has just put there.
 HEAVY_BYTES = 1 << 20  # From here on loading OpenSSL is paid back.
 
@@ -82,3 +83,8 @@ def of_descriptor(descriptor: int, *, size_hint: int | None = None) -> str:
         offset += count
     result: str = digest.hexdigest()
     return result
+
+
+def is_hash(text: str) -> bool:
+    """True for a hash, False for a word that stands for why there is none."""
+    return len(text) == HEX_DIGITS

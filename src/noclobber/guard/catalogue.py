@@ -1,11 +1,14 @@
 """
 Tools as data: what each one does to files, and which of its parameters say to which.
 
-A host's tools have their own names and parameters. The engine knows none of them; it asks here, and gets a
-`Request` in its own words. A tool that nobody registered may write anything, so it is refused
+A host's tools have their own names and parameters. The engine knows none of them; it asks here, and gets
+actions in its own words. A tool that nobody registered may write anything, so it is refused
 (`UNKNOWN_TOOL`) until somebody says what it does:
 
     workspace.catalogue.register(Tool("save_note", "write", path=("note",), content="body"))
+
+A parameter that a tool does not have is refused, too: a misspelled `expected_hash` would otherwise be
+dropped, and the write would land unchecked. `Tool.others` names parameters that say nothing about files.
 
 | kind | what the engine makes of it |
 |---|---|
@@ -19,25 +22,25 @@ A host's tools have their own names and parameters. The engine knows none of the
 
 from __future__ import annotations
 
-import os
-import re
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from noclobber.core.values import Edit
-from noclobber.errors import ABSENT, BadRequestError, UnknownToolError
-from noclobber.text.lines import encode
+from noclobber.errors import BadRequestError, UnknownToolError
+from noclobber.guard import requests
+from noclobber.text.edits import Edits, Insertion, Search
+from noclobber.text.search_blocks import Blocks
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from noclobber.core.actions import Action, Change
     from noclobber.core.values import ToolCall
 
 Kind = Literal["read", "write", "edit", "delete", "move", "write_many", "harmless"]
 Form = Literal["edits", "replacement", "blocks", "insertion", "search"]
 
+KINDS = ("read", "write", "edit", "delete", "move", "write_many", "harmless")
 _PATH = ("path", "file_path")
-_HASH = re.compile(f"[0-9a-f]{{64}}|{ABSENT}")
+_EXPLICIT = ("expected_hash", "expected_sha256", "observation_id")
 
 
 class Tool(NamedTuple):
@@ -46,17 +49,19 @@ class Tool(NamedTuple):
     name: str
     kind: Kind
     path: tuple[str, ...] = _PATH
-    """Names of the parameter that holds the path; the first that is present counts."""
+    """Names of the parameter that holds the path; a call has one of them."""
     content: str = "content"
     form: Form = "edits"
     destination: tuple[str, ...] = ("destination", "new_path")
     files: str = "files"
+    others: tuple[str, ...] = ()
+    """Names of parameters that say nothing about files."""
 
 
 STANDARD = (
     Tool("read_file", "read"),
     Tool("write_file", "write"),
-    Tool("write_to_file", "write"),
+    Tool("write_to_file", "write", others=("line_count",)),
     Tool("edit_file", "edit"),
     Tool("replace", "edit", form="replacement"),
     Tool("apply_diff", "edit", form="blocks"),
@@ -74,20 +79,6 @@ STANDARD = (
 )
 
 
-class Request(NamedTuple):
-    """A tool call in the engine's words. `expected_hash` and `observation_id` are the caller's own."""
-
-    tool: Tool
-    path: str
-    content: str | bytes | None = None
-    destination: str | None = None
-    files: tuple[tuple[str, str | bytes, str | None], ...] = ()
-    first_line: int | None = None
-    last_line: int | None = None
-    expected_hash: str | None = None
-    observation_id: str | None = None
-
-
 class Catalogue:
     """The tools that one workspace knows."""
 
@@ -96,12 +87,12 @@ class Catalogue:
 
     def register(self, tool: Tool) -> None:
         """Add a tool, or say anew what one does."""
-        if tool.kind not in ("read", "write", "edit", "delete", "move", "write_many", "harmless"):
+        if tool.kind not in KINDS:
             raise BadRequestError("", f"The tool {tool.name!r} is of no known kind: {tool.kind!r}.")
         if tool.kind == "edit" and tool.form not in FORMS:
             raise BadRequestError("", f"The tool {tool.name!r} has no known form: {tool.form!r}.")
-        if not (type(tool.path) is type(tool.destination) is tuple):  # A lone string would be its letters.
-            raise BadRequestError(
+        if not all(type(names) is tuple for names in (tool.path, tool.destination, tool.others)):
+            raise BadRequestError(  # A lone string would be its letters.
                 "", f"The tool {tool.name!r} needs tuples of parameter names for its paths."
             )
         self._tools[tool.name] = tool
@@ -118,175 +109,140 @@ class Catalogue:
             )
         return tool
 
-    def __iter__(self) -> Any:
+    def only_reads(self, name: str) -> bool:
+        """True for a tool that is known to change nothing."""
+        tool = self._tools.get(name)
+        return tool is not None and tool.kind in ("read", "harmless")
+
+    def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
 
-    def request(self, call: ToolCall) -> Request:
-        """Read a call's parameters; `BadRequestError` names the one that is missing or wrong."""
+    def actions(self, call: ToolCall) -> tuple[Action, ...]:
+        """Return what a call does to files, one action a file; none for a tool that touches no file."""
         tool, params = self.tool(call.tool), call.params
         if tool.kind == "harmless":
-            return Request(tool, "")
+            return ()
+        _refuse_unknown(tool, params)
         if tool.kind == "write_many":
-            return Request(tool, "", files=_files(tool, params))
-        path = _path(params, tool.path)
-        expected = _expected(params.get("expected_hash"), path)
-        observation_id = params.get("observation_id")
-        if observation_id is not None and not isinstance(observation_id, str):
-            raise BadRequestError(path, "An observation id is text.", parameter="observation_id")
-        return Request(
-            tool,
-            path,
-            content=_content(params, tool.content, path) if tool.kind == "write" else None,
-            destination=_path(params, tool.destination) if tool.kind == "move" else None,
-            first_line=integer(params, "start_line", path) if tool.kind == "read" else None,
-            last_line=integer(params, "end_line", path) if tool.kind == "read" else None,
-            expected_hash=expected,
-            observation_id=observation_id,
-        )
+            return requests.write_many(params.get(tool.files), params.get("expected_hashes"))
+        path = _one_of(params, tool.path)
+        if tool.kind == "read":
+            return (requests.read(path, params.get("start_line"), params.get("end_line")),)
+        explicit = (_expected_hash(params), params.get("observation_id"))
+        if tool.kind == "write":
+            return (requests.write(path, params.get(tool.content), *explicit),)
+        if tool.kind == "edit":
+            return (requests.edit(path, FORMS[tool.form].change(params, path), *explicit),)
+        if tool.kind == "delete":
+            return (requests.delete(path, *explicit),)
+        return requests.move(path, _one_of(params, tool.destination), *explicit)
 
 
-# -- parameters ------------------------------------------------------------------------------------
+# -- how tools spell a change ------------------------------------------------------------------------------
 
 
-def _path(params: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    for name in names:
-        if name in params:
-            return _as_path(params[name], name)
-    raise BadRequestError("", f"The parameter {names[0]!r} is missing.", parameter=names[0])
+class ChangeForm(NamedTuple):
+    """One way to spell a change: its parameters, and what they mean."""
+
+    parameters: tuple[str, ...]
+    change: Callable[[Mapping[str, Any], Any], Change]
 
 
-def _as_path(value: Any, parameter: str) -> str:
-    try:
-        # Bytes, too: the guard is the one to say what is wrong with a name that is not UTF-8.
-        return os.fsdecode(value)
-    except TypeError:
-        raise BadRequestError(
-            "", f"The parameter {parameter!r} must be a path.", parameter=parameter
-        ) from None
+def _edits(params: Mapping[str, Any], path: Any) -> Change:
+    return requests.edits(params.get("edits"), path)
 
 
-def _content(params: Mapping[str, Any], name: str, path: str) -> str | bytes:
-    value = params.get(name)
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)  # A copy: what is hashed and what is written must not change in between.
-    if isinstance(value, (str, bytes)):
-        return value
-    raise BadRequestError(path, f"The parameter {name!r} must be text or bytes.", parameter=name)
+def _replacement(params: Mapping[str, Any], path: Any) -> Change:
+    return Edits((requests.one_edit(params, 1, path),))
 
 
-def _expected(value: Any, path: str) -> str | None:
-    if value is None or (isinstance(value, str) and _HASH.fullmatch(value)):
-        return value
-    raise BadRequestError(
-        path,
-        f"An expected hash is 64 lower-case hex digits, or {ABSENT} for a file that must not exist yet.",
-        parameter="expected_hash",
-    )
+def _blocks(params: Mapping[str, Any], path: Any) -> Change:
+    return Blocks(_text(params, "diff", path))
 
 
-def _files(tool: Tool, params: Mapping[str, Any]) -> tuple[tuple[str, str | bytes, str | None], ...]:
-    given: Any = params.get(tool.files)
-    hashes: Any = params.get("expected_hashes") or {}
-    if not hasattr(given, "items") or not hasattr(hashes, "items"):
-        raise BadRequestError("", f"The parameter {tool.files!r} must map paths to contents.")
-    pairs = {_as_path(path, tool.files): content for path, content in given.items()}
-    if not pairs:
-        raise BadRequestError("", "There are no files to write.", parameter=tool.files)
-    expected = {_as_path(path, "expected_hashes"): _expected(value, "") for path, value in hashes.items()}
-    if stray := set(expected) - set(pairs):
-        raise BadRequestError(sorted(stray)[0], "There is an expected hash for a file that is not written.")
-    return tuple((path, _content(pairs, path, path), expected.get(path)) for path in pairs)
+def _insertion(params: Mapping[str, Any], path: Any) -> Change:
+    line = requests.whole_number(params.get("line"), "line", path)
+    return Insertion(line or 0, _text(params, "content", path))
 
 
-def integer(params: Mapping[str, Any], key: str, path: str) -> int | None:
-    """Return a whole number; models and XML spell it as text, too."""
-    value = params.get(key)
-    if value is None or value == "":
-        return None
-    try:
-        if isinstance(value, (int, str)) and not isinstance(value, bool):
-            return int(value)
-    except ValueError:
-        pass
-    raise BadRequestError(path, f"The parameter {key!r} must be a whole number.", parameter=key)
-
-
-def _text(params: Mapping[str, Any], key: str, path: str) -> str:
-    value = params.get(key)
-    if isinstance(value, str):
-        return value
-    raise BadRequestError(path, f"The parameter {key!r} must be text.", parameter=key)
-
-
-def _flag(params: Mapping[str, Any], key: str) -> bool:
-    value = params.get(key, False)
-    return value.strip().lower() == "true" if isinstance(value, str) else bool(value)
-
-
-# -- how tools spell a change: file and parameters in, new file out ----------------------------------
-
-
-def _from_edits(data: bytes, params: Mapping[str, Any], path: str) -> bytes:
-    from noclobber.text.edits import apply_edits
-
-    given = params.get("edits")
-    if not isinstance(given, (list, tuple)) or isinstance(given, Edit):
-        raise BadRequestError(path, "The parameter 'edits' must be a list.", parameter="edits")
-    return apply_edits(data, [_edit(edit, number, path) for number, edit in enumerate(given, 1)], path)
-
-
-def _edit(given: Any, number: int, path: str) -> Edit:
-    if isinstance(given, Edit):
-        return given
-    if not hasattr(given, "get"):
-        raise BadRequestError(path, f"Edit {number} is neither an Edit nor a mapping.")
-    old = given.get("old", given.get("old_string", given.get("oldText")))
-    new = given.get("new", given.get("new_string", given.get("newText")))
-    return Edit(old, new, _flag(given, "replace_all"))
-
-
-def _from_replacement(data: bytes, params: Mapping[str, Any], path: str) -> bytes:
-    from noclobber.text.edits import apply_edits
-
-    return apply_edits(data, [_edit(params, 1, path)], path)
-
-
-def _from_blocks(data: bytes, params: Mapping[str, Any], path: str) -> bytes:
-    from noclobber.text.search_blocks import apply_blocks
-
-    return apply_blocks(data, _text(params, "diff", path), path)
-
-
-def _from_insertion(data: bytes, params: Mapping[str, Any], path: str) -> bytes:
-    from noclobber.text.edits import insert_lines
-
-    return insert_lines(data, integer(params, "line", path) or 0, _text(params, "content", path), path)
-
-
-def _from_search(data: bytes, params: Mapping[str, Any], path: str) -> bytes:
-    from noclobber.text.edits import search_and_replace
-
-    return search_and_replace(
-        data,
+def _search(params: Mapping[str, Any], path: Any) -> Change:
+    return Search(
         _text(params, "search", path),
         _text(params, "replace", path),
-        use_regex=_flag(params, "use_regex"),
-        ignore_case=_flag(params, "ignore_case"),
-        first_line=integer(params, "start_line", path),
-        last_line=integer(params, "end_line", path),
-        path=path,
+        use_regex=requests.flag(params.get("use_regex", False)),
+        ignore_case=requests.flag(params.get("ignore_case", False)),
+        first_line=requests.whole_number(params.get("start_line"), "start_line", path),
+        last_line=requests.whole_number(params.get("end_line"), "end_line", path),
     )
 
 
-FORMS: dict[str, Callable[[bytes, Mapping[str, Any], str], bytes]] = {
-    "edits": _from_edits,
-    "replacement": _from_replacement,
-    "blocks": _from_blocks,
-    "insertion": _from_insertion,
-    "search": _from_search,
+_REPLACEMENT = ("old", "old_string", "oldText", "new", "new_string", "newText", "replace_all")
+_SEARCH = ("search", "replace", "use_regex", "ignore_case", "start_line", "end_line")
+FORMS: dict[str, ChangeForm] = {
+    "edits": ChangeForm(("edits",), _edits),
+    "replacement": ChangeForm(_REPLACEMENT, _replacement),
+    "blocks": ChangeForm(("diff",), _blocks),
+    "insertion": ChangeForm(("line", "content"), _insertion),
+    "search": ChangeForm(_SEARCH, _search),
 }
 
 
-def as_bytes(content: str | bytes, path: str) -> bytes:
-    """Return what a write puts on the disk: bytes as they are, text as UTF-8."""
-    return content if isinstance(content, bytes) else encode(content, path)
+# -- parameters --------------------------------------------------------------------------------------------
+
+
+def parameters_of(tool: Tool) -> tuple[str, ...]:
+    """Return the name of every parameter that a tool may have."""
+    if tool.kind == "write_many":
+        return (tool.files, "expected_hashes", *tool.others)
+    if tool.kind == "read":
+        return (*tool.path, "start_line", "end_line", *tool.others)
+    own: tuple[str, ...] = ()
+    if tool.kind == "write":
+        own = (tool.content,)
+    elif tool.kind == "edit":
+        own = FORMS[tool.form].parameters
+    elif tool.kind == "move":
+        own = tool.destination
+    return (*tool.path, *own, *_EXPLICIT, *tool.others)
+
+
+def _refuse_unknown(tool: Tool, params: Mapping[str, Any]) -> None:
+    known = parameters_of(tool)
+    for name in params:
+        if name not in known:
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(name), known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(known)}."
+            raise BadRequestError(
+                "", f"The tool {tool.name!r} has no parameter {name!r}. {hint}", parameter=str(name)
+            )
+
+
+def _one_of(params: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """Return the parameter that goes by one of several names. Two of them could name two files."""
+    given = [name for name in names if name in params]
+    if not given:
+        raise BadRequestError("", f"The parameter {names[0]!r} is missing.", parameter=names[0])
+    if any(params[name] != params[given[0]] for name in given[1:]):
+        both = " and ".join(repr(name) for name in given)
+        raise BadRequestError("", f"{both} name two different files. Give one of them.", parameter=given[1])
+    return params[given[0]]
+
+
+def _expected_hash(params: Mapping[str, Any]) -> Any:
+    given = {params[name] for name in _EXPLICIT[:2] if params.get(name) is not None}
+    if len(given) > 1:
+        raise BadRequestError(
+            "",
+            "expected_hash and expected_sha256 are two names for one thing, and differ.",
+            parameter="expected_hash",
+        )
+    return next(iter(given), None)
+
+
+def _text(params: Mapping[str, Any], key: str, path: Any) -> str:
+    value = params.get(key)
+    if isinstance(value, str):
+        return value
+    raise BadRequestError(str(path), f"The parameter {key!r} must be text.", parameter=key)

@@ -16,8 +16,9 @@ the fresh content and a diff from what the agent had seen. It never writes itsel
        │ └──busy──▶ WAITING ──waited──▶ RUNNING, or GAVE_UP
        └──any other result──▶ DONE, any other error──▶ FAILED
 
-While it runs, the turn refuses bytes that were refused before and come back unchanged after the re-read:
-passing those would undo what somebody else wrote, with a clean record (`STALE_RESUBMITTED`).
+With `resubmitted="deny"`, here or as the turn's option, bytes that were refused before and come back
+unchanged after the re-read are refused again (`STALE_RESUBMITTED`): they would undo what somebody else
+wrote.
 
 Deterministic: what it does depends on the step's outcomes, the clock and the random generator it was
 given. `states` and `transitions` list the machine; `history` is what the last run went through.
@@ -46,7 +47,7 @@ from noclobber.text.diff import unified
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from typing import Any, TypeVar
+    from typing import Any, Literal, TypeVar
 
     from noclobber.core.clock import Clock
     from noclobber.guard.turn import Turn
@@ -133,6 +134,7 @@ class AgentController:
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         on_transition: Callable[[Transition], None] | None = None,
+        resubmitted: Literal["allow", "deny"] | None = None,
     ) -> None:
         """`max_attempts` counts calls that ended in a conflict, `max_busy` those that met a busy file."""
         if max_attempts < 1 or max_busy < 0:
@@ -141,6 +143,7 @@ class AgentController:
         self.state = RUNNING
         self.history: list[Transition] = []
         self._limits = (max_attempts, max_busy)
+        self._resubmitted = resubmitted
         self._delays_s = (first_delay_s, longest_delay_s)
         self._clock, self._on_transition = clock, on_transition
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
@@ -171,12 +174,13 @@ class AgentController:
 
     def machine(self) -> Generator[CallStep | Wait | ReRead, Any, Any]:
         """Yield what has to be done next; return the step's result."""
-        context = self.turn.context
-        was_refusing, context.refuse_resubmitted = context.refuse_resubmitted, True
+        turn, options = self.turn, self.turn.options
+        if self._resubmitted is not None:
+            turn.options = options._replace(resubmitted=self._resubmitted)
         try:
             return (yield from self._attempts())
         finally:
-            context.refuse_resubmitted = was_refusing
+            turn.options = options
 
     def _attempts(self) -> Generator[CallStep | Wait | ReRead, Any, Any]:
         max_attempts, max_busy = self._limits

@@ -1,128 +1,125 @@
 """
-From a request to the facts that the policies judge, one target for each file that a call names.
+The facts that the rules are asked about: one set for each file of a call.
 
-Nothing here looks at a file's content: what the agent saw is in the turn, and the guard compares when it
-commits. The one thing asked of the disk is where a path leads.
+Facts come from the action itself (which file, what it shall hold), from what the agent saw (the snapshot),
+from the options, and, where somebody looked, from the disk. Nothing is decided here. The library, hooks and
+MCP gather them by the same function, so a rule has the same facts to go by whoever asks.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from noclobber.core.actions import READ
+from noclobber.core.options import DEFAULTS
+from noclobber.core.values import BOM
 from noclobber.disk import hashing
-from noclobber.errors import AccessDeniedError, BadRequestError, NotAFileError
-from noclobber.guard.catalogue import as_bytes
-from noclobber.guard.policies import Facts
-from noclobber.text.lines import BOM
+from noclobber.errors import BadRequestError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import NamedTuple
 
+    from noclobber.core.actions import Action
     from noclobber.core.options import Options
-    from noclobber.disk.optimistic_guard import OptimisticGuard
-    from noclobber.guard.catalogue import Request
-    from noclobber.guard.fence import WriteFence
     from noclobber.guard.snapshot import TurnContext
-
-    class OpenTurn(Protocol):
-        """What has to be known of the turn that a call belongs to."""
-
-        context: TurnContext
-        guard: OptimisticGuard
-        options: Options
-        write_scope: tuple[str, ...] | None
-        fence: WriteFence
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 
-class Target(NamedTuple):
-    """One file that a call names: the facts, and what it shall hold (None: not a whole new content)."""
+class Facts(NamedTuple):
+    """Everything that the rules may know about one call and one file."""
 
-    facts: Facts
-    data: bytes | None
-    given: str
-
-
-def gather(turn: OpenTurn, request: Request, *, keeps_bom: bool = True) -> list[Target]:
-    """Return the targets of a request. `keeps_bom`: whoever writes puts a byte-order mark back."""
-    kind = request.tool.kind
-    if kind == "write_many":
-        return [
-            _target(turn, "write", path, content, expected, None, keeps_bom)
-            for path, content, expected in request.files
-        ]
-    first = _target(
-        turn,
-        kind,
-        request.path,
-        request.content,
-        request.expected_hash,
-        request.observation_id,
-        keeps_bom,
-    )
-    if request.destination is None:
-        return [first]
-    return [first, _target(turn, "create", request.destination, None, None, None, keeps_bom)]
+    kind: str
+    """`read`, `write` (the whole file), `edit`, `delete`, `move` or `create` (a move's destination)."""
+    path: str
+    """Canonical."""
+    name: str
+    """What the agent called it, absolute."""
+    options: Options = DEFAULTS
+    expected: str | None = None
+    """What the caller gave, or else the baseline; None: this agent has not read the file."""
+    is_explicit: bool = False
+    """True if the caller itself said what it expects."""
+    actual: str | None = None
+    """What is on the disk: a hash, or the word for why there is none. None: nobody looked."""
+    seen_whole: bool = True
+    refused_from: str | None = None
+    """If these very bytes were refused before: the baseline they were made from."""
+    write_scope: tuple[str, ...] | None = None
+    """Canonical folders."""
+    is_memory_lost: bool = False
+    """True if something that the agent saw may have been forgotten."""
 
 
-def look(turn: OpenTurn, facts: Facts) -> Facts:
-    """Add what stands on the disk now."""
-    return facts if facts.kind == "read" else facts._replace(actual=turn.guard.digest(facts.path))
+class Target:
+    """One file of a call, and what was found out about it so far."""
+
+    __slots__ = ("action", "data", "facts")
+
+    def __init__(self, action: Action, facts: Facts, data: bytes | None) -> None:
+        self.action, self.facts = action, facts
+        self.data = data
+        """The whole new content; None if the call does not say it."""
 
 
-def _target(
-    turn: OpenTurn,
-    kind: str,
-    given: str,
-    content: str | bytes | None,
-    expected_hash: str | None,
-    observation_id: str | None,
-    keeps_bom: bool,
+def gather(
+    action: Action,
+    snapshot: TurnContext,
+    name: str,
+    path: str,
+    *,
+    options: Options,
+    actual: str | None = None,
+    write_scope: tuple[str, ...] | None = None,
+    is_memory_lost: bool = False,
+    keeps_bom: bool = True,
 ) -> Target:
-    context, actual = turn.context, None
-    name = context.name_of(given)
-    try:
-        path = turn.guard.locate(given)
-    except (NotAFileError, AccessDeniedError):
-        # It leads nowhere now. If the agent knows a file under that name, that file is what changed;
-        # if not, the guard will meet the same obstacle and say so.
-        path, actual = name, None if kind == "read" else turn.guard.digest(given)
+    """
+    Return what the rules have to know about one file of a call.
+
+    `keeps_bom`: whoever carries the call out puts a byte-order mark back that text does not show.
+    """
+    content = action.content
     data = None if content is None else as_bytes(content, path)
-    if data is not None and keeps_bom and _lost_its_bom(context, name, path, content, data):
-        data = BOM + data
-    expected, seen_whole = _expectation(context, name, path, expected_hash, observation_id)
+    if data is not None and keeps_bom and isinstance(content, str) and not data.startswith(BOM):
+        # Text does not show a byte-order mark, so nobody meant to drop it.
+        data = BOM + data if snapshot.starts_with_bom(name, path) else data
+    expected, seen_whole = _expectation(action, snapshot, name, path)
+    refused_from = None
+    if data is not None and options.resubmitted == "deny":
+        refused_from = snapshot.refused_from(name, path, hashing.of_bytes(data))
     facts = Facts(
-        kind,
+        action.kind,
         path,
         name,
+        options,
         expected=expected,
-        actual=actual,
+        is_explicit=action.expected_hash is not None or action.observation_id is not None,
+        actual=None if action.kind == READ else actual,
         seen_whole=seen_whole,
-        refuse_resubmitted=context.refuse_resubmitted,
-        write_scope=turn.write_scope,
-        deny_unread=turn.options.unread == "deny",
-        deny_partial=turn.options.partial == "deny",
+        refused_from=refused_from,
+        write_scope=write_scope,
+        is_memory_lost=is_memory_lost,
     )
-    if data is not None and context.refuse_resubmitted:
-        facts = facts._replace(refused_from=context.refused_from(name, path, hashing.of_bytes(data)))
-    return Target(facts, data, given)
+    return Target(action, facts, data)
 
 
-def _lost_its_bom(
-    context: TurnContext, name: str, path: str, content: str | bytes | None, data: bytes
-) -> bool:
-    """True for text over a file with a byte-order mark: text does not show it, so nobody meant to drop it."""
-    return isinstance(content, str) and not data.startswith(BOM) and context.starts_with_bom(name, path)
+def as_bytes(content: str | bytes, path: str) -> bytes:
+    """Return what a write puts on the disk: bytes as they are, text as UTF-8."""
+    if isinstance(content, bytes):
+        return content
+    try:
+        return content.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise BadRequestError(path, "The text has a lone surrogate, which no file can hold.") from None
 
 
-def _expectation(
-    context: TurnContext, name: str, path: str, expected_hash: str | None, observation_id: str | None
-) -> tuple[str | None, bool]:
+def _expectation(action: Action, snapshot: TurnContext, name: str, path: str) -> tuple[str | None, bool]:
     """Return what a write is checked against, and whether all of that was seen. The caller's word counts."""
-    baseline, coverage = context.expected_for(name, path), context.coverage_for(name, path)
+    baseline, coverage = snapshot.expected_for(name, path), snapshot.coverage_for(name, path)
     is_whole = coverage is None or coverage.is_whole
-    if observation_id is not None:
-        observation = context.observation(observation_id)
+    expected_hash = action.expected_hash
+    if action.observation_id is not None:
+        observation = snapshot.observation(action.observation_id)
         if observation.path != path or expected_hash not in (None, observation.sha256):
             raise BadRequestError(path, "That observation is of another file, or of another hash.")
         return observation.sha256, is_whole if observation.sha256 == baseline else observation.seen.is_whole

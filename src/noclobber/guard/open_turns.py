@@ -1,17 +1,14 @@
 """
-Which turns are open here, for people to see (`noclobber status`). Nothing else depends on it.
+Which turns of a workspace are open: in this process, for calls to find them, and for people to see.
 
-A snapshot lives in the memory of its process. So that others can see that there is a turn at all, a
-process keeps one small file for each workspace in `.noclobber/turns/`: its board. The first slot names
-the process, by more than its number (`disk.processes`), so that a board left by a killed process is told
-from one in use; every other slot is a turn, or empty. Showing a turn is one write to an open file. A file
-a turn would cost ten times that, and more than the rest of a turn's start and end together.
+A snapshot lives in the memory of its process. So that others can see that there is a turn at all
+(`noclobber status`), a process keeps one small file for each workspace in `.noclobber/turns/`. It names the
+process by more than its number (`disk.processes`), so that the file of a killed process is told from one in
+use, and lists the turns.
 
-A workspace that is only read leaves nothing behind: where there is no state folder yet, turns show
-themselves at the first write, which makes that folder.
-
-A courtesy, never a condition: whatever goes wrong here (a full disk, a folder of somebody else's), the
-turn goes on unseen.
+A workspace that is only read leaves nothing behind: where there is no state folder yet, turns are shown
+after the first write, which makes that folder. Showing is a courtesy, never a condition: whatever goes
+wrong (a full disk, a folder of somebody else's), the turn goes on unseen.
 """
 
 from __future__ import annotations
@@ -19,27 +16,29 @@ from __future__ import annotations
 import json
 import os
 import threading
-from typing import Any, NamedTuple
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.core.project import TURNS_FOLDER
 from noclobber.disk import after_fork, forks
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
+from noclobber.errors import TurnClosedError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.guard.snapshot import TurnContext
+    from noclobber.core.clock import Clock
+    from noclobber.core.values import ToolCall
+    from noclobber.guard.turn import Turn
 
-SLOT_BYTES = 2048
-MOST_SLOTS = 1024  # A program with more turns open than this shows that many.
-_LONGEST_NAME = 96  # Letters of an agent's name, and so on: five of them fit into a slot, in any script.
+MAX_BYTES = 1 << 20  # Of one process's file: thousands of turns.
+MAX_NAME_LETTERS = 96  # Of an agent's name, and so on.
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class Present(NamedTuple):
-    """One turn that showed itself."""
+class ShownTurn(NamedTuple):
+    """One turn, as others see it."""
 
     file: str
     turn_id: str
@@ -55,58 +54,73 @@ class Present(NamedTuple):
     """`running`, `gone` (its process ended without ending it), or `unknown`: another machine or container."""
 
 
-class Board:
-    """What one process shows in one workspace. Its methods never raise."""
+class OpenTurns:
+    """The open turns of one workspace in this process. Showing them never raises."""
 
-    def __init__(self, state_folder: str) -> None:
-        self._state_folder = state_folder
+    def __init__(self, state_folder: str, clock: Clock) -> None:
+        self._state_folder, self._clock = state_folder, clock
+        # Weak: a turn that is dropped without an end must not be kept alive by us.
+        self._turns: weakref.WeakValueDictionary[str, Turn] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()  # Re-entrant: a signal handler may end a turn.
         after_fork.renew(self, "_lock", threading.RLock)
-        self._forget()
+        self._shown: dict[str, list[str | None]] = {}
+        self._pid, self._descriptor, self._file = os.getpid(), -1, ""
 
-    def _forget(self) -> None:
-        self._pid = os.getpid()
-        self._descriptor, self._file = -1, ""
-        self._shown: dict[int, bytes] = {}
+    def __iter__(self) -> Any:
+        return iter(list(self._turns.values()))
 
-    def show(self, context: TurnContext, host: str | None, intent_id: str | None, now_s: float) -> int:
-        """Show a turn; return the slot to `hide()`, or -1 if it could not be shown."""
+    def add(self, turn: Turn) -> None:
+        """Let a turn be found, and show it."""
+        self._turns[turn.turn_id] = turn
+        names = (turn.turn_id, turn.agent_id, turn.session_id, turn.host, turn.intent_id)
+        started = iso8601(self._clock.now_s())
+        self._shown[turn.turn_id] = [*(name and str(name)[:MAX_NAME_LETTERS] for name in names), started]
+        weakref.finalize(turn, self._dropped, turn.turn_id).atexit = False
+        self.show()
+
+    def remove(self, turn_id: str) -> None:
+        """The turn has ended."""
+        self._turns.pop(turn_id, None)
+        if self._shown.pop(turn_id, None) is not None:
+            self.show()
+
+    def _dropped(self, turn_id: str) -> None:
+        """A turn was collected. If it never ended it is shown still; another one may have its id by now."""
+        if turn_id not in self._turns:
+            self.remove(turn_id)
+
+    def find(self, call: ToolCall) -> Turn:
+        """Return the turn that a call belongs to: by its id, or the agent's only one."""
+        if call.turn_id is not None:
+            turn = self._turns.get(call.turn_id)
+            found = [turn] if turn is not None else []
+        else:
+            found = [
+                turn for turn in self if turn.agent_id == call.agent_id and turn.session_id == call.session_id
+            ]
+        if len(found) == 1:
+            return found[0]
+        reason = "has several turns open; say which" if found else "has no such turn open; start one"
+        raise TurnClosedError("", f"The agent {call.agent_id!r} {reason}.", turn_id=call.turn_id)
+
+    def show(self) -> None:
+        """Write which turns are open, if there is a state folder to write it in."""
         try:
-            names = (context.turn_id, context.agent_id, context.session_id, host, intent_id)
-            told = [*(name and str(name)[:_LONGEST_NAME] for name in names), iso8601(now_s)]
-            body = json.dumps(told, ensure_ascii=False).encode("utf-8", "backslashreplace")
             with self._lock:
                 if self._pid != os.getpid():  # A forked child: what it inherited is its parent's to change.
-                    self._forget()
+                    self._pid, self._descriptor, self._file = os.getpid(), -1, ""
+                if self._descriptor < 0 and not self._shown:
+                    return
                 self._open_if_gone()
-                slot = next(number for number in range(1, MOST_SLOTS) if number not in self._shown)
-                os.pwrite(self._descriptor, _slot(body), slot * SLOT_BYTES)
-                self._shown[slot] = body
-                return slot
-        except (OSError, ValueError, StopIteration):
-            return -1
-
-    def hide(self, slot: int, pid: int) -> None:
-        """Empty a slot that this very process filled."""
-        with self._lock:
-            if self._pid != os.getpid() or pid != self._pid or self._shown.pop(slot, None) is None:
-                return
-            try:
-                os.pwrite(self._descriptor, _slot(b""), slot * SLOT_BYTES)
-            except OSError:
-                pass
-
-    def renew(self) -> None:
-        """Show again what is shown, if somebody removed the file (`git clean -fdx`)."""
-        with self._lock:
-            if self._pid == os.getpid() and self._shown:
-                try:
-                    self._open_if_gone()
-                except OSError:
-                    pass
+                told = {"process": list(identify()), "turns": list(self._shown.values())}
+                body = json.dumps(told, ensure_ascii=False).encode("utf-8", "backslashreplace")
+                os.pwrite(self._descriptor, body, 0)
+                os.ftruncate(self._descriptor, len(body))
+        except (OSError, ValueError):
+            pass
 
     def close(self) -> None:
-        """Take the board away."""
+        """Take the file away."""
         with self._lock:
             if self._pid == os.getpid() and self._descriptor >= 0:
                 try:
@@ -114,10 +128,11 @@ class Board:
                     os.unlink(self._file)
                 except OSError:
                     pass
-                self._forget()
+            self._descriptor, self._file = -1, ""
+            self._shown.clear()
 
     def _open_if_gone(self) -> None:
-        """Make the file if there is none, and write to it what is shown."""
+        """Make the file if there is none: at first, and after somebody removed it (`git clean -fdx`)."""
         if self._descriptor >= 0:
             if os.fstat(self._descriptor).st_nlink:
                 return
@@ -139,29 +154,20 @@ class Board:
         finally:
             os.close(turns_fd)
         self._file = f"{self._state_folder}/{TURNS_FOLDER}/{name}"
-        os.pwrite(self._descriptor, _slot(json.dumps(identify()).encode()), 0)
-        for slot, body in self._shown.items():
-            os.pwrite(self._descriptor, _slot(body), slot * SLOT_BYTES)
 
 
-def _slot(body: bytes) -> bytes:
-    if len(body) > SLOT_BYTES:
-        raise ValueError("names full of control characters, which JSON spells in six letters, do not fit")
-    return body.ljust(SLOT_BYTES, b"\0")
+def look(state_folder: str) -> list[ShownTurn]:
+    """Return every turn that is shown in a workspace, oldest first. Reads only, and never raises."""
+    found = [turn for file in _files(state_folder) for turn in _read(file)[1]]
+    return sorted(found, key=lambda turn: (turn.started, turn.turn_id))
 
 
-def look(state_folder: str) -> list[Present]:
-    """Return every turn that shows itself in a workspace, oldest first. Reads only, and never raises."""
-    found = [present for file in _boards(state_folder) for present in _read(file)[1]]
-    return sorted(found, key=lambda present: (present.started, present.turn_id))
+def left_behind(state_folder: str) -> list[str]:
+    """Return the files whose process is gone. Removing one harms nobody."""
+    return [file for file in _files(state_folder) if _read(file)[0] == GONE]
 
 
-def boards_of_the_dead(state_folder: str) -> list[str]:
-    """Return the boards whose process is gone. Removing one harms nobody."""
-    return [file for file in _boards(state_folder) if _read(file)[0] == GONE]
-
-
-def _boards(state_folder: str) -> list[str]:
+def _files(state_folder: str) -> list[str]:
     folder = f"{state_folder}/{TURNS_FOLDER}"
     try:
         return [f"{folder}/{name}" for name in os.listdir(folder)]
@@ -169,44 +175,24 @@ def _boards(state_folder: str) -> list[str]:
         return []
 
 
-def _read(file: str) -> tuple[str, list[Present]]:
-    """Return what became of a board's process, and its turns. What is not (yet) whole says nothing."""
+def _read(file: str) -> tuple[str, list[ShownTurn]]:
+    """Return what became of a file's process, and its turns. What is not (yet) whole says nothing."""
     try:
         descriptor = os.open(file, _LOOK)
         try:
-            content = os.read(descriptor, MOST_SLOTS * SLOT_BYTES)
+            told = json.loads(os.read(descriptor, MAX_BYTES))
         finally:
             os.close(descriptor)
-        process = ProcessIdentity(*json.loads(_words(content, 0)))
+        process = ProcessIdentity(*told["process"])
         state = fate(process)
-    except (OSError, ValueError, TypeError, RecursionError, OverflowError):
+        return state, [
+            ShownTurn(file, *_as_text(turn), process.pid, str(process.host), state) for turn in told["turns"]
+        ]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return "", []
-    turns = []
-    for start in range(SLOT_BYTES, len(content), SLOT_BYTES):
-        try:
-            turn_id, agent_id, session_id, host, intent_id, started = json.loads(_words(content, start))
-        except (ValueError, TypeError, RecursionError):
-            continue
-        turns.append(
-            Present(
-                file,
-                str(turn_id),
-                str(agent_id),
-                _text_or_none(session_id),
-                _text_or_none(host),
-                _text_or_none(intent_id),
-                str(started),
-                process.pid,
-                str(process.host),
-                state,
-            )
-        )
-    return state, turns
 
 
-def _words(content: bytes, start: int) -> bytes:
-    return content[start : start + SLOT_BYTES].rstrip(b"\0")
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else str(value)
+def _as_text(turn: list[Any]) -> tuple[str, str, str | None, str | None, str | None, str]:
+    turn_id, agent_id, session_id, host, intent_id, started = turn
+    maybe = [None if name is None else str(name) for name in (session_id, host, intent_id)]
+    return str(turn_id), str(agent_id), maybe[0], maybe[1], maybe[2], str(started)

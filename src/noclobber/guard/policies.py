@@ -5,17 +5,24 @@ No rule looks anything up. Whoever asks gathers the facts first, so every rule c
 gives the same answer when asked again. `decide()` takes the first refusal in the order of `RULES`: first
 what can never be right, then staleness, because an agent that must read again learns all the rest by it.
 
-`actual` is what stands on the disk, and None means that nobody looked. The guard compares at the moment of
-the commit anyway, so the engine looks beforehand only if it must say no for another reason.
+A new rule is a function here and its name in `RULES`; its option is a line in `core/options`, and what it
+has to know is a field of `Facts`. Library, hooks and MCP ask it from then on.
+
+`facts.actual` is what is on the disk, and None means that nobody looked. The commit compares anyway, so the
+engine looks beforehand only if it must say no for another reason.
 """
 
 from __future__ import annotations
 
+from noclobber.core.actions import CREATE, READ, WRITE
 from noclobber.core.values import ALLOW, Decision
+from noclobber.disk.paths import is_reserved
 from noclobber.errors import (
     ABSENT,
     DELETED,
+    UNKNOWN,
     OutsideScopeError,
+    OutsideWorkspaceError,
     PartialReadError,
     ReservedFileError,
     ResubmittedError,
@@ -27,51 +34,37 @@ from noclobber.lock.names import is_lock_file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+
+    from noclobber.guard.facts import Facts
 
 
-class Facts(NamedTuple):
-    """Everything that the rules may know about one call and one file."""
-
-    kind: str
-    """`read`, `write` (the whole file), `edit`, `delete`, `move` or `create` (a move's destination)."""
-    path: str
-    """Canonical."""
-    name: str
-    """What the agent called it, absolute."""
-    expected: str | None = None
-    """What the caller gave, or else the turn's baseline; None: this turn has not read the file."""
-    actual: str | None = None
-    seen_whole: bool = True
-    refused_from: str | None = None
-    """If these very bytes were refused before: the baseline they were made from."""
-    refuse_resubmitted: bool = False
-    write_scope: tuple[str, ...] | None = None
-    """Canonical folders."""
-    deny_unread: bool = False
-    deny_partial: bool = False
+def own_records(facts: Facts) -> Decision:
+    """N-state: an agent neither reads nor edits its own record."""
+    if is_reserved(facts.path, None) or is_reserved(facts.name, None):
+        return Decision(
+            False,
+            OutsideWorkspaceError(facts.path, "These are noclobber's own records; tools do not touch them."),
+        )
+    return ALLOW
 
 
-def reserved(facts: Facts) -> Decision:
+def lock_files(facts: Facts) -> Decision:
     """REQ-LOCK-010: lock files are neither read nor written through an agent's tools."""
-    for path in (facts.path, facts.name):
-        if is_lock_file(path):
-            return Decision(
-                False,
-                ReservedFileError(
-                    facts.path,
-                    "This file belongs to a deliverable's lock. Agents neither read nor write it; "
-                    "ask for the lock's status instead.",
-                ),
-            )
+    if is_lock_file(facts.path) or is_lock_file(facts.name):
+        return Decision(
+            False,
+            ReservedFileError(
+                facts.path,
+                "This file belongs to a deliverable's lock. Agents neither read nor write it; "
+                "ask for the lock's status instead.",
+            ),
+        )
     return ALLOW
 
 
 def write_scope(facts: Facts) -> Decision:
     """K-WRITE-1: a turn that was given folders writes in them and nowhere else."""
-    if facts.kind == "read" or facts.write_scope is None:
+    if facts.kind == READ or facts.write_scope is None:
         return ALLOW
     for folder in facts.write_scope:
         if facts.path.startswith(folder if folder.endswith("/") else f"{folder}/"):
@@ -87,16 +80,46 @@ def write_scope(facts: Facts) -> Decision:
 
 def stale(facts: Facts) -> Decision:
     """009-FR-003, 009-FR-004: what is there must be what the agent saw."""
-    if facts.kind in ("read", "create") or facts.expected is None or facts.actual is None:
+    if facts.kind in (READ, CREATE) or facts.expected is None or facts.actual is None:
         return ALLOW
     if facts.actual == facts.expected or (facts.expected == ABSENT and facts.actual == DELETED):
         return ALLOW
     return Decision(False, StaleFileError(facts.path, facts.expected, facts.actual))
 
 
+def unknown_version(facts: Facts) -> Decision:
+    """Ruling 22: what the agent saw is not known to be any version of the file, so it must look again."""
+    if facts.expected != UNKNOWN or facts.kind in (READ, CREATE):
+        return ALLOW
+    return Decision(
+        False,
+        UnreadFileError(
+            facts.path,
+            "It is not known which version of this file the agent saw. Read all of it, then write again.",
+        ),
+    )
+
+
+def explicit(facts: Facts) -> Decision:
+    """`explicit = "require"`: a change of an existing file says which version it is made from."""
+    if facts.options.explicit != "require" or facts.is_explicit or facts.kind in (READ, CREATE):
+        return ALLOW
+    if facts.actual == DELETED:
+        return ALLOW
+    return Decision(
+        False,
+        UnreadFileError(
+            facts.path,
+            "A change of an existing file must say which version it is made from. "
+            "Read the file, and pass the hash that you get as expected_hash.",
+        ),
+    )
+
+
 def unread(facts: Facts) -> Decision:
-    """`unread = "deny"`. A path where nothing stands may be written: there is nothing to read."""
-    if not facts.deny_unread or facts.kind in ("read", "create"):
+    """`unread = "deny"`. A path where there is no file may be written: there is nothing to read."""
+    is_denied = facts.options.unread == "deny" or facts.is_memory_lost
+    if not is_denied or facts.kind in (READ, CREATE):
         return ALLOW
     if facts.expected is not None or facts.actual == DELETED:
         return ALLOW
@@ -106,14 +129,14 @@ def unread(facts: Facts) -> Decision:
 
 
 def partial(facts: Facts) -> Decision:
-    """`partial = "deny"`: a whole file is not replaced by who has seen a part of it."""
-    if not facts.deny_partial or facts.kind != "write" or facts.seen_whole:
+    """`partial = "deny"`: an agent that has read only part of a file does not replace all of it."""
+    if facts.options.partial != "deny" or facts.kind != WRITE or facts.seen_whole:
         return ALLOW
     return Decision(
         False,
         PartialReadError(
             facts.path,
-            "This turn has seen only a part of the file, and all of it would be replaced. "
+            "This turn has read only part of the file, and all of it would be replaced. "
             "Read the rest, or change it with edits.",
         ),
     )
@@ -121,26 +144,29 @@ def partial(facts: Facts) -> Decision:
 
 def resubmitted(facts: Facts) -> Decision:
     """
-    Bytes that were refused as stale do not become right because the file was read again.
+    `resubmitted = "deny"`: bytes that were refused as stale are refused again after a re-read.
 
-    They do if what was read is what they were made from: the file went back to it.
+    Unless what was read is what they were made from: the file went back to it.
     """
-    if not facts.refuse_resubmitted or facts.refused_from in (None, facts.expected):
+    if facts.options.resubmitted != "deny" or facts.refused_from in (None, facts.expected):
         return ALLOW
     return Decision(
         False,
         ResubmittedError(
             facts.path,
             "These very bytes were refused before, because the file had changed. Work the changes in: "
-            "sending the same again would undo them.",
+            "sending the same bytes again would undo them.",
         ),
     )
 
 
 RULES: tuple[Callable[[Facts], Decision], ...] = (
-    reserved,
+    own_records,
+    lock_files,
     write_scope,
+    unknown_version,
     stale,
+    explicit,
     unread,
     partial,
     resubmitted,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from noclobber.guard.snapshot import Remembered, TurnContext
 
 
-class SessionMemory:
+class EarlierTurns:
     """Baselines of one workspace's sessions, between turns."""
 
     def __init__(self) -> None:

@@ -1,30 +1,36 @@
 """
-What part of a file the model was shown, judged by comparing what it was given with what is on the disk.
+What part of a file an agent was shown, found by comparing what it was given with what is on the disk.
 
-The host read the file, and we look at it a moment later. If what the model was given is what stands there,
-the hash of what stands there is what the agent saw. If not, somebody wrote in between, or the host shows
-files in a way that we do not know; then the age of the file decides: one that has not changed since before
-the call is what was read, however it was shown, and of any other the agent's picture is not to be trusted.
+Somebody else read the file, and we look at it a moment later. If what the agent was given is the current
+content, the hash of that is what the agent saw. If not, somebody wrote in between, or the host shows files
+in a way that we do not know; then the age of the file decides: one that has not changed since before the
+call is what was read, however it was shown. Of any other file it is not known which version the agent saw.
 """
 
 from __future__ import annotations
 
 from noclobber.core.values import WHOLE, Coverage
+from noclobber.disk import hashing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.core.actions import Action, Shown
+    from noclobber.core.actions import Action, CallResult, Shown
     from noclobber.disk.reading import FileState
 
 SLACK_S = 2.0  # A filesystem's clock ticks in steps, and hosts round.
 UNTOLD_S = 5.0  # How long a read may have taken, if the host does not say.
 
 
-def seen_part(
-    looked: FileState, action: Action, shown: Shown, now_s: float, duration_s: float | None
-) -> Coverage | None:
-    """Return what the agent saw of what stands on the disk; None if that may be another version."""
-    asked = _asked(looked, action)
+def exact_part(looked: FileState, action: Action, result: CallResult) -> Coverage | None:
+    """Return what the agent saw, if what it was given is exactly the current content; None if not."""
+    if result.content is not None:
+        return WHOLE if hashing.of_bytes(result.content) == looked.sha256 else None
+    return asked_part(looked, action) if result.sha256 == looked.sha256 else None
+
+
+def seen_part(looked: FileState, action: Action, result: CallResult, now_s: float) -> Coverage | None:
+    """Return what the agent saw of the current content; None if it may have been another version."""
+    asked, shown, duration_s = asked_part(looked, action), result.shown, result.duration_s
     if looked.content is not None and shown.text is not None:
         text = _plain(looked.content.decode("utf-8", "replace"))
         given = _plain(shown.text)
@@ -60,7 +66,7 @@ def _compare(text: str, given: str, action: Action, shown: Shown, asked: Coverag
     return None
 
 
-def _asked(looked: FileState, action: Action) -> Coverage:
+def asked_part(looked: FileState, action: Action) -> Coverage:
     """Return which lines a call asked for."""
     total = _line_count(looked)
     if action.first_line is None and action.line_count is None:

@@ -32,9 +32,9 @@ import os
 from _thread import RLock  # `threading` is a part of a millisecond of a hook's start, for the same lock.
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.core.values import WHOLE, Coverage, Observation
-from noclobber.errors import ABSENT, TurnClosedError
-from noclobber.guard.observations import ObservationLog
+from noclobber.core.options import RETAINED_FILE_BYTES, RETAINED_TURN_BYTES
+from noclobber.core.values import BOM, WHOLE, Coverage, Observation
+from noclobber.errors import ABSENT, UNKNOWN, BadRequestError, TurnClosedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
-RETAINED_FILE_BYTES = 1 << 20
-RETAINED_TURN_BYTES = 64 << 20
-_BOM = b"\xef\xbb\xbf"
 REFUSED_KEPT = 64  # Hashes of refused bytes, a file. An agent that goes on for longer has been given up.
 
 # One lock for all turns: it is held for a microsecond or two. A fork waits for it, so that no child
@@ -69,14 +66,13 @@ class Remembered(NamedTuple):
 class _File:
     """What the turn knows about one canonical path. Small: there may be a hundred thousand of them."""
 
-    __slots__ = ("baseline", "initial", "path", "retained", "seen", "trouble")
+    __slots__ = ("baseline", "initial", "path", "seen", "trouble")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.initial: str | None = None
         self.baseline: str | None = None
         self.seen: Coverage | None = None  # What part of the baseline was seen; None: all of it.
-        self.retained: bytes | None = None
         self.trouble: _Trouble | None = None
 
 
@@ -119,7 +115,6 @@ class TurnContext:
     ) -> None:
         self.root, self.turn_id, self.agent_id, self.session_id = root, turn_id, agent_id, session_id
         self.rebaseline = rebaseline
-        self.refuse_resubmitted = False  # Set by a controller, for as long as it runs the turn.
         self._retained_limits = (retained_file_bytes, retained_turn_bytes)
         self._clock = clock
         self.clear()
@@ -132,10 +127,9 @@ class TurnContext:
             self._files: dict[str, _File] | None = {}
             self._names: dict[str, _Name] = {}
             self._conflict_names: dict[str, str] = {}
-            self._log = ObservationLog(self.turn_id)
+            self._reads: list[tuple[_File, str, Coverage, float]] = []
+            self._retained: dict[str, bytes] = {}  # Bytes of baselines by path, the oldest first.
             self._retained_bytes = 0
-            self._oldest_row = 0
-            self._brought_by: dict[str, int] = {}
             self._inherited: dict[str, str] = {}
             self._with_bom: set[str] = set()
 
@@ -179,12 +173,11 @@ class TurnContext:
             self._see(file, sha256, seen)
             is_all_seen = file.baseline == sha256 and file.seen is None
             self._bind(lexical, file, may_move=is_all_seen and self._name_may_move(lexical))
-            observation = self._log.append(file, sha256, seen, self._clock.now_s())
             if content is not None and file.baseline == sha256:
                 self._note_bom(file, content)
-                if file.retained is None:
+                if file.path not in self._retained:
                     self._retain(file, content)
-            return observation
+            return self._add_read(file, sha256, seen)
 
     def observe_absent(self, lexical: str, canonical: str) -> Observation:
         """Take note that there was no file. A baseline (`ABSENT`), but no initial hash."""
@@ -192,7 +185,14 @@ class TurnContext:
             file = self._file(canonical)
             self._see(file, ABSENT, WHOLE)
             self._bind(lexical, file, may_move=file.baseline == ABSENT and self._name_may_move(lexical))
-            return self._log.append(file, ABSENT, WHOLE, self._clock.now_s())
+            return self._add_read(file, ABSENT, WHOLE)
+
+    def saw_unknown(self, lexical: str, canonical: str) -> None:
+        """Take note that the agent saw a version that nobody can name: it must read the whole file again."""
+        with _LOCK:
+            file = self._file(canonical)
+            self._take(file, UNKNOWN, WHOLE)
+            self._bind(lexical, file, may_move=True)
 
     def observe_error(self, lexical: str, canonical: str, code: str) -> None:
         """Take note that a read failed. It proves nothing, so neither hash moves and no name is bound."""
@@ -210,7 +210,18 @@ class TurnContext:
         """Return the read with that id; `BadRequestError` if this turn made none such."""
         with _LOCK:
             self._known_files()
-            return self._log.find(observation_id)
+            turn_id, _, number = observation_id.rpartition(":")
+            is_number = number.isascii() and number.isdigit() and len(number) < 10
+            row = int(number) if is_number and turn_id == self.turn_id else -1
+            if not 0 <= row < len(self._reads) or str(row) != number:
+                raise BadRequestError(
+                    "",
+                    f"This turn has made no observation {observation_id!r}. "
+                    "An id is good within the turn that made it: read the file again.",
+                    observation_id=observation_id,
+                )
+            file, sha256, seen, at_s = self._reads[row]
+            return Observation(file.path, sha256, seen, observation_id, at_s)
 
     # -- what was written ------------------------------------------------------------------------
 
@@ -235,7 +246,6 @@ class TurnContext:
                 file.trouble.refused.clear()  # What landed was made from the latest version.
             self._bind(lexical, file, may_move=True)
             self._conflict_names.pop(canonical, None)
-            self._log.append(file, sha256, seen, self._clock.now_s())
             if content is not None:
                 self._note_bom(file, content)
                 self._retain(file, content)
@@ -327,7 +337,7 @@ class TurnContext:
             file = self._look_up(lexical, canonical)
             if file is None:
                 return None
-            return b"" if file.baseline == ABSENT else file.retained
+            return b"" if file.baseline == ABSENT else self._retained.get(file.path)
 
     @property
     def retained_bytes(self) -> int:
@@ -341,7 +351,7 @@ class TurnContext:
         with _LOCK:
             return (
                 {
-                    path: Remembered(file.baseline, file.seen, file.retained)
+                    path: Remembered(file.baseline, file.seen, self._retained.get(path))
                     for path, file in self._known_files().items()
                     # A twin turn of the session may know better what this one merely inherited.
                     if file.baseline is not None and file.baseline != self._inherited.get(path)
@@ -356,8 +366,6 @@ class TurnContext:
                 file = self._file(path)
                 file.baseline, file.seen = remembered.baseline, remembered.seen
                 if remembered.retained is not None:
-                    # A row of its own, because the oldest bytes are found by the oldest row.
-                    self._log.append(file, remembered.baseline, WHOLE, self._clock.now_s())
                     self._retain(file, remembered.retained)
                 self._inherited[path] = remembered.baseline
             for name, path in names.items():
@@ -434,7 +442,9 @@ class TurnContext:
             self._take(file, sha256, WHOLE)
 
     def _may_move(self, file: _File) -> bool:
-        return self.rebaseline == "on-read" or (file.trouble is not None and file.trouble.conflict)
+        if self.rebaseline == "on-read" or file.baseline == UNKNOWN:
+            return True
+        return file.trouble is not None and file.trouble.conflict
 
     def _name_may_move(self, lexical: str) -> bool:
         known = self._names.get(lexical)
@@ -453,13 +463,9 @@ class TurnContext:
         return seen.is_whole
 
     def _take(self, file: _File, sha256: str, seen: Coverage) -> None:
-        if file.baseline is not None:
-            self._brought_by.setdefault(file.path, -1)
         file.baseline = file.initial if file.initial == sha256 else sha256  # One string where one will do.
         file.seen = None if seen.is_whole else seen
-        if file.retained is not None:
-            self._retained_bytes -= len(file.retained)
-            file.retained = None
+        self._let_go(file.path)
         if file.trouble:
             file.trouble.conflict, file.trouble.newer = False, None
 
@@ -482,7 +488,7 @@ class TurnContext:
             known.initial = file.initial
 
     def _note_bom(self, file: _File, content: bytes) -> None:
-        if content.startswith(_BOM):
+        if content.startswith(BOM):
             self._with_bom.add(file.path)
         else:
             self._with_bom.discard(file.path)
@@ -491,30 +497,24 @@ class TurnContext:
         file_limit, turn_limit = self._retained_limits
         if len(content) > min(file_limit, turn_limit):
             return
-        file.retained = content
+        self._retained[file.path] = content
         self._retained_bytes += len(content)
-        if file.path in self._brought_by:
-            self._brought_by[file.path] = len(self._log) - 1
         while self._retained_bytes > turn_limit:
-            self._drop_if_kept_by(self._oldest_row)
-            self._oldest_row += 1
+            self._let_go(next(iter(self._retained)))
 
-    def _drop_if_kept_by(self, row: int) -> None:
-        """
-        Let go of a file's bytes if this row is the one that brought them.
+    def _let_go(self, path: str) -> None:
+        """Keep a file's bytes no longer."""
+        content = self._retained.pop(path, None)
+        if content is not None:
+            self._retained_bytes -= len(content)
 
-        Rows are in the order of reading, so the oldest bytes are found by walking them. Where a baseline has
-        moved, or its bytes were let go, an old row may have the very hash that was read again later: then the
-        row that brought them is noted. For most files neither ever happens, and the hash tells.
-        """
-        file = self._log.file_at(row)
-        assert isinstance(file, _File)
-        if file.retained is None or self._brought_by.get(file.path, row) != row:
-            return
-        if file.baseline == self._log.sha256_at(row):
-            self._retained_bytes -= len(file.retained)
-            file.retained = None
-            self._brought_by[file.path] = -1
+    def _add_read(self, file: _File, sha256: str, seen: Coverage) -> Observation:
+        """Give a read its id, by which a write may name it for as long as the turn lasts."""
+        at_s = self._clock.now_s()
+        if sha256 == file.initial:
+            sha256 = file.initial  # One string where one will do: there may be a hundred thousand.
+        self._reads.append((file, sha256, seen, at_s))
+        return Observation(file.path, sha256, seen, f"{self.turn_id}:{len(self._reads) - 1}", at_s)
 
 
 def _trouble(file: _File) -> _Trouble:

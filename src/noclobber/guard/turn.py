@@ -1,8 +1,9 @@
 """
-The guarded file tools of one turn: what an agent program calls.
+Turn: the guarded file tools of one turn of one agent. What an agent program calls.
 
-Each tool builds a tool call and hands it to the engine, so a program and a host's hook go the same
-way and leave the same trace. Refusals are exceptions; `wire.to_json(error)` makes a tool result of one.
+Each tool makes an action and hands it, with the turn itself, to the engine. A program and a host's hook go
+the same way and leave the same trace. Refusals are exceptions; `wire.to_json(error)` makes a tool result of
+one.
 
     with workspace.turn(agent_id="builder-1") as turn:
         seen = turn.read_file("plan.md")
@@ -13,50 +14,94 @@ A turn belongs to one agent. Its threads may share it; two agents must not.
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.values import ToolCall
-from noclobber.errors import BaselineNotRetainedError, MissingFileError, UnreadFileError
+from noclobber.errors import BaselineNotRetainedError, MissingFileError, NoclobberError, UnreadFileError
+from noclobber.guard import claims, engine, requests
+from noclobber.guard.fence import WriteFence
+from noclobber.guard.memory import TurnMemory
 from noclobber.text.diff import unified
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any
+    from typing import ParamSpec, TypeVar
 
+    from noclobber.core.actions import Change
+    from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.core.values import Edit, ReadResult, WriteResult
     from noclobber.disk.optimistic_guard import OptimisticGuard
-    from noclobber.guard.engine import HookEngine
-    from noclobber.guard.fence import WriteFence
+    from noclobber.errors import LedgerError
+    from noclobber.guard.catalogue import Catalogue
+    from noclobber.guard.recording import Recorder
     from noclobber.guard.snapshot import TurnContext
+    from noclobber.guard.state import WorkspaceState
+    from noclobber.lock.lock import DeliverableLock
 
+    P = ParamSpec("P")
+    T = TypeVar("T")
     Path = str | os.PathLike[str]
 
 
 class Turn:
     """One turn of one agent. Made by `Workspace.turn()`; ends with its `with` block or by `end()`."""
 
+    outside_level = "executor"
+    """How a write is called on record that an integrator's executor carried out."""
+
     def __init__(
         self,
-        engine: HookEngine,
+        state: WorkspaceState,
+        catalogue: Catalogue,
         context: TurnContext,
         guard: OptimisticGuard,
         options: Options,
         write_scope: tuple[str, ...] | None,
-        on_end: Callable[[Turn], None],
-        fence: WriteFence,
+        lock: DeliverableLock | None,
         host: str | None = None,
         intent_id: str | None = None,
     ) -> None:
-        self.engine, self.context, self.guard = engine, context, guard
-        self.options, self.write_scope, self.fence = options, write_scope, fence
+        self._state, self._catalogue = state, catalogue
+        self.context, self.guard, self.options = context, guard, options
+        self.write_scope = write_scope
         self.turn_id, self.agent_id, self.session_id = context.turn_id, context.agent_id, context.session_id
         self.host, self.intent_id = host, intent_id
+        self.memory = TurnMemory(context)
+        self.owner = f"{host or 'library'}/{self.session_id or ''}/{self.agent_id}/{self.turn_id}"
+        """The agent, as claims name it."""
+        self.fence = WriteFence(state.root, lock, owner=self.owner, clock=state.clock)
         self.kept: list[str] = []
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
-        self._on_end = on_end
         self._calls = 0
+        if options.scope == "session":
+            state.sessions.begin(context)  # It starts from what earlier turns of the session saw.
+        state.turns.add(self)
+
+    # -- what the judge asks -----------------------------------------------------------------------------
+
+    @property
+    def root(self) -> str:
+        """The workspace's folder."""
+        return self._state.root
+
+    confined_to = folder = root
+
+    @property
+    def clock(self) -> Clock:
+        """What the time is."""
+        return self._state.clock
+
+    @property
+    def recorder(self) -> Recorder:
+        """What puts events on record."""
+        return self._state.recorder
+
+    def ledger_trouble(self) -> LedgerError | None:
+        """Return why events cannot be recorded now, None if they can."""
+        return self._state.ledger_trouble()
 
     # -- life ----------------------------------------------------------------------------------------
 
@@ -76,11 +121,23 @@ class Turn:
 
     def end(self) -> None:
         """Forget what was seen and clear away what commits left. Ending twice is fine."""
-        if self.context.is_open:
-            try:
-                self._on_end(self)
-            finally:
-                self.context.end()
+        if not self.context.is_open:
+            return
+        try:
+            self._state.turns.remove(self.turn_id)
+            if self.options.scope == "session":
+                self._state.sessions.finish(self.context)
+            if self.memory.has_notes:
+                claims.release_all(self.root, self.owner)
+            self.kept = self.guard.sweep()
+            if self.kept:
+                self.recorder.kept(self.tool_call("end_turn"), self.kept)
+        finally:
+            self.context.end()
+
+    def __repr__(self) -> str:
+        state = "open" if self.context.is_open else "ended"
+        return f"<Turn {self.turn_id!r} of {self.agent_id!r} in {self.root!r}, {state}>"
 
     # -- tools -----------------------------------------------------------------------------------------
 
@@ -88,9 +145,7 @@ class Turn:
         self, path: Path, *, start_line: int | None = None, end_line: int | None = None
     ) -> ReadResult:
         """Read a file, or the lines from `start_line` to `end_line` (both counted, the first is 1)."""
-        params: dict[str, Any] = {"path": path, "start_line": start_line, "end_line": end_line}
-        result: ReadResult = self.call("read_file", params)
-        return result
+        return engine.read(self, self.tool_call("read_file"), requests.read(path, start_line, end_line))
 
     def write_file(
         self,
@@ -106,9 +161,9 @@ class Turn:
         Checked against the turn's baseline, unless the caller says what it expects: a hash, `ABSENT`,
         or the id of an earlier read. Text is written as UTF-8, line endings as given.
         """
-        params = {"path": path, "content": content, **_explicit(expected_hash, observation_id)}
-        result: WriteResult = self.call("write_file", params)
-        return result
+        call = self.tool_call("write_file")
+        action = self._checked(call, requests.write, path, content, expected_hash, observation_id)
+        return engine.write(self, call, action)
 
     def edit_file(
         self,
@@ -118,10 +173,28 @@ class Turn:
         expected_hash: str | None = None,
         observation_id: str | None = None,
     ) -> WriteResult:
-        """Make all edits or none. Each one's `old` must stand exactly once in the file as it is."""
-        params = {"path": path, "edits": list(edits), **_explicit(expected_hash, observation_id)}
-        result: WriteResult = self.call("edit_file", params)
-        return result
+        """Make all edits or none. The old text of each must occur exactly once in the file as it is."""
+        return self.change_file(
+            path,
+            lambda: requests.edits(list(edits), path),
+            expected_hash=expected_hash,
+            observation_id=observation_id,
+        )
+
+    def change_file(
+        self,
+        path: Path,
+        change: Change | Callable[[], Change],
+        *,
+        expected_hash: str | None = None,
+        observation_id: str | None = None,
+        tool: str = "edit_file",
+    ) -> WriteResult:
+        """Change a part of a file in any way that makes new bytes from old ones (`core.actions.Change`)."""
+        call = self.tool_call(tool)
+        made: Change = self._checked(call, change) if callable(change) else change
+        action = self._checked(call, requests.edit, path, made, expected_hash, observation_id)
+        return engine.edit(self, call, action)
 
     def write_files(
         self,
@@ -130,17 +203,17 @@ class Turn:
         expected_hashes: Mapping[str, str] | None = None,
     ) -> dict[str, WriteResult]:
         """Replace or create several files: all of them or none. Keys of the result are the keys given."""
-        params = {"files": dict(files), "expected_hashes": dict(expected_hashes or {})}
-        result: dict[str, WriteResult] = self.call("write_files", params)
-        return result
+        call = self.tool_call("write_files")
+        return engine.write_many(self, call, self._checked(call, requests.write_many, files, expected_hashes))
 
     def delete_file(
         self, path: Path, *, expected_hash: str | None = None, observation_id: str | None = None
     ) -> WriteResult:
         """Delete a file, if it is still what was seen."""
-        params = {"path": path, **_explicit(expected_hash, observation_id)}
-        result: WriteResult = self.call("delete_file", params)
-        return result
+        call = self.tool_call("delete_file")
+        return engine.delete(
+            self, call, self._checked(call, requests.delete, path, expected_hash, observation_id)
+        )
 
     def move_file(
         self,
@@ -151,21 +224,23 @@ class Turn:
         observation_id: str | None = None,
     ) -> WriteResult:
         """Move a file to a free name, if it is still what was seen. The result's path is the new one."""
-        explicit = _explicit(expected_hash, observation_id)
-        params = {"source": source, "destination": destination, **explicit}
-        result: WriteResult = self.call("move_file", params)
-        return result
+        call = self.tool_call("move_file")
+        here, there = self._checked(call, requests.move, source, destination, expected_hash, observation_id)
+        return engine.move(self, call, here, there)
 
     def call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> Any:
         """Call any registered tool by name, as a model does."""
-        return self.engine.execute(self.tool_call(tool, params, call_id=call_id))
+        call = self.tool_call(tool, params, call_id=call_id)
+        return engine.carry_out(self, call, engine.understand(self.recorder, self._catalogue, call))
 
-    def tool_call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> ToolCall:
+    def tool_call(
+        self, tool: str, params: dict[str, Any] | None = None, *, call_id: str | None = None
+    ) -> ToolCall:
         """Return a call in this turn's name, for the engine."""
         self._calls += 1
         return ToolCall(
             tool,
-            params,
+            {} if params is None else params,
             agent_id=self.agent_id,
             session_id=self.session_id,
             turn_id=self.turn_id,
@@ -173,6 +248,14 @@ class Turn:
             host=self.host,
             intent_id=self.intent_id,
         )
+
+    def _checked(self, call: ToolCall, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a request of what the caller gave. What is wrong with it counts as a refused write."""
+        try:
+            return make(*args, **kwargs)
+        except NoclobberError as error:
+            self.recorder.refusal(call, error)
+            raise
 
     # -- what was seen -----------------------------------------------------------------------------------
 
@@ -206,8 +289,3 @@ class Turn:
     def baseline_bytes(self, path: Path) -> bytes | None:
         """Return the bytes that the turn last saw or wrote, if they are still kept."""
         return self.context.baseline_bytes(self.context.name_of(path), self.guard.locate(path))
-
-
-def _explicit(expected_hash: str | None, observation_id: str | None) -> dict[str, str]:
-    given = {"expected_hash": expected_hash, "observation_id": observation_id}
-    return {key: value for key, value in given.items() if value is not None}

@@ -150,13 +150,13 @@ def _codex_trust(paths: list[str]) -> Finding:
 
 
 def _memory() -> Finding:
-    from noclobber.hook import memory
+    from noclobber.hook import session_memory
 
     try:
-        os.close(memory.open_runtime())
+        os.close(session_memory.open_runtime())
     except NoclobberError as error:
         return Finding("what sessions have seen", False, str(error), "Until then every write is refused.")
-    return Finding("what sessions have seen", True, f"kept in {memory.runtime_folder()}")
+    return Finding("what sessions have seen", True, f"kept in {session_memory.runtime_folder()}")
 
 
 def _speed(host: str) -> Finding:
@@ -182,9 +182,9 @@ def _seconds(line: list[str]) -> float:
 
 
 def _log() -> Finding:
-    from noclobber.hook import main, memory
+    from noclobber.hook import main, session_memory
 
-    path = f"{memory.runtime_folder()}/{main.LOG_NAME}"
+    path = f"{session_memory.runtime_folder()}/{main.LOG_NAME}"
     try:
         with open(path, "rb") as file:
             lines = file.read().splitlines()

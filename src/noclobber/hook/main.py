@@ -76,17 +76,15 @@ def _handle(host: Host, event: Event) -> Answer:
     if event.kind in ("pre", "post", "failure"):
         if not event.actions or (event.kind == "pre" and not event.writes):
             return host.phrase(event, None)
-        from noclobber.hook.judge import Judge
-        from noclobber.hook.settings import options_of, project_of
+        from noclobber.hook.turn import HookTurn
 
-        root = project_of(event.cwd)
-        judge = Judge(event, root, options_of(root))
+        outside = HookTurn(event).outside()
         if event.kind == "pre":
-            return host.phrase(event, judge.before())
+            return host.phrase(event, outside.before())
         if event.kind == "failure":
-            judge.failed()
+            outside.failed()
             return host.phrase(event, None)
-        told = judge.after()
+        told = outside.after(event.result)
         return host.phrase(event, None) if told is None else host.warn(event, told)
     _note(event)
     return host.phrase(event, None)
@@ -94,22 +92,20 @@ def _handle(host: Host, event: Event) -> Answer:
 
 def _note(event: Event) -> None:
     """What begins and ends."""
-    from noclobber.hook import memory
+    from noclobber.hook import session_memory
+    from noclobber.hook.turn import HookTurn
 
     if event.kind == "session-start":
-        memory.forget_old()
+        session_memory.forget_old()
+        HookTurn(event)  # Settles which project the session belongs to.
         if event.detail == "resume":
-            with memory.Memory(event.host, event.session_id, event.agent_id) as known:
+            with session_memory.SessionMemory(event.host, event.session_id, event.agent_id) as known:
                 if known.is_empty:  # The model remembers files that we know nothing of any more.
                     known.lose()
     elif event.kind in ("stop", "session-end"):
-        from noclobber.hook.judge import Judge
-        from noclobber.hook.settings import options_of, project_of
-
-        root = project_of(event.cwd)
-        Judge(event, root, options_of(root)).turn_ended()
+        HookTurn(event).end()
         if event.kind == "session-end":
-            memory.end_session(event.host, event.session_id, forget=event.detail == "clear")
+            session_memory.end_session(event.host, event.session_id)
 
 
 # -- when something fails ---------------------------------------------------------------------------------
@@ -171,20 +167,17 @@ _HARMLESS_MARKS = (
 
 def _record(event: Event, refusal: NoclobberError) -> None:
     """Put a refusal on record where there is a project to record it in."""
-    from noclobber.core.options import HOOK_DEFAULTS
-    from noclobber.hook.judge import Judge
-    from noclobber.hook.settings import project_of
+    from noclobber.hook.turn import HookTurn
 
-    if event.cwd and event.session_id and refusal.code != "LEDGER_FAILED":
-        # Not the project's own options: they may be what is wrong, and recording needs none.
-        judge = Judge(event._replace(actions=()), project_of(event.cwd), HOOK_DEFAULTS)
-        judge.recorder.refusal(judge.call, refusal)
+    if event.cwd and event.session_id:
+        turn = HookTurn(event._replace(actions=()))
+        turn.recorder.refusal(turn.call(), refusal)
 
 
 def _log(host_name: str, event: Event | None, data: bytes, error: Exception) -> None:
     """Append what went wrong to the log in the runtime folder; its failure changes nothing."""
     try:
-        from noclobber.hook.memory import open_runtime
+        from noclobber.hook.session_memory import open_runtime
 
         line = _line(host_name, event, data, error)
         runtime_fd = open_runtime()

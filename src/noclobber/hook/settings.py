@@ -35,7 +35,8 @@ def project_of(cwd: str) -> str:
 
 def options_of(root: str) -> Options:
     """Return the options for hooks in a project. `ConfigError` if its file is wrong."""
-    options = load_options(root, HOOK_DEFAULTS)
+    # A coding agent's tools have no way to say which version a change is made from.
+    options = load_options(root, HOOK_DEFAULTS)._replace(explicit="allow")
     if options.write_scope is None:
         return options
     folders = tuple(os.path.realpath(os.path.join(root, folder)) for folder in options.write_scope)

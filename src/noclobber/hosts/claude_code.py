@@ -7,7 +7,7 @@ A deny is JSON on stdout with exit 0; the model gets the reason as the tool's er
 
 from __future__ import annotations
 
-from noclobber.core.actions import Action, Shown
+from noclobber.core.actions import Action, CallResult, Shown
 from noclobber.core.values import Edit
 from noclobber.hosts.event import (
     NOTHING,
@@ -25,6 +25,7 @@ from noclobber.hosts.event import (
     unknown_tool,
 )
 from noclobber.hosts.reason import reason
+from noclobber.text.host_edits import HostEdits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
         call_id=maybe_text(payload, "tool_use_id"),
         cwd=maybe_text(payload, "cwd") or "",
         tool=maybe_text(payload, "tool_name") or "",
-        moment=same_moment(payload.get("timestamp")),
-        duration_s=duration_ms / 1000 if isinstance(duration_ms, (int, float)) else None,
+        result=CallResult(
+            duration_s=duration_ms / 1000 if isinstance(duration_ms, (int, float)) else None,
+            happened_at=same_moment(payload.get("timestamp")),
+        ),
         detail=maybe_text(payload, "source", "reason") or "",
     )
     if event.kind not in ("pre", "post", "failure"):
@@ -75,10 +78,10 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
     if event.kind != "post" or response is None:
         return event
     if tool == "Bash":
-        return event._replace(shown=Shown(maybe_text(response, "stdout"), is_mixed=True))
+        return event.showing(maybe_text(response, "stdout"), is_mixed=True)
     if tool == "Read":
-        return event._replace(shown=_shown(response))
-    return event._replace(after=_after(response))
+        return event._replace(result=event.result._replace(shown=_shown(response)))
+    return event.leaving(_after(response))
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
@@ -116,7 +119,7 @@ def _several(values: dict[str, Any]) -> Action:
         Edit(text(one, "old_string"), text(one, "new_string"), one.get("replace_all") is True)
         for one in listed
     )
-    return Action("edit", where, edits=tuple(changes))
+    return Action("edit", where, change=HostEdits(tuple(changes)))
 
 
 def _shown(response: Any) -> Shown:

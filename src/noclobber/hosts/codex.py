@@ -7,7 +7,7 @@ run through the shell (`apply_patch <<EOF`) arrives as `Bash`, and no event foll
 
 from __future__ import annotations
 
-from noclobber.core.actions import Action, Shown
+from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import ASKED, phrase, warn
 from noclobber.hosts.event import Event, acting, maybe_text, table, text, unknown_tool
@@ -43,7 +43,7 @@ def read(payload: dict[str, Any]) -> Event:
     said = response if isinstance(response, str) else maybe_text(response, "output", "stdout")
     if event.kind == "post" and tool == "apply_patch" and said is not None and _failed(said):
         return event._replace(kind="failure")
-    return event._replace(shown=Shown(said, is_mixed=True))
+    return event.showing(said, is_mixed=True)
 
 
 def _failed(said: str) -> bool:

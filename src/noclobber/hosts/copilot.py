@@ -7,7 +7,7 @@ to be one. Its own payloads name no event: what is in them tells. There is no ca
 
 from __future__ import annotations
 
-from noclobber.core.actions import Action, Shown
+from noclobber.core.actions import Action, CallResult
 from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import ASKED, phrase, warn
 from noclobber.hosts.event import (
@@ -68,7 +68,7 @@ def read(payload: dict[str, Any]) -> Event:
         call_id=maybe_text(payload, "toolCallId", "tool_use_id"),
         cwd=maybe_text(payload, "cwd") or "",
         tool=tool,
-        moment=same_moment(payload.get("timestamp")),
+        result=CallResult(happened_at=same_moment(payload.get("timestamp"))),
         detail=maybe_text(payload, "source", "reason") or "",
     )
     if kind not in ("pre", "post", "failure"):
@@ -81,7 +81,7 @@ def read(payload: dict[str, Any]) -> Event:
     if maybe_text(result, "resultType", "result_type") not in (None, "success"):
         return event._replace(kind="failure")
     said = maybe_text(result, "textResultForLlm", "text_result_for_llm")
-    return event._replace(shown=Shown(said, is_mixed=tool in ("bash", "shell")))
+    return event.showing(said, is_mixed=tool in ("bash", "shell"))
 
 
 def _guess(payload: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ one is for the user, the other for the model.
 
 from __future__ import annotations
 
-from noclobber.core.actions import Action, Shown
+from noclobber.core.actions import Action
 from noclobber.hosts.event import (
     Answer,
     Event,
@@ -61,8 +61,8 @@ def read(payload: dict[str, Any]) -> Event:
         detail=maybe_text(payload, "source", "reason") or "",
     )
     if name == "beforeReadFile":
-        shown = Shown(maybe_text(payload, "content"))
-        return acting(event._replace(tool="Read", shown=shown), actions, payload, READERS)
+        event = event._replace(tool="Read").showing(maybe_text(payload, "content"))
+        return acting(event, actions, payload, READERS)
     if event.kind not in ("pre", "post", "failure"):
         return event
     event = acting(event, actions, payload.get("tool_input"), READERS)
@@ -70,7 +70,7 @@ def read(payload: dict[str, Any]) -> Event:
     if event.kind == "post":
         said = payload.get("tool_output", payload.get("tool_response"))
         said = said if isinstance(said, str) else maybe_text(said, "content", "output", "stdout")
-        event = event._replace(shown=Shown(said, is_mixed=tool == "Shell"))
+        event = event.showing(said, is_mixed=tool == "Shell")
     return event
 
 

@@ -7,9 +7,10 @@ which file. Paths are as the host spelled them; `cwd` is what relative ones are 
 
 from __future__ import annotations
 
-from noclobber.core.actions import Action, Shown
+from noclobber.core.actions import Action, CallResult, Shown
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError, RefusalError, UnknownToolError
+from noclobber.text.host_edits import HostEdits, as_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,18 +47,22 @@ class Event(NamedTuple):
     tool: str = ""
     cwd: str = ""
     actions: tuple[Action, ...] = ()
-    shown: Shown = Shown()
-    after: str | None = None
-    """After a call: the whole new text, if the host says it."""
-    moment: str = ""
-    """When the host says that it happened; the same for both deliveries of one event."""
-    duration_s: float | None = None
+    result: CallResult = CallResult()
+    """After a call: what the host says of it."""
     detail: str = ""
     """Of a session's start or end: why."""
     trouble: Any = None
     """What is wrong with the call: an error, if its parameters cannot be read."""
     is_reading: bool = False
     """True for a tool that only reads, whatever its parameters."""
+
+    def showing(self, text: str | None, **more: Any) -> Event:
+        """Add what the model was given to read."""
+        return self._replace(result=self.result._replace(shown=Shown(text, **more)))
+
+    def leaving(self, text: str | None) -> Event:
+        """Add the whole new text of the file, if the host says it."""
+        return self._replace(result=self.result._replace(content=None if text is None else as_bytes(text)))
 
     @property
     def writes(self) -> bool:
@@ -157,7 +162,7 @@ def edit_action(values: Mapping[str, Any], old: tuple[str, ...], new: tuple[str,
     many = values.get("expected_replacements")
     several = isinstance(many, int) and many > 1
     change = Edit(text(values, *old), text(values, *new), every is True or several)
-    return Action("edit", path(values), edits=(change,))
+    return Action("edit", path(values), change=HostEdits((change,)))
 
 
 # -- tools that no host module knows ------------------------------------------------------------------

@@ -6,6 +6,7 @@ Exit 1 and a time-out let the call through, so a refusal is JSON with exit 0, ne
 
 from __future__ import annotations
 
+from noclobber.core.actions import CallResult
 from noclobber.hosts import qwen
 from noclobber.hosts.event import NOTHING, Answer, Event, maybe_text, same_moment
 from noclobber.hosts.reason import reason
@@ -40,7 +41,7 @@ def read(payload: dict[str, Any]) -> Event:
         call_id=maybe_text(payload, "tool_call_id", "tool_use_id"),
         cwd=maybe_text(payload, "cwd") or "",
         tool=maybe_text(payload, "tool_name") or "",
-        moment=same_moment(payload.get("timestamp")),
+        result=CallResult(happened_at=same_moment(payload.get("timestamp"))),
         detail=maybe_text(payload, "source", "reason") or "",
     )
     if event.kind not in ("pre", "post"):

@@ -7,7 +7,7 @@ The message that is thrown reaches the model word for word. What the plugin send
 
 from __future__ import annotations
 
-from noclobber.core.actions import Action, Shown
+from noclobber.core.actions import Action
 from noclobber.hosts.event import (
     NOTHING,
     Answer,
@@ -87,8 +87,8 @@ def read(payload: dict[str, Any]) -> Event:
         first, last = maybe_count(display, "lineStart"), maybe_count(display, "lineEnd")
         total = maybe_count(display, "totalLines")
         is_part = display.get("truncated") is True or (first or 1) > 1 or (last or 0) < (total or 0)
-        return event._replace(shown=Shown(maybe_text(display, "text"), first or 1, is_part))
-    return event._replace(shown=Shown(maybe_text(output, "output"), is_mixed=tool == "bash"))
+        return event.showing(maybe_text(display, "text"), first_line=first or 1, is_part=is_part)
+    return event.showing(maybe_text(output, "output"), is_mixed=tool == "bash")
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:

@@ -6,7 +6,7 @@ Qwen Code: Claude's events and answers, Gemini's tool names, and `edit`.
 
 from __future__ import annotations
 
-from noclobber.core.actions import Action, Shown
+from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import ASKED, phrase, warn
 from noclobber.hosts.event import (
@@ -65,10 +65,10 @@ def with_tool(event: Event, payload: dict[str, Any]) -> Event:
     said = response if isinstance(response, str) else maybe_text(response, "llmContent", "output")
     display = response.get("returnDisplay") if isinstance(response, dict) else None
     if tool == "read_file":
-        return event._replace(shown=Shown(said))
+        return event.showing(said)
     if tool == "run_shell_command":
-        return event._replace(shown=Shown(said, is_mixed=True))
-    return event._replace(after=maybe_text(display, "newContent"))
+        return event.showing(said, is_mixed=True)
+    return event.leaving(maybe_text(display, "newContent"))
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:

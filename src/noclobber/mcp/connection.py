@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
-from noclobber.guard.catalogue import FORMS, Tool
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.workspace import Workspace
 from noclobber.lock.lock import DeliverableLock
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from noclobber.mcp.roots import ClientPath, Roots
 
 HOST = "mcp"
-_PLAN_FORM = "plan"
-FORMS[_PLAN_FORM] = lambda data, params, path: params["plan"].apply(data, path)
 
 _OTHER = "The observation_id is of another file, or of another version than expected_hash."
 _SAY_WHAT = (
@@ -57,8 +54,6 @@ class Workspaces:
             found = self._by_root.get(root)
             if found is None:
                 found = self._by_root[root] = Workspace(root, **self._options)
-                # A model's edits are spelled in the replaced server's way.
-                found.catalogue.register(Tool("edit_file", "edit", form=_PLAN_FORM))  # type: ignore[arg-type]
             return found
 
     def close(self) -> None:

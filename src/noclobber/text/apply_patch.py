@@ -21,7 +21,8 @@ patch says; where they match only loosely hosts differ, and None says that nothi
 from __future__ import annotations
 
 from noclobber.core.actions import Action
-from noclobber.errors import BadRequestError
+from noclobber.errors import BadRequestError, EditMismatchError
+from noclobber.text.host_edits import as_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,19 @@ class Hunk(NamedTuple):
     old: tuple[str, ...]
     new: tuple[str, ...]
     at_end: bool = False
+
+
+class Patch(NamedTuple):
+    """The hunks of one file of a patch."""
+
+    hunks: tuple[Hunk, ...]
+
+    def apply(self, data: bytes, path: str) -> bytes:
+        """Return the new content; `EditMismatchError` if the lines are not in the file exactly as given."""
+        text = apply(data.decode("utf-8", "surrogateescape"), self.hunks)
+        if text is None:
+            raise EditMismatchError(path, "The lines of the patch were not found exactly as given.")
+        return as_bytes(text)
 
 
 def actions(patch: str) -> tuple[Action, ...]:
@@ -116,9 +130,9 @@ def _update(lines: list[str], at: int, found: list[Action]) -> int:
         at += 1
     close()
     if goal is None:
-        found.append(Action("edit", name, hunks=tuple(hunks)))
+        found.append(Action("edit", name, change=Patch(tuple(hunks))))
     else:
-        found.append(Action("write", goal, hunks=tuple(hunks), moved_from=name))
+        found.append(Action("write", goal, change=Patch(tuple(hunks)), moved_from=name))
         found.append(Action("delete", name))
     return at
 

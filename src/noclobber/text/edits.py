@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _ANY_NEWLINE = ANY_NEWLINE.encode()
 
 
-class Change(NamedTuple):
+class Splice(NamedTuple):
     """Put `new` in place of the bytes from `start` to `end`; `number` is the edit's, from 1."""
 
     start: int
@@ -50,11 +50,56 @@ class Change(NamedTuple):
     number: int
 
 
+class Edits(NamedTuple):
+    """Edits of one file, all or none."""
+
+    edits: tuple[Edit, ...]
+
+    def apply(self, data: bytes, path: str) -> bytes:
+        """Return the new content; `EditMismatchError` says which edit cannot be made."""
+        return apply_edits(data, self.edits, path)
+
+
+class Insertion(NamedTuple):
+    """Lines to insert before a line; 0 means after the last one."""
+
+    line: int
+    text: str
+
+    def apply(self, data: bytes, path: str) -> bytes:
+        """Return the new content."""
+        return insert_lines(data, self.line, self.text, path)
+
+
+class Search(NamedTuple):
+    """Every occurrence of a text or a regular expression, to be replaced."""
+
+    search: str
+    replace: str
+    use_regex: bool = False
+    ignore_case: bool = False
+    first_line: int | None = None
+    last_line: int | None = None
+
+    def apply(self, data: bytes, path: str) -> bytes:
+        """Return the new content."""
+        return search_and_replace(
+            data,
+            self.search,
+            self.replace,
+            use_regex=self.use_regex,
+            ignore_case=self.ignore_case,
+            first_line=self.first_line,
+            last_line=self.last_line,
+            path=path,
+        )
+
+
 def apply_edits(data: bytes, edits: Sequence[Edit], path: str = "") -> bytes:
     """Return `data` with every edit made. `EditMismatchError` says which one cannot be made, and why."""
     if not edits:
         raise BadRequestError(path, "There are no edits. Give at least one.")
-    changes: list[Change] = []
+    changes: list[Splice] = []
     for number, edit in enumerate(edits, 1):
         changes += _find(data, edit, number, path)
     return make_changes(data, changes, path)
@@ -65,7 +110,7 @@ def insert_lines(data: bytes, line: int, text: str | bytes, path: str = "") -> b
     starts = line_starts(data)
     if not 0 <= line <= len(starts) + 1:
         raise EditMismatchError(
-            path, f"The file has {len(starts)} lines, so nothing can stand before line {line}.", edit=1
+            path, f"The file has {len(starts)} lines, so nothing can be inserted before line {line}.", edit=1
         )
     ending = line_ending(data)
     new = text if isinstance(text, bytes) else with_ending(encode(text, path), ending)
@@ -118,27 +163,27 @@ def search_and_replace(
         found, count = re.subn(pattern, lambda _: filling, text, flags=flags)
         new = encode(found, path)
     if not count:
-        raise EditMismatchError(path, f"{quoted(search)} does not stand in the file. Read it again.", edit=1)
+        raise EditMismatchError(path, f"{quoted(search)} was not found in the file. Read it again.", edit=1)
     return data[:start] + new + data[end:]
 
 
 # -- finding and changing --------------------------------------------------------------------------
 
 
-def _find(data: bytes, edit: Edit, number: int, path: str) -> list[Change]:
+def _find(data: bytes, edit: Edit, number: int, path: str) -> list[Splice]:
     if type(edit.old) is not type(edit.new) or not isinstance(edit.old, (str, bytes)):
         raise BadRequestError(path, f"Edit {number}: old and new must both be text or both be bytes.")
     old, new = _as_bytes(edit.old, path), _as_bytes(edit.new, path)
     if not old:
         if not data.removeprefix(BOM):
-            return [Change(len(data), len(data), new, number)]
+            return [Splice(len(data), len(data), new, number)]
         raise mismatch(path, number, "the old text is empty, so it says nothing about where to change")
     if isinstance(edit.old, bytes):
         spans = _spans(re.compile(re.escape(old)), data, edit.replace_all)
         if not spans:
-            raise mismatch(path, number, f"{quoted(edit.old)} does not stand in the file")
+            raise mismatch(path, number, f"{quoted(edit.old)} was not found in the file")
         _require_single(spans, edit, number, path)
-        return [Change(start, end, new, number) for start, end in spans]
+        return [Splice(start, end, new, number) for start, end in spans]
 
     lines = [re.escape(line) for line in NEWLINE.split(old)]
     spans = _spans(re.compile(_ANY_NEWLINE.join(lines)), data, edit.replace_all)
@@ -147,9 +192,9 @@ def _find(data: bytes, edit: Edit, number: int, path: str) -> list[Change]:
         spans = _spans(re.compile(_ANY_NEWLINE.join(lines[:-1]) + rb"\Z"), data, edit.replace_all)
         new = without_last_newline(new)
     if not spans:
-        raise mismatch(path, number, f"{quoted(edit.old)} does not stand in the file")
+        raise mismatch(path, number, f"{quoted(edit.old)} was not found in the file")
     _require_single(spans, edit, number, path)
-    return [Change(start, end, _ended_like(new, data, start, end), number) for start, end in spans]
+    return [Splice(start, end, _ended_like(new, data, start, end), number) for start, end in spans]
 
 
 def _ended_like(new: bytes, data: bytes, start: int, end: int) -> bytes:
@@ -177,14 +222,14 @@ def _require_single(spans: Sequence[object], edit: Edit, number: int, path: str)
         raise mismatch(
             path,
             number,
-            f"{quoted(edit.old)} stands more than once. Give more of the text around it, or replace all",
+            f"{quoted(edit.old)} occurs more than once. Give more of the text around it, or replace all",
         )
 
 
-def make_changes(data: bytes, changes: Iterable[Change], path: str) -> bytes:
+def make_changes(data: bytes, changes: Iterable[Splice], path: str) -> bytes:
     """Make all changes at once; `EditMismatchError` if two of them touch."""
     pieces: list[bytes] = []
-    before = Change(0, 0, b"", 0)
+    before = Splice(0, 0, b"", 0)
     for change in sorted(changes, key=lambda change: (change.start, change.end)):
         # Two insertions at one place overlap as well: which one comes first would be a guess.
         same_place = before.number and change.start == change.end == before.start == before.end

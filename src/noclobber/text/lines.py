@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from noclobber.core.values import BOM as BOM
 from noclobber.errors import BadRequestError
 
-BOM = b"\xef\xbb\xbf"
 NEWLINE = re.compile(rb"\r?\n")
 
 # Matches either ending as a whole. Without the look-behind, the second half of `\r\n` would match again,

@@ -21,8 +21,18 @@ import re
 from typing import NamedTuple
 
 from noclobber.errors import BadRequestError
-from noclobber.text.edits import Change, make_changes, mismatch
+from noclobber.text.edits import Splice, make_changes, mismatch
 from noclobber.text.lines import ANY_NEWLINE, BOM, NEWLINE, encode, line_ending, line_starts, quoted
+
+
+class Blocks(NamedTuple):
+    """SEARCH/REPLACE blocks as a model wrote them."""
+
+    diff: str
+
+    def apply(self, data: bytes, path: str) -> bytes:
+        """Return the new content; `EditMismatchError` says which block does not fit."""
+        return apply_blocks(data, self.diff, path)
 
 
 def apply_blocks(data: bytes, diff: str, path: str = "") -> bytes:
@@ -85,7 +95,7 @@ def _unescaped(line: str) -> str:
     return line[1:] if line.startswith("\\") and line[1:].startswith(_MARKERS) else line
 
 
-def _place(data: bytes, block: _Block, number: int, path: str) -> Change:
+def _place(data: bytes, block: _Block, number: int, path: str) -> Splice:
     ending = line_ending(data)
     new = ending.join(encode(line, path) for line in block.replace)
     if not block.search:
@@ -112,7 +122,7 @@ def _place(data: bytes, block: _Block, number: int, path: str) -> Change:
             end = tail.end()
         elif start:
             start -= 2 if data[:start].endswith(b"\r\n") else 1
-    return Change(start, end, new, number)
+    return Splice(start, end, new, number)
 
 
 def _start_of(data: bytes, line: int | None) -> int:
@@ -123,19 +133,19 @@ def _start_of(data: bytes, line: int | None) -> int:
     return starts[line - 1] or (len(BOM) if data.startswith(BOM) else 0)
 
 
-def _placed_by_number(data: bytes, block: _Block, new: bytes, number: int, path: str) -> Change:
+def _placed_by_number(data: bytes, block: _Block, new: bytes, number: int, path: str) -> Splice:
     """An empty search inserts before a line, which must be named; an empty file has only one place."""
     if not data.removeprefix(BOM):
-        return Change(len(data), len(data), new, number)
+        return Splice(len(data), len(data), new, number)
     starts = line_starts(data)
     if block.start_line is None or block.start_line > len(starts) + 1:
         raise mismatch(path, number, "the search is empty and no line of the file is named")
     ending = line_ending(data)
     if block.start_line <= len(starts):
         at = _start_of(data, block.start_line)
-        return Change(at, at, new + ending, number)
+        return Splice(at, at, new + ending, number)
     at = len(data)
-    return Change(at, at, new + ending if data.endswith(b"\n") else ending + new, number)
+    return Splice(at, at, new + ending if data.endswith(b"\n") else ending + new, number)
 
 
 def _bad_diff(path: str, line: int, reason: str) -> BadRequestError:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.values import Coverage, ReadResult
 from noclobber.disk.hashing import CHUNK_BYTES
-from noclobber.guard.policies import Facts, decide
+from noclobber.guard.facts import Facts
+from noclobber.guard.policies import decide
 from noclobber.mcp.reference.os_errors import bad_request
 
 if TYPE_CHECKING:

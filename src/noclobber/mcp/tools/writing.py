@@ -74,7 +74,7 @@ def edit_file(connection: ClientConnection, given: Mapping[str, Any], report: Re
         plan.apply(now.content, path.real)
         return text_answer(patch.fenced(plan.before, plan.after, path.real))
     with connection.writing("edit_file", path, given) as write, reference_wording(path.real):
-        done = write.turn.call("edit_file", {"path": path.name, "plan": plan, **write.expected})
+        done = write.turn.change_file(path.name, plan, **write.expected)
     return text_answer(patch.fenced(plan.before, plan.after, path.real), **written(done))
 
 

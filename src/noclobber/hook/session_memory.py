@@ -10,10 +10,10 @@ The runtime folder is `$XDG_RUNTIME_DIR/noclobber`, else `noclobber-<uid>` in th
 a real folder, ours, and closed to everybody else; if not, it is not used, and writes are refused: whoever can
 change what an agent is said to have seen can let any write through.
 
-Life: a session's end puts its folders aside (`ended.…`), a resumed session takes them up again, and what
-nobody touched for two weeks is removed when another session starts. A session that is resumed after its
-memory was lost, or whose memory could not be written, has *amnesia*: it must read a file before it writes
-it.
+Life: a session's end removes its folders, and what nobody touched for two weeks is removed when another
+session starts. A session that is resumed after that, or whose memory could not be written, has *amnesia*:
+it must read a file before it writes it. Which project a session belongs to is noted beside its folders, at
+its first event.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ import os
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
 from noclobber.disk import hashing, mutex
-from noclobber.errors import ABSENT, HookFailedError
+from noclobber.errors import ABSENT, UNKNOWN, HookFailedError
 from noclobber.guard.snapshot import TurnContext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from collections.abc import Callable
+    from typing import Any
 
     from noclobber.core.clock import Clock
+    from noclobber.guard.snapshot import Rebaseline
 
-UNKNOWN = (
-    "0" * 64
-)  # The baseline of an agent whose picture of a file is not to be trusted: no file hashes to it.
 FORGET_AFTER_S = 14 * 86400.0
 PATIENCE_S = 5.0
 AMNESIA = "amnesia"
-ENDED = "ended."
+PROJECT = "project"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -82,17 +81,30 @@ def open_runtime() -> int:
 def _unusable(path: str, why: str) -> HookFailedError:
     return HookFailedError(
         path,
-        f"noclobber keeps here what this session has seen, and cannot: {why}. Until that is mended no write "
+        f"noclobber keeps here what this session has seen, and cannot: {why}. Until that is fixed no write "
         "can be checked, so none is let through. A person should remove the folder, or set its owner and "
         "mode 0700.",
     )
 
 
-class Memory:
-    """What one agent saw. Use as a context manager: inside, no other hook of that agent runs."""
+class SessionMemory:
+    """
+    What one agent saw. Use as a context manager: inside, no other hook of that agent runs.
 
-    def __init__(self, host: str, session_id: str, agent_id: str, turn_id: str | None = None) -> None:
-        self.owner = f"{host}/{session_id}/{agent_id}"
+    A snapshot that `recall()` returns knows what was seen under the one name and path that were asked for.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        session_id: str,
+        agent_id: str,
+        *,
+        root: str = "/",
+        turn_id: str | None = None,
+        rebaseline: Rebaseline = "on-read",
+    ) -> None:
+        self._root, self._agent_id, self._rebaseline = root, agent_id, rebaseline
         self._session = f"{host}.{_short(session_id)}."
         self._name = f"{self._session}{_short(agent_id)}" + (f".{_short(turn_id)}" if turn_id else "")
         self._runtime_fd = open_runtime()
@@ -103,25 +115,17 @@ class Memory:
             raise _unusable(f"{runtime_folder()}/{self._name}", error.strerror or str(error)) from error
 
     def _open(self) -> int:
-        for _ in range(3):
-            try:
-                return os.open(self._name, _FOLDER, dir_fd=self._runtime_fd)
-            except FileNotFoundError:
-                pass
-            try:  # A session that had ended goes on.
-                os.rename(
-                    ENDED + self._name, self._name, src_dir_fd=self._runtime_fd, dst_dir_fd=self._runtime_fd
-                )
-                continue
-            except FileNotFoundError:
-                pass
-            try:
-                os.mkdir(self._name, 0o700, dir_fd=self._runtime_fd)
-            except FileExistsError:
-                pass
+        try:
+            return os.open(self._name, _FOLDER, dir_fd=self._runtime_fd)
+        except FileNotFoundError:
+            pass
+        try:
+            os.mkdir(self._name, 0o700, dir_fd=self._runtime_fd)
+        except FileExistsError:
+            pass
         return os.open(self._name, _FOLDER, dir_fd=self._runtime_fd)
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> SessionMemory:
         try:
             held = mutex.hold(self._fd, patience_s=PATIENCE_S)
         except OSError:
@@ -140,22 +144,29 @@ class Memory:
 
     # -- records ------------------------------------------------------------------------------------
 
-    def load(self, context: TurnContext, name: str, path: str) -> dict[str, Any]:
-        """Give a context what is known under a name and a path; return what else is noted of that path."""
+    def recall(self, name: str, path: str) -> tuple[TurnContext, dict[str, Any]]:
+        """Return a snapshot that knows what was seen under a name and a path, and the path's notes."""
+        snapshot = TurnContext(
+            self._root, turn_id="hook", agent_id=self._agent_id, rebaseline=self._rebaseline
+        )
         leads_to = self._read_name(name)
         noted: dict[str, Any] = {}
         for known in {path, name, path if leads_to is None else leads_to[1]}:
             record = self._read("f", known)
             if record is not None:
-                context.unpack({"files": {known: record["seen"]}, "name": None})
+                snapshot.unpack({"files": {known: record["seen"]}, "name": None})
                 noted = record["noted"] if known == path else noted
         if leads_to is not None:
-            context.unpack({"files": {}, "name": leads_to})
-        return noted
+            snapshot.unpack({"files": {}, "name": leads_to})
+        return snapshot, noted
 
-    def save(self, context: TurnContext, name: str, path: str, noted: dict[str, Any]) -> None:
-        """Keep what a context knows now. If that cannot be kept, the agent has amnesia from here on."""
-        packed = context.pack(name, path)
+    def notes_of(self, path: str) -> dict[str, Any]:
+        """Nothing: a hook carries out no call itself."""
+        return {}
+
+    def keep(self, snapshot: TurnContext, name: str, path: str, noted: dict[str, Any]) -> None:
+        """Keep what a snapshot knows now. If that cannot be kept, the agent has amnesia from here on."""
+        packed = snapshot.pack(name, path)
         try:
             for known, seen in packed["files"].items():
                 kept = noted if known == path else (self._read("f", known) or {"noted": {}})["noted"]
@@ -178,7 +189,7 @@ class Memory:
             value = self._value(kind, key)
             if value is None:
                 return None
-            if value["path"] != key or not isinstance(value["noted"], dict) or not _is_sound(value["seen"]):
+            if value["path"] != key or not _is_sound(value["seen"]) or not _are_notes(value["noted"]):
                 raise ValueError("not a record")
             record: dict[str, Any] = value
             return record
@@ -244,39 +255,83 @@ class Memory:
 # -- sessions ------------------------------------------------------------------------------------------
 
 
-def end_session(host: str, session_id: str, *, forget: bool) -> None:
-    """Put the memory of a session's agents aside, or remove it if the conversation is gone for good."""
+def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
+    """
+    Return the project of a session: what its first event found, for as long as that folder exists.
+
+    A later `cd`, a nested repository or a submodule must not take an agent out of the rules that it began
+    under.
+    """
+    runtime_fd = open_runtime()
+    try:
+        name = f"{host}.{_short(session_id)}.{PROJECT}"
+        try:
+            descriptor = os.open(name, _READ, dir_fd=runtime_fd)
+        except FileNotFoundError:
+            pass
+        else:
+            try:
+                settled = os.fsdecode(os.read(descriptor, MOST_BYTES))
+            finally:
+                os.close(descriptor)
+            if settled.startswith("/") and os.path.isdir(settled):
+                return settled
+            os.unlink(
+                name, dir_fd=runtime_fd
+            )  # The project is gone, and so is what the session had to keep to.
+        found = find()
+        staged = f"{name}.{os.getpid()}"
+        descriptor = os.open(staged, _WRITE | os.O_TRUNC, 0o600, dir_fd=runtime_fd)
+        try:
+            os.write(descriptor, os.fsencode(found))
+        finally:
+            os.close(descriptor)
+        try:
+            # Complete or not at all, and the first one counts: parallel first events of a session must agree.
+            os.link(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
+        except FileExistsError:
+            return settle_project(host, session_id, find)
+        finally:
+            os.unlink(staged, dir_fd=runtime_fd)
+        return found
+    finally:
+        os.close(runtime_fd)
+
+
+def end_session(host: str, session_id: str) -> None:
+    """Forget what the agents of a session saw. If it goes on one day, they have to read again."""
     runtime_fd = open_runtime()
     try:
         prefix = f"{host}.{_short(session_id)}."
         for name in os.listdir(runtime_fd):
             if name.startswith(prefix):
-                if forget:
-                    _remove_folder(runtime_fd, name)
-                else:
-                    _remove_folder(runtime_fd, ENDED + name)
-                    os.rename(name, ENDED + name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
+                _remove(runtime_fd, name)
     finally:
         os.close(runtime_fd)
 
 
 def forget_old(clock: Clock = SYSTEM_CLOCK) -> None:
-    """Remove what no session has touched for two weeks."""
+    """Remove what no session has touched for two weeks: its host was killed, or never says that it ends."""
     runtime_fd = open_runtime()
     try:
         for name in os.listdir(runtime_fd):
             if name.count(".") >= 2 and not name.startswith("hook.log"):
                 age_s = clock.now_s() - os.stat(name, dir_fd=runtime_fd, follow_symlinks=False).st_mtime
                 if age_s > FORGET_AFTER_S:
-                    _remove_folder(runtime_fd, name)
+                    _remove(runtime_fd, name)
     finally:
         os.close(runtime_fd)
 
 
-def _remove_folder(runtime_fd: int, name: str) -> None:
+def _remove(runtime_fd: int, name: str) -> None:
+    """Remove the memory of one agent, or the note of a session's project."""
     try:
         folder_fd = os.open(name, _FOLDER, dir_fd=runtime_fd)
     except OSError:
+        try:
+            os.unlink(name, dir_fd=runtime_fd)
+        except OSError:
+            pass
         return
     try:
         for entry in os.listdir(folder_fd):
@@ -291,11 +346,6 @@ def _remove_folder(runtime_fd: int, name: str) -> None:
         os.close(folder_fd)
 
 
-def new_context(root: str, agent_id: str, rebaseline: Literal["on-read", "after-conflict"]) -> TurnContext:
-    """Return an empty context, to be filled with what is known of the files of one call."""
-    return TurnContext(root, turn_id="hook", agent_id=agent_id, rebaseline=rebaseline)
-
-
 def _is_sound(seen: Any) -> bool:
     """True if a record can be handed to a context: a damaged one must not pass for one that says nothing."""
     initial, baseline, coverage, trouble = seen
@@ -308,7 +358,16 @@ def _is_sound(seen: Any) -> bool:
 
 
 def _is_hash(value: Any) -> bool:
-    return value is None or value == ABSENT or (isinstance(value, str) and len(value) == 64)
+    return value in (None, ABSENT, UNKNOWN) or (isinstance(value, str) and len(value) == 64)
+
+
+def _are_notes(noted: Any) -> bool:
+    """True if notes are of the form that the judge writes: what is pending is three values for each call."""
+    if not isinstance(noted, dict) or not all(
+        isinstance(noted.get(kind, {}), dict) for kind in ("pending", "reading")
+    ):
+        return False
+    return all(isinstance(each, list) and len(each) == 3 for each in noted.get("pending", {}).values())
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,83 @@
+"""
+Where what an agent saw is kept between two of its calls: one small interface, two stores.
+
+`TurnContext` has the rules by which baselines move. A turn of a program lives in one process, so its
+snapshot simply stays (`TurnMemory`). A host's hook is a process per event, so the part of the snapshot that
+an event is about is read from a file and written back (`hook.session_memory`). The judge asks for both in
+the same way.
+
+Beside the snapshot there are notes, one small mapping for each path, about calls that somebody else carries
+out:
+
+| note | what it says |
+|---|---|
+| `pending` | by call: the hash before it, and the outcome that it must have |
+| `reading` | by call: the hash before a read |
+| `done`, `refused`, `read` | the last call of that kind, so that an event that comes twice changes nothing |
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from noclobber.guard.snapshot import TurnContext
+
+    Notes = dict[str, Any]
+
+    class Memory(Protocol):
+        """What one agent saw. Used as a context manager around the handling of one call."""
+
+        @property
+        def is_lost(self) -> bool:
+            """True if something that the agent saw may be missing here."""
+
+        def __enter__(self) -> object:
+            """From here on no other process changes what this agent saw."""
+
+        def __exit__(self, *_: object) -> None:
+            """Others may."""
+
+        def recall(self, name: str, path: str) -> tuple[TurnContext, Notes]:
+            """Return a snapshot that knows what was seen under a name and a path, and the path's notes."""
+
+        def notes_of(self, path: str) -> Notes:
+            """Return the live notes of a path, for calls that this process carries out itself."""
+
+        def keep(self, snapshot: TurnContext, name: str, path: str, notes: Notes) -> None:
+            """Keep what is known now. `HookFailedError` if that is not possible."""
+
+
+class TurnMemory:
+    """The memory of a turn that lives in this process."""
+
+    is_lost = False
+
+    def __init__(self, snapshot: TurnContext) -> None:
+        self._snapshot = snapshot
+        self._notes: dict[str, Notes] = {}
+
+    @property
+    def has_notes(self) -> bool:
+        """True if anything was noted beside the snapshot."""
+        return bool(self._notes)
+
+    def __enter__(self) -> TurnMemory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def recall(self, name: str, path: str) -> tuple[TurnContext, Notes]:
+        """Return the turn's own snapshot, and the live notes: threads of the turn change them key by key."""
+        return self._snapshot, self._notes.setdefault(path, {})
+
+    def notes_of(self, path: str) -> Notes:
+        """Return the notes of a path without making any."""
+        return self._notes.get(path, {})
+
+    def keep(self, snapshot: TurnContext, name: str, path: str, notes: Notes) -> None:
+        """Drop notes that are empty; everything else is in place."""
+        if not notes:
+            self._notes.pop(path, None)

@@ -1,0 +1,57 @@
+"""
+Replacements as coding agents make them: `\n` in the old and new text matches either line ending.
+
+The file's byte-order mark and its line endings are kept, as hosts keep them. A host that finds the old text
+in a way of its own (straightened quotes, other blanks) leaves another outcome; then the change does not fit
+here, and nothing is foreseen.
+"""
+
+from __future__ import annotations
+
+from noclobber.core.values import BOM
+from noclobber.errors import EditMismatchError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    from noclobber.core.values import Edit
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+
+class HostEdits(NamedTuple):
+    """Replacements in one file, one after the other."""
+
+    edits: tuple[Edit, ...]
+
+    def apply(self, data: bytes, path: str) -> bytes:
+        """Return the new content; `EditMismatchError` if an old text is missing or occurs twice."""
+        text = data.removeprefix(BOM).decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+        for edit in self.edits:
+            old, new = _folded(edit.old), _folded(edit.new)
+            if not old:
+                if text:
+                    raise EditMismatchError(path, "The old text is empty, and the file is not.")
+                text = new
+            elif old not in text or (not edit.replace_all and text.find(old, text.index(old) + 1) >= 0):
+                raise EditMismatchError(path, "The old text was not found exactly once.")
+            else:
+                text = text.replace(old, new) if edit.replace_all else text.replace(old, new, 1)
+        made = as_bytes(text)
+        if data.count(b"\r\n") * 2 > data.count(b"\n"):
+            made = made.replace(b"\n", b"\r\n")
+        return BOM + made if data.startswith(BOM) else made
+
+
+def as_bytes(text: str) -> bytes:
+    """Return text as UTF-8. Bytes that did not decode come back; what no file can hold becomes `?`."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def _folded(part: str | bytes) -> str:
+    text = part if isinstance(part, str) else part.decode("utf-8", "surrogateescape")
+    return text.replace("\r\n", "\n")
