@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e bench torture lock release-check clean help
+.PHONY: python demo test lint coverage e2e bench torture mutants lock release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -17,6 +17,7 @@ help:
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9 (SECONDS=, SEED=)"
 	@echo "make bench          speed and memory as ratios within one run"
+	@echo "make mutants        change the decisions one by one and see whether a test notices (ONLY=policies)"
 	@echo "make lock           renew requirements-dev.lock from the ranges"
 	@echo "make release-check  version, changelog, tag, build, and a fresh installation (docs/releasing.md)"
 	@echo "make clean          remove everything that these targets made"
@@ -74,6 +75,13 @@ torture: $(VENV)/.peers
 bench: $(VENV)/.peers
 	$(PY) -m bench
 
+$(VENV)/.mutants: $(READY) requirements-mutants.txt
+	$(PIP) -r requirements-mutants.txt
+	@touch $@
+
+mutants: $(VENV)/.mutants
+	$(PY) tools/mutants.py $(ONLY)
+
 lock: $(READY)
 	$(PIP) "uv>=0.5"
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
@@ -87,5 +95,5 @@ release-check: $(VENV)/.release
 	$(PY) tools/release_check.py
 
 clean:
-	rm -rf $(VENV) build dist mutants .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
