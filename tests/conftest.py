@@ -13,11 +13,34 @@ import pytest
 
 from noclobber.disk import steps
 from tests.rigs.hooks import HookRig
+from tests.rigs.schemas import Errors, check_ledgers
 
 
 def sha256(data: bytes) -> str:
     """The hash as the API spells it."""
     return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def _errors_fit_their_schemas(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Finding C8: an object of the wrong shape fails whichever test made it, unless that is on purpose."""
+    if request.node.get_closest_marker("wrong_errors") is not None:
+        yield
+        return
+    errors = Errors()
+    with pytest.MonkeyPatch.context() as patch:
+        errors.watch(patch)
+        yield
+    assert errors.wrong == []
+
+
+@pytest.fixture(autouse=True)
+def _ledgers_fit_their_schema(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Finding C8: every ledger that a test leaves behind, unless the test broke it on purpose."""
+    folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if folder is not None and request.node.get_closest_marker("broken_ledger") is None:
+        check_ledgers(folder)
 
 
 class AtStep(Protocol):

@@ -408,6 +408,7 @@ def ruin(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     "wreck", ["nothing", "empty", "ledger", "folder", "garbage", "config", "link", "boards"]
 )
+@pytest.mark.broken_ledger
 def test_every_command_survives_a_broken_workspace_in_its_own_process(wreck: str, root: Path) -> None:
     """N-cli: the same with real processes, stderr included."""
     commands = [

@@ -24,8 +24,13 @@ def ledger(tmp_path: Path) -> Iterator[AgentTraceLedger]:
             ledger.append(
                 {
                     "action_type": "MUTATION_CONFLICT",
-                    "payload": {"target_file": f"/w/{number}\x1b[2J.md"},
-                    "result": {"status": "DENIED"},
+                    "payload": {
+                        "tool_name": "write_file",
+                        "target_file": f"/w/{number}\x1b[2J.md",
+                        "baseline_hash": "ABSENT",
+                        "current_hash": "UNREADABLE",
+                    },
+                    "result": {"status": "DENIED", "error_type": "STALE_FILE"},
                     "identity": {"agent_id": "ana"},
                 }
             )
@@ -52,6 +57,7 @@ def test_verify_prints_the_head_and_exits_with_0(
         assert err == ""
 
 
+@pytest.mark.broken_ledger
 def test_verify_names_the_broken_line_and_exits_with_1(
     ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +86,7 @@ def test_verify_with_a_saved_head_sees_a_cut_tail(
     assert main(["ledger", "verify", "--head", "nonsense", ledger.path]) == 2
 
 
+@pytest.mark.broken_ledger
 def test_a_torn_tail_is_mentioned_and_is_no_failure(
     ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +122,7 @@ def test_tail_shows_the_last_events_and_sends_no_escapes_to_the_terminal(
     assert main(["ledger", "tail", "-n", "-1", ledger.path]) == 2
 
 
+@pytest.mark.broken_ledger
 def test_tail_shows_what_stands_around_a_garbage_line(
     ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
 ) -> None:

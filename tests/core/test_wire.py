@@ -173,9 +173,9 @@ def test_anything_else_is_nothing(value: Any) -> None:
 @pytest.mark.parametrize("kind", REFUSALS)
 def test_every_other_refusal_has_one_documented_shape(kind: type[Any]) -> None:
     """N-codes: `refusal.schema.json`, for every error there is."""
-    error = kind("/ws/a.md", "Do something else.", count=1, word="x", nothing=None)
     if kind is noclobber.LockContention:
         return  # It has a report of its own, for the orchestrator: the next test.
+    error = kind("/ws/a.md", "Do something else.", count=1, word="x", nothing=None)
     assert valid(error.to_refusal(), "refusal")
     assert json.loads(to_json(error)) == error.to_refusal()
     assert (

@@ -121,6 +121,7 @@ def _a_pipe(root: Path) -> None:
 
 @pytest.mark.parametrize("broken", [_someones_notes, _a_folder, _a_link, _a_pipe])
 @pytest.mark.parametrize("through", ["library", "hook"])
+@pytest.mark.broken_ledger
 def test_what_no_append_could_follow_is_refused_before_the_commit(
     root: Path, rig: HookRig, broken: Callable[[Path], None], through: str
 ) -> None:

@@ -480,6 +480,7 @@ def test_what_cannot_be_a_path_is_refused(turn: Turn, path: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [".lock", ".lock-ledger.jsonl"])
+@pytest.mark.broken_ledger
 def test_lock_files_are_not_served(root: Path, turn: Turn, name: str) -> None:
     """REQ-LOCK-010."""
     (root / "d").mkdir()
@@ -925,6 +926,7 @@ def test_the_check_of_a_write_hashes_each_version_once(
     assert size <= sum(hashed) <= 2 * size + 10_000  # The ledger's lines are hashed as well.
 
 
+@pytest.mark.broken_ledger
 def test_a_file_that_is_no_ledger_any_more_lets_no_write_through(tmp_path: Path) -> None:
     """Ruling 13: an append would fail, so nothing may be changed."""
     with noclobber.Workspace(tmp_path) as ws, ws.turn() as turn:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from noclobber.core.clock import iso8601
 from noclobber.disk import filesystems, mutex
 from noclobber.disk.processes import identify
 from noclobber.errors import (
@@ -641,7 +642,7 @@ def test_a_folder_that_is_missing_or_none_gives_a_clear_error(tmp_path: Path, cl
 def test_errors_survive_pickling() -> None:
     """A report that crosses processes keeps its facts."""
     error = LockContention(
-        "/d", "locked", deliverable_id="D", holder="a", lease_remaining_s=3, contention_time="t"
+        "/d", "locked", deliverable_id="D", holder="a", lease_remaining_s=3, contention_time=iso8601(T0_S)
     )
     assert pickle.loads(pickle.dumps(error)).to_report() == error.to_report()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import noclobber
+from tests.rigs.schemas import check_output
 
 HOME = str(Path(noclobber.__file__).parent.parent)
 PATIENCE_S = 60
@@ -55,7 +56,10 @@ def run(
         timeout=PATIENCE_S,
         env=environment(**changes),
     )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    ended = Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    check_output(ended.out)
+    check_output(ended.err)
+    return ended
 
 
 def python(code: str, *words: str, cwd: str | bytes | Path | None = None, **changes: str | None) -> Done:

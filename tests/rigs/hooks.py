@@ -17,6 +17,7 @@ from typing import Any
 from noclobber import AgentTraceLedger
 from noclobber.hook.main import respond
 from noclobber.hosts.hook_entries import START
+from tests.rigs.schemas import check, check_texts_in
 
 
 class HookRig:
@@ -35,14 +36,14 @@ class HookRig:
             stdin.write(data)
             stdin.seek(0)
             answer = respond(host, duty, stdin.fileno())
-        return (json.loads(answer.stdout) if answer.stdout else {}), answer.code
+        return self._checked(answer.stdout), answer.code
 
     def process(
         self, host: str, payload: Any, duty: str = "auto", **more: Any
     ) -> subprocess.CompletedProcess[bytes]:
         """Run the hook as a host does."""
         data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-I", "-S", START, host, duty],
             input=data,
             capture_output=True,
@@ -50,6 +51,15 @@ class HookRig:
             timeout=60,
             **more,
         )
+        self._checked(done.stdout)
+        return done
+
+    @staticmethod
+    def _checked(stdout: str | bytes) -> dict[str, Any]:
+        """Return an answer; what it tells the model fits its schema, and a denial tells something."""
+        answer: dict[str, Any] = json.loads(stdout) if stdout else {}
+        assert check_texts_in(answer) or not is_denied(answer), answer
+        return answer
 
     def ledger(self) -> list[dict[str, Any]]:
         """Return what is on record, after checking the chain."""
@@ -132,6 +142,7 @@ def refusal(answer: dict[str, Any]) -> dict[str, Any]:
         assert answer["decision"] in ("deny", "block"), answer
         reason = answer["reason"]
     value: dict[str, Any] = json.loads(reason)
+    check(value)
     return value
 
 

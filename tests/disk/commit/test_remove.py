@@ -68,6 +68,19 @@ def test_a_save_during_a_delete_survives(root: Path, at_step: AtStep, step: str)
     assert rubbish(root, committer) == []
 
 
+@pytest.mark.parametrize("step", ["entered", "staged", "verified", "before-exchange"])
+def test_a_file_that_nobody_had_read_and_that_goes_during_a_delete_is_missing_not_stale(
+    root: Path, at_step: AtStep, step: str
+) -> None:
+    """009-FR-006, finding C8: without a baseline there is no stale object to give."""
+    path = root / "a.md"
+    path.write_bytes(b"v1")
+    seen = at_step(step, path.unlink)
+    with pytest.raises(MissingFileError):
+        delete(Committer(str(root)), "a.md", None)
+    assert seen
+
+
 def test_a_reader_that_opens_during_a_delete_never_finds_an_empty_file(root: Path, at_step: AtStep) -> None:
     """N-delete: the stand-in must not be seen; the reader gets the old bytes or no file."""
     path = root / "a.md"

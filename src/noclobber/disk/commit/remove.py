@@ -32,6 +32,7 @@ from noclobber.errors import (
     BadRequestError,
     FileExistsAlreadyError,
     MissingFileError,
+    NotAFileError,
     StaleFileError,
 )
 
@@ -68,6 +69,13 @@ def _refuse_link(
     raise BadRequestError(name, f"this is a link; name the file itself ({target.path}).")
 
 
+def _without_baseline(error: StaleFileError) -> MissingFileError | NotAFileError:
+    """Return the refusal of a file that nobody had read: it is missing, or is not a file, but not stale."""
+    if error.actual == DELETED:
+        return MissingFileError(error.path, "there is no such file.")
+    return NotAFileError(error.path, "this is not a regular file; name a file instead.")
+
+
 def _delete(
     committer: Committer,
     path: str | os.PathLike[str],
@@ -81,6 +89,10 @@ def _delete(
         with committer.section([target], fence) as section:
             reached("entered")
             result, trouble = _delete_in(committer, section, target, expected)
+    except StaleFileError as error:
+        if error.expected:
+            raise
+        raise _without_baseline(error) from None
     except OSError as error:
         raise explained(error, target.path) from error
     finally:
@@ -103,12 +115,7 @@ def _delete_in(
         )
         landed, gone = False, ""
         try:
-            try:
-                swap.open_old()
-            except StaleFileError as error:
-                if expected is None and error.actual == DELETED:
-                    raise MissingFileError(target.path, "there is no such file.") from None
-                raise
+            swap.open_old()
             if not committer.can_exchange(place) or not section.is_exclusive:
                 swap.verify(patience)
                 os.unlink(target.name, dir_fd=target.folder_fd)
@@ -200,6 +207,10 @@ def move(
     try:
         with committer.section([origin, goal], fence) as section:
             result, trouble = _move_in(committer, section, origin, goal, expected)
+    except StaleFileError as error:
+        if error.expected:
+            raise
+        raise _without_baseline(error) from None
     except OSError as error:
         raise explained(error, origin.path) from error
     finally:
@@ -223,8 +234,6 @@ def _move_in(
         root=committer.root,
     )
     try:
-        if expected is None and hash_of(origin) == DELETED:
-            raise MissingFileError(origin.path, "there is no such file.")
         try:
             swap.open_old()
         except LinkAppearedError:
