@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,85 +69,27 @@ def dead_process_without_look(like: processes.ProcessIdentity) -> processes.Proc
     return like._replace(pid=process.pid)
 
 
-@pytest.fixture
-def unwatched() -> Iterator[None]:
-    """No process is remembered, before and after."""
-    processes._forget_surroundings()
-    yield
-    processes._forget_surroundings()
-
-
-def look_ups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The pids that /proc is asked about from now on."""
-    asked: list[int] = []
-    look_up = processes._look_up
-
-    def watched(pid: int) -> object:
-        asked.append(pid)
-        return look_up(pid)
-
-    monkeypatch.setattr(processes, "_look_up", watched)
-    return asked
-
-
-needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds are Linux's")
-
-
-@needs_pidfd
-def test_who_asks_again_and_again_is_answered_without_proc_and_hears_of_the_end_at_once(
-    unwatched: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_again_and_again_hears_of_the_end_at_once() -> None:
     """REQ-LOCK-006: also of a zombie, which its parent has not waited for."""
     process = subprocess.Popen(["sleep", "100"])
-    identity, asked = identify(process.pid), look_ups(monkeypatch)
+    identity = identify(process.pid)
     try:
         assert {fate(identity) for _ in range(20)} == {RUNNING}
-        assert len(asked) == 3
     finally:
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert fate(identity) == GONE
     process.wait()
     assert fate(identity) == GONE
-    assert not processes._watched
 
 
-@needs_pidfd
-def test_a_process_that_replaced_the_one_that_was_asked_about_is_not_taken_for_it(
-    unwatched: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """REQ-LOCK-006: it ended, and its pid was reused, between the look and the pidfd."""
-    process = subprocess.Popen(["sleep", "100"])
-    try:
-        old = identify(process.pid)._replace(started=1)
-        answers = [processes._Found(1, False), processes._Found(1, False)]
-        look_up = processes._look_up
-        monkeypatch.setattr(processes, "_look_up", lambda pid: answers.pop() if answers else look_up(pid))
-        assert [fate(old) for _ in range(3)] == [RUNNING, RUNNING, GONE]
-        assert not processes._watched
-    finally:
-        process.kill()
-        process.wait()
-
-
-@needs_pidfd
-def test_no_more_than_a_few_are_watched_and_a_forked_child_starts_anew(unwatched: None) -> None:
-    """REQ-LOCK-006: descriptors are few."""
-    sleepers = [subprocess.Popen(["sleep", "100"]) for _ in range(processes.MOST_WATCHED + 2)]
-    try:
-        for sleeper in sleepers:
-            identity = identify(sleeper.pid)
-            assert [fate(identity) for _ in range(3)] == [RUNNING] * 3
-        assert len(processes._watched) == processes.MOST_WATCHED
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if not processes._watched and fate(identity) == RUNNING else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert len(processes._watched) == processes.MOST_WATCHED
-    finally:
-        for sleeper in sleepers:
-            sleeper.kill()
-            sleeper.wait()
+def test_a_forked_child_sees_the_same_processes() -> None:
+    """REQ-LOCK-006: what is remembered of the parent itself is not taken for the child's."""
+    me = identify()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if fate(me) == fate(identify()) == RUNNING and identify().pid == os.getpid() else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")

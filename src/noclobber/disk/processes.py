@@ -16,12 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from typing import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from select import poll
 
 RUNNING, GONE, UNKNOWN = "running", "gone", "unknown"
 
@@ -73,12 +68,8 @@ def _own_started() -> int | None:
 
 def _forget_surroundings() -> None:
     # A child is another process, and may have been forked into a new pid namespace.
-    global _fixed_surroundings, _own_start, _watching
+    global _fixed_surroundings, _own_start
     _fixed_surroundings = _own_start = None
-    _watching = threading.Lock()
-    for descriptor, _ in _watched.values():
-        os.close(descriptor)
-    _watched.clear()
 
 
 os.register_at_fork(after_in_child=_forget_surroundings)
@@ -107,8 +98,6 @@ def fate(process: ProcessIdentity) -> str:
         return UNKNOWN
     if process.pid == os.getpid():
         return RUNNING if process.started == _own_started() else GONE
-    if _is_watched_running(process):
-        return RUNNING
     found = _look_up(process.pid)
     if found is None:
         # Not "gone" yet: with /proc mounted hidepid=2, other users' processes have no entry there at all.
@@ -116,60 +105,7 @@ def fate(process: ProcessIdentity) -> str:
         return RUNNING if _is_there(process.pid) else GONE
     if found.is_zombie or (found.started is not None and found.started != process.started):
         return GONE
-    _watch(process)
     return RUNNING
-
-
-# Whoever waits for a lock asks after one and the same process again and again. A pidfd is that process and
-# never another, and the kernel says without a look at /proc whether it has ended.
-MOST_WATCHED = 16
-_watched: dict[tuple[int, int | None], tuple[int, poll]] = {}
-_watching = threading.Lock()  # A poll object is for one thread at a time.
-_last_asked: tuple[int, int | None] | None = None
-
-
-def _is_watched_running(process: ProcessIdentity) -> bool:
-    """True if we have a pidfd of this very process, and it has not ended. False says nothing."""
-    key = (process.pid, process.started)
-    if key not in _watched:
-        return False
-    with _watching:
-        watched = _watched.get(key)
-        if watched is None:
-            return False
-        if not watched[1].poll(0):
-            return True
-        del _watched[key]
-        os.close(watched[0])
-        return False
-
-
-def _watch(process: ProcessIdentity) -> None:
-    """Remember a process that was found to run a moment ago, if it is asked after for the second time."""
-    global _last_asked
-    key = (process.pid, process.started)
-    if _last_asked != key:
-        _last_asked = key
-        return
-    if not hasattr(os, "pidfd_open"):
-        return
-    from select import POLLIN, poll
-
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except OSError:  # It has ended since; or an old kernel, or one that must not be asked.
-        return
-    # What was looked up before may have ended, and the pidfd be its successor's: so look again.
-    found = _look_up(process.pid)
-    with _watching:
-        if found is None or found.started != process.started or key in _watched:
-            os.close(descriptor)
-            return
-        if len(_watched) >= MOST_WATCHED:
-            os.close(_watched.pop(next(iter(_watched)))[0])  # The oldest.
-        ready = poll()
-        ready.register(descriptor, POLLIN)
-        _watched[key] = (descriptor, ready)
 
 
 class _Found(NamedTuple):
