@@ -42,10 +42,7 @@ class LeasesUnavailableError(OSError):
 
 def _set(descriptor: int, kind: int) -> bool:
     try:
-        if kind:
-            fcntl.fcntl(descriptor, F_SETLEASE, kind)
-        else:  # A read lease is 0, as is what is left out; and that takes half as long.
-            fcntl.fcntl(descriptor, F_SETLEASE)
+        fcntl.fcntl(descriptor, F_SETLEASE, kind)
         return True
     except BlockingIOError:
         return False  # EAGAIN: somebody has it open in a way that conflicts.

@@ -37,7 +37,6 @@ from noclobber.disk.commit.outcome import (
 )
 from noclobber.disk.commit.section import Section
 from noclobber.disk.commit.swap import (
-    Hashing,
     LinkAppearedError,
     Swap,
     UnflushedError,
@@ -388,7 +387,7 @@ class Committer:
         if not place.is_beside and staging.gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
             place = staging_folders.beside(target.folder_fd, folder, self.clock.now_s())
-        background = Hashing(data)
+        new_hash = hashing.of_bytes(data)
         prefix = place.new_prefix()
         note.prepare(prefix)
         try:
@@ -410,7 +409,6 @@ class Committer:
             except FileExistsError:
                 raise StaleFileError(target.path, ABSENT, hash_of(target)) from None
             reached("created")
-            new_hash = background.result()
             trouble = flush_name(target, new_hash) if self.durable else None
             return section.landed(target.path, new_hash, "create", ABSENT), trouble
         finally:

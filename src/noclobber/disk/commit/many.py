@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from noclobber.disk import forks, leases, renames
+from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.outcome import conclude, explained, inherit_group, planned, starting_over
 from noclobber.disk.commit.staging import mark_if
-from noclobber.disk.commit.swap import Hashing, Swap, flush_name, write_all
+from noclobber.disk.commit.swap import Swap, flush_name, write_all
 from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
 from noclobber.errors import (
@@ -66,17 +66,13 @@ class Creation:
         self.is_swapped = False
         self._was_at_its_name = False
         self.kept: list[str] = []
-        self._hashing = Hashing(data)
+        self.new_hash = hashing.of_bytes(data)
         self.swap_name, self.new_fd = place.create_swap(prefix, target.name, None, 0o666)
         try:
             self.new_inode = os.fstat(self.new_fd).st_ino
         except BaseException:
             self.close(landed=False)
             raise
-
-    @property
-    def new_hash(self) -> str:
-        return self._hashing.result()
 
     def stage(self) -> None:
         write_all(self.new_fd, self.data)
@@ -208,7 +204,7 @@ def _replace_in(
                 file.verify(patience)
         # The leader first: a member that still says "preparing" removes its own staged files, and
         # nothing has been exchanged yet.
-        leader.swap_many([_planned(file) for file in files])
+        leader.swap(*[_planned(file) for file in files])
         for member in members:
             member.join(folders[0])
         reached("many-noted")

@@ -21,7 +21,6 @@ over), it gets the modification time `VERIFIED_NS` besides, which any later writ
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import re
 import stat
@@ -44,18 +43,6 @@ BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
 
 _PREFIX = re.compile(r"swap-[0-9a-f]{12,}")
 _HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
-
-
-_token_of: tuple[int, str] = (0, "")
-_token_count = itertools.count()
-
-
-def new_token() -> str:
-    """Return twelve hex digits that no other commit has: random once a process, counted within it."""
-    global _token_of
-    if _token_of[0] != os.getpid():
-        _token_of = (os.getpid(), os.urandom(4).hex())
-    return f"{_token_of[1]}{next(_token_count) & 0xFFFF:04x}"
 
 
 class Displaced(NamedTuple):
@@ -122,14 +109,13 @@ class Store:
 
     def new_prefix(self) -> str:
         """Return how the names of one commit's swap files begin."""
-        return f"{self.prefix}swap-{new_token()}"
+        return f"{self.prefix}swap-{os.urandom(6).hex()}"
 
     def swap_name(self, prefix: str, target_name: str, expected: str | None) -> str:
         """Return what the swap file of one target is called."""
         # The target's name is in it for the person who finds it after a crash. 140 bytes of it,
-        # because a name may have 255 and the rest needs room.
-        tail = target_name if len(target_name) < 35 else target_name.encode()[:140].decode("utf-8", "ignore")
-        return f"{prefix}-{expected}~{tail}"
+        # because a name may have 255 and the rest needs space.
+        return f"{prefix}-{expected}~{target_name.encode()[:140].decode('utf-8', 'ignore')}"
 
     def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
         """

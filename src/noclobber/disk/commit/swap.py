@@ -26,7 +26,6 @@ from noclobber.disk import forks, hashing, leases, metadata, paths, renames
 from noclobber.disk.commit.restore import copy_all, restore
 from noclobber.disk.commit.reuse import detach_pages, reuse
 from noclobber.disk.commit.staging import MARK_FROM_BYTES, mark_if, mark_verified
-from noclobber.disk.hashing_thread import Meanwhile
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
 from noclobber.errors import (
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.staging import Store
     from noclobber.disk.paths import Target
 
-HASH_ASIDE_BYTES = 1 << 16  # From here on a second thread for the hash saves more than waking it costs,
-START_ASIDE_BYTES = 1 << 19  # and from here on more than starting it costs.
 NO_FD = -1
 PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 
@@ -62,27 +59,6 @@ class LinkAppearedError(NoclobberError):
     It may have been put there by somebody, or be back where another commit had displaced it for a
     moment. Either way it is to be written through, if what it leads to is what was expected.
     """
-
-
-class Hashing:
-    """The hash of the new bytes: large ones on a second core, while the first writes them."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._value: str | None = None
-        size = len(data)
-        self._aside = (
-            Meanwhile(hashing.of_bytes, data, is_long=size >= START_ASIDE_BYTES)
-            if size >= HASH_ASIDE_BYTES
-            else None
-        )
-
-    def result(self) -> str:
-        """Wait for it, or make it now."""
-        if self._value is None:
-            self._value = hashing.of_bytes(self._data) if self._aside is None else self._aside.result()
-        assert self._value is not None
-        return self._value
 
 
 class Swap:
@@ -103,6 +79,7 @@ class Swap:
         self.target, self.expected, self.data = target, expected, data
         self.store, self.leases, self.durable = store, leases, durable
         self.previous = ""  # The hash of what was replaced.
+        self.new_hash = ""  # The hash of the bytes that are being written, from `begin_staging()` on.
         self.old_fd, self.new_fd = NO_FD, NO_FD
         self.first_fd = NO_FD  # What stood there before somebody put another file in its place.
         self.swap_name, self.new_inode = "", 0
@@ -112,18 +89,11 @@ class Swap:
         self.old_status: os.stat_result
         self._new_status: os.stat_result
         self._old_metadata: metadata.Metadata
-        self._hashing: Hashing | None = None
 
     @property
     def level(self) -> Level:
         """What this commit promises."""
         return "lease+exchange" if self.leases else "exchange"
-
-    @property
-    def new_hash(self) -> str:
-        """The hash of the bytes that are being written."""
-        assert self._hashing is not None
-        return self._hashing.result()
 
     @property
     def links(self) -> int:
@@ -185,8 +155,9 @@ class Swap:
     # 2
 
     def begin_staging(self, prefix: str) -> None:
-        """Create the swap file and start hashing; the caller has announced the prefix of its name."""
-        self._hashing = Hashing(self.data)
+        """Create the swap file; the caller has announced the prefix of its name."""
+        # Now, and not when it is needed: from `verify()` on others wait for us.
+        self.new_hash = hashing.of_bytes(self.data)
         if not (self.durable and self.leases and self.data and self._write_over(prefix)):
             # Beside the target others can see it: then nobody may read it before it is complete.
             mode = 0o600 if self.store.is_beside else stat.S_IMODE(self.old_status.st_mode)
