@@ -23,7 +23,7 @@ from noclobber.errors import (
     LockLost,
     NoclobberError,
 )
-from noclobber.lock.liveness import MAX_LEASE_S, MIN_LEASE_S
+from noclobber.lock.limits import MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.lock_file import FolderStore, _Section
 from noclobber.lock.status import list_locks, status_of

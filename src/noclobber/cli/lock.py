@@ -44,7 +44,7 @@ examples:
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the subcommands."""
     from noclobber.cli.terminal import add_json
-    from noclobber.lock.liveness import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
+    from noclobber.lock.limits import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 
     actions = parser.add_subparsers(
         title="actions", metavar="ACTION", required=True, dest="action", parser_class=_UpToDashes

@@ -145,9 +145,9 @@ class GuardedWrite:
         """Raise if a folder that was not locked has been locked since. As cheap as the first look."""
         innermost = locked_folder(self._path, self._root, self._clock)
         if innermost is not None and innermost != self.folder:
-            from noclobber.lock.messages import contention_at
+            from noclobber.lock.locked_write import contention_at
 
-            raise _of_file(contention_at(innermost), self._path)
+            raise _of_file(contention_at(innermost, self._clock), self._path)
 
 
 def _deciding_folder(path: str, locked: str | None, lock: DeliverableLock | None) -> str | None:

@@ -1,16 +1,21 @@
 """
 Deliverable locks: one task agent per folder, with leases that cannot get stuck.
 
-- `names` says how the files are called, and nothing else.
-- `record` is the content of a lock file: how it is spelled, read and found broken.
-- `judge` decides whether a record is live, expired, dead or corrupt. One clock, no disk.
-- `store` is where the record lives: the file `.lock`, changed by compare-and-set only.
-- `protocol` is take, renew, give up, clear: each one compare-and-set on that record.
-- `lock` is `DeliverableLock`: a process with threads, signals and forks that holds one.
-- `audit` puts it on record; `refusals` and `explain` put it into words.
-- `heartbeat` renews while the holder works; `endings` lets go when it ends, whichever way.
-- `fence` is what a guarded write asks, inside its critical section.
-- `survey` looks at many folders; `doctor` tries everything for real on one filesystem.
+Who holds a lock:
+- `lock` is `DeliverableLock`: a process with threads, signals and forks that holds one; `aio`, for asyncio.
+- `heartbeat` renews while the holder works; `release_at_exit` lets go when it ends, whichever way.
+- `locked_write` is a guarded write inside a locked folder; `guard/fence` asks it.
+- `status` looks at locks; `doctor` tries everything for real on one filesystem.
+- `limits` are the bounds of what may be asked for; `messages` phrases refusals.
 
-docs/lock/protocol.md is the specification.
+Who decides: `arbiter` is the protocol, and `file_arbiter` its implementation, made of
+- `names`: how the files are called.
+- `record`: the content of a lock file, how it is spelled, read and found broken.
+- `liveness`: whether a record is live, expired, dead or corrupt. One clock, no disk.
+- `lock_file`: the file `.lock`, changed by compare-and-set only.
+- `events`: what goes on record.
+- `locked_folder`: which folder above a file is locked.
+- `os_errors`: what the operating system said, with path, owner and remedy.
+
+`git_exclude` keeps lock files out of git. docs/lock/protocol.md is the specification.
 """

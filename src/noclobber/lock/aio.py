@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
-    from noclobber.lock.protocol import Recovery
-    from noclobber.lock.status import LockStatus
+    from noclobber.lock.arbiter import LockStatus, Recovery
 
     T = TypeVar("T")
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from noclobber.ledger import AgentTraceLedger
     from noclobber.lock.record import LockRecord
 
-    class Ledger(Protocol):
-        """What is asked of a ledger."""
+    class EventLog(Protocol):
+        """What a lock asks of the ledger that a caller passes: less than a whole one."""
 
         def append(self, event: dict[str, Any]) -> object:
             """Record one event or raise `LedgerError`."""
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class Audit:
     """Writes a lock's events. Keeps the folder's ledger open for as long as the lock object lives."""
 
-    def __init__(self, clock: Clock, ledger: Ledger | None) -> None:
+    def __init__(self, clock: Clock, ledger: EventLog | None) -> None:
         self._clock, self._given = clock, ledger
         self._own: AgentTraceLedger | None = None
         self._own_folder = ""
@@ -147,7 +147,7 @@ class Audit:
         event = {"action_type": kind, "payload": payload, "result": result, "identity": identity}
         self._ledger(folder).append(event)
 
-    def _ledger(self, folder: str) -> Ledger:
+    def _ledger(self, folder: str) -> EventLog:
         return self._own_ledger(folder) if self._given is None else self._given
 
     def _own_ledger(self, folder: str) -> AgentTraceLedger:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from noclobber.disk.filesystems import keeps_inodes
 from noclobber.disk.processes import GONE, RUNNING, fate, surroundings
+from noclobber.lock.limits import MAX_LEASE_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from noclobber.disk.processes import ProcessIdentity
+    from noclobber.lock.arbiter import LockState
     from noclobber.lock.record import Found, LockRecord
 
-    State = Literal["free", "live", "expired", "dead", "corrupt"]
     Reason = Literal["lease_expired", "pid_dead", "corrupt"]
-
-DEFAULT_LEASE_S, MIN_LEASE_S, MAX_LEASE_S = 1800, 1, 86_400
 
 # No lease ends later than a day from now, and no clock here is wrong by more than a day. What claims
 # more would keep a folder locked for as long as it likes.
@@ -49,7 +48,7 @@ class Place(NamedTuple):
 class Verdict(NamedTuple):
     """What became of a lock. `reason` is set if and only if anybody may take it over."""
 
-    state: State
+    state: LockState
     reason: Reason | None
     remaining_s: int
     detail: str
@@ -94,16 +93,3 @@ def is_copied(record: LockRecord, place: Place) -> bool:
     # would give two holders; taking a copy for a live lock only waits for its lease.
     here = surroundings()
     return (record.host, record.boot_id) == (here.host, here.boot_id) and keeps_inodes(place.path)
-
-
-def check_lease_s(lease_duration_s: int) -> int:
-    """Return a lease that is within bounds, or raise an error (a `ValueError` too) that names them."""
-    if type(lease_duration_s) is not int or not MIN_LEASE_S <= lease_duration_s <= MAX_LEASE_S:
-        from noclobber.errors import BadRequestError
-
-        raise BadRequestError(
-            "",
-            f"lease_duration_s must be a whole number of seconds from {MIN_LEASE_S} to {MAX_LEASE_S}, "
-            f"not {lease_duration_s!r:.60}",
-        )
-    return lease_duration_s

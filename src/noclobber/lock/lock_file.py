@@ -19,8 +19,7 @@ A claimant that is killed leaves its claim. The claim is a complete record with 
 judged like a lock and broken like one: by claiming *it* (`.lock.take.<id of the claim>`), verifying, and
 renaming over it. So two that break the same dead claim cannot both believe that they did.
 
-A PostgreSQL store has the same four methods: `read`, `section` (a transaction), and `create`, `replace`,
-`remove` (`… WHERE lock_id = expected`). Nothing above this file knows where the record lives.
+Nothing above `file_arbiter` knows of this file.
 """
 
 from __future__ import annotations
@@ -108,6 +107,20 @@ class FolderStore:
         pinned, self._pinned = self._pinned, -1
         if pinned >= 0:
             os.close(pinned)
+
+    def open_again(self) -> None:
+        """Open the folder if it was closed: in a forked child, at the fork."""
+        if self.descriptor < 0:
+            try:
+                self.descriptor = os.open(self._given_path, _FOLDER_FLAGS)
+            except OSError as error:
+                explain(error, self._given_path, "open the deliverable folder")
+            _OPEN.add(self)
+
+    def leave(self) -> None:
+        """Leave the section if an interrupt on the way out of it left it held: the folder stays open."""
+        if self.is_held:
+            self.let_go()
 
     def let_go(self) -> None:
         """Leave the section that was entered."""

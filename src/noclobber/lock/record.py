@@ -32,7 +32,6 @@ from noclobber.disk.processes import ProcessIdentity
 SCHEMA_VERSION = "1"
 MAX_RECORD_BYTES = 64 * 1024
 _USUAL_BYTES = 4096  # Asking for the bound every time would allocate it every time.
-MAX_TEXT_CHARS = 4096  # Of a holder or a deliverable id; keeps a record far below its bound.
 
 # A lock_id becomes part of a file name, so what another program wrote there is not taken on trust.
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{7,63}").fullmatch

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import iso8601
 from noclobber.errors import BadRequestError
-from noclobber.lock.liveness import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
+from noclobber.lock.limits import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.status import status_of
 from noclobber.mcp.tools.definition import TEXT, McpAnswer, text_answer, tool

@@ -1,0 +1,516 @@
+"""
+The arbiter whose locks are files: `.lock` in the deliverable folder.
+
+`lock_file` changes the file by compare-and-set, `liveness` judges what is in it, `events` records; here they
+are put together to the operations of `arbiter`. Every change runs inside the folder's section (its mutex),
+and so does a guarded write between its beginning and its settling.
+
+How that holds against a holder that wakes up between check and write. A take-over needs the folder's mutex.
+`begin()` takes that mutex *before* it reads the lock, and `settle()` lets it go when the replacement has
+landed. So there are two orders and no third. Either the holder's write comes first: then a recoverer waits
+for it, and it was the holder's right. Or the take-over comes first: then the former holder reads the new
+record, and is refused with `LockLost` before it touches anything. A holder that is stopped in between keeps
+the mutex, so nobody takes over meanwhile; contenders are told which process it is (`LockContention`) and do
+not hang.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+from noclobber.core.clock import SYSTEM_CLOCK, iso8601
+from noclobber.disk.processes import identify
+from noclobber.errors import FileBusyError, LockLost, MissingFileError, NoclobberError
+from noclobber.lock import messages
+from noclobber.lock.arbiter import LockStatus, Recovery, Taker
+from noclobber.lock.events import Audit
+from noclobber.lock.limits import DEFAULT_LEASE_S
+from noclobber.lock.liveness import FREE, Place, judge
+from noclobber.lock.lock_file import PATIENCE_S, FolderStore
+from noclobber.lock.names import LOCK_NAME
+from noclobber.lock.os_errors import explain
+from noclobber.lock.record import LockRecord, new_id, read, remember_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Literal
+
+    from noclobber.core.clock import Clock
+    from noclobber.errors import LockContention
+    from noclobber.lock.events import EventLog
+    from noclobber.lock.liveness import Verdict
+    from noclobber.lock.record import Found
+
+SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
+SPELLED_CHARS = len("2026-01-02T03:04:05.678901Z")
+_TRIES = 8  # How often a record may change hands under our eyes before we call it contention.
+
+# Full of folders, and never a deliverable among them.
+SKIPPED_FOLDERS = frozenset((".git", ".hg", ".svn", ".noclobber", "node_modules", "__pycache__", ".venv"))
+
+
+class FileHolding(NamedTuple):
+    """A lock that is held: the open folder, and the record that is in it."""
+
+    store: FolderStore
+    record: LockRecord
+    is_own: bool
+    """The lock is bound to this process, so that its life is not in doubt, only its lease."""
+
+    @property
+    def lock_id(self) -> str:
+        """The id of the acquisition."""
+        return self.record.lock_id
+
+    @property
+    def deliverable_id(self) -> str:
+        """What is locked."""
+        return self.record.deliverable_id
+
+    @property
+    def holder(self) -> str:
+        """Who holds it."""
+        return self.record.holder
+
+    @property
+    def renewal_s(self) -> int | None:
+        """For how long one renewal lasts."""
+        return self.record.renewal_s
+
+    @property
+    def folder(self) -> str:
+        """Where the folder is now."""
+        return self.store.location()
+
+
+class FileArbiter:
+    """Decides by files. One object for one lock object: it keeps the folder and its ledger open."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, ledger: EventLog | None = None) -> None:
+        self.clock = clock
+        self._audit = Audit(clock, ledger)
+        self._store: FolderStore | None = None  # The folder that was asked for last, open.
+
+    def close(self) -> None:
+        """Close the folder and its ledger."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+        self._audit.close()
+
+    # -- take, renew, give up, clear -----------------------------------------------------------------------
+
+    def take(self, folder: str, taker: Taker, began: Callable[[FileHolding], None]) -> LockContention | None:
+        """Take the lock, or return the refusal; see `Arbiter`."""
+        store = self._open(folder)
+        try:
+            return self._take(store, folder, taker, began)
+        except FileBusyError as busy:
+            return self._contention(folder, None, FREE, taker.deliverable_id, busy)
+        except BaseException:
+            self._store = None
+            store.close()
+            raise
+
+    def _take(
+        self, store: FolderStore, folder: str, taker: Taker, began: Callable[[FileHolding], None]
+    ) -> LockContention | None:
+        found, verdict, record = None, FREE, None
+        if not store.is_free():
+            found = store.read()
+            verdict = self._judge(store, found)
+            if verdict.state == "live":  # Refused without the mutex: waiting contenders disturb nobody.
+                return self._contention(folder, found, verdict, taker.deliverable_id)
+        try:
+            with store.section(clock=self.clock):
+                look_again = found is not None  # It was judged outside the section.
+                for _ in range(_TRIES):
+                    if look_again:
+                        found = store.read()
+                        verdict = self._judge(store, found)
+                        if verdict.state == "live":
+                            return self._contention(folder, found, verdict, taker.deliverable_id)
+                    record = self._new_record(store, taker, found, verdict)
+                    if self._put(store, found, record):
+                        self._audit.acquired(folder, record)
+                        began(FileHolding(store, record, taker.process.pid == os.getpid()))
+                        return None
+                    look_again = True
+                return self._contention(folder, found, verdict, taker.deliverable_id)
+        except BaseException:
+            # A ledger that cannot be written, Ctrl-C between two steps: what we published must not stay,
+            # because nobody would renew or release it.
+            if record is not None:
+                self._undo(store, record)
+            raise
+
+    def _undo(self, store: FolderStore, record: LockRecord) -> None:
+        """Take back what was published, if it was. Raises nothing."""
+        with suppress(Exception), store.section(clock=self.clock):
+            store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
+
+    def find(self, folder: str, lock_id: str) -> FileHolding:
+        """Return the lock with this id; `LockLost` if another one or none is there."""
+        store = self._open(folder)
+        found = store.read()
+        verdict = self._judge(store, found)
+        if found is None or found.record is None or found.key != lock_id or verdict.state == "corrupt":
+            raise self._not_found(store, found, lock_id)
+        return FileHolding(store, found.record, is_own=False)
+
+    def check(self, holding: FileHolding) -> float:
+        """Return how many seconds of the lease are left; `LockLost` if the lock was lost."""
+        holding.store.open_again()  # A forked child: the folder was closed at the fork.
+        return self._standing(holding).expires_s - self.clock.now_s()
+
+    def renew(self, holding: FileHolding, lease_s: int, *, patience_s: float | None = None) -> FileHolding:
+        """Extend the lease to a full one from now; `LockLost` if the lock was lost."""
+        store = holding.store
+        try:
+            with store.section(patience_s=PATIENCE_S if patience_s is None else patience_s, clock=self.clock):
+                return self._renew(holding, lease_s, self._standing(holding))
+        finally:
+            store.leave()
+
+    def _renew(self, holding: FileHolding, lease_s: int, record: LockRecord) -> FileHolding:
+        """Inside the section."""
+        store = holding.store
+        # `acquired` stays, so that acquired + lease_duration_s is the true expiry for every reader. Never
+        # shorter than before: after the clock was set back the old end is the later one.
+        needed_s = math.ceil(self.clock.now_s() - record.acquired_s) + lease_s
+        renewed = record._replace(lease_duration_s=max(record.lease_duration_s, needed_s), renewal_s=lease_s)
+        if not store.replace(record.lock_id, renewed, self._may_break(store, record.lock_id)):
+            raise self.lost(holding, store.read())
+        self._audit.renewed(store.location(), renewed)
+        return holding._replace(record=renewed)
+
+    def give_up(self, holding: FileHolding, ended: Callable[[str], None]) -> None:
+        """Take the lock away; `LockLost` if it was lost."""
+        store, record, is_own = holding
+        try:
+            with store.section(clock=self.clock):
+                undisputed = is_own and self.clock.now_s() < record.expires_s - SAFE_MARGIN_S
+                if not (
+                    (undisputed and store.remove_undisputed())
+                    or store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
+                ):
+                    raise self.lost(holding, store.read())
+                folder = store.location()
+                ended(folder)
+                self._audit.released(folder, record)
+        finally:
+            store.leave()
+
+    def clear(self, folder: str, taker: Taker, *, retire: bool = False) -> Recovery | LockContention | None:
+        """Clear an orphan, or return the refusal; see `Arbiter`."""
+        store = FolderStore(folder)
+        try:
+            with store.section(clock=self.clock):
+                return self._clear(store, store.read(), taker, "manual", retire=retire)
+        finally:
+            store.close()
+
+    def _clear(
+        self,
+        store: FolderStore,
+        found: Found | None,
+        taker: Taker,
+        how: Literal["manual", "write"],
+        *,
+        retire: bool = False,
+    ) -> Recovery | LockContention | None:
+        """
+        Inside the section: take the lock as `take` does, put it on record, and take it away. A kill in
+        between leaves an ordinary orphan, which carries what is still to be recorded.
+        """
+        if found is None and not retire:
+            self._sweep(store)
+            return None
+        folder = store.location()
+        verdict = self._judge(store, found)
+        if verdict.state == "live":
+            return self._contention(folder, found, verdict, taker.deliverable_id)
+        record = self._new_record(store, taker, found, verdict)
+        if not self._put(store, found, record):
+            return self._contention(folder, store.read(), verdict, taker.deliverable_id)
+        try:
+            if record.recovered_from is not None:
+                self._audit.recovered(folder, record, how)
+            if retire:
+                self._audit.retired(folder, record)
+        finally:
+            store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
+            self._sweep(store)
+        return Recovery(**record.recovered_from) if record.recovered_from else None
+
+    def refused(self, folder: str, asker: str, refusal: LockContention) -> None:
+        """Record a refusal."""
+        self._audit.refused(folder, asker, refusal)
+
+    # -- read, list, wait ----------------------------------------------------------------------------------
+
+    def read(self, folder: str) -> LockStatus:
+        """Return what the folder's lock is like. Errors as in acquire: what cannot be read is not free."""
+        # No mutex and no section: a record is published whole or not at all, so a plain read is right.
+        try:
+            found = read(f"{folder}/{LOCK_NAME}")
+            there = os.stat(folder if found is not None else f"{folder}/.")  # ENOTDIR if it is a file.
+        except OSError as error:
+            name = folder if isinstance(error, FileNotFoundError) else f"{folder}/{LOCK_NAME}"
+            explain(error, name, "look into the deliverable folder")
+        if found is None:
+            return LockStatus(folder, "free", FREE.detail)
+        now_s = self.clock.now_s()
+        verdict = judge(found, now_s, Place(there.st_dev, there.st_ino, folder))
+        record = found.record
+        if record is None:
+            return LockStatus(folder, verdict.state, verdict.detail)
+        return LockStatus(
+            folder, verdict.state, verdict.detail, record.deliverable_id, record.holder, record.acquired,
+            max(0, int(now_s - record.acquired_s)), record.lease_duration_s, verdict.remaining_s,
+            record.pid, record.host, record.lock_id,
+        )  # fmt: skip
+
+    def list(self, root: str) -> Iterator[LockStatus]:
+        """
+        Yield the status of every locked folder below a root, the root included, in no particular order.
+
+        Links are not followed. A folder that cannot be listed is left out; a lock that cannot be read is
+        yielded as `corrupt`, with the reason, because somebody has to look at it.
+        """
+        waiting = [root]
+        while waiting:
+            folder = waiting.pop()
+            is_locked = False
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        name = entry.name
+                        if name == LOCK_NAME:
+                            is_locked = True
+                        elif name not in SKIPPED_FOLDERS and entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+            except OSError as error:
+                if folder == root:
+                    explain(error, root, "list")
+                continue
+            if is_locked:
+                try:
+                    status = self.read(folder)
+                except NoclobberError as error:
+                    yield LockStatus(folder, "corrupt", str(error))
+                    continue
+                if status.state != "free":  # Released between our two looks.
+                    yield status
+
+    def wait(self, folder: str, at_most_s: float) -> None:
+        """Sleep: a file tells nobody that it is gone, and asking again is cheap."""
+        self.clock.sleep(at_most_s)
+
+    # -- guarded writes ------------------------------------------------------------------------------------
+
+    def intend_write(self, folder: str, holding: FileHolding | None, held: Sequence[int]) -> FileWriteIntent:
+        """Return a write inside a locked folder, not begun."""
+        return FileWriteIntent(self, folder, holding, held)
+
+    def admit(self, store: FolderStore, holding: FileHolding | None) -> None:
+        """Inside the section: raise unless this writer may write here now."""
+        found = store.read()
+        if holding is not None:
+            record = None if found is None else found.record
+            if found is None or record is None or found.key != holding.lock_id or store.judge_copied(found):
+                raise self.lost(holding._replace(store=store), found)
+            if self.clock.now_s() >= record.expires_s:
+                self._renew(holding._replace(store=store), record.renewal_s or DEFAULT_LEASE_S, record)
+        elif found is not None:  # Otherwise it was released since the folder was found locked.
+            refusal = self._clear(store, found, _anybody(store.location(), found), "write")
+            if isinstance(refusal, NoclobberError):
+                raise refusal
+
+    # -- parts ---------------------------------------------------------------------------------------------
+
+    def _open(self, folder: str) -> FolderStore:
+        """Open the folder, or take it from the last time, if its path still names the same one."""
+        store = self._store
+        if store is not None:
+            if store.descriptor >= 0 and store.is_same_folder(folder):
+                return store
+            store.close()
+        self._store = store = FolderStore(folder)
+        return store
+
+    def _judge(self, store: FolderStore, found: Found | None) -> Verdict:
+        return store.judge(found, self.clock.now_s())
+
+    def _standing(self, holding: FileHolding) -> LockRecord:
+        """Return the holder's record as it is in the file now; `LockLost` if it is not there."""
+        found = holding.store.read()
+        if found is None or found.record is None or found.key != holding.lock_id:
+            raise self.lost(holding, found)
+        return found.record
+
+    def lost(self, holding: FileHolding, found: Found | None) -> LockLost:
+        """Say how a lock was lost, from what is in its place now."""
+        store, by = holding.store, None
+        if not store.exists():
+            what = "the folder was deleted"
+        elif found is None:
+            what = "its lock file is gone: it was released or removed"
+        elif found.record is None:
+            what = f"its lock file was damaged: {found.corruption}"
+        elif found.key == holding.lock_id:
+            what = "this is a copy of the locked folder"
+        else:
+            by = found.record.holder
+            what = f"it was taken over by {by}"
+        return messages.lost(store.location(), holding.lock_id, what, by)
+
+    def _not_found(self, store: FolderStore, found: Found | None, lock_id: str) -> LockLost:
+        """Say that there is no lock with an id. Whether there ever was one, nobody can tell from here."""
+        by = None
+        if found is None:
+            now = "the folder is not locked"
+        elif found.record is None:
+            now = f"its lock file is damaged: {found.corruption}"
+        elif found.key == lock_id:
+            now = "this is a copy of the locked folder"
+        else:
+            by = found.record.holder
+            now = f"the folder is locked by {by}"
+        return LockLost(
+            store.location(),
+            f"there is no lock with this id: it was released or taken over, or the id is wrong; {now}. "
+            "If the id is right, stop writing here and acquire again",
+            lock_id=lock_id,
+            taken_by=by,
+        )
+
+    def _contention(
+        self,
+        folder: str,
+        found: Found | None,
+        verdict: Verdict,
+        deliverable_id: str | None,
+        busy: FileBusyError | None = None,
+    ) -> LockContention:
+        record = None if found is None else found.record
+        return messages.contention(
+            folder,
+            None if record is None else record.holder,
+            deliverable_id,
+            verdict.remaining_s,
+            self.clock.now_s(),
+            busy,
+        )
+
+    def _sweep(self, store: FolderStore) -> None:
+        """Remove what killed processes left."""
+        store.sweep(self._may_break(store))
+
+    def _put(self, store: FolderStore, found: Found | None, record: LockRecord) -> bool:
+        if found is None:
+            return store.create(record)
+        if found.record is not None:
+            self._audit.catch_up(store.location(), found.record)
+        if not store.replace(found.key, record, self._may_break(store), found):
+            return False
+        with suppress(NoclobberError):  # Where one was killed, more may have been.
+            self._sweep(store)
+        return True
+
+    def _new_record(
+        self, store: FolderStore, taker: Taker, found: Found | None, verdict: Verdict
+    ) -> LockRecord:
+        process = taker.process
+        now_s = self.clock.now_s()
+        acquired = iso8601(now_s)
+        # To the microsecond that is spelled, so that we go by the very moment that others read.
+        if len(acquired) == SPELLED_CHARS:  # Not in the year 10 000, which nobody can read.
+            remember_time(acquired, (int(now_s // 1) * 1_000_000 + int(acquired[-7:-1])) / 1_000_000)
+        origin = None
+        if found is not None:
+            previous = found.record
+            origin = Recovery(
+                verdict.reason or "corrupt",
+                previous and previous.holder,
+                previous and previous.acquired,
+                previous and previous.lock_id,
+                verdict.detail,
+            )._asdict()
+        return LockRecord(
+            taker.deliverable_id,
+            taker.holder,
+            acquired,
+            taker.lease_duration_s,
+            # Lease only: a reader that knows only the five mandatory members asks whether the pid runs.
+            # Pid 1 does, always, so that it waits for the lease, which is what is meant.
+            1 if taker.lease_only else process.pid,
+            new_id(),
+            process.host,
+            process.boot_id,
+            process.pid_namespace,
+            None if taker.lease_only else process.started,
+            store.place.device,
+            store.place.inode,
+            taker.lease_duration_s,
+            origin,
+        )
+
+    def _may_break(self, store: FolderStore, own_id: str | None = None) -> Callable[[Found], bool]:
+        """Whose claims may be broken: an orphan's, and what an interrupted step of our own left."""
+
+        def answer(found: Found) -> bool:
+            if own_id is not None and found.record is not None and found.record.lock_id == own_id:
+                return True
+            return self._judge(store, found).reason is not None
+
+        return answer
+
+
+class FileWriteIntent:
+    """A write inside a locked folder, under the folder's mutex: the caller's, or one that is taken here."""
+
+    def __init__(
+        self, arbiter: FileArbiter, folder: str, holding: FileHolding | None, held: Sequence[int]
+    ) -> None:
+        self._arbiter, self._folder, self._holding, self._held = arbiter, folder, holding, held
+        self._store: FolderStore | None = None
+
+    def begin(self) -> None:
+        """Take the mutex, read the lock, and raise unless the write may go on."""
+        try:
+            self._store = store = FolderStore(self._folder)
+        except MissingFileError:
+            if self._holding is None:
+                raise  # The parent is missing, and the committer says so.
+            raise self._arbiter.lost(self._holding, None) from None
+        # Not a second time on another descriptor: it would wait for itself.
+        if not any(_is_same(descriptor, store) for descriptor in self._held):
+            store.section(clock=self._arbiter.clock).__enter__()
+        self._arbiter.admit(store, self._holding)
+
+    def settle(self) -> None:
+        """Let the folder go, and its mutex, if that was taken here."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+
+def _is_same(descriptor: int, store: FolderStore) -> bool:
+    status = os.fstat(descriptor)
+    return (status.st_dev, status.st_ino) == (store.place.device, store.place.inode)
+
+
+def _anybody(folder: str, found: Found) -> Taker:
+    """A writer that meets an orphan: it takes the lock for as long as clearing it lasts."""
+    recorded = None if found.record is None else found.record.deliverable_id
+    return Taker(recorded or os.path.basename(folder) or "/", person(), DEFAULT_LEASE_S, identify())
+
+
+def person() -> str:
+    """Who runs this, for those who did not say."""
+    return f"uid {os.geteuid()} on {os.uname().nodename}"
