@@ -439,7 +439,7 @@ def test_a_bug_of_ours_is_called_one_and_shown_on_demand(root: Path) -> None:
     code = (
         "import sys; from noclobber import cli; from noclobber.cli import status\n"
         "def broken(*_, **__): raise RuntimeError('boom')\n"
-        "status.gather = broken\n"
+        "status.read_state = broken\n"
         "sys.exit(cli.main(['status']))"
     )
     from tests.rigs.commands import python

@@ -190,7 +190,7 @@ def test_a_displaced_version_that_was_written_to_is_kept_not_swept(root: Path) -
     for path in (late, same):
         os.utime(path, (hour_ago_s, hour_ago_s))
     # The age that counts is the change of the inode, which nobody can set; so look from an hour later.
-    from noclobber.cli import doctor_crashes
+    from noclobber.cli.doctor import crash_leftovers
 
     class Later:
         monotonic_s, sleep = staticmethod(time.monotonic), staticmethod(time.sleep)
@@ -199,7 +199,7 @@ def test_a_displaced_version_that_was_written_to_is_kept_not_swept(root: Path) -
         def now_s() -> float:
             return time.time() + 3600
 
-    findings = doctor_crashes.check_leftovers(str(root), Later, repair=True)
+    findings = crash_leftovers.check_leftovers(str(root), Later, repair=True)
     assert [finding.ok for finding in findings if finding.name == "kept file"] == [False]
     assert os.listdir(swap) == []
 

@@ -335,12 +335,12 @@ def test_the_passing_of_time_is_no_change(root: Path) -> None:
     """N-cli: the seconds that a lease has left do not make a new picture every second."""
     (root / "q3").mkdir()
     code = (
-        "import sys\nfrom noclobber.cli.overview import gather\n"
+        "import sys\nfrom noclobber.cli.workspace_state import read_state\n"
         "class Clock:\n"
         "    def __init__(self, s): self.s = s\n"
         "    def now_s(self): return self.s\n"
         "import time; now = time.time()\n"
-        "one, two = (gather(sys.argv[1], Clock(now + later)) for later in (0, 7))\n"
+        "one, two = (read_state(sys.argv[1], Clock(now + later)) for later in (0, 7))\n"
         "assert one != two and one.locks[0]['lease_remaining_s'] != two.locks[0]['lease_remaining_s']\n"
         "assert one.what_is_new() == two.what_is_new()\n"
     )

@@ -8,12 +8,11 @@ no Python.
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli import COMMANDS, EXIT_OK, parser_of
 from noclobber.cli.terminal import add_json, print_json
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Action, ArgumentParser, Namespace
     from collections.abc import Callable, Iterator

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import Cell, add_json, print_json, table, visible
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from typing import Any

@@ -18,7 +18,7 @@ Exit codes as in diff(1): 0 unchanged, 1 changed, and 3 if nobody is known to ha
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.project import add_root
@@ -38,7 +38,6 @@ from noclobber.ledger.browse import Lines, facts_of
 from noclobber.ledger.root import relative
 from noclobber.text.diff import unified
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator
@@ -192,12 +191,12 @@ def _known(event: dict[str, Any], root: str, path: str) -> Known | None:
 
 
 def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
-    from noclobber.cli import hook_sessions
+    from noclobber.cli import session_memories
     from noclobber.errors import UNKNOWN
 
-    known = {hook_sessions.key_of(name): name for name in (*names, "main")}
-    for agent in hook_sessions.agents():
-        seen = hook_sessions.seen_by(agent, path)
+    known = {session_memories.key_of(name): name for name in (*names, "main")}
+    for agent in session_memories.agents():
+        seen = session_memories.seen_by(agent, path)
         if seen is not None and seen.sha256 != UNKNOWN:
             who, session = (known.get(key, f"#{key[:8]}") for key in (agent.agent_key, agent.session_key))
             yield Known(seen.sha256, who, session, seen.time, "read")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.terminal import add_json, print_json
 from noclobber.core.project import existing_folder
 from noclobber.hosts import HOSTS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 

@@ -13,17 +13,26 @@ the end of the ledger was cut off, which nothing inside the file can show.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_USAGE
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.reader_gone import wait
-from noclobber.cli.terminal import Cell, Progress, add_json, print_json, speak_utf8, styled, table, visible
+from noclobber.cli.terminal import (
+    Cell,
+    Progress,
+    add_json,
+    print_json,
+    speak_utf8,
+    styled,
+    table,
+    visible,
+    wait_while_read,
+)
 from noclobber.core.project import ledger_path
 from noclobber.errors import BadRequestError, BrokenChainError
 from noclobber.ledger.browse import Lines, Reader, add_filters, facts_of, filter_of, open_existing
 from noclobber.ledger.root import root_of_ledger
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Iterable
@@ -143,7 +152,7 @@ def _tail(args: Namespace) -> int:
     if args.follow:
         try:
             while True:
-                wait(_FOLLOW_S)
+                wait_while_read(_FOLLOW_S)
                 for line, event in reader.events(source.appended()):
                     _print_event(args, line, event)
         except KeyboardInterrupt:

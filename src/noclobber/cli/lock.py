@@ -21,8 +21,8 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from noclobber.cli import EXIT_OK
-from noclobber.cli.overview import gather
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import Cell, add_json, print_json, styled, table, visible
+from noclobber.cli.workspace_state import read_state
 from noclobber.core.clock import SYSTEM_CLOCK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from noclobber.cli.overview import Overview
+    from noclobber.cli.workspace_state import WorkspaceState
 
     Rows = list[list[str | Cell]]
     Section = tuple[str, tuple[str, ...], Rows]
@@ -51,32 +52,32 @@ def add_refusals(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show it."""
-    overview = gather(root_of(args), SYSTEM_CLOCK, refusals=args.n)
+    state = read_state(root_of(args), SYSTEM_CLOCK, refusals=args.n)
     if args.json:
-        print_json(overview._asdict())
+        print_json(state._asdict())
     else:
-        print(page(overview), end="")
+        print(page(state), end="")
     return EXIT_OK
 
 
-def page(overview: Overview) -> str:
-    """Return an overview as text for people."""
-    parts = [f"{styled('workspace', 'strong')}  {visible(overview.root)}\n"]
-    parts += [styled(f"! {visible(trouble)}", "bad") + "\n" for trouble in overview.troubles]
+def page(state: WorkspaceState) -> str:
+    """Return what goes on in a workspace as text for people."""
+    parts = [f"{styled('workspace', 'strong')}  {visible(state.root)}\n"]
+    parts += [styled(f"! {visible(trouble)}", "bad") + "\n" for trouble in state.troubles]
     for part in (_turns, _sessions, _claims, _locks, _refusals, _kept):
-        title, titles, rows = part(overview)
+        title, titles, rows = part(state)
         if rows:
             parts.append(f"\n{styled(title, 'strong')}\n{table(titles, rows)}")
-    parts += [_leftovers(overview)] if any(overview.leftovers.values()) else []
+    parts += [_leftovers(state)] if any(state.leftovers.values()) else []
     if len(parts) == 1:
-        known = overview.ledger["exists"]
+        known = state.ledger["exists"]
         parts.append(
             "\nnobody is at work here\n" if known else "\nnothing was written through the guard here yet\n"
         )
     return "".join(parts)
 
 
-def _turns(overview: Overview) -> Section:
+def _turns(state: WorkspaceState) -> Section:
     rows: Rows = [
         [
             turn["agent_id"],
@@ -86,12 +87,12 @@ def _turns(overview: Overview) -> Section:
             str(turn["pid"]),
             Cell(turn["state"], "good" if turn["state"] == "running" else "warn"),
         ]
-        for turn in overview.turns
+        for turn in state.turns
     ]
     return "turns", ("agent", "session", "host", "since", ">pid", "state"), rows
 
 
-def _sessions(overview: Overview) -> Section:
+def _sessions(state: WorkspaceState) -> Section:
     rows: Rows = [
         [
             session["host"],
@@ -100,82 +101,82 @@ def _sessions(overview: Overview) -> Section:
             str(session["file_count"]),
             _second(session["last_event"]),
         ]
-        for session in overview.sessions
+        for session in state.sessions
     ]
     return "sessions of coding agents", ("host", "session", "agent", ">files seen", "last event"), rows
 
 
-def _claims(overview: Overview) -> Section:
+def _claims(state: WorkspaceState) -> Section:
     rows: Rows = [
         [
-            _near(overview, claim["path"]),
+            _near(state, claim["path"]),
             claim["holder"],
             claim["call_id"] or "",
             _seconds(claim["remaining_s"]),
         ]
-        for claim in overview.claims
+        for claim in state.claims
     ]
     return "claims", ("file", "by", "call", ">ends in"), rows
 
 
-def _locks(overview: Overview) -> Section:
+def _locks(state: WorkspaceState) -> Section:
     rows: Rows = [
         [
-            _near(overview, lock["folder"]),
+            _near(state, lock["folder"]),
             lock["holder"] or "",
             Cell(lock["state"], "good" if lock["state"] == "live" else "warn"),
             _seconds(lock["lease_remaining_s"]),
             lock["detail"],
         ]
-        for lock in overview.locks
+        for lock in state.locks
     ]
     return "locks", ("folder", "holder", "state", ">left", "detail"), rows
 
 
-def _refusals(overview: Overview) -> Section:
+def _refusals(state: WorkspaceState) -> Section:
     rows: Rows = [
         [
             _second(refusal["time"]),
             refusal["agent_id"],
             Cell(refusal["error_type"], "bad"),
-            _near(overview, refusal["path"]),
+            _near(state, refusal["path"]),
         ]
-        for refusal in overview.refusals
+        for refusal in state.refusals
     ]
     return "last refusals", ("time", "agent", "why", "file"), rows
 
 
-def _kept(overview: Overview) -> Section:
+def _kept(state: WorkspaceState) -> Section:
     rows: Rows = [
         [
             kept["name"],
             str(kept["size_bytes"]),
             _second(kept["changed"]),
-            Cell(_near(overview, kept["path"]), "warn"),
+            Cell(_near(state, kept["path"]), "warn"),
         ]
-        for kept in overview.kept
+        for kept in state.kept
     ]
     title = "kept files (written to after they had been replaced; `noclobber doctor` says what to do)"
     return title, ("file", ">bytes", "written", "kept as"), rows
 
 
-def _leftovers(overview: Overview) -> str:
+def _leftovers(state: WorkspaceState) -> str:
     words = {
         "notes": "commits under way, or cut off",
         "swaps": "swap files older than a minute",
         "turns": "boards of processes that are gone",
     }
-    found = [f"{words[kind]}: {len(names)}" for kind, names in overview.leftovers.items() if names]
+    found = [f"{words[kind]}: {len(names)}" for kind, names in state.leftovers.items() if names]
     # Who is still at work clears up at the end of the turn.
-    advice = "" if overview.turns else "; `noclobber doctor` looks after them"
+    advice = "" if state.turns else "; `noclobber doctor` looks after them"
     return f"\n{styled('left in .noclobber', 'strong')}\n{', '.join(found)}{advice}\n"
 
 
-def _near(overview: Overview, path: str) -> str:
+def _near(state: WorkspaceState, path: str) -> str:
     """Return a path as it is called in this workspace."""
-    if path == overview.root:
+    if path == state.root:
         return "."
-    return path.removeprefix(f"{overview.root}/")
+    return path.removeprefix(f"{state.root}/")
 
 
 def _second(time: str | None) -> str:

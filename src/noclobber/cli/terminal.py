@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.text.visible import visible as visible
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Iterable, Sequence
@@ -206,3 +205,26 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._cells >= 0:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+# Waiting
+
+
+def wait_while_read(seconds: float) -> None:
+    """
+    Sleep; raise `BrokenPipeError` at once if stdout is a pipe that nobody reads any more.
+
+    `noclobber watch --json | head -1` prints only when something changes. Without this it would notice that
+    its reader has gone at the next change, which may never come.
+    """
+    import select
+
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # Closed, missing, or replaced by something in memory.
+        select.select([], [], [], seconds)
+        return
+    poller = select.poll()
+    poller.register(descriptor, 0)  # Errors and hang-ups are always reported.
+    if poller.poll(seconds * 1000):
+        raise BrokenPipeError

@@ -9,16 +9,15 @@ tenth of the time on looking; in a tree with a million folders the picture is a 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
-from noclobber.cli.overview import gather
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.reader_gone import wait
 from noclobber.cli.status import add_refusals, page
-from noclobber.cli.terminal import add_json, is_terminal, print_json, rows_high, styled
+from noclobber.cli.terminal import add_json, is_terminal, print_json, rows_high, styled, wait_while_read
+from noclobber.cli.workspace_state import read_state
 from noclobber.core.clock import SYSTEM_CLOCK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
@@ -86,19 +85,19 @@ def _watch(args: Namespace, root: str, *, draw: bool) -> None:
     shown, last = 0, None
     while True:
         began_s = SYSTEM_CLOCK.monotonic_s()
-        overview = gather(root, SYSTEM_CLOCK, refusals=args.n)
+        state = read_state(root, SYSTEM_CLOCK, refusals=args.n)
         took_s = SYSTEM_CLOCK.monotonic_s() - began_s
-        new = overview.what_is_new()
+        new = state.what_is_new()
         is_changed = new != last
         if draw:
-            _draw(page(overview), f"{overview.time[:19]}Z   Ctrl-C ends")
+            _draw(page(state), f"{state.time[:19]}Z   Ctrl-C ends")
         elif is_changed:
-            print_json(overview._asdict())
+            print_json(state._asdict())
         last = new
         shown += is_changed
         if args.changes is not None and shown >= args.changes:
             return
-        wait(max(args.interval, took_s * _LOOKING_SHARE))
+        wait_while_read(max(args.interval, took_s * _LOOKING_SHARE))
 
 
 def _draw(text: str, footer: str) -> None:

@@ -31,12 +31,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.demo import versions
 from noclobber.demo.outsiders import KINDS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 

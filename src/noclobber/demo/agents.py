@@ -30,11 +30,11 @@ import signal
 import sys
 import time
 import traceback
+from typing import TYPE_CHECKING
 
 from noclobber.demo import rivals, versions
 from noclobber.errors import ABSENT, FileBusyError, MissingFileError, NoclobberError, StaleFileError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.demo.rivals import GuardLike
 

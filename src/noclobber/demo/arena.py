@@ -15,11 +15,10 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.demo import accounting, outsiders, rivals
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 import os
 import random
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.demo import versions
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.demo.versions import Version
 

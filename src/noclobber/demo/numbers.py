@@ -8,12 +8,11 @@ is printed was counted a moment ago by `accounting`, from the logs of this very 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.demo import outsiders, rivals
 from noclobber.demo.arena import START_DELAY_S, Round, run
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

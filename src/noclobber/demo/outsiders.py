@@ -20,13 +20,12 @@ import stat
 import subprocess
 import sys
 import time
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from noclobber.demo import versions
 from noclobber.demo.hand import PATIENCE_S, Hand
 from noclobber.demo.versions import Version
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -7,8 +7,8 @@ Nothing but text goes to an output that is not a terminal: no escape codes, no c
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TextIO

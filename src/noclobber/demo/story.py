@@ -12,13 +12,12 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.errors import StaleFileError
 from noclobber.guard.controller import AgentController
 from noclobber.guard.workspace import Workspace
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.disk import hashing
 from noclobber.errors import UNKNOWN
 from noclobber.hook.session_memory import runtime_folder
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -104,14 +103,14 @@ def _read(file: str) -> Seen | None:
     return Seen(path, baseline, time)
 
 
-def overview(root: str, names: Iterable[str]) -> list[dict[str, Any]]:
+def rows(root: str, names: Iterable[str]) -> list[dict[str, Any]]:
     """Return one row for each agent that knows files of a workspace; `names` are ids that are on record."""
     known = {key_of(name): name for name in (*names, "main")}
-    rows = []
+    found = []
     for agent in agents():
         seen = below(agent, root)
         if seen:
-            rows.append(
+            found.append(
                 {
                     "host": agent.host,
                     "session_id": known.get(agent.session_key, f"#{agent.session_key[:8]}"),
@@ -121,4 +120,4 @@ def overview(root: str, names: Iterable[str]) -> list[dict[str, Any]]:
                     "last_event": max(one.time for one in seen),
                 }
             )
-    return rows
+    return found

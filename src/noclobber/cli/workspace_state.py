@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.cli import hook_sessions
+from noclobber.cli import session_memories
 from noclobber.core.clock import iso8601
 from noclobber.core.project import ledger_path
 from noclobber.disk.commit import leftovers
@@ -23,7 +23,6 @@ from noclobber.errors import ConfigError, NoclobberError
 from noclobber.guard import open_turns
 from noclobber.ledger.browse import facts_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,7 +32,7 @@ EVENTS_LOOKED_AT = 2000  # From the ledger's end. Refusals before those are hist
 REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION_RACE", "LOCK_CONTENTION")
 
 
-class Overview(NamedTuple):
+class WorkspaceState(NamedTuple):
     """One look at a workspace. Every member is plain JSON but for its name."""
 
     root: str
@@ -58,7 +57,7 @@ class Overview(NamedTuple):
         return self._replace(time="", locks=locks, claims=claims)
 
 
-def gather(root: str, clock: Clock, *, refusals: int = 5) -> Overview:
+def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceState:
     """Look at everything once."""
     state = f"{root}/{STATE_FOLDER}"
     troubles: list[str] = []
@@ -74,11 +73,11 @@ def gather(root: str, clock: Clock, *, refusals: int = 5) -> Overview:
     turns = [turn._asdict() for turn in open_turns.look(state)]
     found = leftovers.look(state, clock.now_s())
     events = attempt(lambda: _last_events(root, troubles), [])
-    return Overview(
+    return WorkspaceState(
         root,
         iso8601(clock.now_s()),
         [turn for turn in turns if turn["state"] != GONE],
-        attempt(lambda: hook_sessions.overview(root, _names(events)), []),
+        attempt(lambda: session_memories.rows(root, _names(events)), []),
         attempt(lambda: _claims(root, clock), []),
         attempt(lambda: _locks(root, clock), []),
         [_refusal(event, root) for event in events if event.get("action_type") in REFUSALS][-refusals:]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from typing import TYPE_CHECKING
 
 from noclobber.core.findings import Finding
 from noclobber.core.project import ledger_path
@@ -20,7 +21,6 @@ from noclobber.disk import hashing, paths
 from noclobber.disk.commit.committer import LADDER, Committer
 from noclobber.errors import BrokenChainError, ConfigError, NoclobberError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

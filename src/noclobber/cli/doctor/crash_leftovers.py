@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.cli.doctor_checks import SCRATCH_PREFIX
+from noclobber.cli.doctor.workspace_checks import SCRATCH_PREFIX
 from noclobber.core.findings import Finding
 from noclobber.core.project import ledger_path
 from noclobber.disk import forks, paths
@@ -24,7 +24,6 @@ from noclobber.disk.processes import mutex_holder
 from noclobber.errors import FileBusyError, NoclobberError
 from noclobber.guard.open_turns import left_behind
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

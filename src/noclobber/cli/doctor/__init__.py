@@ -1,15 +1,17 @@
 """
 `noclobber doctor`: is this folder safe to work in? Everything is tried for real, and leftovers are finished.
 
-Joins what `checkup` finds with what the lock's and the hosts' own doctors find. Exit code 0: healthy; 1:
-something needs a person, and the remedy stands next to it.
+Joins its own checks with those of the lock and of the hooks. Exit code 0: healthy; 1: something needs a
+person, and the remedy is next to it.
 """
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from noclobber.cli import EXIT_NO, EXIT_OK, doctor_checks, doctor_crashes
+from noclobber.cli import EXIT_NO, EXIT_OK
+from noclobber.cli.doctor import crash_leftovers, workspace_checks
 from noclobber.cli.terminal import Progress, add_json, print_json, styled, visible
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.findings import Finding
@@ -18,7 +20,6 @@ from noclobber.errors import NoclobberError
 from noclobber.hook import doctor as hook_doctor
 from noclobber.lock import doctor as lock_doctor
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable
@@ -55,11 +56,11 @@ def run(args: Namespace) -> int:
 
 def examine(root: str, *, repair: bool) -> list[Finding]:
     """Return every finding about a folder."""
-    findings = doctor_checks.check_level(root)
-    findings += doctor_checks.check_config(root)
-    findings += doctor_crashes.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
+    findings = workspace_checks.check_level(root)
+    findings += workspace_checks.check_config(root)
+    findings += crash_leftovers.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
     with Progress("events") as bar:
-        findings += doctor_checks.check_ledger(root, bar.show)
+        findings += workspace_checks.check_ledger(root, bar.show)
     findings += _ask("locks", lock_doctor.check, root)
     findings += _ask("hooks", hook_doctor.check, root)
     return findings
