@@ -75,6 +75,8 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.ledger import AgentTraceLedger as AgentTraceLedger
     from noclobber.ledger import LedgerEntry as LedgerEntry
     from noclobber.ledger import VerifyReport as VerifyReport
+    from noclobber.ledger.observer import LoggingObserver as LoggingObserver
+    from noclobber.ledger.observer import Observer as Observer
     from noclobber.lock.lock import DeliverableLock as DeliverableLock
     from noclobber.lock.status import LockStatus as LockStatus
 
@@ -109,11 +111,13 @@ _HOMES = {
     "LockContention": "errors",
     "LockLost": "errors",
     "LockStatus": "lock.status",
+    "LoggingObserver": "ledger.observer",
     "MetadataNotKeptError": "errors",
     "MissingFileError": "errors",
     "NoclobberError": "errors",
     "NotAFileError": "errors",
     "Observation": "core.values",
+    "Observer": "ledger.observer",
     "OptimisticGuard": "disk.optimistic_guard",
     "OutsideScopeError": "errors",
     "OutsideWorkspaceError": "errors",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
     from noclobber.guard.turn import Turn as SyncTurn
     from noclobber.ledger import AgentTraceLedger
+    from noclobber.ledger.observer import Observer
     from noclobber.lock import lock as blocking
 
     P = ParamSpec("P")
@@ -85,9 +86,12 @@ class Workspace:
         *,
         clock: Clock = SYSTEM_CLOCK,
         read_config: bool = True,
+        observer: Observer | None = None,
         **given: Unpack[OptionValues],
     ) -> None:
-        self.sync = workspace.Workspace(root, clock=clock, read_config=read_config, **given)
+        self.sync = workspace.Workspace(
+            root, clock=clock, read_config=read_config, observer=observer, **given
+        )
         self.root, self.options = self.sync.root, self.sync.options
         self.engine = HookEngine(self)
 
@@ -98,10 +102,11 @@ class Workspace:
         *,
         host_folder: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        observer: Observer | None = None,
         **given: Unpack[OptionValues],
     ) -> Workspace:
         """Return the workspace of the project that a folder belongs to."""
-        return cls(find_project(start, host_folder=host_folder), clock=clock, **given)
+        return cls(find_project(start, host_folder=host_folder), clock=clock, observer=observer, **given)
 
     async def __aenter__(self) -> Workspace:
         return self

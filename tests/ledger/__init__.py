@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("tests.ledger.ledger_suite")
+pytest.register_assert_rewrite("tests.ledger.ledger_suite", "tests.ledger.observer_suite")

@@ -25,18 +25,29 @@ from noclobber.errors import LedgerError, NoclobberError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from noclobber.core.values import Recovered, ToolCall
+    from noclobber.ledger.ledger import LedgerEntry
+    from noclobber.ledger.observer import Observer
     from noclobber.ledger.protocol import LedgerWriter
 
 
 class Recorder:
-    """Records what became of writes in one workspace: knows its root, and the ledger that events go to."""
+    """
+    Records what became of writes in one workspace, and then tells its observer, if it has one.
 
-    def __init__(self, root: str, ledger: LedgerWriter) -> None:
+    Knows the root of the workspace and the ledger that events go to.
+    """
+
+    def __init__(self, root: str, ledger: LedgerWriter, observer: Observer | None = None) -> None:
         self.root, self.ledger = root, ledger
+        self._tell: Callable[[dict[str, Any], LedgerEntry], None] | None = None
+        if observer is not None:
+            from noclobber.ledger.observer import tell  # Here: a hook has no observer.
+
+            self._tell = lambda event, entry: tell(observer, event, entry)
         self._state_folder = f"{root}/{STATE_FOLDER}"
         self._workspace_id: str | None = None
 
@@ -183,7 +194,9 @@ class Recorder:
             self._workspace_id = workspace_id(self.root)
         if self._workspace_id is not None:
             event["workspace_id"] = self._workspace_id
-        self.ledger.append(event)
+        entry = self.ledger.append(event)
+        if self._tell is not None:
+            self._tell(event, entry)
 
 
 def _spelled(sha256_or_word: str) -> str:

@@ -15,16 +15,17 @@ from noclobber.ledger import AgentTraceLedger
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
+    from noclobber.ledger.observer import Observer
 
 
 class WorkspaceState:
     """The ledger, the open turns and the sessions of one workspace."""
 
-    def __init__(self, root: str, *, clock: Clock, durable: bool) -> None:
+    def __init__(self, root: str, *, clock: Clock, durable: bool, observer: Observer | None = None) -> None:
         self.root, self.clock = root, clock
         self.folder = state_folder(root)
         self.ledger = AgentTraceLedger(ledger_path(root), clock=clock, durable=durable)
-        self.recorder = Recorder(root, self.ledger)
+        self.recorder = Recorder(root, self.ledger, observer)
         self.turns = OpenTurns(self.folder, clock)
         self.sessions = EarlierTurns()
 

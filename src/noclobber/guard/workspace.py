@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from noclobber.errors import LedgerError
     from noclobber.guard.recording import Recorder
     from noclobber.ledger import AgentTraceLedger
+    from noclobber.ledger.observer import Observer
     from noclobber.lock.lock import DeliverableLock
 
 
@@ -44,7 +45,7 @@ class Workspace:
     A folder in which agents and people write.
 
     docs/options.md explains the options; a file in the root may set them, and with `read_config=False` that
-    file is not read.
+    file is not read. An `observer` is told every event that this workspace records.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Workspace:
         *,
         clock: Clock = SYSTEM_CLOCK,
         read_config: bool = True,
+        observer: Observer | None = None,
         **given: Unpack[OptionValues],
     ) -> None:
         self.clock = clock
@@ -62,7 +64,7 @@ class Workspace:
         self.guard = self._guard(self.options.durable, self.options.wait_s)
         self.catalogue = Catalogue()
         self.engine = HookEngine(self)
-        self._state = WorkspaceState(self.root, clock=clock, durable=self.options.durable)
+        self._state = WorkspaceState(self.root, clock=clock, durable=self.options.durable, observer=observer)
         self._is_closed = False
         weakref.finalize(self, self._state.turns.close)
 
@@ -73,6 +75,7 @@ class Workspace:
         *,
         host_folder: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        observer: Observer | None = None,
         **given: Unpack[OptionValues],
     ) -> Workspace:
         """
@@ -80,7 +83,7 @@ class Workspace:
 
         `core.project` has the rule; `host_folder` is used where nothing marks a project.
         """
-        return cls(find_project(start, host_folder=host_folder), clock=clock, **given)
+        return cls(find_project(start, host_folder=host_folder), clock=clock, observer=observer, **given)
 
     @property
     def ledger(self) -> AgentTraceLedger:

@@ -6,6 +6,7 @@ The agent trace ledger: what was written, what was refused and by whom, on recor
 - `open_file` is what one process has open, and how a fork leaves it.
 - `ledger` is `AgentTraceLedger`: append, read, verify.
 - `protocol` is what any ledger must do, for a second implementation; its tests are shared.
+- `observer` is told each event after it was recorded.
 - `root` is how events name files: from the root of a workspace, with its id.
 - `verify` walks a whole file and names the first line that is not as it was written.
 - `browse` reads for people, `export` for other programs.

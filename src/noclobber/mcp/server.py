@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from noclobber.ledger.observer import Observer
+
     Context = ServerRequestContext[Any, Any]
 
 MOST_SESSIONS = 1000  # Over HTTP; the one that was silent the longest is forgotten.
@@ -62,9 +64,10 @@ class FileServer:
         client_roots: bool = True,
         durable: bool = False,
         one_process: bool = True,
+        observer: Observer | None = None,
     ) -> None:
         self.roots, self.strict, self.client_roots = roots, strict, client_roots
-        self.workspaces = Workspaces(durable=durable)
+        self.workspaces = Workspaces(durable=durable, observer=observer)
         self.one_process = one_process
         """True on stdio: the process serves one client, and is its session."""
         self._connections: OrderedDict[str, ClientConnection] = OrderedDict()
