@@ -168,6 +168,11 @@ def _own_records(agent: Agent, file: Path) -> str:
     return agent.write(file.parent / ".noclobber/agent_trace.jsonl", "mine\n")
 
 
+def _replaced_by_a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
 def _locked(agent: Agent, file: Path) -> str:
     folder = file.parent / "deliverable"
     folder.mkdir()
@@ -180,7 +185,7 @@ ROWS = [
     Row("touched", _read_then(lambda file: file.touch()), ALLOW),
     Row("changed", _read_then(lambda file: file.write_text("theirs\n")), "STALE_FILE"),
     Row("deleted", _read_then(lambda file: file.unlink()), "STALE_FILE"),
-    Row("folder now", _read_then(lambda file: (file.unlink(), file.mkdir())), "STALE_FILE"),
+    Row("folder now", _read_then(_replaced_by_a_folder), "STALE_FILE"),
     Row("changed and back", _read_then(lambda file: (file.write_text("x"), file.write_text(V1))), ALLOW),
     Row("created since", _seen_to_be_absent, "STALE_FILE"),
     Row("read again", _read_again, ALLOW),

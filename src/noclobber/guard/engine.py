@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from noclobber.core.actions import CREATE, DELETE, EDIT, MOVE, READ, WRITE, Action
 from noclobber.core.values import WHOLE, Coverage, ReadResult, WriteResult
 from noclobber.disk.commit.swap import UnflushedError
+from noclobber.disk.hashing import is_hash
 from noclobber.disk.optimistic_guard import Change
+from noclobber.disk.reading import look_at
 from noclobber.errors import (
     AccessDeniedError,
     BadPathError,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
+STALE_TRIES = 8  # How often a stale write is resolved anew because the file has changed again.
 EDIT_RACES = 32  # How often an edit of a file that nobody read starts over before it counts as stale.
 
 
@@ -223,6 +226,12 @@ def _carry_out(
     try:
         targets += [_target(turn, action) for action in actions]
         try:
+            for _ in range(STALE_TRIES):
+                try:
+                    return retrying(lambda: commit(targets), turn.options.wait_s, turn.clock)
+                except StaleFileError as stale_write:
+                    if not _resolve(turn, targets, stale_write):
+                        raise
             return retrying(lambda: commit(targets), turn.options.wait_s, turn.clock)
         except (NotAFileError, AccessDeniedError, MissingFileError):
             for target in targets:  # If it is not what the agent saw, then that is the reason to give.
@@ -254,6 +263,25 @@ def _target(turn: Turn, action: Action) -> Target:
         actual=actual,
         write_scope=turn.write_scope,
     )
+
+
+def _resolve(turn: Turn, targets: Sequence[Target], error: StaleFileError) -> bool:
+    """Ask what to do about a stale write; True if there is something to commit instead."""
+    for target in targets:
+        facts = target.facts
+        if facts.path != error.path or facts.kind not in (WRITE, EDIT) or not is_hash(error.expected):
+            continue
+        current = look_at(facts.path, turn.confined_to, keep=True, clock=turn.clock)
+        if current.content is None:
+            return False
+        seen = turn.context.baseline_bytes(facts.name, facts.path)
+        resolution = turn.stale_writes.resolve(target, seen, current)
+        if resolution is None:
+            return False
+        target.facts = facts._replace(expected=resolution.made_for)
+        target.data = resolution.content if facts.kind == WRITE else None
+        return True
+    return False
 
 
 def _landed_unflushed(

@@ -53,12 +53,14 @@ class Facts(NamedTuple):
 class Target:
     """One file of a call, and what was found out about it so far."""
 
-    __slots__ = ("action", "data", "facts")
+    __slots__ = ("action", "data", "facts", "sent")
 
     def __init__(self, action: Action, facts: Facts, data: bytes | None) -> None:
         self.action, self.facts = action, facts
+        self.sent = data
+        """The whole new content as the agent sent it; None if the call does not say it."""
         self.data = data
-        """The whole new content; None if the call does not say it."""
+        """What is written: what was sent, or what a stale write became (`stale_writes`)."""
 
 
 def gather(

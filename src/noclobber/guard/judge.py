@@ -161,7 +161,7 @@ def note_refusal(
                 return  # It was refused before, and is on record.
             notes["refused"] = key
         if isinstance(error, StaleFileError):
-            refused = None if target.data is None else hashing.of_bytes(target.data)
+            refused = None if target.sent is None else hashing.of_bytes(target.sent)
             snapshot.refused(facts.name, error.path, refused, error.expected)
         turn.memory.keep(snapshot, facts.name, facts.path, notes)
     turn.recorder.refusal(call, error)

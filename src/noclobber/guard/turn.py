@@ -22,6 +22,7 @@ from noclobber.errors import BaselineNotRetainedError, MissingFileError, Noclobb
 from noclobber.guard import claims, engine, requests
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.memory import TurnMemory
+from noclobber.guard.stale_writes import REFUSE_STALE
 from noclobber.text.diff import unified
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from noclobber.guard.catalogue import Catalogue
     from noclobber.guard.recording import Recorder
     from noclobber.guard.snapshot import TurnContext
+    from noclobber.guard.stale_writes import StaleWrites
     from noclobber.guard.state import WorkspaceState
     from noclobber.lock.lock import DeliverableLock
 
@@ -73,6 +75,7 @@ class Turn:
         self.owner = f"{host or 'library'}/{self.session_id or ''}/{self.agent_id}/{self.turn_id}"
         """The agent, as claims name it."""
         self.fence = WriteFence(state.root, lock, owner=self.owner, clock=state.clock)
+        self.stale_writes: StaleWrites = REFUSE_STALE
         self.kept: list[str] = []
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
         self._calls = 0
