@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
-from typing import Any
+import subprocess
+import sys
+from typing import Any, Literal
 
 import jsonschema
 import pytest
@@ -14,12 +16,15 @@ from hypothesis import strategies as st
 
 import noclobber
 from noclobber import errors
-from noclobber.core.wire import SCHEMAS, parse_refusal, parse_stale, schema, to_json
+from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.wire import SCHEMAS, parse_refusal, parse_stale, schema, to_json, to_object
 from noclobber.errors import RefusalError, StaleFileError
+from noclobber.hosts.reason import reason
 from tests.conftest import sha256
 
 PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
 
+AUDIENCES: tuple[Literal["agent", "controller"], ...] = ("agent", "controller")
 H1, H2 = sha256(b"v1"), sha256(b"v2")
 STALE = StaleFileError("/ws/a.md", H1, H2)
 REFUSALS = sorted(
@@ -86,16 +91,24 @@ def test_every_kind_of_conflict_has_both_objects(expected: str, actual: str) -> 
     error = StaleFileError("/ws/ä b.md", expected, actual)
     assert valid(error.to_controller(), "stale-file-controller")
     assert valid(error.to_agent(), "stale-file-agent")
-    assert parse_stale(to_json(error, "controller")).to_controller() == error.to_controller()
+    for audience in AUDIENCES:
+        again = parse_stale(to_json(error, audience))
+        assert again is not None
+        assert again.to_controller() == error.to_controller()
 
 
-def _without(key: str) -> dict[str, object]:
-    return {name: value for name, value in STALE.to_controller().items() if name != key}
+def _without(value: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: part for name, part in value.items() if name != key}
 
 
-LOOSE = [
+def _detail(**changed: object) -> dict[str, Any]:
+    """The agent's object with other details."""
+    return {**STALE.to_agent(), "details": {**STALE.to_agent()["details"], **changed}}
+
+
+LOOSE: list[Any] = [
     {**STALE.to_controller(), "diff": "…"},
-    *(_without(key) for key in STALE.to_controller()),
+    *(_without(STALE.to_controller(), key) for key in STALE.to_controller()),
     {**STALE.to_controller(), "error_type": "stale_file"},
     {**STALE.to_controller(), "resolution": "RETRY_LATER"},
     {**STALE.to_controller(), "expected_hash": H1.upper()},
@@ -108,6 +121,25 @@ LOOSE = [
     {**STALE.to_controller(), "file_path": 7},
     [STALE.to_controller()],
     {"error": STALE.to_controller()},
+    {**STALE.to_agent(), "diff": "…"},
+    {**STALE.to_agent(), **STALE.to_controller()},
+    *(_without(STALE.to_agent(), key) for key in STALE.to_agent()),
+    {**STALE.to_agent(), "error_type": "stale_file"},
+    {**STALE.to_agent(), "message": "The file changed."},
+    {**STALE.to_agent(), "recovery_hint": "Read it again."},
+    {**STALE.to_agent(), "details": None},
+    {**STALE.to_agent(), "details": [H1, H2]},
+    *(
+        {**STALE.to_agent(), "details": _without(STALE.to_agent()["details"], key)}
+        for key in _detail()["details"]
+    ),
+    _detail(diff="…"),
+    _detail(path="a.md"),
+    _detail(path=None),
+    _detail(baseline_hash=H1.upper()),
+    _detail(baseline_hash="DELETED"),
+    _detail(current_disk_hash="ABSENT"),
+    _detail(current_disk_hash=None),
 ]
 
 
@@ -119,6 +151,7 @@ def test_what_is_not_exactly_the_object_is_not_recognised(
     assert parse_stale(value) is None
     assert parse_stale(json.dumps(value)) is None
     assert not valid(value, "stale-file-controller")
+    assert not valid(value, "stale-file-agent")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +160,9 @@ def test_what_is_not_exactly_the_object_is_not_recognised(
         f"Error: {to_json(STALE, 'controller')}",
         f"{to_json(STALE, 'controller')} Please re-read.",
         f"```json\n{to_json(STALE, 'controller')}\n```",
-        to_json(STALE, "agent"),
+        f"Error: {to_json(STALE)}",
+        to_json(STALE).replace('"details":{', '"details":{"path":"/other",', 1),
+        to_json(STALE)[:-1],
         to_json(STALE, "controller")[:-1],
         to_json(STALE, "controller").replace("{", '{"error_type": "STALE_FILE", ', 1),
         json.dumps(to_json(STALE, "controller")),
@@ -142,17 +177,21 @@ def test_prose_around_it_or_twice_a_key_is_not_the_object(text: bytes | str) -> 
     assert parse_stale(text) is None
 
 
+@pytest.mark.parametrize("audience", AUDIENCES)
 @pytest.mark.parametrize("form", ["exception", "mapping", "text", "bytes", "indented"])
-def test_the_object_is_recognised_in_all_its_forms(form: str) -> None:
-    """011-FR-006."""
+def test_both_objects_are_recognised_in_all_their_forms(
+    form: str, audience: Literal["agent", "controller"]
+) -> None:
+    """011-FR-006, finding D10."""
     value = {
         "exception": STALE,
-        "mapping": STALE.to_controller(),
-        "text": to_json(STALE, "controller"),
-        "bytes": to_json(STALE, "controller").encode(),
-        "indented": json.dumps(STALE.to_controller(), indent=2) + "\n",
+        "mapping": to_object(STALE, audience),
+        "text": to_json(STALE, audience),
+        "bytes": to_json(STALE, audience).encode(),
+        "indented": json.dumps(to_object(STALE, audience), indent=2) + "\n",
     }[form]
     found = parse_stale(value)
+    assert found is not None
     assert (found.path, found.expected, found.actual) == ("/ws/a.md", H1, H2)
 
 
@@ -223,5 +262,52 @@ def test_a_refusal_is_no_stale_object_and_the_other_way_round() -> None:
 
 
 def test_json_of_a_path_that_is_no_utf8_can_be_printed() -> None:
-    """N-input: not UTF-8."""
-    to_json(errors.BadPathError("/ws/\udcff", "no")).encode()
+    """N-input: not UTF-8; and nothing in it reaches a terminal as a command."""
+    for path in (
+        "/ws/\udcff",
+        "/ws/\x1b[31m",
+        "/ws/\u202egpj.exe",
+        "/ws/\u2028",
+        "/ws/\U000e0001",
+        "/ws/\x85",
+    ):
+        text = to_json(errors.BadPathError(path, "no"))
+        assert text.encode().decode().isprintable()
+        assert json.loads(text)["file_path"] == path
+
+
+@PROPERTY
+@given(
+    value=st.recursive(st.none() | st.text(st.characters()), lambda inner: st.dictionaries(st.text(), inner))
+)
+def test_any_reader_gets_the_same_value(value: Any) -> None:
+    """Finding C1: one serialiser; escapes are JSON's own."""
+    text = spell_for_any_reader(value)
+    assert text.isprintable()
+    assert json.loads(text) == value
+
+
+def test_hosts_and_library_spell_a_refusal_alike() -> None:
+    """Finding C1, finding D4: one text for every way out, also for a lock's contention."""
+    for error in (
+        STALE,
+        *(kind("/ws/\udcff", "Do something else.", deliverable_id="d") for kind in REFUSALS),
+    ):
+        assert reason(error) == to_json(error)
+        assert json.loads(to_json(error)) == to_object(error)
+    contention = errors.LockContention("/ws", "no", deliverable_id="d", holder="h")
+    assert set(to_object(contention)) == set(schema("lock-contention")["required"])
+    with pytest.raises(TypeError, match="is not a refusal"):
+        to_json(errors.NoclobberError("x"))
+
+
+def test_the_serialiser_is_light() -> None:
+    """N-speed: every hook loads it."""
+    code = "import sys, noclobber.core.wire; print(sorted({'re', 'json', 'typing', 'collections'} & {*sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

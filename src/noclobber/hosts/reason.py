@@ -1,13 +1,10 @@
-"""
-Refusals as JSON text: the 009 object for a stale file, the refusal object for everything else.
-
-Exactly the object, and not a character around it, because a program may read what the model was told.
-"""
+"""What a host is told, as JSON text: a refusal's own object, or an answer that has such a text in it."""
 
 from __future__ import annotations
 
-from noclobber.core.light.json_text import spell
-from noclobber.errors import NoclobberError, RefusalError, StaleFileError
+from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.wire import to_json
+from noclobber.errors import NoclobberError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,12 +12,5 @@ if TYPE_CHECKING:
 
 
 def reason(value: NoclobberError | dict[str, Any]) -> str:
-    """Spell an error, or an answer that has one in it, as JSON that any encoder takes."""
-    if isinstance(value, StaleFileError):
-        value = value.to_agent()
-    elif isinstance(value, RefusalError):
-        value = value.to_refusal()
-    elif isinstance(value, NoclobberError):
-        value = {"error_type": value.code, "message": str(value), "resolution": value.resolution}
-    # Lone surrogates (names that are not UTF-8) become \\udcxx, which is how JSON spells them.
-    return spell(value).encode("utf-8", "backslashreplace").decode()
+    """Return a refusal, or an answer, as JSON text that any encoder takes."""
+    return to_json(value) if isinstance(value, NoclobberError) else spell_for_any_reader(value)

@@ -102,3 +102,19 @@ def _skip(text: str, at: int) -> int:
 def spell(value: Any) -> str:
     """Return a value as JSON text. Surrogates stay as they are; the caller chooses how to encode them."""
     return _encode(value)
+
+
+def spell_for_any_reader(value: Any) -> str:
+    """
+    Return a value as JSON text that every encoder takes and that no terminal obeys.
+
+    What cannot be printed is escaped: lone surrogates (names that are not UTF-8), control characters, marks
+    that turn the direction of text. In JSON such characters occur in strings only.
+    """
+    text = _encode(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
