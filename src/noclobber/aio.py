@@ -21,17 +21,26 @@ import inspect
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import find_project
-from noclobber.guard import controller, workspace
 from noclobber.guard import hook_engine as engines
-from noclobber.guard.controller import Attempt, CallStep, ReRead, Transition
+from noclobber.guard import workspace
+from noclobber.guard.controller import (
+    FIRST_DELAY_S,
+    LONGEST_DELAY_S,
+    Attempt,
+    CallStep,
+    ReRead,
+    RetryMachine,
+    Transition,
+)
 from noclobber.lock.aio import DeliverableLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
+    import random
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, ParamSpec, TypeVar, Unpack
+    from typing import Any, Literal, ParamSpec, TypeVar, Unpack
 
     from noclobber.core.clock import Clock
     from noclobber.core.options import OptionValues
@@ -290,20 +299,37 @@ class HookEngine:
         return result
 
 
-class AgentController(controller.AgentController):
+class AgentController(RetryMachine):
     """`noclobber.AgentController` for asyncio: the same machine, and a step that is awaited."""
 
     def __init__(
         self,
         turn: Turn,
         *,
+        max_attempts: int = 5,
+        max_busy: int = 10,
+        first_delay_s: float = FIRST_DELAY_S,
+        longest_delay_s: float = LONGEST_DELAY_S,
+        resubmitted: Literal["allow", "deny"] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        on_transition: Callable[[Transition], None] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        **options: Any,
     ) -> None:
-        super().__init__(turn.sync, **options)
+        super().__init__(
+            turn.sync,
+            max_attempts=max_attempts,
+            max_busy=max_busy,
+            first_delay_s=first_delay_s,
+            longest_delay_s=longest_delay_s,
+            resubmitted=resubmitted,
+            clock=clock,
+            rng=rng,
+            on_transition=on_transition,
+        )
         self._sleep = sleep
 
-    async def run(self, step: Callable[[Attempt], Awaitable[Any]]) -> Any:
+    async def run(self, step: Callable[[Attempt], Awaitable[T]]) -> T:
         """Call the step until it ends in something else than a conflict, and return or raise that."""
         machine = self.machine()
         answer: Any = None
@@ -317,7 +343,8 @@ class AgentController(controller.AgentController):
                 else:
                     await self._sleep(command.seconds)
         except StopIteration as done:
-            return done.value
+            result: T = done.value
+            return result
         finally:
             machine.close()
 

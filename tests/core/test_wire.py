@@ -287,6 +287,7 @@ def test_any_reader_gets_the_same_value(value: Any) -> None:
     assert json.loads(text) == value
 
 
+@pytest.mark.wrong_errors
 def test_hosts_and_library_spell_a_refusal_alike() -> None:
     """Finding C1, finding D4: one text for every way out, also for a lock's contention."""
     for error in (

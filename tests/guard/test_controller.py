@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from noclobber import Attempt, Turn
 from noclobber.core.values import Edit
-from noclobber.core.wire import to_json
+from noclobber.core.wire import to_json, to_object
 from noclobber.errors import (
     EditMismatchError,
     FileBusyError,
@@ -79,14 +79,18 @@ STALE_PATH = [
 DONE = [("RUNNING", "DONE", "RESULT")]
 
 
+@pytest.mark.parametrize("audience", ["controller", "agent"])
 @pytest.mark.parametrize("form", ["exception", "mapping", "text"])
 def test_the_object_sends_the_controller_to_re_read_and_retry(
-    root: Path, turn: Turn, clock: FakeClock, form: str
+    root: Path, turn: Turn, clock: FakeClock, form: str, audience: Literal["agent", "controller"]
 ) -> None:
-    """011-FR-006, 011-SC-003: as exception, dict or JSON text; with the fresh content and a diff."""
-    told = []
+    """
+    011-FR-006, 011-SC-003, finding D10: as exception, dict or JSON text, the controller's object or the agent's;
+    with the fresh content and a diff.
+    """
+    told: list[Attempt] = []
 
-    def step(attempt: Attempt) -> object:
+    def step(attempt: Attempt) -> Any:
         told.append(attempt)
         if attempt.number == 1:
             turn.read_file("a.md")
@@ -97,7 +101,7 @@ def test_the_object_sends_the_controller_to_re_read_and_retry(
         except StaleFileError as error:
             if form == "exception":
                 raise
-            return error.to_controller() if form == "mapping" else to_json(error, "controller")
+            return to_object(error, audience) if form == "mapping" else to_json(error, audience)
 
     run = controller(turn, clock)
     result = run.run(step)
@@ -119,7 +123,8 @@ def test_what_merely_looks_like_the_object_is_a_result(turn: Turn, clock: FakeCl
     for result in (
         f"Error: {to_json(error, 'controller')}",
         {**error.to_controller(), "note": 1},
-        error.to_agent(),
+        {**error.to_agent(), "note": 1},
+        {**error.to_agent(), "recovery_hint": "Read it again."},
     ):
         run = controller(turn, clock)
         assert run.run(lambda attempt: result) == result  # noqa: B023 - run at once
@@ -129,7 +134,7 @@ def test_what_merely_looks_like_the_object_is_a_result(turn: Turn, clock: FakeCl
 def test_the_identical_stale_bytes_are_refused_after_the_re_read(
     root: Path, ws: Workspace, turn: Turn, clock: FakeClock
 ) -> None:
-    """Issue 2.8: passing them would undo what somebody else wrote."""
+    """Ruling 23: `resubmitted = "deny"`; passing them would undo what somebody else wrote."""
 
     def step(attempt: Attempt) -> object:
         if attempt.number == 1:
@@ -150,8 +155,65 @@ def test_the_identical_stale_bytes_are_refused_after_the_re_read(
     assert kinds == ["MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION"]
 
 
+def constant_step(root: Path, turn: Turn) -> Callable[[Attempt], object]:
+    """A step that writes the same bytes whatever it is shown; somebody saves once, before the first write."""
+
+    def step(attempt: Attempt) -> object:
+        if attempt.number == 1:
+            turn.read_file("a.md")
+            (root / "a.md").write_bytes(b"theirs\n")
+        return turn.write_file("a.md", b"constant\n")
+
+    return step
+
+
+def test_the_same_bytes_may_be_written_after_a_re_read(root: Path, turn: Turn, clock: FakeClock) -> None:
+    """009-US2, ruling 23, finding D2: nobody wrote again, so nothing stands in the way."""
+    run = controller(turn, clock)
+    run.run(constant_step(root, turn))
+    assert (root / "a.md").read_bytes() == b"constant\n"
+    assert path_of(run) == STALE_PATH + DONE
+
+
+@pytest.mark.parametrize(
+    ("of_turn", "of_controller", "lands"),
+    [
+        ("allow", None, True),
+        ("deny", None, False),
+        ("allow", "deny", False),
+        ("deny", "allow", True),
+    ],
+)
+def test_the_controllers_word_on_resubmission_beats_the_turns(
+    root: Path, ws: Workspace, clock: FakeClock, of_turn: Any, of_controller: Any, lands: bool
+) -> None:
+    """Ruling 23: an option of both; without one of its own the controller leaves it to the turn."""
+    with ws.turn(resubmitted=of_turn) as turn:
+        run = controller(turn, clock, max_attempts=2, resubmitted=of_controller)
+        if lands:
+            run.run(constant_step(root, turn))
+        else:
+            with pytest.raises(GaveUpError) as gave_up:
+                run.run(constant_step(root, turn))
+            assert gave_up.value.details["reason"] == "STALE_RESUBMITTED"
+    assert ((root / "a.md").read_bytes() == b"constant\n") is lands
+
+
+def test_a_turn_that_denies_resubmission_does_so_without_a_controller(root: Path, ws: Workspace) -> None:
+    """Ruling 23: the error says what it is."""
+    with ws.turn(resubmitted="deny") as turn:
+        turn.read_file("a.md")
+        (root / "a.md").write_bytes(b"theirs\n")
+        with pytest.raises(StaleFileError):
+            turn.write_file("a.md", b"mine\n")
+        turn.read_file("a.md")
+        with pytest.raises(ResubmittedError, match="were refused before"):
+            turn.write_file("a.md", b"mine\n")
+        turn.write_file("a.md", b"theirs\nmine\n")
+
+
 def test_identical_bytes_are_fine_if_the_file_went_back(root: Path, turn: Turn, clock: FakeClock) -> None:
-    """Issue 2.8: they were made from exactly what is there again."""
+    """Ruling 23: they were made from exactly what is there again."""
 
     def step(attempt: Attempt) -> object:
         if attempt.number == 1:
@@ -163,7 +225,7 @@ def test_identical_bytes_are_fine_if_the_file_went_back(root: Path, turn: Turn, 
                 (root / "a.md").write_bytes(b"v1\n")
         return turn.write_file("a.md", b"mine\n")
 
-    controller(turn, clock).run(step)
+    controller(turn, clock, resubmitted="deny").run(step)
     assert (root / "a.md").read_bytes() == b"mine\n"
 
 
@@ -176,7 +238,7 @@ def test_a_resubmitted_edit_is_no_resubmission(root: Path, turn: Turn, clock: Fa
             (root / "a.md").write_bytes(b"v1\ntheirs\n")
         return turn.edit_file("a.md", [Edit("v1", "v2")])
 
-    controller(turn, clock).run(step)
+    controller(turn, clock, resubmitted="deny").run(step)
     assert (root / "a.md").read_bytes() == b"v2\ntheirs\n"
 
 
@@ -188,8 +250,8 @@ def test_the_turn_is_plain_again_after_the_run(root: Path, turn: Turn, clock: Fa
         (root / "a.md").write_bytes(b"%d" % attempt.number)
         return turn.write_file("a.md", b"mine")
 
-    with pytest.raises(GaveUpError):
-        controller(turn, clock, max_attempts=1).run(step)
+    with pytest.raises(GaveUpError, match="gave up after 1 attempt\\. "):
+        controller(turn, clock, max_attempts=1, resubmitted="deny").run(step)
     turn.read_file("a.md")
     turn.write_file("a.md", b"mine")
     assert (root / "a.md").read_bytes() == b"mine"
@@ -213,7 +275,11 @@ def test_attempts_are_bounded_and_the_last_refusal_is_the_cause(
         run.run(step)
     assert calls == [1, 2, 3, 4]
     assert isinstance(gave_up.value.__cause__, StaleFileError)
-    assert gave_up.value.details["attempts"] == 4
+    assert gave_up.value.details == {"attempts": 4, "reason": "STALE_FILE"}
+    assert gave_up.value.message == (
+        "The file kept changing; gave up after 4 attempts. "
+        "Try again later, or lock its folder while you work."
+    )
     assert path_of(run) == STALE_PATH * 3 + [
         ("RUNNING", "RE_READ_REQUIRED", "STALE_FILE"),
         ("RE_READ_REQUIRED", "GAVE_UP", "NO_ATTEMPTS_LEFT"),
@@ -267,6 +333,7 @@ def test_a_busy_file_is_retried_and_bounded_on_its_own(turn: Turn, clock: FakeCl
     with pytest.raises(GaveUpError) as gave_up:
         run.run(step)
     assert isinstance(gave_up.value.__cause__, FileBusyError)
+    assert gave_up.value.message.startswith("Another program kept the file busy; gave up after 3 attempts.")
     refusal = FileBusyError("/ws/a.md", "busy").to_refusal()
     with pytest.raises(GaveUpError):
         controller(turn, clock, max_busy=0).run(lambda attempt: refusal)
@@ -359,7 +426,7 @@ def test_one_conflict_among_many_files_is_re_read(root: Path, turn: Turn, clock:
 
 
 def test_one_of_many_resubmitted_is_refused(root: Path, turn: Turn, clock: FakeClock) -> None:
-    """Issue 2.8: in company, too."""
+    """Ruling 23: in company, too; and the message says what happened (finding U9)."""
 
     def step(attempt: Attempt) -> object:
         if attempt.number == 1:
@@ -371,6 +438,11 @@ def test_one_of_many_resubmitted_is_refused(root: Path, turn: Turn, clock: FakeC
     with pytest.raises(GaveUpError) as gave_up:
         run.run(step)
     assert isinstance(gave_up.value.__cause__, ResubmittedError)
+    assert gave_up.value.details == {"attempts": 3, "reason": "STALE_RESUBMITTED"}
+    assert gave_up.value.message == (
+        "The step sent the same refused content again after the file had been read again; "
+        "gave up after 3 attempts. Make the new content from what `attempt.fresh` shows."
+    )
     assert (root / "a.md").read_bytes() == b"theirs\n"
     assert not (root / "b.md").exists()
 
@@ -400,6 +472,8 @@ def test_nonsense_bounds_are_refused(turn: Turn) -> None:
     """Bad input."""
     with pytest.raises(ValueError, match="max_attempts"):
         AgentController(turn, max_attempts=0)
+    with pytest.raises(ValueError, match="resubmitted must be 'allow' or 'deny'"):
+        AgentController(turn, resubmitted=True)  # type: ignore[arg-type]
 
 
 COUNTER = """

@@ -1,5 +1,5 @@
 """
-AgentController: runs an agent's step, and sees to it that a refused stale write is read again and retried.
+AgentController: runs an agent's step; after a stale write it reads the file again and retries.
 
     def step(attempt):
         seen = attempt.fresh or turn.read_file("plan.md")
@@ -7,18 +7,18 @@ AgentController: runs an agent's step, and sees to it that a refused stale write
 
     AgentController(turn).run(step)
 
-The step may raise the `StaleFileError`, or return the 011 object as a dict or as JSON text; nothing looser is
-recognised. The controller then re-reads the file that the object names and calls the step again, with
-the fresh content and a diff from what the agent had seen. It never writes itself.
+The step may raise the `StaleFileError`, or return one of its two objects (011 or 009) as a dict or as JSON
+text; nothing looser is recognised. The controller then re-reads the file that the object names and calls the
+step again, with the fresh content and a diff from what the agent had seen. It never writes itself.
 
     RUNNING ──stale, or resubmitted──▶ RE_READ_REQUIRED ──re-read──▶ RUNNING
        │ │                                   └──no attempts left──▶ GAVE_UP
        │ └──busy──▶ WAITING ──waited──▶ RUNNING, or GAVE_UP
        └──any other result──▶ DONE, any other error──▶ FAILED
 
-With `resubmitted="deny"`, here or as the turn's option, bytes that were refused before and come back
-unchanged after the re-read are refused again (`STALE_RESUBMITTED`): they would undo what somebody else
-wrote.
+After the re-read the step may write whatever it likes, also the bytes that were refused (009-US2). With
+`resubmitted="deny"` the turn refuses those: they were made without the other change and would undo it
+(`STALE_RESUBMITTED`, ruling 23). The default is the turn's own option.
 
 Deterministic: what it does depends on the step's outcomes, the clock and the random generator it was
 given. `states` and `transitions` list the machine; `history` is what the last run went through.
@@ -72,6 +72,16 @@ TRANSITIONS = (
     (WAITING, GAVE_UP, "NO_ATTEMPTS_LEFT"),
 )
 
+# Why the attempts ran out, by the last refusal, and what to do about it.
+_WHY_GAVE_UP = {
+    StaleFileError.code: ("The file kept changing", "Try again later, or lock its folder while you work."),
+    ResubmittedError.code: (
+        "The step sent the same refused content again after the file had been read again",
+        "Make the new content from what `attempt.fresh` shows.",
+    ),
+    FileBusyError.code: ("Another program kept the file busy", "Try again when it is done."),
+}
+
 FIRST_DELAY_S = 0.002
 LONGEST_DELAY_S = 0.5
 
@@ -117,8 +127,8 @@ class ReRead(NamedTuple):
     path: str
 
 
-class AgentController:
-    """Runs steps of one turn. One run at a time; as many runs as you like."""
+class RetryMachine:
+    """When to call the step, to re-read and to wait. What `AgentController` and its asyncio twin share."""
 
     states = STATES
     transitions = TRANSITIONS
@@ -131,46 +141,27 @@ class AgentController:
         max_busy: int = 10,
         first_delay_s: float = FIRST_DELAY_S,
         longest_delay_s: float = LONGEST_DELAY_S,
+        resubmitted: Literal["allow", "deny"] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
         on_transition: Callable[[Transition], None] | None = None,
-        resubmitted: Literal["allow", "deny"] | None = None,
     ) -> None:
-        """`max_attempts` counts calls that ended in a conflict, `max_busy` those that met a busy file."""
+        """
+        `max_attempts` counts calls that ended in a conflict, `max_busy` those that met a busy file.
+        `resubmitted`: see the option of that name; None leaves it to the turn.
+        """
         if max_attempts < 1 or max_busy < 0:
             raise ValueError("max_attempts must be at least 1, and max_busy at least 0")
+        if resubmitted not in ("allow", "deny", None):
+            raise ValueError(f"resubmitted must be 'allow' or 'deny', or None, not {resubmitted!r}")
         self.turn = turn
         self.state = RUNNING
         self.history: list[Transition] = []
         self._limits = (max_attempts, max_busy)
-        self._resubmitted = resubmitted
         self._delays_s = (first_delay_s, longest_delay_s)
+        self._resubmitted = resubmitted
         self._clock, self._on_transition = clock, on_transition
         self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
-
-    def run(self, step: Callable[[Attempt], Any]) -> Any:
-        """
-        Call the step until it ends in something else than a conflict, and return or raise that.
-
-        `GaveUpError` if the attempts run out; its `__cause__` is the last refusal.
-        """
-        machine = self.machine()
-        answer: Any = None
-        try:
-            while True:
-                command = machine.send(answer)
-                if isinstance(command, CallStep):
-                    answer = _outcome(step, command.attempt)
-                elif isinstance(command, ReRead):
-                    answer = _outcome(self.re_read, command.path)
-                else:
-                    self._clock.sleep(command.seconds)
-        except StopIteration as done:
-            return done.value
-        finally:
-            machine.close()
-
-    # -- the machine ---------------------------------------------------------------------------------
 
     def machine(self) -> Generator[CallStep | Wait | ReRead, Any, Any]:
         """Yield what has to be done next; return the step's result."""
@@ -194,7 +185,7 @@ class AgentController:
                 conflicts += 1
                 self._go(RE_READ_REQUIRED, code, attempt)
                 if conflicts >= max_attempts:
-                    raise self._give_up(attempt, path, error or conflict)
+                    raise self._give_up(attempt, code, path, error or conflict)
                 # Wait first and read then: what was read must not grow old while we wait.
                 yield Wait(self._delay_s(conflicts))
                 read, failure = yield ReRead(path)
@@ -207,7 +198,7 @@ class AgentController:
                 busy += 1
                 self._go(WAITING, code, attempt)
                 if busy > max_busy:
-                    raise self._give_up(attempt, path, error)
+                    raise self._give_up(attempt, code, path, error)
                 yield Wait(self._delay_s(busy))
                 attempt = attempt._replace(number=attempt.number + 1)
                 self._go(RUNNING, "WAITED", attempt)
@@ -236,20 +227,47 @@ class AgentController:
         if self._on_transition is not None:
             self._on_transition(transition)
 
-    def _give_up(self, attempt: Attempt, path: str, cause: Exception | None) -> GaveUpError:
+    def _give_up(self, attempt: Attempt, code: str, path: str, cause: Exception | None) -> GaveUpError:
         self._go(GAVE_UP, "NO_ATTEMPTS_LEFT", attempt)
+        why, remedy = _WHY_GAVE_UP[code]
+        count = "1 attempt" if attempt.number == 1 else f"{attempt.number} attempts"
         error = GaveUpError(
-            path,
-            f"Gave up after {attempt.number} attempts: somebody else is always faster. Try again later.",
-            attempts=attempt.number,
+            path, f"{why}; gave up after {count}. {remedy}", attempts=attempt.number, reason=code
         )
         error.__cause__ = cause
         return error
 
     def _delay_s(self, count: int) -> float:
-        """Full jitter: whoever collided once must not collide again in step."""
+        """Full jitter: two that collided once must not go on in step and collide again."""
         first_s, longest_s = self._delays_s
         return self._rng.uniform(0.0, min(longest_s, first_s * 2.0 ** min(count - 1, 30)))
+
+
+class AgentController(RetryMachine):
+    """Runs steps of one turn, one run at a time, and retries after a stale write."""
+
+    def run(self, step: Callable[[Attempt], T]) -> T:
+        """
+        Call the step until it ends in something else than a conflict, and return or raise that.
+
+        `GaveUpError` if the attempts run out; its `__cause__` is the last refusal.
+        """
+        machine = self.machine()
+        answer: Any = None
+        try:
+            while True:
+                command = machine.send(answer)
+                if isinstance(command, CallStep):
+                    answer = _outcome(step, command.attempt)
+                elif isinstance(command, ReRead):
+                    answer = _outcome(self.re_read, command.path)
+                else:
+                    self._clock.sleep(command.seconds)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            machine.close()
 
 
 def _outcome(work: Callable[[T], Any], argument: T) -> tuple[Any, Exception | None]:
