@@ -1,8 +1,8 @@
 """
 The other end of an MCP connection on stdio, and the reference server to compare with.
 
-No SDK: tests and benchmarks must see the very bytes that a server sends, and pay nothing for a client's
-comfort.
+Without the SDK: tests and benchmarks must see the bytes that a server sends, and a client's own work must not
+be measured.
 
 npm packages are installed once, with pinned versions, into a folder below the virtual environment. Where
 there is no npm, or it cannot install, `reference_command()` says why in the exception that it raises.
@@ -26,7 +26,7 @@ INSTALL_PATIENCE_S = 180
 
 
 class Unavailable(Exception):  # noqa: N818 - not an error: a reason to skip
-    """An npm package that cannot be had here, and why."""
+    """An npm package that is not available here, and why."""
 
 
 def npm_folder(package: tuple[str, str]) -> Path:

@@ -51,7 +51,7 @@ def test_an_observation_id_stands_for_the_version_that_was_read(call: Call, root
     assert not fresh.is_error
 
 
-def test_an_observation_of_another_file_is_no_excuse(call: Call, root: Path) -> None:
+def test_an_observation_of_another_file_is_refused(call: Call, root: Path) -> None:
     """An id is of one file."""
     for name in ("a.md", "b.md"):
         (root / name).write_bytes(b"same")
@@ -130,3 +130,29 @@ def test_each_root_has_its_own_record(connect: Connect, tmp_path: Path) -> None:
 
     assert [event["payload"]["target_file"] for event in events(one)] == ["a"]
     assert [event["payload"]["target_file"] for event in events(two)] == ["b"]
+
+
+def test_the_option_scope_does_not_mix_what_different_clients_saw(connect: Connect, root: Path) -> None:
+    """Finding D8: a connection remembers until it ends; without sessions there is nothing to remember by."""
+    (root / "noclobber.toml").write_text('scope = "session"\n')
+    anyone = connect(is_session=False, is_process=False)
+    anyone("write_file", path="plan.md", content="by one client")
+    (root / "plan.md").write_bytes(b"by a person")
+
+    written = anyone("write_file", path="plan.md", content="by another client")
+
+    assert not written.is_error
+
+
+def test_a_connection_remembers_until_it_ends(connect: Connect, root: Path) -> None:
+    """Finding D8: turns do not exist here; what was read long ago still counts, on this connection only."""
+    (root / "plan.md").write_bytes(b"v1")
+    call = connect()
+    call("read_text_file", path="plan.md")
+    for number in range(20):
+        call("write_file", path=f"other-{number}.md", content="x")
+    (root / "plan.md").write_bytes(b"v2")
+
+    assert call("write_file", path="plan.md", content="x").is_error
+    call.connection.close()
+    assert not call("write_file", path="plan.md", content="x").is_error

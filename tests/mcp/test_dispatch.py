@@ -16,7 +16,7 @@ from tests.mcp.conftest import Call, Connect
 from tests.rigs.mcp import CheckedPeer
 
 
-def test_a_failure_of_ours_is_an_answer_and_not_the_end(
+def test_a_bug_of_ours_is_answered_and_does_not_end_the_server(
     call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Issue 4, bad input: one sentence to the client, the traceback on stderr."""

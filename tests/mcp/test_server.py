@@ -376,6 +376,16 @@ def test_the_sdks_client_accepts_every_answer_in_either_protocol(root: Path, mod
     assert answers[4].structured_content["error_type"] == "STALE_FILE"
 
 
+@pytest.mark.parametrize("flag", [False, True])
+def test_durable_in_the_options_file_holds_without_the_flag(root: Path, flag: bool) -> None:
+    """Ruling 20: a flag that is not given does not override what the options file says."""
+    (root / "noclobber.toml").write_text("durable = true\n")
+    server = FileServer(Roots([str(root)]), durable=flag)
+
+    assert server.workspaces.at(str(root)).options.durable
+    server.close()
+
+
 def test_every_tool_says_what_it_may_do(root: Path) -> None:
     """Issue 4: tool annotations; only tools that change nothing claim to be read-only."""
     read_only = {name for name, tool in TOOLS.items() if tool.annotations["readOnlyHint"]}

@@ -1,8 +1,8 @@
 """
 `noclobber mcp ROOT…`: guarded file tools for any MCP client, on stdio or on loopback HTTP.
 
-The SDK is an extra (`pip install 'noclobber[mcp]'`), and slow to import: that happens when the server
-starts, and not before.
+The SDK is an extra (`pip install 'noclobber[mcp]'`) and slow to import, so it is imported only when the
+server starts.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def _http(server: object, port: int) -> int:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
-    listener.listen(128)  # Before the address is told: who connects at once waits, and is not refused.
+    listener.listen(
+        128
+    )  # Before the address is printed, so that a client that connects at once is not refused.
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     print(f"noclobber: guarded file tools on {url}", file=sys.stderr)
     if TOKEN_VARIABLE not in os.environ:
@@ -133,5 +135,5 @@ def _port(text: str) -> int:
     from argparse import ArgumentTypeError
 
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise ArgumentTypeError(f"{text!r} is no port")
+        raise ArgumentTypeError(f"{text!r} is not a port; use 0 to 65535")
     return int(text)

@@ -120,7 +120,9 @@ class ClientConnection:
             return found
 
     def _new_turn(self, root: str, held: Mapping[str, str] | None = None) -> Turn:
-        turn = self.workspaces.at(root).turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST)
+        workspace = self.workspaces.at(root)
+        # The connection is what remembers. A longer memory would mix what different clients saw.
+        turn = workspace.turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST, scope="turn")
         turn.fence = WriteFence(turn.guard.root, held_locks=self._folders_by_lock if held is None else held)
         return turn
 

@@ -67,7 +67,9 @@ class FileServer:
         observer: Observer | None = None,
     ) -> None:
         self.roots, self.strict, self.client_roots = roots, strict, client_roots
-        self.workspaces = Workspaces(durable=durable, observer=observer)
+        # A flag that is not given does not override what the options file says.
+        options: dict[str, bool] = {"durable": True} if durable else {}
+        self.workspaces = Workspaces(observer=observer, **options)
         self.one_process = one_process
         """True on stdio: the process serves one client, and is its session."""
         self._connections: OrderedDict[str, ClientConnection] = OrderedDict()

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.mcp.conftest import Call, Connect, events
 
 
-def test_a_move_between_roots_is_checked_and_takes_nothing_back_but_its_own(
+def test_a_move_between_roots_is_checked_and_a_refusal_leaves_both_as_they_were(
     connect: Connect, tmp_path: Path
 ) -> None:
     """009-FR-003 across roots: the source must be what was seen, and a refusal leaves both as they were."""

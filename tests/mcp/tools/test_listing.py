@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.mcp.conftest import Call
 
 
-def test_a_file_name_that_is_not_utf8_is_listed_and_harms_nobody(call: Call, root: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_listed(call: Call, root: Path) -> None:
     """Issue 4, bad input."""
     os.close(os.open(os.fsencode(root) + b"/bad\xff", os.O_CREAT | os.O_WRONLY))
 

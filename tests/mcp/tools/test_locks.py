@@ -8,7 +8,7 @@ from tests.conftest import sha256
 from tests.mcp.conftest import Connect
 
 
-def test_a_lock_is_taken_shown_renewed_and_given_back(connect: Connect, root: Path) -> None:
+def test_a_lock_is_acquired_shown_renewed_and_released(connect: Connect, root: Path) -> None:
     """REQ-LOCK-001, 005, 007, 013: any connection that has the id may renew and release."""
     (root / "part").mkdir()
     one, two = connect(), connect()
@@ -30,7 +30,7 @@ def test_a_lock_is_taken_shown_renewed_and_given_back(connect: Connect, root: Pa
     assert after["state"] == "free"
 
 
-def test_a_locked_folder_is_written_by_who_took_the_lock_or_shows_its_id(
+def test_a_locked_folder_is_written_only_by_the_holder_or_with_the_lock_id(
     connect: Connect, root: Path
 ) -> None:
     """REQ-LOCK-013: others are refused, and so is a holder that lost its lock."""

@@ -72,7 +72,7 @@ def test_a_fifo_is_refused_and_never_waited_for(call: Call, root: Path) -> None:
         assert refused.structured["error_type"] == "NOT_A_FILE"
 
 
-def test_lock_files_and_our_own_records_are_nobodys_to_read(call: Call, root: Path) -> None:
+def test_lock_files_and_our_own_records_cannot_be_read_or_written(call: Call, root: Path) -> None:
     """REQ-LOCK-010; and an agent cannot edit its own record."""
     (root / "part").mkdir()
     call("lock_acquire", path="part")

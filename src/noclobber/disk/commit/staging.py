@@ -115,7 +115,7 @@ class Store:
         """Return what the swap file of one target is called."""
         # The target's name is in it for the person who finds it after a crash. 140 bytes of it,
         # because a name may have 255 and the rest needs space.
-        return f"{prefix}-{expected}~{target_name.encode()[:140].decode('utf-8', 'ignore')}"
+        return f"{prefix}-{expected}~{os.fsencode(target_name)[:140].decode('utf-8', 'ignore')}"
 
     def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
         """
