@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import re
 import subprocess
@@ -152,3 +153,35 @@ def test_the_package_imports_nothing_before_it_is_used() -> None:
     code = "import sys, noclobber; print([m for m in sys.modules if m.startswith('noclobber.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def _named_in_the_walks() -> list[str]:
+    """The functions and classes that ARCHITECTURE.md walks through: `folder/module.name`."""
+    text = (PROJECT / "ARCHITECTURE.md").read_text()
+    walks = text[text.index("### One write, hop by hop") : text.index("## Where to change what")]
+    return re.findall(r"`((?:\w+/)+\w+\.[\w.]+)`", walks)
+
+
+def test_the_walks_in_the_architecture_name_what_exists() -> None:
+    """N-documented: each hop of a write, a hook call and a lock acquisition is a function or a class."""
+    named = _named_in_the_walks()
+    assert len(named) > 25
+    missing = []
+    for name in named:
+        module_path, _, rest = name.partition(".")
+        module = importlib.import_module("noclobber." + module_path.replace("/", "."))
+        found: object = module
+        for part in rest.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            missing.append(name)
+    assert missing == []
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    """N-documented: "Where to change what" leads to a file or a folder."""
+    text = (PROJECT / "ARCHITECTURE.md").read_text()
+    table = text[text.index("## Where to change what") : text.index("## The folders")]
+    named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", table)
+    assert len(named) > 10
+    assert [name for name in named if not (PACKAGE / name).exists()] == []
