@@ -29,10 +29,8 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.core.wire import parse_stale as parse_stale
     from noclobber.core.wire import schema as schema
     from noclobber.core.wire import to_json as to_json
-    from noclobber.disk.commit.committer import replace_if_unchanged as replace_if_unchanged
     from noclobber.disk.commit.many import Change as Change
     from noclobber.disk.optimistic_guard import FileRead as FileRead
-    from noclobber.disk.optimistic_guard import OptimisticGuard as OptimisticGuard
     from noclobber.errors import AccessDeniedError as AccessDeniedError
     from noclobber.errors import BadEventError as BadEventError
     from noclobber.errors import BadPathError as BadPathError
@@ -68,6 +66,8 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.guard.controller import AgentController as AgentController
     from noclobber.guard.controller import Attempt as Attempt
     from noclobber.guard.controller import Transition as Transition
+    from noclobber.guard.direct import OptimisticGuard as OptimisticGuard
+    from noclobber.guard.direct import replace_if_unchanged as replace_if_unchanged
     from noclobber.guard.hook_engine import HookEngine as HookEngine
     from noclobber.guard.snapshot import TurnContext as TurnContext
     from noclobber.guard.turn import Turn as Turn
@@ -118,7 +118,7 @@ _HOMES = {
     "NotAFileError": "errors",
     "Observation": "core.values",
     "Observer": "ledger.observer",
-    "OptimisticGuard": "disk.optimistic_guard",
+    "OptimisticGuard": "guard.direct",
     "OutsideScopeError": "errors",
     "OutsideWorkspaceError": "errors",
     "PartialReadError": "errors",
@@ -140,7 +140,7 @@ _HOMES = {
     "Workspace": "guard.workspace",
     "WriteResult": "core.values",
     "parse_stale": "core.wire",
-    "replace_if_unchanged": "disk.commit.committer",
+    "replace_if_unchanged": "guard.direct",
     "schema": "core.wire",
     "to_json": "core.wire",
 }

@@ -38,17 +38,17 @@ class Recorder:
     """
     Records what became of writes in one workspace, and then tells its observer, if it has one.
 
-    Knows the root of the workspace and the ledger that events go to.
+    Knows the root of the workspace and the ledger that events go to. Without a root, paths are absolute,
+    there is no id, and no folder is made.
     """
 
-    def __init__(self, root: str, ledger: LedgerWriter, observer: Observer | None = None) -> None:
+    def __init__(self, root: str | None, ledger: LedgerWriter, observer: Observer | None = None) -> None:
         self.root, self.ledger = root, ledger
         self._tell: Callable[[dict[str, Any], LedgerEntry], None] | None = None
         if observer is not None:
             from noclobber.ledger.observer import tell  # Here: a hook has no observer.
 
             self._tell = lambda event, entry: tell(observer, event, entry)
-        self._state_folder = f"{root}/{STATE_FOLDER}"
         self._workspace_id: str | None = None
 
     def prepare(self) -> bool:
@@ -61,9 +61,8 @@ class Recorder:
             self.ledger.prepare()
             return False
         except LedgerError:
-            if os.path.lexists(self._state_folder):
+            if not self._make_state_folder():
                 raise
-        self._make_state_folder()
         self.ledger.prepare()
         return True
 
@@ -85,8 +84,7 @@ class Recorder:
             path = str(getattr(error, "path", "")).encode("utf-8", "backslashreplace").decode()
             payload = {"tool_name": call.tool, "target_file": self._named(path)}
         try:
-            if not os.path.lexists(self._state_folder):
-                self._make_state_folder()  # It is the first event of a workspace.
+            self._make_state_folder()  # It may be the first event of a workspace.
             self._append(call, action, payload, {"status": "DENIED", "error_type": error.code})
         except LedgerError as failure:
             error.ledger_error = failure  # type: ignore[attr-defined]
@@ -160,9 +158,12 @@ class Recorder:
     def _named(self, path: str) -> str:
         from noclobber.ledger.root import relative  # Here: a hook that only judges does not load it.
 
-        return relative(self.root, path)
+        return path if self.root is None else relative(self.root, path)
 
-    def _make_state_folder(self) -> None:
+    def _make_state_folder(self) -> bool:
+        """Make the state folder if there is none; return True if there was none."""
+        if self.root is None or os.path.lexists(f"{self.root}/{STATE_FOLDER}"):
+            return False
         from noclobber.disk.commit import staging_folders  # Once in the life of a workspace.
         from noclobber.lock.git_exclude import keep_out_of_git
 
@@ -172,6 +173,7 @@ class Recorder:
             keep_out_of_git(self.root)
         except OSError:
             pass  # The ledger's own error names the folder and says what to do.
+        return True
 
     def _append(self, call: ToolCall, action: str, payload: dict[str, Any], result: dict[str, Any]) -> None:
         who = {
@@ -188,7 +190,7 @@ class Recorder:
             "result": result,
             "identity": {key: value for key, value in who.items() if value is not None},
         }
-        if self._workspace_id is None:
+        if self._workspace_id is None and self.root is not None:
             from noclobber.ledger.root import workspace_id
 
             self._workspace_id = workspace_id(self.root)
