@@ -10,12 +10,11 @@ and a documented exit code; a traceback never reaches the user.
 | 0 | done |
 | 1 | the answer is no: unhealthy, broken chain, changed, not locked |
 | 2 | the command was called wrongly |
-| 3 | refused: stale, busy, outside the workspace and the like |
+| 3 | refused: stale, busy, outside the workspace, and so on |
 | 75 | locked by somebody else: try again later |
 | 130 | interrupted |
 
-The page that `noclobber --help` shows is made by hand: argparse alone takes as long to import as Python takes
-to start, and a page that lists the commands does not need it.
+`noclobber --help` is written without argparse, which alone takes as long to import as Python takes to start.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ SUMMARY = "Keep files safe when several AI agents and people write to them at th
 
 COMMANDS = {
     # name: (module below this package, one line for --help)
-    "demo": ("demo", "see it work on a scratch folder, with real processes, in half a minute"),
-    "status": ("status", "turns, claims, locks, last refusals and kept files of a workspace"),
-    "watch": ("watch", "what `status` shows, live"),
+    "demo": ("demo", "show it at work on a scratch folder, with real processes, in half a minute"),
+    "status": ("status", "open turns, claims, locks, recent refusals and kept files of a workspace"),
+    "watch": ("watch", "the same as `status`, updated live"),
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
     "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
     "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),
-    "install": ("install", "protect this project: put the hooks of coding agents in place"),
-    "hook": ("hook", "answer one event of a coding agent; `install` sets that up"),
+    "install": ("install", "protect this project: install hooks for coding agents"),
+    "hook": ("hook", "answer one event of a coding agent (called by the hooks that `install` sets up)"),
     "lock": ("lock", "one task agent at a time in a deliverable folder, with leases that cannot get stuck"),
     "config": ("config", "the options in force, and where each comes from"),
-    "completion": ("completion", "completion for bash, zsh and fish"),
+    "completion": ("completion", "print a completion script for bash, zsh or fish"),
 }
 
 # Every other refusal is EXIT_REFUSED.
@@ -58,16 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        _print_whatever_comes()
+        _print_undecodable_names()
         code = _run(words)
-        sys.stdout.flush()  # Here, where a full disk still is an error with a sentence to it.
+        sys.stdout.flush()  # Now, while a full disk can still be reported as an error.
         return code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        _let_go_of_stdout()  # The reader went away (`| head`).
+        _discard_stdout()  # The reader has gone (`| head`).
         return EXIT_OK
-    except SystemExit as ended:  # argparse's way of saying that it has said everything.
+    except SystemExit as ended:  # argparse has printed its message already.
         return ended.code if isinstance(ended.code, int) else EXIT_USAGE
     except Exception as error:
         return _explain(error, as_json="--json" in words)
@@ -100,7 +99,7 @@ def _unknown(name: str) -> int:
     kind = "option" if name.startswith("-") else "command"
     near = get_close_matches(name, COMMANDS, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else "`noclobber --help` lists the commands."
-    _complain(f"there is no {kind} {name!r}. {hint}")
+    _print_error(f"there is no {kind} {name!r}. {hint}")
     return EXIT_USAGE
 
 
@@ -113,8 +112,8 @@ def help_page() -> str:
         "options:\n  -h, --help     show this page; `noclobber COMMAND --help` shows a command's\n"
         "  -V, --version  show the version\n\n"
         "examples:\n"
-        "  noclobber demo              see it work\n"
-        "  noclobber status            who is at work here, and what was refused\n"
+        "  noclobber demo              see it at work\n"
+        "  noclobber status            what goes on here, and what was refused\n"
         "  noclobber doctor            is this folder safe to work in?\n\n"
         "exit codes: 0 done, 1 the answer is no, 2 called wrongly, 3 refused, 75 locked by somebody else,\n"
         "130 interrupted\n"
@@ -140,18 +139,18 @@ def parser_of(name: str) -> ArgumentParser:
     return parser
 
 
-def _print_whatever_comes() -> None:
-    """Paths need not be text in anybody's encoding; printing one must not fail for that."""
+def _print_undecodable_names() -> None:
+    """Make printing a path that is not valid text succeed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # Closed (`>&-`). And a file of the workspace must not get that number.
+        if stream is None:  # Closed (`>&-`). The next open() must not get its number.
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as we run
-        elif hasattr(stream, "reconfigure"):  # Tests put other things here.
+        elif hasattr(stream, "reconfigure"):  # Tests replace it.
             stream.reconfigure(errors="backslashreplace")
 
 
-def _let_go_of_stdout() -> None:
-    # Python would try to flush what is left at exit, and complain once more.
+def _discard_stdout() -> None:
+    # Otherwise Python flushes it at exit and prints the error again.
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):
@@ -166,25 +165,25 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         if as_json and isinstance(error, (StaleFileError, RefusalError)):
             from noclobber.core.wire import to_json
 
-            _complain(to_json(error), prefix="")
+            _print_error(to_json(error), prefix="")
         else:
-            _complain(visible(str(error)))
+            _print_error(visible(str(error)))
         return _EXIT_BY_CODE.get(error.code, EXIT_REFUSED)
     if isinstance(error, OSError):
-        _complain(visible(str(error)))
-        _let_go_of_stdout()  # It may be what failed: a full disk behind `>`.
+        _print_error(visible(str(error)))
+        _discard_stdout()  # It may be what failed: `>` to a full disk.
         return EXIT_REFUSED
     if os.environ.get("NOCLOBBER_DEBUG"):
         raise error
-    _complain(
+    _print_error(
         f"internal error: {type(error).__name__}: {error}\n"
         "This is a bug in noclobber. Run again with NOCLOBBER_DEBUG=1 and report what it prints."
     )
     return EXIT_REFUSED
 
 
-def _complain(text: str, prefix: str = "noclobber: ") -> None:
+def _print_error(text: str, prefix: str = "noclobber: ") -> None:
     try:
         print(f"{prefix}{text}", file=sys.stderr)
     except OSError:
-        pass  # The exit code still tells.
+        pass  # The exit code still says it.

@@ -1,8 +1,8 @@
 """
 `noclobber completion SHELL`: a script that completes commands, options and their values.
 
-Made from the parsers themselves, so it knows what `--help` knows. The script is static: completing starts
-no Python.
+It is made from the parsers, so it knows what `--help` knows. The script is static: completing does not start
+Python.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def run(args: Namespace) -> int:
     return EXIT_OK
 
 
-# What there is
+# The command line as data
 
 
 def nodes() -> Iterator[Node]:
@@ -145,7 +145,7 @@ _noclobber() {{
 {words}
     esac
 }}
-# Where nothing of ours fits, bash completes file names by itself, blanks and all.
+# If there is no match, bash completes file names, with spaces quoted.
 complete -o default -F _noclobber noclobber
 """
 

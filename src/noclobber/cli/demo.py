@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   noclobber demo                   the story, then the numbers
-  noclobber demo --seconds 60      longer, for firmer numbers
+  noclobber demo --seconds 60      longer, for more reliable numbers
   noclobber demo --json | jq .     for programs
 """
 
@@ -30,8 +30,8 @@ MOST_SECONDS = 600.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--seconds", type=_seconds, default=SECONDS, help="for the numbers (default 18)")
-    parser.add_argument("--seed", type=int, default=1, help="for every choice that is left to chance")
+    parser.add_argument("--seconds", type=_seconds, default=SECONDS, help="how long to count (default: 18)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random choices (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--keep", action="store_true", help="keep the scratch folder, and say where it is")
 
@@ -49,7 +49,7 @@ def _seconds(text: str) -> float:
 
 
 def run(args: Namespace) -> int:
-    """Exit code 0 if the guard lost nothing, 1 if it did."""
+    """Run the demo; exit code 0 if noclobber lost nothing, 1 if it did."""
     from noclobber.demo import numbers, story
     from noclobber.demo.screen import Bar
 
@@ -92,10 +92,8 @@ def _print_numbers(counted: Numbers) -> None:
         print(f"skipped: {skipped}")
     for fault in counted.faults:
         print(f"fault: {fault}")
-    print("lost     completed updates that a write of an agent wiped out, unseen")
-    print(
-        "kept     not in the file, but kept aside and reported    refused  the agent was told to read again"
-    )
+    print("lost     completed updates that an agent overwrote without having seen them")
+    print("kept     not in the file, but kept aside and reported    refused  the agent had to read again")
     print(f"levels   {', '.join(totals.levels)}: `noclobber doctor` says what each promises here")
     share = totals.lost_plain / max(1, totals.made_plain)
     print(

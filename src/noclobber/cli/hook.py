@@ -1,4 +1,4 @@
-"""`noclobber hook HOST`: answer one event of a coding agent. Hosts call it; `install` sets that up."""
+"""`noclobber hook HOST`: answer one event of a coding agent, whose hooks call it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 EPILOG = """\
-The event is read from stdin, as JSON, in the host's own words; the answer goes to stdout. `check` says that a
-write waits for the answer (whatever fails is a refusal), `note` that nobody does, `shell` that a patch may
-hide in a command. Exit code 0 with an answer; 2 refuses where not even an answer could be made.
+The event is read from stdin, as JSON, in the host's own format; the answer goes to stdout.
+`check`: a write waits for the answer, and any failure is a refusal. `note`: nothing waits.
+`shell`: a command that may contain a patch.
+Exit code 0 with an answer; 2 refuses when no answer could be made.
 
 example:
   noclobber hook claude-code check < event.json
@@ -31,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Answer it."""
+    """Answer the event."""
     from noclobber.hook.main import main
 
     return main([args.host, args.duty])

@@ -1,4 +1,4 @@
-"""`noclobber install`: put the hooks of coding agents in place, show what changed, or take them out again."""
+"""`noclobber install`: install the hooks of coding agents, show what changes, or remove them again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
-  noclobber install                          every host that this project or this user has something of
+  noclobber install                          every coding agent found in this project or for this user
   noclobber install claude-code              this project's .claude/settings.json
   noclobber install codex --user             all projects of this user
-  noclobber install cursor --dry-run         show the change, make none
-  noclobber install gemini --uninstall       take our hooks out; the rest stays as it is
+  noclobber install cursor --dry-run         show the change only
+  noclobber install gemini --uninstall       remove our hooks, leave the rest as it is
 """
 
 
@@ -34,18 +34,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     scope.add_argument("--user", action="store_true", help="for all projects of this user")
     scope.add_argument("--project", action="store_true", help="for this project only (the default)")
     parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
-    parser.add_argument("--uninstall", action="store_true", help="take the hooks out again")
+    parser.add_argument("--uninstall", action="store_true", help="remove our hooks again")
     parser.add_argument(
         "--portable",
         action="store_true",
-        help="call `noclobber` from the path: for a file that a team shares; starts a little slower",
+        help="call `noclobber` from the PATH, for a file that a team shares; each call is a little slower",
     )
     parser.add_argument("--root", default=".", metavar="FOLDER", help="the project (default: here)")
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
-    """Carry it out."""
+    """Install or remove the hooks, and show what changed."""
     from noclobber.errors import BadRequestError
     from noclobber.hosts.hook_entries import find_hosts, place
     from noclobber.hosts.install import carry_out, plan
@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
         if host not in HOSTS:
             raise BadRequestError("", f"There is no host {host!r}. There are: {', '.join(HOSTS)}.")
     if not hosts:
-        print(f"No coding agent has left a trace in {project} or in your home folder.", file=sys.stderr)
+        print(f"Found no coding agent's configuration in {project} or in your home folder.", file=sys.stderr)
         print(f"Name one: noclobber install {{{','.join(HOSTS)}}}", file=sys.stderr)
         return EXIT_NO
     rows = []
@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
         if args.json:
             continue
         if not change.is_needed:
-            print(f"{host}: {where.path} is as it should be.")
+            print(f"{host}: {where.path} is up to date.")
             continue
         verb = "would change" if args.dry_run else "changed"
         print(f"{host}: {verb} {where.path}")
@@ -81,5 +81,5 @@ def run(args: Namespace) -> int:
 
 def _next_step(host: str) -> str:
     if host == "codex":
-        return "codex: start it once and trust the hooks when it asks (/hooks); until then it skips them."
+        return "codex: start it once and trust the hooks when it asks (/hooks); until then it ignores them."
     return f"{host}: takes effect in the next session."

@@ -22,9 +22,9 @@ from noclobber.cli.terminal import (
     Progress,
     add_json,
     print_json,
-    speak_utf8,
     styled,
     table,
+    use_utf8,
     visible,
     wait_while_read,
 )
@@ -85,7 +85,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run a subcommand."""
     if args.json or args.subcommand == "export":
-        speak_utf8()  # Lines go out as they stand in the file, whatever the terminal speaks.
+        use_utf8()  # Lines are printed as they are in the file, whatever the terminal's encoding.
     return SUBCOMMANDS[args.subcommand][1](args)
 
 

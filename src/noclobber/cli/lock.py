@@ -1,17 +1,17 @@
 """
 `noclobber lock`: one task agent at a time in a deliverable folder, from a shell.
 
-A command exits, and a lock that is bound to its process would be an orphan at once. So `acquire` makes a
-lock that lives by its lease only, or is bound to a process that is named with `--pid`; it prints the id
-that `renew` and `release` need. `run` is the better way where it fits: it holds the lock, with a
-heartbeat, exactly as long as a command runs.
+A command exits, so a lock that is bound to its process would be an orphan at once. `acquire` therefore makes
+a lock that lasts for its lease, or as long as the process named with `--pid`, and prints the id that `renew`
+and `release` need. Prefer `run` where it fits: it holds the lock, with a heartbeat, exactly as long as a
+command runs.
 
 | exit code | meaning |
 |---|---|
 | 0 | done; `status`: locked by a live holder |
 | 1 | `status`: not locked, or the lock is an orphan |
 | 2 | called wrongly |
-| 3 | refused: the lock was lost, the folder is missing, no rights |
+| 3 | refused: the lock was lost, the folder is missing, no permission |
 | 75 | somebody else holds the lock; `--json` prints the `LOCK_CONTENTION` report |
 | other | `run`: the command's own; 128 + n if signal n ended it; 126 and 127 as in a shell |
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   noclobber lock run reports/q3 -- make report       hold it exactly as long as a command runs
-  id=$(noclobber lock acquire reports/q3 --lease 600)  hold it across commands, by its lease
+  id=$(noclobber lock acquire reports/q3 --lease 600)  hold it across commands, for its lease
   noclobber lock release reports/q3 --id "$id"
   noclobber lock status reports/q3 --json            who holds it; exit code 1 if nobody does
   noclobber lock list                                every lock below this folder
@@ -66,11 +66,19 @@ def add_arguments(parser: ArgumentParser) -> None:
             "--deliverable-id", metavar="ID", help="what is locked (default: the folder's name)"
         )
         action.add_argument(
-            "--timeout", type=float, default=0.0, metavar="S", help="wait for it so many seconds (default: 0)"
+            "--timeout",
+            type=float,
+            default=0.0,
+            metavar="S",
+            help="wait at most S seconds (default: 0)",
         )
 
     lease = f"seconds, {MIN_LEASE_S} to {MAX_LEASE_S}"
-    acquire = add("acquire", _acquire, "take the lock and print its id; it lives by its lease, or by --pid")
+    acquire = add(
+        "acquire",
+        _acquire,
+        "take the lock and print its id; it lasts for its lease or with --pid",
+    )
     describe(acquire)
     acquire.add_argument(
         "--lease",
@@ -82,16 +90,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     acquire.add_argument(
         "--pid", type=int, help="bind it to this process: when it ends, the lock is an orphan"
     )
-    renew = add("renew", _renew, "extend the lease to a full one from now")
+    renew = add("renew", _renew, "extend the lease: a full one, counted from now")
     renew.add_argument("--id", help="what acquire printed (default: $NOCLOBBER_LOCK_ID)")
     renew.add_argument("--lease", type=int, default=None, metavar="S", help=f"{lease} (default: as acquired)")
     release = add("release", _release, "let go")
     release.add_argument("--id", help="what acquire printed (default: $NOCLOBBER_LOCK_ID)")
     add("status", _status, "who holds it, for how long; exit code 1 if nobody does")
-    recover = add(
-        "recover", _recover, "clear an orphan: expired, dead or corrupt; recorded, like any recovery"
-    )
-    retire = add("retire", _retire, "before deleting or archiving: refuse if it is in use, clear an orphan")
+    recover = add("recover", _recover, "clear an orphaned lock (expired, dead or corrupt) and record that")
+    retire = add("retire", _retire, "before deleting or archiving it: refuse if locked, clear an orphan")
     for action in (recover, retire):
         action.add_argument(
             "--holder", metavar="NAME", help="who does this, for the record (default: user and host)"
@@ -112,20 +118,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 class _UpToDashes(ArgumentParser):
-    """Reads its own words up to `--`, wherever options stand, and leaves the rest alone: it is a command."""
+    """Parse arguments up to `--`, options in any place; what follows is the command to run."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(args or ())
         cut = words.index("--") if "--" in words else len(words)
         parsed, unknown = super().parse_known_args(words[:cut], namespace)
         if unknown and not unknown[0].startswith("-") and self.prog.endswith(" run"):
-            self.error(f"the command stands after --: FOLDER -- {' '.join(unknown)}")
+            self.error(f"write the command after --: FOLDER -- {' '.join(unknown)}")
         parsed.command = words[cut + 1 :]
         return parsed, unknown
 
 
 def run(args: Namespace) -> int:
-    """Do what was asked; return the exit code."""
+    """Run the action; return the exit code."""
     from noclobber.errors import BadRequestError, LockContention, RefusalError
 
     try:
@@ -134,7 +140,7 @@ def run(args: Namespace) -> int:
         if args.json:
             _print_json(error.to_report())
             return 75
-        raise  # The command line phrases it, and returns 75.
+        raise  # The command line prints it and returns 75.
     except BadRequestError as error:
         print(f"noclobber: {error}", file=sys.stderr)
         return 2
@@ -311,7 +317,7 @@ def duration(seconds: int | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """What others wrote into a lock file must not drive the reader's terminal, nor fill it."""
+    """Escape and shorten what others wrote into a lock file, for the terminal."""
     from noclobber.cli.terminal import visible
 
     return visible(text[:200])

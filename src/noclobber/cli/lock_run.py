@@ -5,9 +5,9 @@ The lock is bound to the command's process, not to ours, and is taken before the
 is forked first and waits for a byte. So if we are killed with `kill -9`, the lock does not become an
 orphan while the command still works in the folder. On Linux the command also gets SIGTERM when we die.
 
-Signals that we get are passed on; Ctrl-C and Ctrl-\\ in a terminal reach the command by themselves. If the
-lock is lost while the command runs, that is said, and the command gets SIGTERM: it must not
-go on writing where somebody else has begun.
+Signals that we get are passed on; Ctrl-C and Ctrl-\\ in a terminal reach the command directly. If the lock is
+lost while the command runs, we say so and send the command SIGTERM: it must not go on writing in a folder
+that another agent has locked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run_locked(args: Namespace) -> int:
 
     command = args.command
     if not command:
-        print("noclobber: lock run: give a command after --", file=sys.stderr)
+        print("noclobber: lock run: write the command to run after --", file=sys.stderr)
         return 2
     folder = os.path.realpath(args.folder)
     pid, start = _fork_waiting(command)
@@ -65,20 +65,20 @@ def run_locked(args: Namespace) -> int:
         start(None)
         os.waitpid(pid, 0)
         raise
-    # From here on the lock follows the command's life; our own signals are only passed on.
+    # From here on the lock lasts as long as the command; signals are passed on.
     _pass_signals_on(pid)
     start({ENVIRONMENT_ID: lock.lock_id or "", ENVIRONMENT_FOLDER: folder})
     code = _wait(pid)
     try:
         lock.release()
     except LockLost as error:
-        # Between its end and our release somebody may have found the command's process gone, and rightly
-        # taken over. Only a loss during the run is a loss.
+        # Between the command's end and our release another agent may have found its process gone and
+        # rightly taken over. Only a loss during the run counts.
         if lost:
             print(f"noclobber: {error}", file=sys.stderr)
             return 3
     except NoclobberError as error:
-        print(f"noclobber: the command has ended; letting go did not go well: {error}", file=sys.stderr)
+        print(f"noclobber: the command has ended, but releasing the lock failed: {error}", file=sys.stderr)
     return code
 
 
@@ -121,7 +121,7 @@ def _fork_waiting(command: list[str]) -> tuple[int, Callable[[dict[str, str] | N
                 text = "".join(f"{name}={value}\0" for name, value in environment.items())
                 os.write(gate_in, text.encode("utf-8", "surrogateescape"))
         except BrokenPipeError:
-            pass  # The child was killed while it waited; wait() tells.
+            pass  # The child was killed while it waited; wait() will say so.
         finally:
             os.close(gate_in)
 
@@ -129,7 +129,7 @@ def _fork_waiting(command: list[str]) -> tuple[int, Callable[[dict[str, str] | N
 
 
 def _read_all(descriptor: int) -> bytes:
-    """Until the other end is closed: the environment is complete, or (empty) the command is not to run."""
+    """Read to the end: the environment to run with, or nothing if the command must not run."""
     message = b""
     while piece := os.read(descriptor, 65536):
         message += piece
@@ -162,7 +162,7 @@ def _pass_signals_on(pid: int) -> None:
 
 
 def _is_from_terminal() -> bool:
-    """True if we are in a terminal's foreground, where its keys reach the command as well."""
+    """True if we are in the foreground of a terminal, whose keys then reach the command as well."""
     try:
         descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

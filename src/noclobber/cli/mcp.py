@@ -1,8 +1,8 @@
 """
 `noclobber mcp ROOT…`: guarded file tools for any MCP client, on stdio or on loopback HTTP.
 
-The SDK is an extra (`pip install 'noclobber[mcp]'`) and slow to import, so it is imported only when the
-server starts.
+The SDK is an extra (`pip install 'noclobber[mcp]'`) and slow to import, so it is imported when the server
+starts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOKEN_VARIABLE = "NOCLOBBER_MCP_TOKEN"  # noqa: S105 - the variable's name, not 
 
 EXAMPLES = """\
 examples:
-  noclobber mcp ~/project                     on stdin and stdout, as clients start it
+  noclobber mcp ~/project                     on stdin and stdout, as MCP clients start it
   noclobber mcp ~/project ~/notes --strict    two roots; every change must say what it expects
   noclobber mcp ~/project --http 8765         on http://127.0.0.1:8765/mcp, with a token
 
@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Serve until the client goes away."""
+    """Serve until the client disconnects."""
     from noclobber.cli import EXIT_REFUSED, EXIT_USAGE
     from noclobber.mcp.reference.os_errors import RewordedError
     from noclobber.mcp.roots import from_arguments
@@ -97,7 +97,7 @@ def _stdio(server: object) -> int:
     from noclobber.mcp.server import FileServer, serve_stdio
 
     assert isinstance(server, FileServer)
-    shown = ", ".join(server.roots.shown) or "none yet; waiting for the client's"
+    shown = ", ".join(server.roots.shown) or "none yet; waiting for the client to name them"
     print(f"noclobber: guarded file tools on stdio; roots: {shown}", file=sys.stderr)
     anyio.run(serve_stdio, server)
     return 0
@@ -116,9 +116,7 @@ def _http(server: object, port: int) -> int:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
-    listener.listen(
-        128
-    )  # Before the address is printed, so that a client that connects at once is not refused.
+    listener.listen(128)  # Before the address is printed: a client may connect at once.
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     print(f"noclobber: guarded file tools on {url}", file=sys.stderr)
     if TOKEN_VARIABLE not in os.environ:

@@ -1,11 +1,10 @@
 """
-What the hooks of coding agents remember, read for people: which sessions know files of a workspace, and
-as what.
+What the sessions of coding agents have seen, for `status` and `diff`.
 
-Hooks keep a folder an agent in the user's runtime folder, and a small file in it for each file that the
-agent saw (`hook.session_memory`). Sessions and agents are named there by a hash; who they are is found on
-record, where the same ids stand in full. Reads only: no folder is made, no mutex taken, and a memory that
-is not ours alone is not believed.
+Hooks keep one folder per agent in the user's runtime folder, with a small file for each file that the agent
+saw (`hook.session_memory`). Its name holds only hashes of the session's and the agent's ids; the ledger has
+the ids in full. This module only reads: it creates nothing, takes no mutex, and ignores a folder that others
+may write.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from noclobber.hook.session_memory import runtime_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-RECORDS_LOOKED_AT = 2000  # Of one agent. One that saw more is shown with that many.
+RECORDS_LOOKED_AT = 2000  # Per agent; more files are not counted.
 MAX_BYTES = 1 << 20
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Agent(NamedTuple):
-    """One agent's memory: its host, the keys of its session and of itself, and where it lies."""
+    """One agent's memory: its host, the keys of its session and of itself, and its folder."""
 
     host: str
     session_key: str
@@ -47,7 +46,7 @@ class Seen(NamedTuple):
 
 
 def key_of(name: str) -> str:
-    """Return how a session's or an agent's id is spelled in the name of a memory."""
+    """Return the key that stands for a session's or an agent's id in a folder's name."""
     return hashing.of_bytes(name.encode("utf-8", "surrogatepass"))[:24]
 
 
@@ -59,7 +58,7 @@ def agents() -> Iterator[Agent]:
         names = sorted(os.listdir(home))
     except OSError:
         return
-    # As the hooks have it: what others may write says nothing about what an agent saw.
+    # The same rule as in the hooks: what others may write proves nothing about what an agent saw.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         return
     for name in names:
@@ -70,7 +69,7 @@ def agents() -> Iterator[Agent]:
 
 
 def seen_by(agent: Agent, path: str) -> Seen | None:
-    """Return what an agent knows of one canonical path. One look, however many files it saw."""
+    """Return what an agent knows of one canonical path. Opens one file, however many it saw."""
     name = hashing.of_bytes(path.encode("utf-8", "surrogatepass"))[:40]
     found = _read(f"{agent.folder}/f{name}")
     return found if found is not None and found.path == path else None
@@ -99,12 +98,12 @@ def _read(file: str) -> Seen | None:
     except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None
     if not isinstance(path, str) or not isinstance(baseline, str):
-        return None  # Noted, but never seen.
+        return None  # Named in a call, but never seen.
     return Seen(path, baseline, time)
 
 
 def rows(root: str, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return one row for each agent that knows files of a workspace; `names` are ids that are on record."""
+    """Return one row for each agent that knows files of a workspace; `names` are ids from the ledger."""
     known = {key_of(name): name for name in (*names, "main")}
     found = []
     for agent in agents():

@@ -1,4 +1,4 @@
-"""`noclobber status`: who is at work in a workspace, what was refused lately, and what waits for a person."""
+"""`noclobber status`: open turns and sessions of a workspace, recent refusals, and what needs a person."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add_refusals(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Show it."""
+    """Print the state of the workspace."""
     state = read_state(root_of(args), SYSTEM_CLOCK, refusals=args.n)
     if args.json:
         print_json(state._asdict())
@@ -72,7 +72,7 @@ def page(state: WorkspaceState) -> str:
     if len(parts) == 1:
         known = state.ledger["exists"]
         parts.append(
-            "\nnobody is at work here\n" if known else "\nnothing was written through the guard here yet\n"
+            "\nno turn, session, claim or lock here\n" if known else "\nno guarded write was made here yet\n"
         )
     return "".join(parts)
 
@@ -162,25 +162,25 @@ def _kept(state: WorkspaceState) -> Section:
 
 def _leftovers(state: WorkspaceState) -> str:
     words = {
-        "notes": "commits under way, or cut off",
+        "notes": "commits in progress, or cut off by a crash",
         "swaps": "swap files older than a minute",
-        "turns": "boards of processes that are gone",
+        "turns": "turns of processes that have ended",
     }
     found = [f"{words[kind]}: {len(names)}" for kind, names in state.leftovers.items() if names]
-    # Who is still at work clears up at the end of the turn.
-    advice = "" if state.turns else "; `noclobber doctor` looks after them"
+    # A process that still runs cleans up at the end of its turn.
+    advice = "" if state.turns else "; `noclobber doctor` cleans them up"
     return f"\n{styled('left in .noclobber', 'strong')}\n{', '.join(found)}{advice}\n"
 
 
 def _near(state: WorkspaceState, path: str) -> str:
-    """Return a path as it is called in this workspace."""
+    """Return a path relative to the workspace, if it is in it."""
     if path == state.root:
         return "."
     return path.removeprefix(f"{state.root}/")
 
 
 def _second(time: str | None) -> str:
-    """Return a time down to the second: what people read. `--json` has the microseconds."""
+    """Return a time to the second; `--json` has the microseconds."""
     return f"{time[:19]}Z" if time else ""
 
 

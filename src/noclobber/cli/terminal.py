@@ -1,14 +1,14 @@
 """
-What goes to a person's terminal, and what goes to a program: one way for every command.
+Output of every command: for a person's terminal, for a file or pipe, or as JSON for a program.
 
 - On a terminal: tables by rich if it is installed, aligned columns if not; colours, unless `NO_COLOR` is set
-  or the terminal is a dumb one.
-- Anywhere else: aligned columns and nothing but text. No escape code ever reaches a file or a pipe, and
-  rich, which takes longer to import than most commands take to run, is not imported.
-- With `--json`: JSON and nothing else, on stdout. `print_json` is one document on one line.
+  or `TERM=dumb`.
+- Otherwise: aligned columns and plain text, no escape codes. rich is not imported, because that takes longer
+  than most commands take to run.
+- With `--json`: only JSON on stdout. `print_json` prints one document on one line.
 
-File names and agents' names are other people's text. `visible()` shows their control characters instead of
-sending them: a name must not be able to move the cursor, or to paint a table cell of its own.
+File names and agents' names are untrusted text. `visible()` escapes their control characters, so that a name
+cannot move the cursor or draw a table cell of its own.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, TextIO
 
-# A style is a meaning; how it looks is decided here. SGR codes, and rich's words for the same.
+# A style is a meaning; its looks are decided here: SGR codes, and rich's names for the same.
 _CODES = {"good": "32", "bad": "31", "warn": "33", "faint": "2", "strong": "1"}
 _RICH_WORDS = {"good": "green", "bad": "red", "warn": "yellow", "faint": "dim", "strong": "bold"}
 _BAR_CELLS = 30
-_ASCII_ENOUGH = 0x300  # Below it every character is one cell wide.
+_FIRST_WIDE = 0x300  # Below it every character is one cell wide.
 
 
 class Cell(NamedTuple):
@@ -38,7 +38,7 @@ class Cell(NamedTuple):
     style: str = ""
 
 
-# What is where
+# The terminal
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
@@ -68,17 +68,17 @@ def styled(text: str, style: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style and wants_colour(stream) else text
 
 
-def speak_utf8() -> None:
-    """Have stdout speak UTF-8: JSON between programs is always that."""
+def use_utf8() -> None:
+    """Switch stdout to UTF-8, which JSON between programs always is."""
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # Which JSON reads as well.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # JSON readers accept that.
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on one line, at once: a reader of `watch --json` waits for it."""
+    """Print one JSON document on one line, and flush it: a reader of `watch --json` waits for it."""
     import json
 
-    speak_utf8()
+    use_utf8()
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
@@ -87,9 +87,9 @@ def print_json(value: Any) -> None:
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str | Cell]], stream: TextIO | None = None) -> str:
     """
-    Return a table as text that ends with a newline. Titles that begin with ">" are of numbers: set right.
+    Return a table as text that ends with a newline. A title that begins with ">" aligns its column right.
 
-    Cells are shown as they are: what looks like markup is not.
+    Cells are shown literally: rich's markup in them has no effect.
     """
     stream = sys.stdout if stream is None else stream
     cells = [
@@ -142,16 +142,16 @@ def _rich_table(titles: Sequence[str], rows: list[list[Cell]], *, colours: bool)
         )
     for row in rows:
         drawn.add_row(*(Text(cell.text, _RICH_WORDS.get(cell.style, "") if colours else "") for cell in row))
-    paper = io.StringIO()
+    buffer = io.StringIO()
     console = Console(
-        file=paper,
+        file=buffer,
         width=columns_wide(),
         force_terminal=colours,
         color_system="standard" if colours else None,
         highlight=False,
     )
     console.print(drawn)
-    return "".join(f"{line.rstrip(' ')}\n" for line in paper.getvalue().splitlines())
+    return "".join(f"{line.rstrip(' ')}\n" for line in buffer.getvalue().splitlines())
 
 
 def columns_wide() -> int:
@@ -170,7 +170,7 @@ def rows_high() -> int:
 
 def _cells_wide(text: str) -> int:
     """Return how many cells a terminal needs: two for East Asian letters, none for combining marks."""
-    if not text or ord(max(text)) < _ASCII_ENOUGH:
+    if not text or ord(max(text)) < _FIRST_WIDE:
         return len(text)
     from unicodedata import combining, east_asian_width
 
@@ -181,7 +181,7 @@ def _cells_wide(text: str) -> int:
 
 
 class Progress:
-    """A bar on stderr while a terminal watches; nothing anywhere else, and nothing once it is done."""
+    """A progress bar on stderr if that is a terminal; it is removed at the end."""
 
     def __init__(self, noun: str) -> None:
         self._noun = noun
@@ -189,7 +189,7 @@ class Progress:
         self._cells = -1
 
     def show(self, done: int, total: int, count: int) -> None:
-        """Show how much is done, and how many of what that was."""
+        """Show the share that is done, and how many items that was."""
         cells = _BAR_CELLS * done // max(total, 1)
         if self._wanted and cells != self._cells:
             self._cells = cells

@@ -1,9 +1,9 @@
 """
-`noclobber watch`: the status, live. On a terminal it redraws; anywhere else it is one JSON object for
-each change.
+`noclobber watch`: the status, live. On a terminal it redraws; otherwise it prints one JSON object for each
+change.
 
-Looking is cheap but not free: looking for locks walks the whole tree. So it never spends more than a
-tenth of the time on looking; in a tree with a million folders the picture is a little older instead.
+Looking for locks walks the whole tree, so at most a tenth of the time is spent on looking. In a tree with a
+million folders the display is updated less often.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--interval", type=seconds, default=1.0, metavar="SECONDS", help="how often to look (default: 1)"
     )
     parser.add_argument(
-        "--changes", type=count, metavar="N", help="stop after N pictures (default: Ctrl-C stops)"
+        "--changes", type=count, metavar="N", help="stop after N changes (default: at Ctrl-C)"
     )
 
 
 def run(args: Namespace) -> int:
-    """Watch until Ctrl-C, which is the way to end it and so exit code 0."""
+    """Watch until Ctrl-C, which is the normal end: exit code 0."""
     draw = is_terminal() and not args.json
     if draw:
         sys.stdout.write(_HIDE_CURSOR + _ALL)
@@ -101,11 +101,11 @@ def _watch(args: Namespace, root: str, *, draw: bool) -> None:
 
 
 def _draw(text: str, footer: str) -> None:
-    """Paint over what was there, line by line: clearing the screen first would flicker."""
-    room = rows_high() - 2
+    """Draw over the old lines: clearing the screen first would flicker."""
+    space = rows_high() - 2
     lines = text.splitlines()
-    if len(lines) > room:
-        lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more lines; `noclobber status` has all"]
+    if len(lines) > space:
+        lines = [*lines[: space - 1], f"… {len(lines) - space + 1} more lines; `noclobber status` shows all"]
     picture = "".join(f"{line}{_REST_OF_LINE}\n" for line in lines)
     sys.stdout.write(
         f"{_HOME}{picture}{_REST_OF_LINE}\n{styled(footer, 'faint')}{_REST_OF_LINE}{_REST_OF_SCREEN}"

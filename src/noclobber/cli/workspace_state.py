@@ -1,10 +1,8 @@
 """
-What goes on in a workspace, gathered for `status` and `watch`. Reads only: no folder is made and nothing
-is mended.
+What goes on in a workspace, for `status` and `watch`. It only reads: nothing is created or repaired.
 
-Each part stands for itself. If one cannot be had (a ledger that is a folder, a lock that may not be read)
-the others are shown, and `troubles` says what is missing: a person who asks for the status does so
-because something is odd.
+Each part is read on its own. If one cannot be read (a ledger that is a folder, a lock without permission),
+the others are shown and `troubles` says what is missing: people ask for the status when something is wrong.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
 
-EVENTS_LOOKED_AT = 2000  # From the ledger's end. Refusals before those are history: `ledger show`.
+EVENTS_LOOKED_AT = 2000  # From the ledger's end. `ledger show` has older refusals.
 REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION_RACE", "LOCK_CONTENTION")
 
 
 class WorkspaceState(NamedTuple):
-    """One look at a workspace. Every member is plain JSON but for its name."""
+    """The state of a workspace at one moment. Every value can be written as JSON."""
 
     root: str
     time: str
@@ -48,7 +46,7 @@ class WorkspaceState(NamedTuple):
     troubles: list[str]
 
     def what_is_new(self) -> Any:
-        """Return what makes one look differ from another: everything but the passing of time."""
+        """Return everything but what changes by the passing of time alone."""
         locks = [
             {key: value for key, value in lock.items() if key not in ("age_s", "lease_remaining_s", "detail")}
             for lock in self.locks
@@ -58,7 +56,7 @@ class WorkspaceState(NamedTuple):
 
 
 def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceState:
-    """Look at everything once."""
+    """Read every part once."""
     state = f"{root}/{STATE_FOLDER}"
     troubles: list[str] = []
 
@@ -100,7 +98,7 @@ def _check_config(root: str) -> None:
     try:
         load(root)
     except ConfigError as error:
-        raise ConfigError(error.path, f"{error.message} Until it is mended, every turn is refused.") from None
+        raise ConfigError(error.path, f"{error.message} Until it is fixed, every turn is refused.") from None
 
 
 def _ledger(root: str) -> dict[str, Any]:
@@ -134,7 +132,7 @@ def _last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
         else:
             bad += 1
     if bad:
-        troubles.append(f"{path}: {bad} of the last lines are no entries; run `noclobber ledger verify`")
+        troubles.append(f"{path}: {bad} of the last lines are damaged; run `noclobber ledger verify`")
     return events
 
 
@@ -159,7 +157,7 @@ def _locks(root: str, clock: Clock) -> list[dict[str, Any]]:
 
 
 def _names(events: list[dict[str, Any]]) -> set[str]:
-    """Return every id of a session or an agent that is on record lately."""
+    """Return every id of a session or an agent in these events."""
     identities = [event["identity"] for event in events if isinstance(event.get("identity"), dict)]
     found = {identity.get(name) for identity in identities for name in ("session_id", "agent_id")}
     return {name for name in found if isinstance(name, str)}

@@ -1,5 +1,5 @@
 """
-`noclobber doctor`: is this folder safe to work in? Everything is tried for real, and leftovers are finished.
+`noclobber doctor`: is this folder safe to work in? It tries everything and finishes what crashes left.
 
 Joins its own checks with those of the lock and of the hooks. Exit code 0: healthy; 1: something needs a
 person, and the remedy is next to it.
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  noclobber doctor                 the workspace around here
+  noclobber doctor                 the current workspace
   noclobber doctor ~/project       another folder
-  noclobber doctor --no-repair     look only: finish nothing, remove nothing
+  noclobber doctor --no-repair     only report: finish nothing, remove nothing
   noclobber doctor --json          for programs; the exit code says healthy (0) or not (1)
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="default: the workspace around here")
-    parser.add_argument("--no-repair", action="store_true", help="look only: finish and remove nothing")
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="default: the current workspace")
+    parser.add_argument("--no-repair", action="store_true", help="only report: finish and remove nothing")
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
-    """Look at everything, and say whether it is well."""
+    """Run every check, print the findings, and return whether the folder is healthy."""
     root = existing_folder(args.folder) if args.folder is not None else find_project(os.getcwd())
     findings = examine(root, repair=not args.no_repair)
     healthy = all(finding.ok for finding in findings)
@@ -67,11 +67,11 @@ def examine(root: str, *, repair: bool) -> list[Finding]:
 
 
 def _ask(name: str, check: Callable[[str], list[Finding]], root: str) -> list[Finding]:
-    """Ask another doctor. If one falls ill itself, that is a finding."""
+    """Run another module's checks. If they fail themselves, that is a finding."""
     try:
         return check(root)
     except (OSError, NoclobberError) as error:
-        return [Finding(name, False, f"could not be looked at: {error}", "look at the permissions")]
+        return [Finding(name, False, f"could not be checked: {error}", "check the permissions")]
 
 
 def _page(root: str, findings: list[Finding]) -> str:

@@ -1,9 +1,8 @@
 """
-What crashes left behind in a workspace: found, finished, and listed where only a person can decide.
+What crashes left behind in a workspace: find it, finish it, and list what only a person can decide.
 
-Finishing is done by the very code that the next commit would run: entering a folder's section recovers
-it, and adopting orphans sweeps what dead processes displaced. With `repair=False` everything is looked at
-and nothing changed.
+The same code finishes it that the next commit would run: entering a folder's section recovers it, and
+adopting orphans sweeps the files that dead processes displaced. With `repair=False` nothing is changed.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ class Seen(NamedTuple):
     """What a walk through the workspace found."""
 
     folders: dict[tuple[int, int], str]
-    """Where the folders are that notes in use speak of, by device and inode."""
+    """Paths of the folders that notes in use name, by device and inode."""
     beside: tuple[str, ...]
-    """Folders that have files of ours among the user's."""
+    """Folders in which files of ours are beside the user's."""
     scratch: tuple[str, ...]
     """Scratch folders of doctors that were killed."""
     folder_count: int
@@ -69,7 +68,7 @@ def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
     findings += _orphan_locks(root, clock)
     if not seen.is_whole:
         detail = f"looked at the first {seen.folder_count:,} folders only"
-        findings.append(Finding("leftovers", True, detail, "name a smaller folder to see the rest"))
+        findings.append(Finding("leftovers", True, detail, "name a subfolder to check the rest"))
     if not any(finding.name in ("cut-off commit", "swap files", "kept file", "busy") for finding in findings):
         folders = "folder" if seen.folder_count == 1 else "folders"
         findings.append(Finding("leftovers", True, f"none in {seen.folder_count:,} {folders}"))
@@ -80,15 +79,15 @@ def _check_state_folder(state: str) -> list[Finding]:
     try:
         mode = os.lstat(state).st_mode
     except FileNotFoundError:
-        return [Finding("state folder", True, "none yet; the first guarded write makes .noclobber/")]
+        return [Finding("state folder", True, "none yet; the first guarded write creates .noclobber/")]
     except OSError as error:
-        return [Finding("state folder", False, f"{state}: {error.strerror}", "look at its permissions")]
+        return [Finding("state folder", False, f"{state}: {error.strerror}", "check its permissions")]
     if not stat.S_ISDIR(mode):
-        remedy = "move it away: until then no guarded write can succeed"
+        remedy = "move it away; until then no guarded write can succeed"
         return [Finding("state folder", False, f"{state} is not a folder", remedy)]
     if not os.access(state, os.W_OK | os.X_OK):
-        remedy = "make it writable for everybody who works here; until then their writes are refused"
-        return [Finding("state folder", False, f"{state} may not be written by this user", remedy)]
+        remedy = "make it writable for everybody who works here; until then their guarded writes are refused"
+        return [Finding("state folder", False, f"{state} is not writable for this user", remedy)]
     return []
 
 
@@ -102,7 +101,7 @@ def _place_of(note: str) -> tuple[int, int]:
 
 
 def _walk(root: str, wanted: set[tuple[int, int]]) -> Seen:
-    """Go through the workspace once, for the folders that notes speak of and for files of ours."""
+    """Walk through the workspace once, to find the folders that notes name and files of ours."""
     inodes = {inode for _, inode in wanted}
     found: dict[tuple[int, int], str] = {}
     beside, scratch = [], []
@@ -155,7 +154,7 @@ def _report(state: str, seen: Seen, clock: Clock) -> list[Finding]:
     if seen.beside:
         findings.append(Finding("files beside", False, f"in {', '.join(seen.beside)}", remedy))
     if dead := left_behind(state):
-        findings.append(Finding("dead turns", True, f"{len(dead)} processes ended in the middle of turns"))
+        findings.append(Finding("dead turns", True, f"{len(dead)} processes ended during a turn"))
     return findings
 
 
@@ -172,7 +171,7 @@ def _repair(root: str, state: str, in_use: tuple[str, ...], seen: Seen, clock: C
         findings += _adopt(root, clock)
         for board in left_behind(state):
             os.unlink(board)
-            findings.append(Finding("dead turn", True, "a process ended in the middle of a turn; tidied up"))
+            findings.append(Finding("dead turn", True, "a process ended during a turn; cleaned up"))
     for folder in seen.beside:
         findings += _enter(folder, lambda fd, path, _: staging_folders.beside(fd, path, clock.now_s()), clock)
     for folder in seen.scratch:
@@ -212,7 +211,7 @@ def _recovered_finding(file: Recovered) -> Finding:
 
 
 def _forget_note(root: str, name: str) -> Finding:
-    """The folder is gone, so nobody will ever enter its section: what it displaced is an orphan now."""
+    """Clear the note of a folder that is gone: no commit will ever do it."""
     store = staging_folders.for_workspace(root)
     try:
         for note in store.notes_in_use():
@@ -224,7 +223,7 @@ def _forget_note(root: str, name: str) -> Finding:
             note.close()
     finally:
         store.close()
-    return Finding("cut-off commit", True, "its folder is gone; tidied up")
+    return Finding("cut-off commit", True, "its folder is gone; cleaned up")
 
 
 def _adopt(root: str, clock: Clock) -> list[Finding]:
@@ -237,25 +236,25 @@ def _adopt(root: str, clock: Clock) -> list[Finding]:
         store.close()
     findings = []
     if before > after:
-        detail = f"{before - after} displaced by processes that are gone or still at work; swept"
+        detail = f"{before - after} displaced by other processes; removed"
         findings.append(Finding("swap files", True, detail))
     if after:
-        detail = f"{after} cannot be swept: somebody has them open for writing"
-        findings.append(Finding("swap files", True, detail, "what is written to them is kept, not lost"))
+        detail = f"{after} cannot be removed: another process has them open for writing"
+        findings.append(Finding("swap files", True, detail, "whatever is written to them will be kept"))
     return findings
 
 
-# What a person decides about
+# What a person must decide
 
 
 def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
-    """Locks whose holder is gone. Not a fault: whoever comes next takes them over."""
+    """Report locks whose holder is gone. No fault: the next to acquire takes them over."""
     from noclobber.lock.status import list_locks
 
     try:
         orphans = [status for status in list_locks(root, clock) if not status.is_locked]
     except (OSError, NoclobberError) as error:
-        return [Finding("locks", False, f"could not be looked at: {error}", "look at the permissions")]
+        return [Finding("locks", False, f"could not be checked: {error}", "check the permissions")]
     return [
         Finding(
             "orphan lock",
@@ -268,7 +267,7 @@ def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
 
 
 def _origin(root: str, kept: Kept) -> str | None:
-    """Return the file that a kept version was, from the record of the write that replaced it."""
+    """Return the path of the file that a kept version belonged to, from the ledger."""
     from noclobber.ledger.browse import Lines
     from noclobber.ledger.root import absolute
 
@@ -295,5 +294,5 @@ def _kept_finding(kept: Kept, origin: str | None) -> Finding:
         f"{kept.path} ({kept.size_bytes} bytes, {kept.changed[:19]}Z): written to after {what} was replaced"
     )
     against = origin or "the file as it is now"
-    remedy = f"compare it with {against}, take over what is worth it, then delete the kept one"
+    remedy = f"compare it with {against}, copy what you need from it, then delete it"
     return Finding("kept file", False, detail, remedy)

@@ -1,11 +1,10 @@
 """
-What `doctor` looks at that is not the lock's or a host's: what a write is worth here, the options, the
-record.
+The doctor's checks of a workspace: the level that writes have here, the options, the ledger.
 
-The level is found by a real guarded write in a scratch folder on the same filesystem, because no name of a
-filesystem tells what it does. What crashes left behind has a room of its own, `aftermath`.
+The level is found by a real guarded write in a scratch folder on the same filesystem, because a filesystem's
+name does not say what it can do. What crashes left behind is in `crash_leftovers`.
 
-A finding that is merely a limit of this place is `ok`, with a remedy that says what is not promised.
+A finding that is only a limit of this filesystem is `ok`, and its remedy says what is not promised.
 """
 
 from __future__ import annotations
@@ -29,40 +28,40 @@ SCRATCH_PREFIX = f"{paths.BESIDE_PREFIX}doctor-"
 PROMISES = {
     "lease+exchange": "nobody loses an update, neither other agents nor editors, shells and git",
     "exchange": "agents lose nothing among themselves; what an editor or a shell loses is kept and reported",
-    "plain": "agents lose nothing among themselves; who saves in the very moment of a write is overwritten",
+    "plain": "agents lose nothing among themselves; a save at the very moment of a write is overwritten",
 }
 
 
 def check_level(root: str) -> list[Finding]:
-    """Make a guarded write in a scratch folder, and say what its level is worth."""
+    """Make a guarded write in a scratch folder, and say what its level promises."""
     try:
         root.encode()
     except UnicodeEncodeError:
-        # The ledger is JSON, so what is in here could not be put on record; the guard refuses it for that.
+        # The ledger is JSON, so writes here could not be recorded, and the guard refuses them.
         return [
             Finding("level", False, "the folder's path is not UTF-8, so every write is refused", "rename it")
         ]
     try:
         scratch = tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=root)
     except OSError as error:
-        remedy = "run as a user who may write here; until then no guarded write can succeed"
+        remedy = "run as a user who may write here; this user's guarded writes cannot succeed"
         return [Finding("level", False, f"nothing can be written here ({error.strerror})", remedy)]
     try:
         committer = Committer(os.path.realpath(scratch))
         committer.replace("probe", "ABSENT", b"before")
         level = committer.replace("probe", hashing.of_bytes(b"before"), b"after").level
     except (OSError, NoclobberError) as error:
-        remedy = "no guarded write can succeed here; look at the disk and at the folder's permissions"
+        remedy = "no guarded write can succeed here; check the disk and the folder's permissions"
         return [Finding("level", False, f"a guarded write failed: {error}", remedy)]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    limit = "" if level == "lease+exchange" else "work on a local filesystem for more, or keep editors away"
+    limit = "" if level == "lease+exchange" else "use a local filesystem for a stronger promise"
     findings = [Finding("level", level != "plain", f"{level}: {PROMISES.get(level, '')}", limit)]
     if asked := os.environ.get("NOCLOBBER_LEVEL"):
-        detail = f"NOCLOBBER_LEVEL={asked} holds every process that has it to that level"
+        detail = f"NOCLOBBER_LEVEL={asked} limits every process that has it to that level"
         if asked not in LADDER:
-            detail = f"NOCLOBBER_LEVEL={asked} is no level, so every workspace refuses to open"
-        findings.append(Finding("level asked for", asked in LADDER, detail, "unset it for the full promise"))
+            detail = f"NOCLOBBER_LEVEL={asked} is not a level, so no workspace can be opened"
+        findings.append(Finding("level asked for", asked in LADDER, detail, "unset it for more"))
     owner = os.stat(root).st_uid
     if os.geteuid() not in (0, owner) and level.startswith("lease"):
         limit = "files of other owners are written at the level `exchange`: leases are for one's own"
@@ -70,44 +69,42 @@ def check_level(root: str) -> list[Finding]:
     return findings
 
 
-# Options and record
+# Options and ledger
 
 
 def check_config(root: str) -> list[Finding]:
-    """Is the file of options right?"""
+    """Check that the options file is valid."""
     from noclobber.core.options_file import load
 
     try:
         loaded = load(root)
     except ConfigError as error:
-        return [Finding("options", False, str(error), "mend the file; until then every turn is refused")]
-    return [Finding("options", True, loaded.path or "no file, so the defaults hold")]
+        return [Finding("options", False, str(error), "fix the file; until then every turn is refused")]
+    return [Finding("options", True, loaded.path or "no options file; the defaults apply")]
 
 
 def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[Finding]:
-    """Does the chain hold, and what did crashes tear off?"""
+    """Verify the chain, and report lines that crashes cut off."""
     from noclobber.ledger import AgentTraceLedger
 
     path = ledger_path(root)
     if not os.path.lexists(path):
-        return [Finding("ledger", True, "nothing is on record yet")]
+        return [Finding("ledger", True, "nothing recorded yet")]
     try:
         report = AgentTraceLedger(path).verify(progress=progress)
     except BrokenChainError as error:
-        remedy = (
-            "move it away as evidence and a new one begins; `noclobber ledger show` shows what still reads"
-        )
+        remedy = "move it aside as evidence, and a new one begins; `noclobber ledger show` prints the rest"
         return [Finding("ledger", False, str(error), remedy)]
     except NoclobberError as error:
-        remedy = "until it can be written, every guarded write is refused"
+        remedy = "fix that; until then every guarded write is refused"
         return [Finding("ledger", False, str(error), remedy)]
     findings = [Finding("ledger", True, f"{report.event_count} events, head {report.head}")]
     if not os.access(path, os.W_OK):
-        remedy = "until it can be written, every guarded write of this user is refused"
-        findings.append(Finding("ledger", False, f"{path} may not be written by this user", remedy))
+        remedy = "make it writable; until then every guarded write of this user is refused"
+        findings.append(Finding("ledger", False, f"{path} is not writable for this user", remedy))
     if report.torn_bytes:
-        detail = f"a crash tore the last line ({report.torn_bytes} bytes)"
+        detail = f"a crash cut off the last line ({report.torn_bytes} bytes)"
         findings.append(Finding("ledger's end", True, detail, "the next append sets it aside"))
     for aside in report.set_aside:
-        findings.append(Finding("torn line", True, f"{aside}, from a crash", "delete it once looked at"))
+        findings.append(Finding("torn line", True, f"{aside}, from a crash", "look at it, then delete it"))
     return findings
