@@ -13,7 +13,6 @@ Whatever happens inside becomes an answer:
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +55,7 @@ def call(
 
 
 def _refused(refusal: StaleFileError | RefusalError, text: str) -> McpAnswer:
-    return _error(text, json.loads(wire.to_json(refusal, "controller")))
+    return _error(text, wire.to_object(refusal, "controller"))
 
 
 def _failed(name: str, error: Exception) -> McpAnswer:
