@@ -69,7 +69,7 @@ def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceState:
 
     attempt(lambda: _check_config(root), None)
     turns = [turn._asdict() for turn in open_turns.look(state)]
-    found = leftovers.look(state, clock.now_s())
+    found = leftovers.found_in(state, clock.now_s())
     events = attempt(lambda: _last_events(root, troubles), [])
     return WorkspaceState(
         root,

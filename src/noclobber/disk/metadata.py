@@ -100,6 +100,13 @@ def give(
         ) from error
 
 
+def inherit_group(new_fd: int, folder_fd: int) -> None:
+    """Give a file staged elsewhere the group that a set-group-id folder gives its files."""
+    folder = os.fstat(folder_fd)
+    if folder.st_mode & stat.S_ISGID and os.fstat(new_fd).st_gid != folder.st_gid:
+        os.fchown(new_fd, -1, folder.st_gid)
+
+
 def _set_xattrs(descriptor: int, wanted: tuple[tuple[str, bytes], ...]) -> None:
     have = dict(_xattrs(descriptor))
     for name, value in wanted:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths
 from noclobber.disk.commit import many, remove
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
 from noclobber.disk.commit.many import Change
-from noclobber.disk.commit.outcome import explained
 from noclobber.disk.reading import DEFAULT_PATIENCE_S, look_at, open_to_read, read_all
+from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     AccessDeniedError,
     BadRequestError,
@@ -26,7 +26,6 @@ from noclobber.errors import (
     NotAFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
@@ -103,7 +102,7 @@ class OptimisticGuard:
         for _ in range(paths.MOST_LINKS):
             target = paths.pin(self.root, name)
             try:
-                recovered = tuple(self.committer.heal(target))
+                recovered = tuple(self.committer.recover_folder(target))
                 descriptor = self._open(target)
                 try:
                     result = consume(descriptor, target.path)
@@ -112,12 +111,12 @@ class OptimisticGuard:
                 if paths.still_leads_to(self.root, target):
                     return target.path, result, recovered
             except OSError as error:
-                raise explained(error, target.path) from error
+                raise commit_failed(error, target.path) from error
             finally:
                 target.close()
         raise FileBusyError(target.path, "a link on the way to it is being changed all the time.")
 
-    def _open(self, target: paths.Target) -> int:
+    def _open(self, target: paths.PinnedPath) -> int:
         try:
             descriptor = open_to_read(target, self._patience())
         except FileNotFoundError:

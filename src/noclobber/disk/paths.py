@@ -17,14 +17,12 @@ import sys
 
 from noclobber.core.project import BESIDE_PREFIX as BESIDE_PREFIX
 from noclobber.core.project import STATE_FOLDER as STATE_FOLDER
+from noclobber.disk.system_errors import lookup_failed
 from noclobber.errors import (
-    AccessDeniedError,
     BadPathError,
     MissingFileError,
-    NoclobberError,
     NotAFileError,
     OutsideWorkspaceError,
-    StorageError,
 )
 
 TYPE_CHECKING = False
@@ -37,7 +35,7 @@ MOST_LINKS = 40  # As many as the kernel follows.
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class Target(NamedTuple):
+class PinnedPath(NamedTuple):
     """A file's place: an open folder, a name in it, and the canonical path that the two make."""
 
     folder_fd: int
@@ -116,7 +114,7 @@ def folder_name(folder_fd: int, fallback: str) -> str:
         return name
 
 
-def pin(root: str | None, path: str, *, make_folders: bool = False) -> Target:
+def pin(root: str | None, path: str, *, make_folders: bool = False) -> PinnedPath:
     """
     Open the folder that really holds `path` (absolute, normalised) and name the file in it.
 
@@ -136,15 +134,15 @@ def pin(root: str | None, path: str, *, make_folders: bool = False) -> Target:
             try:
                 status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
             except FileNotFoundError:
-                return Target(folder_fd, name, here, "" if here == asked else asked)
+                return PinnedPath(folder_fd, name, here, "" if here == asked else asked)
             if not stat.S_ISLNK(status.st_mode):
-                return Target(folder_fd, name, here, "" if here == asked else asked)
+                return PinnedPath(folder_fd, name, here, "" if here == asked else asked)
             # normpath is wrong after a link to a folder ("link/.."), so only join, and let the
             # next round's open() and folder_name() resolve it.
             path = os.path.join(folder, _read_link(folder_fd, name))
         except OSError as error:
             os.close(folder_fd)
-            raise _explained(error, path) from error
+            raise lookup_failed(error, path) from error
         except BaseException:
             os.close(folder_fd)
             raise
@@ -179,7 +177,7 @@ def _read_link(folder_fd: int, name: str) -> str:
         raise
 
 
-def still_leads_to(root: str | None, target: Target) -> bool:
+def still_leads_to(root: str | None, target: PinnedPath) -> bool:
     """False if the name that was asked for leads elsewhere by now, or nowhere."""
     if not target.via:
         return True
@@ -200,9 +198,9 @@ def _open_folder(root: str | None, head: str, path: str, make_folders: bool) -> 
         return os.open(head or "/", OPEN_FOLDER)
     except FileNotFoundError as error:
         if not make_folders:
-            raise _explained(error, path) from error
+            raise lookup_failed(error, path) from error
     except OSError as error:
-        raise _explained(error, path) from error
+        raise lookup_failed(error, path) from error
     return _make_folders(root, head, path)
 
 
@@ -215,7 +213,7 @@ def _make_folders(root: str | None, head: str, path: str) -> int:
     try:
         folder_fd = os.open(existing or "/", OPEN_FOLDER)
     except OSError as error:
-        raise _explained(error, path) from error
+        raise lookup_failed(error, path) from error
     try:
         here = folder_name(folder_fd, existing)
         for name in reversed(missing):
@@ -231,25 +229,8 @@ def _make_folders(root: str | None, head: str, path: str) -> int:
             folder_fd = below_fd
     except OSError as error:
         os.close(folder_fd)
-        raise _explained(error, path) from error
+        raise lookup_failed(error, path) from error
     except BaseException:
         os.close(folder_fd)
         raise
     return folder_fd
-
-
-def _explained(error: OSError, path: str) -> Exception:
-    if isinstance(error, NoclobberError):
-        return error
-    code = error.errno
-    if code == errno.ENOENT:
-        return MissingFileError(path, "there is no such file.")
-    if code == errno.ENOTDIR:
-        return NotAFileError(path, "a part of this path is a file, not a folder.")
-    if code == errno.ENAMETOOLONG:
-        return BadPathError(f"{path[:80]}…", "the path or a part of it is too long for this filesystem.")
-    if code == errno.ELOOP:
-        return BadPathError(path, "too many links lead from one to another.")
-    if code in (errno.EACCES, errno.EPERM):
-        return AccessDeniedError(path, "the folder cannot be opened by this user; check its permissions.")
-    return StorageError(path, f"it cannot be looked up ({os.strerror(code or 0)}); nothing was changed.")

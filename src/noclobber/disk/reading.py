@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 
     from noclobber.core.clock import Clock
-    from noclobber.disk.paths import Target
+    from noclobber.disk.paths import PinnedPath
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -83,7 +83,7 @@ def look_at(
 
 
 def state_of(
-    target: Target,
+    target: PinnedPath,
     *,
     keep: bool = False,
     patience_s: float = DEFAULT_PATIENCE_S,
@@ -114,12 +114,12 @@ def state_of(
         forks.close(descriptor)
 
 
-def hash_of(target: Target) -> str:
+def hash_of(target: PinnedPath) -> str:
     """Return the hash of what is at a pinned target now, or the word for why there is none."""
     return state_of(target).sha256
 
 
-def open_to_read(target: Target, patience: Patience) -> int:
+def open_to_read(target: PinnedPath, patience: Patience) -> int:
     """
     Open a file, without following a link and without blocking on a FIFO. `forks.close()` it.
 

@@ -15,7 +15,7 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.values import ToolCall
 from noclobber.disk import optimistic_guard
 from noclobber.disk.commit import committer
-from noclobber.disk.commit.swap import UnflushedError
+from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.errors import NoclobberError
 from noclobber.guard.recording import Recorder
 

@@ -164,12 +164,12 @@ class Recorder:
         """Make the state folder if there is none; return True if there was none."""
         if self.root is None or os.path.lexists(f"{self.root}/{STATE_FOLDER}"):
             return False
-        from noclobber.disk.commit import staging_folders  # Once in the life of a workspace.
+        from noclobber.disk.commit import open_stores  # Once in the life of a workspace.
         from noclobber.lock.git_exclude import keep_out_of_git
 
         self._workspace_id = None
         try:
-            staging_folders.for_workspace(self.root).close()
+            open_stores.for_workspace(self.root).close()
             keep_out_of_git(self.root)
         except OSError:
             pass  # The ledger's own error names the folder and says what to do.

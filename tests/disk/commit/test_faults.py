@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from noclobber.disk import forks, renames
-from noclobber.disk.commit import committer, staging_folders
+from noclobber.disk.commit import committer, open_stores, sweep
 from noclobber.disk.optimistic_guard import Change, OptimisticGuard
 from noclobber.errors import ABSENT, NoclobberError
 from tests.conftest import sha256
@@ -122,7 +122,7 @@ def use(guard: OptimisticGuard) -> None:
     for name in ("w.md", "sub/w.md"):
         guard.write(name, b"used", expected=None)
     guard.sweep()
-    staging_folders.sweep_lingering()
+    open_stores.sweep_lingering()
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -172,7 +172,9 @@ def test_whichever_system_call_fails_nothing_is_lost_leaked_or_locked(
         if faults.failed not in REMOVALS:
             state = root / ".noclobber"
             # What is marked as verified, the next process that comes would remove.
-            guard.committer.store_if_open.adopt_orphans(time.time())
+            store = guard.committer.store_if_open
+            assert store is not None
+            sweep.adopt_orphans(store, time.time())
             assert os.listdir(state / "swap") == os.listdir(state / "kept") == [], which
             assert [name for name in os.listdir(state / "notes") if "book" in name] == [], which
         assert guard.committer.store_if_open is not None

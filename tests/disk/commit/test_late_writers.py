@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from noclobber.disk import leases, steps
-from noclobber.disk.commit import staging
+from noclobber.disk.commit import sweep
 from noclobber.disk.commit.committer import Committer, replace_if_unchanged
 from noclobber.disk.commit.many import Change, replace_many
 from noclobber.disk.commit.remove import delete
@@ -201,7 +201,7 @@ def test_an_opener_during_a_sweep_does_not_kill_the_process(root: Path) -> None:
             committer = Committer(str(root))
             committer.replace("a", sha256(b"old"), b"new")
             real, thread = (
-                staging.is_unchanged,
+                sweep.is_unchanged,
                 threading.Thread(target=lambda: append(Path(f"/proc/self/fd/{late}"), b"PRECIOUS")),
             )
 
@@ -212,10 +212,10 @@ def test_an_opener_during_a_sweep_does_not_kill_the_process(root: Path) -> None:
                     os.sched_yield()
                 return answer
 
-            staging.is_unchanged = look_slowly
+            sweep.is_unchanged = look_slowly
             committer.sweep()
             thread.join()
-            staging.is_unchanged = real
+            sweep.is_unchanged = real
             assert [Path(where).read_bytes() for _, where in committer.sweep()] == [b"oldPRECIOUS"]
             code = 0
         finally:
@@ -442,9 +442,9 @@ def test_a_save_that_a_killed_agent_displaced_is_kept_besides_being_put_back(
 def test_what_is_kept_is_reported_once_whichever_thread_asks(root: Path) -> None:
     """009-SC-001: neither doubled nor dropped."""
     committer = Committer(str(root))
-    committer.keep_in_mind("a", ["FIRST"])
+    committer.report_later("a", ["FIRST"])
     assert committer.sweep() == [("a", "FIRST")]
-    committer.keep_in_mind("a", ["SECOND"])
+    committer.report_later("a", ["SECOND"])
     assert committer.replace("b", ABSENT, b"x").kept == ("SECOND",)
     assert committer.sweep() == []
 

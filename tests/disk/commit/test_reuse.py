@@ -17,8 +17,8 @@ import pytest
 from noclobber.disk import leases
 from noclobber.disk.commit import reuse, swap
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.staging import MOST_SPARE, MOST_SPARE_BYTES
-from noclobber.disk.commit.swap import UnflushedError
+from noclobber.disk.commit.flushing import UnflushedError
+from noclobber.disk.commit.sweep import MOST_SPARE, MOST_SPARE_BYTES
 from noclobber.errors import StaleFileError
 from tests.conftest import AtStep, sha256
 

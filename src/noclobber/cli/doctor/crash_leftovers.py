@@ -16,7 +16,7 @@ from noclobber.cli.doctor.workspace_checks import SCRATCH_PREFIX
 from noclobber.core.findings import Finding
 from noclobber.core.project import ledger_path
 from noclobber.disk import forks, paths
-from noclobber.disk.commit import leftovers, staging_folders
+from noclobber.disk.commit import leftovers, open_stores, sweep
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.section import Section
 from noclobber.disk.processes import mutex_holder
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.values import Recovered
     from noclobber.disk.commit.leftovers import Kept
-    from noclobber.disk.commit.staging import Store
+    from noclobber.disk.commit.store import Store
 
 OLD_SCRATCH_S = 3600.0
 MUTEX_WAIT_S = 1.0
@@ -55,7 +55,7 @@ def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
     findings = _check_state_folder(state)
     if not all(finding.ok for finding in findings):
         return findings
-    in_use = leftovers.look(state, clock.now_s()).notes
+    in_use = leftovers.found_in(state, clock.now_s()).notes
     seen = _walk(root, {_place_of(name) for name in in_use})
     if repair:
         findings += _repair(root, state, in_use, seen, clock)
@@ -144,7 +144,7 @@ def _match(folder: str, wanted: set[tuple[int, int]], found: dict[tuple[int, int
 
 
 def _report(state: str, seen: Seen, clock: Clock) -> list[Finding]:
-    there = leftovers.look(state, clock.now_s())
+    there = leftovers.found_in(state, clock.now_s())
     remedy = "run doctor without --no-repair when nobody is writing"
     findings = []
     if there.notes:
@@ -173,7 +173,7 @@ def _repair(root: str, state: str, in_use: tuple[str, ...], seen: Seen, clock: C
             os.unlink(board)
             findings.append(Finding("dead turn", True, "a process ended during a turn; cleaned up"))
     for folder in seen.beside:
-        findings += _enter(folder, lambda fd, path, _: staging_folders.beside(fd, path, clock.now_s()), clock)
+        findings += _enter(folder, lambda fd, path, _: open_stores.beside(fd, path, clock.now_s()), clock)
     for folder in seen.scratch:
         if clock.now_s() - os.lstat(folder).st_mtime > OLD_SCRATCH_S:
             shutil.rmtree(folder, ignore_errors=True)
@@ -212,7 +212,7 @@ def _recovered_finding(file: Recovered) -> Finding:
 
 def _forget_note(root: str, name: str) -> Finding:
     """Clear the note of a folder that is gone: no commit will ever do it."""
-    store = staging_folders.for_workspace(root)
+    store = open_stores.for_workspace(root)
     try:
         for note in store.notes_in_use():
             if note.name == name:
@@ -227,11 +227,11 @@ def _forget_note(root: str, name: str) -> Finding:
 
 
 def _adopt(root: str, clock: Clock) -> list[Finding]:
-    store = staging_folders.for_workspace(root)
+    store = open_stores.for_workspace(root)
     try:
-        before = len(store.orphans(clock.now_s()))
-        store.adopt_orphans(clock.now_s())
-        after = len(store.orphans(clock.now_s()))
+        before = len(sweep.orphans(store, clock.now_s()))
+        sweep.adopt_orphans(store, clock.now_s())
+        after = len(sweep.orphans(store, clock.now_s()))
     finally:
         store.close()
     findings = []

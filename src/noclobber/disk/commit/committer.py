@@ -22,29 +22,20 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.values import WriteResult
-from noclobber.disk import forks, hashing, leases, paths, renames
-from noclobber.disk.commit import inplace, staging, staging_folders
-from noclobber.disk.commit.outcome import (
-    MOST_TRIES,
-    conclude,
-    explained,
-    inherit_group,
-    planned,
-    starting_over,
-)
+from noclobber.disk import forks, hashing, leases, metadata, paths, renames
+from noclobber.disk.commit import inplace, open_stores, sweep
+from noclobber.disk.commit.flushing import UnflushedError, flush_name
+from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, retry_while_links_appear
 from noclobber.disk.commit.section import Section
-from noclobber.disk.commit.swap import (
-    LinkAppearedError,
-    Swap,
-    UnflushedError,
-    flush_name,
-    write_all,
-)
+from noclobber.disk.commit.store import gives_acl
+from noclobber.disk.commit.swap import Swap, write_all
 from noclobber.disk.reading import DEFAULT_PATIENCE_S, hash_of
 from noclobber.disk.steps import reached
+from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -56,15 +47,14 @@ from noclobber.errors import (
     StaleFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered
     from noclobber.disk.commit.section import Fence
-    from noclobber.disk.commit.staging import Store
-    from noclobber.disk.paths import Target
+    from noclobber.disk.commit.store import Store
+    from noclobber.disk.paths import PinnedPath
 
 DEFAULT_WAIT_S = 1.0
 LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
@@ -101,7 +91,7 @@ class Committer:
         expected: str | None = None,
         at: str | None = None,
         make_folders: bool = False,
-    ) -> Target:
+    ) -> PinnedPath:
         """
         Resolve a path and hold its folder open; the caller unpins the target.
 
@@ -124,7 +114,7 @@ class Committer:
         finally:
             self.unpin(target)
 
-    def unpin(self, target: Target) -> None:
+    def unpin(self, target: PinnedPath) -> None:
         """Let go of a pinned target."""
         forks.close(target.folder_fd)
 
@@ -135,18 +125,18 @@ class Committer:
             own = self.open_store()
         if own is not None and own.device == device:
             return own
-        return staging_folders.beside(folder_fd, folder, self.clock.now_s())
+        return open_stores.beside(folder_fd, folder, self.clock.now_s())
 
     def open_store(self) -> Store | None:
         """Open the workspace's own store, anew if its folders were removed; None without one."""
         if self.root is None:
             return None
         try:
-            self._store = staging_folders.for_workspace(self.root)
+            self._store = open_stores.for_workspace(self.root)
         except PermissionError:
             return None  # Another user's. Our files go beside the target then.
         try:
-            self._unreported.extend(self._store.adopt_orphans(self.clock.now_s()))
+            self._unreported.extend(sweep.adopt_orphans(self._store, self.clock.now_s()))
         except OSError:
             pass  # Another user's notes, say. What is not certain to be an orphan stays.
         return self._store
@@ -156,7 +146,7 @@ class Committer:
         """The workspace's store, if a commit has needed it yet."""
         return self._store
 
-    def section(self, targets: list[Target], fence: Fence | None = None) -> Section:
+    def section(self, targets: list[PinnedPath], fence: Fence | None = None) -> Section:
         """The critical section for some targets. Use it in a `with` statement at once."""
         folders = {target.folder: target.folder_fd for target in reversed(targets)}
         section = Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
@@ -173,7 +163,7 @@ class Committer:
         self.tidy()
         return self._take_unreported()
 
-    def keep_in_mind(self, path: str, kept: Sequence[str]) -> None:
+    def report_later(self, path: str, kept: Sequence[str]) -> None:
         """Report with the next commit that lands what this one had to keep."""
         self._unreported.extend((path, where) for where in kept)
 
@@ -188,9 +178,9 @@ class Committer:
 
     def tidy(self, sparing: str = "") -> None:
         """The same, before a commit to a path. What is kept is reported by the next commit that lands."""
-        self._unreported.extend(staging_folders.sweep_lingering())
+        self._unreported.extend(open_stores.sweep_lingering())
         if self._store is not None:
-            self._unreported.extend(self._store.sweep(sparing))
+            self._unreported.extend(sweep.sweep(self._store, sparing))
 
     def reporting(self, results: list[WriteResult], *troubles: UnflushedError | None) -> list[WriteResult]:
         """
@@ -206,7 +196,7 @@ class Committer:
             raise trouble
         return results
 
-    def heal(self, target: Target) -> list[Recovered]:
+    def recover_folder(self, target: PinnedPath) -> list[Recovered]:
         """
         Finish a commit that was cut off in a target's folder, before anybody reads there.
 
@@ -238,7 +228,7 @@ class Committer:
         fence: Fence | None = None,
     ) -> WriteResult:
         """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
-        return starting_over(lambda: self._replace(path, expected, data, at, fence), str(path))
+        return retry_while_links_appear(lambda: self._replace(path, expected, data, at, fence), str(path))
 
     def _replace(
         self,
@@ -258,7 +248,7 @@ class Committer:
                 reached("entered")
                 result, trouble = self._replace_in(section, target, expected, data)
         except OSError as error:
-            raise explained(error, target.path) from error
+            raise commit_failed(error, target.path) from error
         finally:
             self.unpin(target)
         return self.reporting([result], trouble)[0]
@@ -266,7 +256,7 @@ class Committer:
     def _replace_in(
         self,
         section: Section,
-        target: Target,
+        target: PinnedPath,
         expected: str | None,
         data: bytes,
     ) -> tuple[WriteResult, UnflushedError | None]:
@@ -288,19 +278,19 @@ class Committer:
     def _exchange(
         self,
         section: Section,
-        target: Target,
+        target: PinnedPath,
         expected: str | None,
         data: bytes,
     ) -> tuple[WriteResult, UnflushedError | None]:
         folder = target.folder
-        place, note, patience = section.store(folder), section.note(folder), self.patience()
+        store, note, patience = section.store(folder), section.note(folder), self.patience()
         with_leases = self.ceiling == "lease+exchange" and leases.SUPPORTED
-        swap = Swap(target, expected, data, place, leases=with_leases, durable=self.durable, root=self.root)
+        swap = Swap(target, expected, data, store, leases=with_leases, durable=self.durable, root=self.root)
         in_use = [note]
         try:
             swap.open_old()
             must_keep_inode = swap.links > 1
-            can_exchange = self.can_exchange(place) and section.is_exclusive
+            can_exchange = self.can_exchange(store) and section.is_exclusive
             if must_keep_inode or not can_exchange:
                 swap.close()  # Our own look would keep the write lease away.
                 if with_leases or must_keep_inode:
@@ -317,7 +307,7 @@ class Committer:
                                 links=swap.links,
                             ) from None
                 swap.open_old()
-            prefix = place.new_prefix()
+            prefix = store.new_prefix()
             note.prepare(prefix)
             swap.begin_staging(prefix)
             swap.stage()
@@ -325,7 +315,7 @@ class Committer:
             if not can_exchange:
                 section.look_again()
                 return self._plain(section, swap)
-            note.swap(planned(swap, folder))
+            note.swap(swap.planned())
             reached("noted")
             section.look_again()
             swap.exchange(patience)
@@ -333,14 +323,14 @@ class Committer:
             trouble = swap.finish()
             return section.landed(target.path, swap.new_hash, swap.level, swap.previous), trouble
         finally:
-            conclude(section, [swap], in_use, landed=swap.is_settled)
+            section.conclude([swap], in_use, landed=swap.is_settled)
             if swap.kept:
-                self.keep_in_mind(target.path, swap.kept)
+                self.report_later(target.path, swap.kept)
 
     def _in_place(
         self,
         section: Section,
-        target: Target,
+        target: PinnedPath,
         expected: str | None,
         data: bytes,
         patience: Patience,
@@ -366,46 +356,46 @@ class Committer:
         trouble = flush_name(swap.target, swap.new_hash) if self.durable else None
         return section.landed(swap.target.path, swap.new_hash, "plain", swap.previous), trouble
 
-    def can_exchange(self, place: Store) -> bool:
+    def can_exchange(self, store: Store) -> bool:
         """True if the filesystem of a store can exchange two names; tried once per device."""
-        if self.ceiling == "plain" or place.device in self._has_no_exchange:
+        if self.ceiling == "plain" or store.device in self._has_no_exchange:
             return False
-        if place.device in _tried_devices:
+        if store.device in _tried_devices:
             return True
-        if can_exchange_in(place):
-            _tried_devices.add(place.device)
+        if can_exchange_in(store):
+            _tried_devices.add(store.device)
             return True
-        self._has_no_exchange.add(place.device)
+        self._has_no_exchange.add(store.device)
         return False
 
     def _create(
-        self, section: Section, target: Target, data: bytes
+        self, section: Section, target: PinnedPath, data: bytes
     ) -> tuple[WriteResult, UnflushedError | None]:
         """Create a file that must not exist: complete, or not at all."""
         folder = target.folder
-        place, note = section.store(folder), section.note(folder)
-        if not place.is_beside and staging.gives_acl(target.folder_fd):
+        store, note = section.store(folder), section.note(folder)
+        if not store.is_beside and gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
-            place = staging_folders.beside(target.folder_fd, folder, self.clock.now_s())
+            store = open_stores.beside(target.folder_fd, folder, self.clock.now_s())
         new_hash = hashing.of_bytes(data)
-        prefix = place.new_prefix()
+        prefix = store.new_prefix()
         note.prepare(prefix)
         try:
-            name, new_fd = place.create_swap(prefix, target.name, None, 0o666)
+            name, new_fd = store.create_swap(prefix, target.name, None, 0o666)
         except BaseException:
             note.clear()
-            if place is not section.store(folder):
-                staging_folders.leave(place)
+            if store is not section.store(folder):
+                open_stores.leave(store)
             raise
         try:
             reached("creating")
             write_all(new_fd, data)
-            inherit_group(new_fd, target.folder_fd)
+            metadata.inherit_group(new_fd, target.folder_fd)
             if self.durable:
                 os.fsync(new_fd)
             section.look_again()
             try:
-                renames.move_without_replacing(place.swap_fd, name, target.folder_fd, target.name)
+                renames.move_without_replacing(store.swap_fd, name, target.folder_fd, target.name)
             except FileExistsError:
                 raise StaleFileError(target.path, ABSENT, hash_of(target)) from None
             reached("created")
@@ -413,17 +403,17 @@ class Committer:
             return section.landed(target.path, new_hash, "create", ABSENT), trouble
         finally:
             forks.close(new_fd)
-            place.remove_swap(name)
+            store.remove_swap(name)
             note.clear()
-            if place is not section.store(folder):
-                staging_folders.leave(place)
+            if store is not section.store(folder):
+                open_stores.leave(store)
 
 
 _tried_devices: set[int] = set()
 _unreported_anywhere: deque[tuple[str, str]] = deque()
 
 
-def _exists(target: Target) -> bool:
+def _exists(target: PinnedPath) -> bool:
     try:
         os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -431,15 +421,15 @@ def _exists(target: Target) -> bool:
     return True
 
 
-def can_exchange_in(place: Store) -> bool:
+def can_exchange_in(store: Store) -> bool:
     """Try an exchange on two scratch files, because nothing else tells whether a filesystem has it."""
     names = []
     try:
         for _ in range(2):
-            name, descriptor = place.create_swap(place.new_prefix(), "probe", None, 0o600)
+            name, descriptor = store.create_swap(store.new_prefix(), "probe", None, 0o600)
             forks.close(descriptor)
             names.append(name)
-        renames.exchange(place.swap_fd, names[0], place.swap_fd, names[1])
+        renames.exchange(store.swap_fd, names[0], store.swap_fd, names[1])
         return True
     except OSError as error:
         if error.errno in renames.UNSUPPORTED:
@@ -447,7 +437,7 @@ def can_exchange_in(place: Store) -> bool:
         raise
     finally:
         for name in names:
-            place.remove_swap(name)
+            store.remove_swap(name)
 
 
 def replace_if_unchanged(

@@ -9,6 +9,7 @@ which the next commit in that folder, or `noclobber doctor`, undoes from the cop
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, hashing, leases, metadata
 from noclobber.disk.commit import journal
@@ -17,18 +18,17 @@ from noclobber.disk.commit.swap import write_all
 from noclobber.disk.steps import reached
 from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
     from noclobber.disk.commit.journal import Note
-    from noclobber.disk.commit.staging import Store
-    from noclobber.disk.paths import Target
+    from noclobber.disk.commit.store import Store
+    from noclobber.disk.paths import PinnedPath
 
 OPEN_BOTH_WAYS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def rewrite(
-    target: Target,
+    target: PinnedPath,
     expected: str | None,
     data: bytes,
     *,

@@ -49,7 +49,7 @@ class Planned(NamedTuple):
     undo: str = ""
 
 
-class Account(NamedTuple):
+class NoteContent(NamedTuple):
     """What a note says, read back."""
 
     state: bytes
@@ -58,7 +58,7 @@ class Account(NamedTuple):
     leader: str = ""  # MEMBER: the folder with the record
 
 
-NOTHING = Account(IDLE)
+NOTHING = NoteContent(IDLE)
 
 
 def _is_sound(planned: Planned) -> bool:
@@ -188,19 +188,19 @@ class Note:
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def read(self) -> Account:
+    def read(self) -> NoteContent:
         """Return what it says. What cannot be understood says nothing."""
         state = self._memory[0:1]
         try:
             if state == PREPARING:
-                return Account(state, prefix=self._heard(1).decode())
+                return NoteContent(state, prefix=self._heard(1).decode())
             if state == MEMBER:
                 prefix = self._heard(1).decode()  # Of its own swap files, which nobody may take for orphans.
-                return Account(state, prefix=prefix, leader=str(json.loads(self._heard(RECORD_AT))))
+                return NoteContent(state, prefix=prefix, leader=str(json.loads(self._heard(RECORD_AT))))
             if state in (SWAPPING, LANDED, RESTORING):
                 rows = json.loads(self._record())
                 files = tuple(Planned(*row) for row in rows)
-                return Account(state, files=files) if all(map(_is_sound, files)) else NOTHING
+                return NoteContent(state, files=files) if all(map(_is_sound, files)) else NOTHING
         except (ValueError, TypeError, KeyError, OSError, RecursionError):
             pass
         return NOTHING

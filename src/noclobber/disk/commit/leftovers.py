@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.disk.commit.journal import BOOK_PREFIX
-from noclobber.disk.commit.staging import YOUNG_S
+from noclobber.disk.commit.sweep import YOUNG_S
 
 _KEPT_NAME = re.compile(r"(?:\.noclobber-)?kept-[0-9a-f]+-([0-9a-f]{64}|None)~(.*)", re.DOTALL)
 _IN_USE = b"PSLRM"
@@ -45,7 +45,7 @@ class Leftovers(NamedTuple):
     kept: tuple[Kept, ...] = ()
 
 
-def look(state_folder: str, now_s: float) -> Leftovers:
+def found_in(state_folder: str, now_s: float) -> Leftovers:
     """List what is there. What cannot be listed is taken for empty: `doctor` says why it cannot."""
     return Leftovers(
         tuple(name for name in _names(f"{state_folder}/notes") if _is_in_use(f"{state_folder}/notes/{name}")),

@@ -13,16 +13,19 @@ just what was expected: then nothing is missing, and it counts as landed.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.disk import forks, hashing, leases, renames
+from noclobber.disk import forks, hashing, leases, metadata, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.outcome import conclude, explained, inherit_group, planned, starting_over
-from noclobber.disk.commit.staging import mark_if
-from noclobber.disk.commit.swap import Swap, flush_name, write_all
+from noclobber.disk.commit.flushing import flush_name
+from noclobber.disk.commit.journal import Planned
+from noclobber.disk.commit.link_appeared import retry_while_links_appear
+from noclobber.disk.commit.swap import Swap, write_all
+from noclobber.disk.commit.sweep import mark_if
 from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
+from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -32,17 +35,16 @@ from noclobber.errors import (
     StaleFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noclobber.core.clock import Patience
     from noclobber.core.values import Level, WriteResult
+    from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.section import Fence, Section
-    from noclobber.disk.commit.staging import Store
-    from noclobber.disk.commit.swap import UnflushedError
-    from noclobber.disk.paths import Target
+    from noclobber.disk.commit.store import Store
+    from noclobber.disk.paths import PinnedPath
 
 MOST_FILES = 200  # Each keeps up to three descriptors open until the end; 1024 is a common limit.
 
@@ -60,14 +62,14 @@ class Change(NamedTuple):
 class Creation:
     """A file that must not exist yet, with the same steps as a `Swap`."""
 
-    def __init__(self, target: Target, data: bytes, place: Store, prefix: str, durable: bool) -> None:
-        self.target, self.data, self.store, self.durable = target, data, place, durable
+    def __init__(self, target: PinnedPath, data: bytes, store: Store, prefix: str, durable: bool) -> None:
+        self.target, self.data, self.store, self.durable = target, data, store, durable
         self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
         self.is_swapped = False
         self._was_at_its_name = False
         self.kept: list[str] = []
         self.new_hash = hashing.of_bytes(data)
-        self.swap_name, self.new_fd = place.create_swap(prefix, target.name, None, 0o666)
+        self.swap_name, self.new_fd = store.create_swap(prefix, target.name, None, 0o666)
         try:
             self.new_inode = os.fstat(self.new_fd).st_ino
         except BaseException:
@@ -76,9 +78,16 @@ class Creation:
 
     def stage(self) -> None:
         write_all(self.new_fd, self.data)
-        inherit_group(self.new_fd, self.target.folder_fd)
+        metadata.inherit_group(self.new_fd, self.target.folder_fd)
         if self.durable:
             os.fsync(self.new_fd)
+
+    def planned(self) -> Planned:
+        """Return what the note says of this file, before it gets its name."""
+        target = self.target
+        return Planned(
+            "create", target.folder, target.name, ABSENT, self.new_hash, self.swap_name, self.new_inode
+        )
 
     def exchange(self, patience: Patience) -> None:
         """Give it its name. Hidden by a lease where there are leases: none may see it before the rest."""
@@ -144,11 +153,11 @@ def replace_many(
             "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
         )
     committer.tidy()
-    return starting_over(lambda: _replace_many(committer, changes, fence), changes[0].path)
+    return retry_while_links_appear(lambda: _replace_many(committer, changes, fence), changes[0].path)
 
 
 def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence | None) -> list[WriteResult]:
-    targets: list[Target] = []
+    targets: list[PinnedPath] = []
     try:
         for change in changes:
             targets.append(_pin(committer, change))
@@ -156,14 +165,14 @@ def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence 
         with committer.section(targets, fence) as section:
             results, troubles = _replace_in(committer, section, targets, changes)
     except OSError as error:
-        raise explained(error, targets[-1].path if targets else changes[0].path) from error
+        raise commit_failed(error, targets[-1].path if targets else changes[0].path) from error
     finally:
         for target in targets:
             committer.unpin(target)
     return committer.reporting(results, *troubles)
 
 
-def _pin(committer: Committer, change: Change) -> Target:
+def _pin(committer: Committer, change: Change) -> PinnedPath:
     try:
         return committer.pin(
             change.path,
@@ -175,7 +184,7 @@ def _pin(committer: Committer, change: Change) -> Target:
         raise StaleFileError(error.path, change.expected or "", DELETED) from None
 
 
-def _refuse_doubles(targets: list[Target]) -> None:
+def _refuse_doubles(targets: list[PinnedPath]) -> None:
     seen: set[str] = set()
     for target in targets:
         if target.path in seen:
@@ -184,7 +193,7 @@ def _refuse_doubles(targets: list[Target]) -> None:
 
 
 def _replace_in(
-    committer: Committer, section: Section, targets: list[Target], changes: Sequence[Change]
+    committer: Committer, section: Section, targets: list[PinnedPath], changes: Sequence[Change]
 ) -> tuple[list[WriteResult], list[UnflushedError | None]]:
     files: list[Swap | Creation] = []
     folders = sorted(section.folders)
@@ -204,7 +213,7 @@ def _replace_in(
                 file.verify(patience)
         # The leader first: a member that still says "preparing" removes its own staged files, and
         # nothing has been exchanged yet.
-        leader.swap(*[_planned(file) for file in files])
+        leader.swap(*[file.planned() for file in files])
         for member in members:
             member.join(folders[0])
         reached("many-noted")
@@ -227,27 +236,27 @@ def _replace_in(
         ]
         return results, troubles
     finally:
-        conclude(section, files, [leader, *members], landed=landed)
+        section.conclude(files, [leader, *members], landed=landed)
         for file in files:
-            committer.keep_in_mind(file.target.path, file.kept)
+            committer.report_later(file.target.path, file.kept)
 
 
 def _begin(
-    committer: Committer, section: Section, target: Target, change: Change, token: str
+    committer: Committer, section: Section, target: PinnedPath, change: Change, token: str
 ) -> Swap | Creation:
-    place = section.store(target.folder)
-    prefix = f"{place.prefix}swap-{token}"
+    store = section.store(target.folder)
+    prefix = f"{store.prefix}swap-{token}"
     expected = change.expected
     if expected is None and hash_of(target) == DELETED:
         expected = ABSENT
     if expected == ABSENT:
-        return Creation(target, change.data, place, prefix, committer.durable)
+        return Creation(target, change.data, store, prefix, committer.durable)
     with_leases = committer.ceiling == "lease+exchange" and leases.SUPPORTED
     swap = Swap(
         target,
         expected,
         change.data,
-        place,
+        store,
         leases=with_leases,
         durable=committer.durable,
         root=committer.root,
@@ -264,15 +273,6 @@ def _begin(
         swap.close()
         raise
     return swap
-
-
-def _planned(file: Swap | Creation) -> journal.Planned:
-    folder = file.target.folder
-    if isinstance(file, Swap):
-        return planned(file, folder)
-    return journal.Planned(
-        "create", folder, file.target.name, ABSENT, file.new_hash, file.swap_name, file.new_inode
-    )
 
 
 def _take_back(files: list[Swap | Creation], patience: Patience, leader: Note) -> None:

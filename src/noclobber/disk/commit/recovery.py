@@ -16,32 +16,31 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import Patience
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.restore import copy_all, put_back
-from noclobber.disk.commit.staging import mark_if
-from noclobber.disk.paths import Target
+from noclobber.disk.commit.sweep import mark_if
+from noclobber.disk.paths import PinnedPath
 from noclobber.disk.reading import LOOK
 from noclobber.errors import ABSENT
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from noclobber.core.clock import Clock
-    from noclobber.disk.commit.journal import Account, Planned
-    from noclobber.disk.commit.staging import Store
+    from noclobber.disk.commit.journal import NoteContent, Planned
+    from noclobber.disk.commit.store import Store
 
 WAIT_FOR_WRITERS_S = 1.0
 MOST_COPIED = 100  # Files and folders.
 GONE = "+"  # Appended to a swap file's name: the stand-in of a delete, after it was moved away.
 
 
-class Found(NamedTuple):
+class CutOffFile(NamedTuple):
     """How one planned file stands on the disk now."""
 
     planned: Planned
@@ -65,7 +64,7 @@ class Found(NamedTuple):
 
 
 def recover(
-    account: Account, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
+    account: NoteContent, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
 ) -> list[Recovered]:
     """Finish or undo. The mutex of every folder in `folders` (path to descriptor) is held."""
     if account.state == journal.PREPARING:
@@ -96,7 +95,7 @@ def recover(
 
 
 def _return_saves(
-    account: Account, folders: dict[str, int], store_of: Callable[[str], Store]
+    account: NoteContent, folders: dict[str, int], store_of: Callable[[str], Store]
 ) -> list[Recovered]:
     """
     Put back what somebody had saved over a file that a commit created, and was taking away again.
@@ -117,7 +116,7 @@ def _return_saves(
     return results
 
 
-def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) -> Found:
+def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) -> CutOffFile:
     stands = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
     built = not stands and _inode(folder_fd, planned.name) == planned.inode
     try:
@@ -126,22 +125,22 @@ def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) ->
         # A creation renames the swap file itself into place. Of an exchange, what was displaced has been
         # verified and swept, by a recovery that was cut off itself.
         is_done = planned.kind in ("create", "exchange") and (stands or built)
-        return Found(planned, folder_fd, store, is_done, planned.expected or "", stands, built)
+        return CutOffFile(planned, folder_fd, store, is_done, planned.expected or "", stands, built)
     if aside.st_ino == planned.inode:
-        return Found(planned, folder_fd, store, False, "", stands, built)
+        return CutOffFile(planned, folder_fd, store, False, "", stands, built)
     if not stat.S_ISREG(aside.st_mode):
-        return Found(planned, folder_fd, store, True, "", stands, built)
+        return CutOffFile(planned, folder_fd, store, True, "", stands, built)
     try:
         displaced_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
     except OSError:  # Not ours to read. It can go back all the same.
-        return Found(planned, folder_fd, store, True, "", stands, built)
+        return CutOffFile(planned, folder_fd, store, True, "", stands, built)
     try:
         # Its writers were let in when the dead process's lease ended. Let them finish.
         try:
             leases.lease(displaced_fd, leases.READ, patience)
         except leases.LeasesUnavailableError:
             pass
-        return Found(planned, folder_fd, store, True, hashing.of_descriptor(displaced_fd), stands, built)
+        return CutOffFile(planned, folder_fd, store, True, hashing.of_descriptor(displaced_fd), stands, built)
     finally:
         leases.release(displaced_fd)
         os.close(displaced_fd)
@@ -162,7 +161,7 @@ def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
         os.close(descriptor)
 
 
-def _conclude(file: Found, state: bytes) -> Recovered:
+def _conclude(file: CutOffFile, state: bytes) -> Recovered:
     if file.planned.kind == "delete":
         if file.stands:  # The empty stand-in is still at the name.
             return _undo(file, state)
@@ -176,7 +175,7 @@ def _conclude(file: Found, state: bytes) -> Recovered:
     return Recovered(file.path, "landed")
 
 
-def _carry_on(file: Found, patience: Patience) -> Recovered:
+def _carry_on(file: CutOffFile, patience: Patience) -> Recovered:
     """Finish one file of several, because another one of them cannot be taken back any more."""
     planned, store = file.planned, file.store
     if file.landed:
@@ -188,7 +187,7 @@ def _carry_on(file: Found, patience: Patience) -> Recovered:
     return Recovered(file.path, "landed")
 
 
-def _exchange_now(file: Found, patience: Patience) -> bool:
+def _exchange_now(file: CutOffFile, patience: Patience) -> bool:
     """Do for a dead process what it had staged, if the file is still what it expected."""
     planned, store = file.planned, file.store
     if planned.kind == "create":
@@ -219,7 +218,7 @@ def _exchange_now(file: Found, patience: Patience) -> bool:
     return True
 
 
-def _settle_stand_in(file: Found) -> str:
+def _settle_stand_in(file: CutOffFile) -> str:
     """Deal with what a delete had moved off the name when it was cut off; return where it is kept, if so."""
     planned, store, gone = file.planned, file.store, file.planned.swap + GONE
     inode = _inode(store.swap_fd, gone)
@@ -235,11 +234,11 @@ def _settle_stand_in(file: Found) -> str:
     return ""
 
 
-def _set_aside(file: Found) -> None:
+def _set_aside(file: CutOffFile) -> None:
     _hand_over(file, file.planned.swap, file.displaced_hash)
 
 
-def _hand_over(file: Found, name: str, sha256: str) -> None:
+def _hand_over(file: CutOffFile, name: str, sha256: str) -> None:
     """
     Leave a swap file to the sweep, which deletes it if it still has this hash, and keeps it if not.
 
@@ -263,7 +262,7 @@ def _hand_over(file: Found, name: str, sha256: str) -> None:
         forks.close(descriptor)  # The same.
 
 
-def _undo(file: Found, state: bytes) -> Recovered:
+def _undo(file: CutOffFile, state: bytes) -> Recovered:
     planned, store = file.planned, file.store
     if not file.was_swapped:
         return _discard(file)
@@ -278,7 +277,7 @@ def _undo(file: Found, state: bytes) -> Recovered:
     ours = file.stands or (
         state == journal.RESTORING and _inode(file.folder_fd, planned.name) == planned.inode
     )
-    target = Target(file.folder_fd, planned.name, file.path)
+    target = PinnedPath(file.folder_fd, planned.name, file.path)
     # Since the crash our version was in view. Whoever has read it will save over what is put back now,
     # without having seen it; so a copy of that is kept. Made first: at its name it may change at once.
     kept = _keep_copy(file, only_of_link=not ours)
@@ -299,7 +298,7 @@ def _undo(file: Found, state: bytes) -> Recovered:
     return Recovered(file.path, "kept", kept or where)
 
 
-def _discard(file: Found) -> Recovered:
+def _discard(file: CutOffFile) -> Recovered:
     """
     Drop our version, which is not at the name.
 
@@ -315,7 +314,7 @@ def _discard(file: Found) -> Recovered:
     return Recovered(file.path, "discarded")
 
 
-def _keep_copy(file: Found, *, only_of_link: bool = False) -> str:
+def _keep_copy(file: CutOffFile, *, only_of_link: bool = False) -> str:
     """Keep a copy of what was displaced, if it is a save that nobody but its maker had seen."""
     if file.displaced_hash == file.planned.expected:
         return ""
@@ -350,7 +349,7 @@ def _keep_copy(file: Found, *, only_of_link: bool = False) -> str:
         os.close(source_fd)
 
 
-def _keep_copy_of_folder(file: Found) -> str:
+def _keep_copy_of_folder(file: CutOffFile) -> str:
     """The same for a folder that was put in the file's place, if it is a small one."""
     store, planned = file.store, file.planned
     base = store.path if store.is_beside else f"{store.path}/swap"
@@ -367,7 +366,7 @@ def _keep_copy_of_folder(file: Found) -> str:
         return ""
 
 
-def _uncreate(file: Found) -> Recovered:
+def _uncreate(file: CutOffFile) -> Recovered:
     """Take away a file that this commit created, if it is still ours."""
     renames.move_without_replacing(file.folder_fd, file.planned.name, file.store.swap_fd, file.planned.swap)
     if _hash_if(file.store.swap_fd, file.planned.swap, file.planned.inode) == file.planned.new:

@@ -15,16 +15,19 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from noclobber.disk import leases, paths, renames
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.outcome import conclude, explained, planned, starting_over
+from noclobber.disk.commit.flushing import flush_name
+from noclobber.disk.commit.link_appeared import LinkAppearedError, retry_while_links_appear
 from noclobber.disk.commit.recovery import GONE
 from noclobber.disk.commit.restore import copy_all
-from noclobber.disk.commit.staging import mark_if, mark_verified
-from noclobber.disk.commit.swap import LinkAppearedError, Swap, flush_name
+from noclobber.disk.commit.swap import Swap
+from noclobber.disk.commit.sweep import mark_if, mark_verified
 from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
+from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -36,12 +39,11 @@ from noclobber.errors import (
     StaleFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.values import WriteResult
+    from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.section import Fence, Section
-    from noclobber.disk.commit.swap import UnflushedError
-    from noclobber.disk.paths import Target
+    from noclobber.disk.paths import PinnedPath
 
 
 def delete(
@@ -54,11 +56,11 @@ def delete(
 ) -> WriteResult:
     """Delete the file; `sha256` of the result is `DELETED`."""
     committer.tidy()
-    return starting_over(lambda: _delete(committer, path, expected, at, fence), str(path))
+    return retry_while_links_appear(lambda: _delete(committer, path, expected, at, fence), str(path))
 
 
 def _refuse_link(
-    committer: Committer, path: str | os.PathLike[str], target: Target, expected: str | None
+    committer: Committer, path: str | os.PathLike[str], target: PinnedPath, expected: str | None
 ) -> None:
     """Deleting or moving what a link leads to would leave the link behind, leading nowhere."""
     name = paths.lexical(committer.root or os.getcwd(), path)
@@ -94,40 +96,40 @@ def _delete(
             raise
         raise _without_baseline(error) from None
     except OSError as error:
-        raise explained(error, target.path) from error
+        raise commit_failed(error, target.path) from error
     finally:
         committer.unpin(target)
     return committer.reporting([result], trouble)[0]
 
 
 def _delete_in(
-    committer: Committer, section: Section, target: Target, expected: str | None
+    committer: Committer, section: Section, target: PinnedPath, expected: str | None
 ) -> tuple[WriteResult, UnflushedError | None]:
     if expected == ABSENT:
         raise MissingFileError(target.path, "there is no such file.")
     patience = committer.patience()
     while True:
         folder = target.folder
-        place, note = section.store(folder), section.note(folder)
+        store, note = section.store(folder), section.note(folder)
         with_leases = committer.ceiling == "lease+exchange" and leases.SUPPORTED
         swap = Swap(
-            target, expected, b"", place, leases=with_leases, durable=committer.durable, root=committer.root
+            target, expected, b"", store, leases=with_leases, durable=committer.durable, root=committer.root
         )
         landed, gone = False, ""
         try:
             swap.open_old()
-            if not committer.can_exchange(place) or not section.is_exclusive:
+            if not committer.can_exchange(store) or not section.is_exclusive:
                 swap.verify(patience)
                 os.unlink(target.name, dir_fd=target.folder_fd)
                 trouble = flush_name(target, DELETED) if committer.durable else None
                 return section.landed(target.path, DELETED, "plain", swap.previous), trouble
-            prefix = place.new_prefix()
+            prefix = store.new_prefix()
             note.prepare(prefix)
             swap.begin_staging(prefix)
             gone = swap.swap_name + GONE
             swap.stage()
             swap.verify(patience)
-            note.swap(planned(swap, folder, "delete"))
+            note.swap(swap.planned("delete"))
             section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
@@ -141,10 +143,10 @@ def _delete_in(
             if not patience.nap():
                 raise swap.busy("it is being opened all the time")
         finally:
-            conclude(section, [swap], [note], landed=landed)
-            committer.keep_in_mind(target.path, swap.kept)
+            section.conclude([swap], [note], landed=landed)
+            committer.report_later(target.path, swap.kept)
             if gone:
-                place.leave_marked(gone, target.path)
+                store.leave_marked(gone, target.path)
 
 
 def _take_stand_in_away(swap: Swap) -> bool:
@@ -212,7 +214,7 @@ def move(
             raise
         raise _without_baseline(error) from None
     except OSError as error:
-        raise explained(error, origin.path) from error
+        raise commit_failed(error, origin.path) from error
     finally:
         committer.unpin(origin)
         committer.unpin(goal)
@@ -220,7 +222,7 @@ def move(
 
 
 def _move_in(
-    committer: Committer, section: Section, origin: Target, goal: Target, expected: str | None
+    committer: Committer, section: Section, origin: PinnedPath, goal: PinnedPath, expected: str | None
 ) -> tuple[WriteResult, UnflushedError | None]:
     if origin.path == goal.path:
         raise BadRequestError(origin.path, "source and destination are the same file.")

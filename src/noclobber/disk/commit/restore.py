@@ -16,20 +16,20 @@ from __future__ import annotations
 import os
 import stat
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import Patience
 from noclobber.disk import forks, hashing, leases, metadata, renames
 from noclobber.disk.commit import journal
-from noclobber.disk.commit.staging import mark_if, mark_verified
+from noclobber.disk.commit.sweep import mark_if, mark_verified
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.commit.journal import Note
-    from noclobber.disk.commit.staging import Store
+    from noclobber.disk.commit.store import Store
     from noclobber.disk.commit.swap import Swap
-    from noclobber.disk.paths import Target
+    from noclobber.disk.paths import PinnedPath
     from noclobber.disk.renames import Flip
 
 MOST_PUT_BACKS = 1000
@@ -99,7 +99,7 @@ def _rename_back(swap: Swap) -> None:
     swap.is_swapped, swap.swap_name = False, ""
 
 
-def put_back(store: Store, swap_name: str, target: Target, ours: int) -> bool:
+def put_back(store: Store, swap_name: str, target: PinnedPath, ours: int) -> bool:
     """
     Exchange a displaced file with ours at the target; False if ours is there no more.
 

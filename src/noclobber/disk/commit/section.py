@@ -18,13 +18,13 @@ import threading
 
 # Not signal.pthread_sigmask: it makes an enum of each signal, 10 µs a commit.
 from _signal import pthread_sigmask  # type: ignore[import-not-found]
+from typing import TYPE_CHECKING
 
 from noclobber.core.values import WriteResult
 from noclobber.disk import forks, mutex, paths
-from noclobber.disk.commit import journal, recovery, staging_folders
+from noclobber.disk.commit import journal, open_stores, recovery
 from noclobber.errors import FileBusyError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
@@ -32,13 +32,22 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered
-    from noclobber.disk.commit.staging import Store
+    from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.store import Store
 
     class Admission(Protocol):
         """A fence's word that a write may go on, for as long as its block lasts."""
 
         def look_again(self) -> None:
             """Raise if that has changed in a way that the block could not keep from happening."""
+
+    class Closable(Protocol):
+        """A file of a commit, at its end."""
+
+        is_swapped: bool
+
+        def close(self, *, landed: bool) -> None:
+            """Close what is open."""
 
     class Fence(Protocol):
         """Who else has a say in whether a write may happen: asked inside the critical section."""
@@ -194,7 +203,7 @@ class Section:
             self._finish(account, folder)
         return None
 
-    def _finish(self, account: journal.Account, folder: str) -> None:
+    def _finish(self, account: journal.NoteContent, folder: str) -> None:
         if account.state == journal.MEMBER:
             # Its leader is ours too. An idle leader means the commit was over before its members
             # were told; otherwise the leader's own turn in the loop does the work.
@@ -233,9 +242,21 @@ class Section:
         """The result of a write that has just landed here. What was kept aside is added at the end."""
         return WriteResult(path, sha256, level, previous_sha256, recovered=tuple(self.recovered))
 
-    def rescue(self) -> None:
-        """Recover our own commit, cut off by something unforeseen, before anybody else comes in."""
-        self._recover()
+    def conclude(self, files: Sequence[Closable], in_use: list[Note], *, landed: bool) -> None:
+        """
+        Close every file of a commit and clear its notes, leader first; after anything unforeseen, recover.
+
+        Exchanged, and neither landed nor restored: then an error that is not a refusal (an interrupt, an
+        I/O error) cut it off. It looks exactly like a crash, and gets the same treatment while the mutex is
+        still ours.
+        """
+        cut_off = not landed and any(file.is_swapped for file in files)
+        for file in files:
+            file.close(landed=landed)
+        if cut_off:
+            self._recover()
+        for note in in_use:
+            note.clear()
 
     def __exit__(self, *exc: object) -> None:
         self._leave()
@@ -251,7 +272,7 @@ class Section:
             while self._stores:
                 _, store = self._stores.popitem()
                 if store.is_beside:
-                    staging_folders.leave(store)
+                    open_stores.leave(store)
             self._notes.clear()
         finally:
             try:

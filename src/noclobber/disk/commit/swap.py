@@ -21,11 +21,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, hashing, leases, metadata, paths, renames
+from noclobber.disk.commit.flushing import UnflushedError, flush_name
+from noclobber.disk.commit.journal import Planned
+from noclobber.disk.commit.link_appeared import LinkAppearedError
 from noclobber.disk.commit.restore import copy_all, restore
 from noclobber.disk.commit.reuse import detach_pages, reuse
-from noclobber.disk.commit.staging import MARK_FROM_BYTES, mark_if, mark_verified
+from noclobber.disk.commit.sweep import MARK_FROM_BYTES, mark_if, mark_verified
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
 from noclobber.errors import (
@@ -37,28 +41,17 @@ from noclobber.errors import (
     NoclobberError,
     NotAFileError,
     StaleFileError,
-    StorageError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
-    from noclobber.core.values import Level, WriteResult
+    from noclobber.core.values import Level
     from noclobber.disk.commit.journal import Note
-    from noclobber.disk.commit.staging import Store
-    from noclobber.disk.paths import Target
+    from noclobber.disk.commit.store import Store
+    from noclobber.disk.paths import PinnedPath
 
 NO_FD = -1
 PRIVILEGED = stat.S_ISUID | stat.S_ISGID
-
-
-class LinkAppearedError(NoclobberError):
-    """
-    A link stands where a file was resolved to, or leads elsewhere. Not an answer: the commit starts over.
-
-    It may have been put there by somebody, or be back where another commit had displaced it for a
-    moment. Either way it is to be written through, if what it leads to is what was expected.
-    """
 
 
 class Swap:
@@ -66,7 +59,7 @@ class Swap:
 
     def __init__(
         self,
-        target: Target,
+        target: PinnedPath,
         expected: str | None,
         data: bytes,
         store: Store,
@@ -200,6 +193,18 @@ class Swap:
         if self.durable:
             os.fsync(self.new_fd)
         reached("staged")
+
+    def planned(self, kind: str = "exchange") -> Planned:
+        """Return what the note says of this file, before it is exchanged."""
+        return Planned(
+            kind,
+            self.target.folder,
+            self.target.name,
+            self.expected if self.expected is not None else self.previous,
+            self.new_hash,
+            self.swap_name,
+            self.new_inode,
+        )
 
     # 3
 
@@ -404,35 +409,6 @@ class Swap:
         except OSError:
             pass  # It is on its way out.
         mark_verified(self.new_fd)
-
-
-class UnflushedError(StorageError):
-    """
-    It is done, and everybody sees it; only the disk would not flush it. Nothing is taken back.
-
-    `details["landed"]` is the hash of what stands there now, `commits` what would have been returned.
-    """
-
-    commits: tuple[WriteResult, ...] = ()
-
-
-def flush_name(target: Target, landed: str, *more: int) -> UnflushedError | None:
-    """
-    Flush the folder whose name for a file has changed, and `more` of them.
-
-    Returns what went wrong: it is raised when everything else is done.
-    """
-    try:
-        for folder_fd in (target.folder_fd, *more):
-            os.fsync(folder_fd)
-    except OSError as error:
-        return UnflushedError(
-            target.path,
-            f"the change stands, but the disk would not flush it ({os.strerror(error.errno or 0)});"
-            " a power cut may bring the old version back.",
-            landed=landed,
-        )
-    return None
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -12,37 +12,24 @@ Three kinds of file:
   and finds a note in use knows that its writer died in the middle, because the kernel freed the
   mutex but nobody cleared the note. That is the whole crash detection: no pids, no clocks, no scan;
 - *kept files*: versions that somebody wrote to after they had been replaced. Never deleted by us.
-
-How a sweep knows that a displaced file is still what was verified: its name carries the hash that was
-expected. Where hashing again would cost too much (large files, and those that the next durable commit writes
-over), it gets the modification time `VERIFIED_NS` besides, which any later write changes.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat
 import threading
 from collections import deque
 from typing import NamedTuple
 
-from noclobber.disk import after_fork, forks, hashing, leases
+from noclobber.disk import after_fork, forks
 from noclobber.disk.commit.journal import BOOK_PREFIX, NOTE_BYTES, Note
 from noclobber.disk.reading import LOOK
 
-VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
-MARK_FROM_BYTES = 1 << 16
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_OPEN_NOTES = 64
-MOST_WAITING = 256
-MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wait to be written over.
-YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
-BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
 
 _PREFIX = re.compile(r"swap-[0-9a-f]{12,}")
-_HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
 
 
 class Displaced(NamedTuple):
@@ -57,7 +44,7 @@ class Displaced(NamedTuple):
 
 
 class Store:
-    """The files that commits to one mount need. `places` opens them."""
+    """The files that commits to one mount need. `open_stores` opens them."""
 
     def __init__(self, path: str, swap_fd: int, notes_fd: int, kept_fd: int, prefix: str) -> None:
         self.path, self.prefix = path, prefix
@@ -247,160 +234,6 @@ class Store:
             return  # It is back at its name, or never left it; or it is an orphan now, and swept as such.
         self.set_aside(name, path, descriptor)
 
-    def sweep(self, sparing: str = "") -> list[tuple[str, str]]:
-        """
-        Remove displaced files that are unopened and unchanged; keep those that somebody wrote to.
-
-        Returns (original path, where it is kept) for each of the latter. A process that was suspended
-        inside `open()` while the exchange happened may write to the displaced file much later; those
-        bytes are what this is about.
-
-        `sparing`: the path that is about to be written. Past versions of it and of a few other files are
-        left alone then, for `reuse`.
-        """
-        if not self.waiting:
-            return []
-        kept: list[tuple[str, str]] = []
-        spare = self._spare_versions(sparing) if sparing else ()
-        for _ in range(len(self.waiting)):
-            try:
-                displaced = self.waiting.popleft()
-            except IndexError:
-                break  # Another thread sweeps too.
-            if displaced.name in spare:
-                self.waiting.append(displaced)
-                continue
-            where = self._sweep_one(displaced.name, displaced.descriptor)
-            if where is BUSY and len(self.waiting) < MOST_WAITING:
-                self.waiting.append(displaced)
-                continue
-            forks.close(displaced.descriptor)
-            if where and where is not BUSY:
-                kept.append((displaced.path, where))
-        return kept
-
-    def _spare_versions(self, path: str) -> set[str]:
-        """Name what may yet be written over: one past version of a path, and of a few small other files."""
-        past = {displaced.path: displaced for displaced in tuple(self.waiting) if displaced.is_past}
-        mine = past.pop(path, None)
-        others = [each.name for each in past.values() if each.size <= MOST_SPARE_BYTES]
-        return {*others[-MOST_SPARE:], mine.name} if mine else set(others[-MOST_SPARE:])
-
-    def _sweep_one(self, name: str, descriptor: int, *, is_orphan: bool = False) -> str:
-        """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
-        has_lease = True
-        try:
-            if not leases.try_lease(descriptor, leases.READ):
-                return BUSY
-        except leases.LeasesUnavailableError:
-            has_lease = False  # Then its content has to tell alone.
-        try:
-            # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
-            if is_unchanged(name, descriptor) or (is_orphan and os.fstat(descriptor).st_size == 0):
-                if has_lease and not leases.is_quiet(descriptor, leases.READ):
-                    return BUSY  # Somebody has come in open() while we looked.
-                self.remove_swap(name)
-                return ""
-            return self.keep(name)
-        except OSError:
-            # Another process swept it between our look and our rename; or it cannot be read or moved, and
-            # stays for `adopt_orphans()`. No reason to fail the write that happened to sweep.
-            return ""
-        finally:
-            leases.release(descriptor)
-
-    def orphans(self, now_s: float) -> list[str]:
-        """
-        Return swap files of commits that are over, whoever made them.
-
-        Everything but what is waiting here, what a note in use speaks of, and what is so young that
-        its note may not be written yet.
-        """
-        names = [name for name in os.listdir(self.swap_fd) if name.startswith(f"{self.prefix}swap-")]
-        if not names:
-            return []
-        waiting = {displaced.name for displaced in tuple(self.waiting)}
-        spoken_of = self._prefixes_in_use()
-        found = []
-        for name in names:
-            if name in waiting or name.startswith(spoken_of):
-                continue
-            try:
-                status = os.stat(name, dir_fd=self.swap_fd, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            if now_s - status.st_ctime >= YOUNG_S or status.st_mtime_ns == VERIFIED_NS:
-                found.append(name)
-        return found
-
-    def _prefixes_in_use(self) -> tuple[str, ...]:
-        prefixes = []
-        for note in self.notes_in_use():
-            account = note.read()
-            note.close()
-            prefixes += [account.prefix] if account.prefix else []
-            prefixes += [name for planned in account.files for name in (planned.swap, planned.undo) if name]
-        return tuple(prefixes)
-
-    def _drop_books(self, now_s: float) -> None:
-        """Remove records of commits that are over: their processes were killed before they could."""
-        opened = f".{BOOK_PREFIX}"
-        books = [
-            name for name in os.listdir(self.notes_fd) if name.startswith(self.prefix) and opened in name
-        ]
-        if not books:
-            return
-        in_use = set()
-        for note in self.notes_in_use():
-            in_use.add(note.book)
-            note.close()
-        for name in books:
-            try:
-                status = os.stat(name, dir_fd=self.notes_fd, follow_symlinks=False)
-                if name not in in_use and now_s - status.st_ctime >= YOUNG_S:
-                    os.unlink(name, dir_fd=self.notes_fd)
-            except OSError:
-                pass  # Another process has, or may not.
-
-    def adopt_orphans(self, now_s: float) -> list[tuple[str, str]]:
-        """Sweep what dead processes left; return (name, where) of what had to be kept."""
-        self._drop_books(now_s)
-        kept = []
-        for name in self.orphans(now_s):
-            try:
-                descriptor = os.open(name, LOOK, dir_fd=self.swap_fd)
-            except OSError as error:
-                # EWOULDBLOCK: its maker lives, and has a lease on it.
-                if error.errno not in (errno.ENOENT, errno.EWOULDBLOCK):
-                    kept.append((name, self.keep(name)))  # A link or a folder that somebody had put there.
-                continue
-            try:
-                where = self._sweep_one(name, descriptor, is_orphan=True)
-                if where and where is not BUSY:
-                    kept.append((name, where))
-            finally:
-                os.close(descriptor)
-        return kept
-
-
-def mark_verified(descriptor: int) -> None:
-    """
-    Give a file the modification time that says: nobody has written to it since it was verified.
-
-    Only behind a lease. After its end a write could come before the mark, which would hide it.
-    """
-    try:
-        os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
-    except OSError:
-        pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
-
-
-def mark_if(descriptor: int, sha256: str) -> None:
-    """The same without a lease: marked first and hashed then, so that a write before or after it shows."""
-    mark_verified(descriptor)
-    if hashing.of_descriptor(descriptor) != sha256:
-        os.utime(descriptor)
-
 
 def gives_acl(folder_fd: int) -> bool:
     """True if files made in this folder get an ACL from it."""
@@ -411,14 +244,3 @@ def gives_acl(folder_fd: int) -> bool:
         return True
     except OSError:
         return False
-
-
-def is_unchanged(name: str, descriptor: int, status: os.stat_result | None = None) -> bool:
-    """True if a displaced file is still the version that was verified."""
-    status = status or os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        return False
-    if status.st_mtime_ns == VERIFIED_NS:
-        return True
-    expected = _HASH_IN_NAME.search(name)
-    return expected is not None and hashing.of_descriptor(descriptor, size_hint=status.st_size) == expected[1]

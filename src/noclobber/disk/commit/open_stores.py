@@ -12,7 +12,8 @@ import os
 from collections import deque
 
 from noclobber.disk import after_fork, forks
-from noclobber.disk.commit.staging import CREATE, Store
+from noclobber.disk.commit.store import CREATE, Store
+from noclobber.disk.commit.sweep import adopt_orphans, sweep
 from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
 
 
@@ -73,7 +74,7 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
         status = os.fstat(folder_fd)
         if (status.st_dev, status.st_ino) not in _known_folders:  # Once per process: it lists the folder.
             _known_folders.add((status.st_dev, status.st_ino))
-            opened.adopt_orphans(now_s)
+            adopt_orphans(opened, now_s)
     except BaseException:
         # A copy shares the folder's mutex, and left open it would keep it.
         if opened is not None:
@@ -102,7 +103,7 @@ def sweep_lingering() -> list[tuple[str, str]]:
             store = _lingering.popleft()
         except IndexError:
             break
-        kept += store.sweep()
+        kept += sweep(store)
         leave(store)
     return kept
 

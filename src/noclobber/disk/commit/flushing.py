@@ -1,0 +1,45 @@
+"""
+Flush a folder whose names have changed, and say what it means if the disk will not.
+
+The write has landed by then: everybody sees it, and nothing is taken back.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from noclobber.errors import StorageError
+
+if TYPE_CHECKING:
+    from noclobber.core.values import WriteResult
+    from noclobber.disk.paths import PinnedPath
+
+
+class UnflushedError(StorageError):
+    """
+    It is done, and everybody sees it; only the disk would not flush it. Nothing is taken back.
+
+    `details["landed"]` is the hash of what stands there now, `commits` what would have been returned.
+    """
+
+    commits: tuple[WriteResult, ...] = ()
+
+
+def flush_name(target: PinnedPath, landed: str, *more: int) -> UnflushedError | None:
+    """
+    Flush the folder whose name for a file has changed, and `more` of them.
+
+    Returns what went wrong: it is raised when everything else is done.
+    """
+    try:
+        for folder_fd in (target.folder_fd, *more):
+            os.fsync(folder_fd)
+    except OSError as error:
+        return UnflushedError(
+            target.path,
+            f"the change stands, but the disk would not flush it ({os.strerror(error.errno or 0)});"
+            " a power cut may bring the old version back.",
+            landed=landed,
+        )
+    return None

@@ -1,0 +1,201 @@
+"""
+The sweep: clear away displaced files that nobody has touched, and keep those that somebody wrote to.
+
+How it knows that a displaced file is still what was verified: its name carries the hash that was
+expected. Where hashing again would cost too much (large files, and those that the next durable commit writes
+over), the file also has the modification time `VERIFIED_NS`, which any later write changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from noclobber.disk import forks, hashing, leases
+from noclobber.disk.commit.journal import BOOK_PREFIX
+from noclobber.disk.reading import LOOK
+
+if TYPE_CHECKING:
+    from noclobber.disk.commit.store import Store
+
+VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
+MARK_FROM_BYTES = 1 << 16
+MOST_WAITING = 256
+MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wait to be written over.
+YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
+BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
+
+_HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
+
+
+def sweep(store: Store, sparing: str = "") -> list[tuple[str, str]]:
+    """
+    Remove displaced files that are unopened and unchanged; keep those that somebody wrote to.
+
+    Returns (original path, where it is kept) for each of the latter. A process that was suspended
+    inside `open()` while the exchange happened may write to the displaced file much later; those
+    bytes are what this is about.
+
+    `sparing`: the path that is about to be written. Past versions of it and of a few other files are
+    left alone then, for `reuse`.
+    """
+    if not store.waiting:
+        return []
+    kept: list[tuple[str, str]] = []
+    spare = _spare_versions(store, sparing) if sparing else ()
+    for _ in range(len(store.waiting)):
+        try:
+            displaced = store.waiting.popleft()
+        except IndexError:
+            break  # Another thread sweeps too.
+        if displaced.name in spare:
+            store.waiting.append(displaced)
+            continue
+        where = _sweep_one(store, displaced.name, displaced.descriptor)
+        if where is BUSY and len(store.waiting) < MOST_WAITING:
+            store.waiting.append(displaced)
+            continue
+        forks.close(displaced.descriptor)
+        if where and where is not BUSY:
+            kept.append((displaced.path, where))
+    return kept
+
+
+def _spare_versions(store: Store, path: str) -> set[str]:
+    """Name what may yet be written over: one past version of a path, and of a few small other files."""
+    past = {displaced.path: displaced for displaced in tuple(store.waiting) if displaced.is_past}
+    mine = past.pop(path, None)
+    others = [each.name for each in past.values() if each.size <= MOST_SPARE_BYTES]
+    return {*others[-MOST_SPARE:], mine.name} if mine else set(others[-MOST_SPARE:])
+
+
+def _sweep_one(store: Store, name: str, descriptor: int, *, is_orphan: bool = False) -> str:
+    """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
+    has_lease = True
+    try:
+        if not leases.try_lease(descriptor, leases.READ):
+            return BUSY
+    except leases.LeasesUnavailableError:
+        has_lease = False  # Then its content has to tell alone.
+    try:
+        # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
+        if is_unchanged(name, descriptor) or (is_orphan and os.fstat(descriptor).st_size == 0):
+            if has_lease and not leases.is_quiet(descriptor, leases.READ):
+                return BUSY  # Somebody has come in open() while we looked.
+            store.remove_swap(name)
+            return ""
+        return store.keep(name)
+    except OSError:
+        # Another process swept it between our look and our rename; or it cannot be read or moved, and
+        # stays for `adopt_orphans()`. No reason to fail the write that happened to sweep.
+        return ""
+    finally:
+        leases.release(descriptor)
+
+
+def orphans(store: Store, now_s: float) -> list[str]:
+    """
+    Return swap files of commits that are over, whoever made them.
+
+    Everything but what is waiting here, what a note in use speaks of, and what is so young that
+    its note may not be written yet.
+    """
+    names = [name for name in os.listdir(store.swap_fd) if name.startswith(f"{store.prefix}swap-")]
+    if not names:
+        return []
+    waiting = {displaced.name for displaced in tuple(store.waiting)}
+    spoken_of = _prefixes_in_use(store)
+    found = []
+    for name in names:
+        if name in waiting or name.startswith(spoken_of):
+            continue
+        try:
+            status = os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        if now_s - status.st_ctime >= YOUNG_S or status.st_mtime_ns == VERIFIED_NS:
+            found.append(name)
+    return found
+
+
+def _prefixes_in_use(store: Store) -> tuple[str, ...]:
+    prefixes = []
+    for note in store.notes_in_use():
+        account = note.read()
+        note.close()
+        prefixes += [account.prefix] if account.prefix else []
+        prefixes += [name for planned in account.files for name in (planned.swap, planned.undo) if name]
+    return tuple(prefixes)
+
+
+def _drop_books(store: Store, now_s: float) -> None:
+    """Remove records of commits that are over: their processes were killed before they could."""
+    opened = f".{BOOK_PREFIX}"
+    books = [name for name in os.listdir(store.notes_fd) if name.startswith(store.prefix) and opened in name]
+    if not books:
+        return
+    in_use = set()
+    for note in store.notes_in_use():
+        in_use.add(note.book)
+        note.close()
+    for name in books:
+        try:
+            status = os.stat(name, dir_fd=store.notes_fd, follow_symlinks=False)
+            if name not in in_use and now_s - status.st_ctime >= YOUNG_S:
+                os.unlink(name, dir_fd=store.notes_fd)
+        except OSError:
+            pass  # Another process has, or may not.
+
+
+def adopt_orphans(store: Store, now_s: float) -> list[tuple[str, str]]:
+    """Sweep what dead processes left; return (name, where) of what had to be kept."""
+    _drop_books(store, now_s)
+    kept = []
+    for name in orphans(store, now_s):
+        try:
+            descriptor = os.open(name, LOOK, dir_fd=store.swap_fd)
+        except OSError as error:
+            # EWOULDBLOCK: its maker lives, and has a lease on it.
+            if error.errno not in (errno.ENOENT, errno.EWOULDBLOCK):
+                kept.append((name, store.keep(name)))  # A link or a folder that somebody had put there.
+            continue
+        try:
+            where = _sweep_one(store, name, descriptor, is_orphan=True)
+            if where and where is not BUSY:
+                kept.append((name, where))
+        finally:
+            os.close(descriptor)
+    return kept
+
+
+def mark_verified(descriptor: int) -> None:
+    """
+    Give a file the modification time that says: nobody has written to it since it was verified.
+
+    Only behind a lease. After its end a write could come before the mark, which would hide it.
+    """
+    try:
+        os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
+    except OSError:
+        pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
+
+
+def mark_if(descriptor: int, sha256: str) -> None:
+    """The same without a lease: marked first and hashed then, so that a write before or after it shows."""
+    mark_verified(descriptor)
+    if hashing.of_descriptor(descriptor) != sha256:
+        os.utime(descriptor)
+
+
+def is_unchanged(name: str, descriptor: int, status: os.stat_result | None = None) -> bool:
+    """True if a displaced file is still the version that was verified."""
+    status = status or os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    if status.st_mtime_ns == VERIFIED_NS:
+        return True
+    expected = _HASH_IN_NAME.search(name)
+    return expected is not None and hashing.of_descriptor(descriptor, size_hint=status.st_size) == expected[1]
