@@ -205,6 +205,20 @@ def carry_out(
     raise BadRequestError("", f"A call that does {', '.join(kinds)} cannot be carried out here.")
 
 
+def check(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> None:
+    """
+    Raise the refusal that a call would meet now, and record it. Nothing is changed.
+
+    For what is not a change of one workspace's files: folders, and moves from one workspace to another.
+    """
+
+    def ask(targets: list[Target]) -> None:
+        for target in targets:
+            turn.fence.check(admit(turn, target.facts).path)
+
+    _carry_out(turn, call, actions, ask)
+
+
 def understand(recorder: Recorder, catalogue: Catalogue, call: ToolCall) -> tuple[Action, ...]:
     """Return what a tool call does to files. What cannot be understood counts as a refused write."""
     try:

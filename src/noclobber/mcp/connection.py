@@ -8,8 +8,11 @@ connection last saw of the file. So a client that knows nothing of hashes is pro
 The protocol of 2026 has no sessions over HTTP. There, reads are remembered only so that an observation id can
 be looked up; a write is checked against what it says itself, and against nothing if it says nothing.
 
-With `strict` every change of an existing file has to say what it expects, on any transport. One connection
-may serve several subagents, and only they know which of them read what.
+With `strict` every change of an existing file has to say what it expects, on any transport (the option
+`explicit = "require"`). One connection may serve several subagents, and only they know which of them read
+what.
+
+Nothing is judged or recorded here: the turn is given what the caller said, and the engine does the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError, UnreadFileError
+from noclobber.errors import BadRequestError, NoclobberError
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.workspace import Workspace
 from noclobber.lock.lock import DeliverableLock
@@ -28,16 +31,15 @@ from noclobber.lock.locked_folder import locked_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from noclobber.core.options import OptionValues
     from noclobber.guard.turn import Turn
     from noclobber.mcp.roots import ClientPath, Roots
 
 HOST = "mcp"
 
+EXPECTATIONS = ("expected_hash", "observation_id")
+"""The parameters by which a caller says what it expects."""
 _OTHER = "The observation_id is of another file, or of another version than expected_hash."
-_SAY_WHAT = (
-    "This server runs with --strict: a change of an existing file must say which version it is made from. "
-    "Read the file and pass the sha256 that you get as expected_hash."
-)
 
 
 class Workspaces:
@@ -122,8 +124,12 @@ class ClientConnection:
     def _new_turn(self, root: str, held: Mapping[str, str] | None = None) -> Turn:
         workspace = self.workspaces.at(root)
         # The connection is what remembers. A longer memory would mix what different clients saw.
-        turn = workspace.turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST, scope="turn")
-        turn.fence = WriteFence(turn.guard.root, held_locks=self._folders_by_lock if held is None else held)
+        options: OptionValues = {"scope": "turn"}
+        if self.strict:
+            options["explicit"] = "require"
+        turn = workspace.turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST, **options)
+        held = self._folders_by_lock if held is None else held
+        turn.fence = WriteFence(turn.root, owner=turn.owner, held_locks=held, clock=turn.clock)
         return turn
 
     # -- locks -------------------------------------------------------------------------------------
@@ -141,12 +147,12 @@ class ClientConnection:
     # -- writing -----------------------------------------------------------------------------------
 
     @contextmanager
-    def writing(self, tool: str, path: ClientPath, given: Mapping[str, Any]) -> Iterator[PreparedWrite]:
+    def writing(self, path: ClientPath, given: Mapping[str, Any]) -> Iterator[PreparedWrite]:
         """Prepare one change. `given` may have `expected_hash`, `observation_id` and `lock_id`."""
         remembering = self.turn(path)
         turn = self._writing_turn(remembering, self.roots.root_of(path.real), path, given.get("lock_id"))
         try:
-            yield PreparedWrite(turn, self._expected(tool, remembering, turn, path, given))
+            yield PreparedWrite(turn, self._expected(remembering, turn, path, given))
         finally:
             if turn is not remembering:
                 turn.end()
@@ -162,7 +168,7 @@ class ClientConnection:
         try:
             hashes = {}
             for path, given in files:
-                expected = self._expected("write_files", remembering, turn, path, given)
+                expected = self._expected(remembering, turn, path, given)
                 if "observation_id" in expected:
                     expected = self._observed(remembering, path, expected)
                 if "expected_hash" in expected:
@@ -183,23 +189,13 @@ class ClientConnection:
         return remembering
 
     def _expected(
-        self, tool: str, remembering: Turn, turn: Turn, path: ClientPath, given: Mapping[str, Any]
+        self, remembering: Turn, turn: Turn, path: ClientPath, given: Mapping[str, Any]
     ) -> dict[str, str]:
-        """Return what the caller said that it expects. `strict` refuses a caller that said nothing."""
-        names = ("expected_hash", "observation_id")
-        expected = {name: given[name] for name in names if given.get(name) is not None}
+        """Return what the caller said that it expects, in words that the writing turn understands."""
+        expected = {name: given[name] for name in EXPECTATIONS if given.get(name) is not None}
         if "observation_id" in expected and turn is not remembering:
             return self._observed(remembering, path, expected)
-        if expected or not self.strict:
-            return expected
-        if turn.guard.digest(path.name) == DELETED:
-            return {"expected_hash": ABSENT}
-        refusal = UnreadFileError(path.real, _SAY_WHAT)
-        workspace = self.workspaces.at(self.roots.root_of(path.real))
-        if broken := workspace.ledger_trouble():
-            raise broken
-        workspace.recorder.refusal(turn.tool_call(tool, {}), refusal)
-        raise refusal
+        return expected
 
     @staticmethod
     def _observed(remembering: Turn, path: ClientPath, expected: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tests.conftest import sha256
 from tests.mcp.conftest import Call, Connect, events
 
 
@@ -41,3 +44,62 @@ def test_moving_a_folder_is_on_record(call: Call, root: Path) -> None:
 
     [event] = events(root)
     assert event["payload"]["destination"] == "piece"
+
+
+def test_strict_holds_for_a_move_between_roots(connect: Connect, tmp_path: Path) -> None:
+    """N-mcp, `--strict`: the copy must not be made, and must not stand in for what the caller has to say."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    (one / "a.md").write_bytes(b"v1")
+    call = connect(one, two, strict=True)
+    names = {"source": str(one / "a.md"), "destination": str(two / "a.md")}
+    call("read_text_file", path=names["source"])
+
+    refused = call("move_file", **names)
+
+    assert refused.structured["error_type"] == "UNREAD_FILE"
+    assert [event["action_type"] for event in events(one)] == ["MUTATION_REFUSED"]
+    assert not (two / ".noclobber").exists()
+    assert not (two / "a.md").exists()
+    assert not call("move_file", **names, expected_hash=sha256(b"v1")).is_error
+    assert (two / "a.md").read_bytes() == b"v1"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("create_directory", {"path": "src/new"}),
+        ("move_file", {"source": "docs/part", "destination": "src/other"}),
+        ("move_file", {"source": "src/part", "destination": "docs/other"}),
+    ],
+)
+def test_folders_outside_the_write_scope_are_left_alone(
+    connect: Connect, root: Path, tool: str, arguments: dict[str, str]
+) -> None:
+    """K-WRITE-1: the rules are asked about folders as well, and the refusal is recorded."""
+    (root / "noclobber.toml").write_text('write_scope = ["docs"]\n')
+    for folder in ("docs/part", "src/part"):
+        (root / folder).mkdir(parents=True)
+
+    refused = connect()(tool, **arguments)
+
+    assert refused.structured["error_type"] == "OUTSIDE_SCOPE"
+    assert sorted(str(path.relative_to(root)) for path in root.glob("*/*") if path.parent.name[0] != ".") == [
+        "docs/part",
+        "src/part",
+    ]
+    assert [event["action_type"] for event in events(root)] == ["MUTATION_REFUSED"]
+
+
+def test_a_folder_in_a_locked_one_is_not_created_and_that_is_recorded(connect: Connect, root: Path) -> None:
+    """REQ-LOCK-013, N-ledger: every refusal is on record, also where no file is concerned."""
+    (root / "part").mkdir()
+    holder, other = connect(), connect()
+    holder("lock_acquire", path="part")
+
+    refused = other("create_directory", path="part/new")
+
+    assert refused.structured["error_type"] == "LOCK_CONTENTION"
+    assert not (root / "part/new").exists()
+    assert [event["action_type"] for event in events(root)] == ["MUTATION_REFUSED"]

@@ -13,9 +13,11 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any
 
-from noclobber.core.values import ToolCall
+from noclobber.core.actions import CREATE, Action
 from noclobber.disk import paths, renames
 from noclobber.errors import ABSENT, NoclobberError, NotAFileError
+from noclobber.guard import engine, requests
+from noclobber.mcp.connection import EXPECTATIONS
 from noclobber.mcp.reference.os_errors import bad_request, destination_exists, os_error, reference_wording
 from noclobber.mcp.tools.definition import (
     EXPECTED,
@@ -46,8 +48,7 @@ def create_directory(connection: ClientConnection, given: Mapping[str, Any], rep
     if not os.path.isdir(path.real):
         if os.path.lexists(path.real):
             raise os_error(errno.EEXIST, "mkdir", path.real)
-        with connection.writing("create_directory", path, {**given, "expected_hash": ABSENT}) as write:
-            write.turn.fence.check(path.real)
+        _check_place(connection, "create_directory", path, given)
         try:
             # Pinning a file in it creates the folders one by one, each below an open descriptor.
             root = connection.roots.root_of(path.real)
@@ -85,7 +86,7 @@ def move_file(connection: ClientConnection, given: Mapping[str, Any], report: Re
     except OSError as error:
         mode = 0
         # A file that was expected to be there is stale, not missing: the engine says so.
-        is_expected = any(given.get(name) for name in EXPECTED)
+        is_expected = any(given.get(name) for name in EXPECTATIONS)
         if not is_expected and connection.baseline(source) is None:
             raise os_error(error.errno, "rename", *both) from None
     if mode and not os.path.isdir(os.path.dirname(destination.real)):
@@ -119,17 +120,20 @@ MOVE_FILE = tool(
 def _move(
     connection: ClientConnection, source: ClientPath, destination: ClientPath, given: Mapping[str, Any]
 ) -> WriteResult:
-    with connection.writing("move_file", source, given) as write, reference_wording(source.real, "rename"):
+    with connection.writing(source, given) as write, reference_wording(source.real, "rename"):
         return write.turn.move_file(source.name, destination.name, **write.expected)
 
 
 def _move_between_roots(
     connection: ClientConnection, source: ClientPath, destination: ClientPath, given: Mapping[str, Any]
 ) -> WriteResult:
-    with connection.writing("move_file", source, given) as here:
+    with connection.writing(source, given) as here:
+        # Before anything is copied: the rules are asked with what the caller said, and nothing else.
+        leaving = requests.delete(source.name, **here.expected)
+        engine.check(here.turn, here.turn.tool_call("move_file"), [leaving])
         with reference_wording(source.real):
             now = here.turn.guard.read(source.name)
-        with connection.writing("move_file", destination, {**given, "expected_hash": ABSENT}) as there:
+        with connection.writing(destination, {"lock_id": given.get("lock_id")}) as there:
             there.turn.write_file(destination.name, now.content, expected_hash=ABSENT)
             try:
                 os.chmod(destination.real, stat.S_IMODE(os.stat(source.real).st_mode))
@@ -145,6 +149,12 @@ def _move_between_roots(
             return deleted._replace(path=destination.real, sha256=now.sha256)
 
 
+def _check_place(connection: ClientConnection, tool: str, path: ClientPath, given: Mapping[str, Any]) -> None:
+    """Ask the rules and the locks about a place. A folder has no version that could be expected."""
+    with connection.writing(path, {"lock_id": given.get("lock_id")}) as write:
+        engine.check(write.turn, write.turn.tool_call(tool), [Action(CREATE, path.name)])
+
+
 def _rename(
     connection: ClientConnection, source: ClientPath, destination: ClientPath, given: Mapping[str, Any]
 ) -> None:
@@ -155,14 +165,11 @@ def _rename(
     root = connection.roots.root_of(source.real)
     recorder = connection.workspaces.at(root).recorder
     for moved in (source, destination):
-        with connection.writing("move_file", moved, {**given, "expected_hash": ABSENT}) as write:
-            write.turn.fence.check(moved.real)
+        _check_place(connection, "move_file", moved, given)
     here = paths.pin(root, source.real)
     try:
         there = paths.pin(connection.roots.root_of(destination.real), destination.real)
         try:
-            if broken := connection.workspaces.at(root).ledger_trouble():
-                raise broken
             renames.move_without_replacing(here.folder_fd, here.name, there.folder_fd, there.name)
         except FileExistsError:
             raise destination_exists(destination.real) from None
@@ -172,7 +179,5 @@ def _rename(
             there.close()
     finally:
         here.close()
-    call = ToolCall(
-        "move_file", dict(given), agent_id=connection.agent_id, session_id=connection.session_id, host="mcp"
-    )
+    call = connection.turn(source).tool_call("move_file", dict(given))
     recorder.landed(call, source.real, "UNKNOWN", "UNKNOWN", "create", destination=destination.real)

@@ -42,7 +42,7 @@ def write_file(connection: ClientConnection, given: Mapping[str, Any], report: R
     """Create a file or replace all of it."""
     path = connection.roots.locate(given["path"])
     _require_folder(path)
-    with connection.writing("write_file", path, given) as write, reference_wording(path.real, "rename"):
+    with connection.writing(path, given) as write, reference_wording(path.real, "rename"):
         # Bytes, which are written as they are: the model was shown a byte-order mark if there is one.
         done = write.turn.write_file(path.name, _encoded(given["content"]), **write.expected)
     return text_answer(f"Successfully wrote to {given['path']}", **written(done))
@@ -73,7 +73,7 @@ def edit_file(connection: ClientConnection, given: Mapping[str, Any], report: Re
             now = connection.turn(path).guard.read(path.name)
         plan.apply(now.content, path.real)
         return text_answer(patch.fenced(plan.before, plan.after, path.real))
-    with connection.writing("edit_file", path, given) as write, reference_wording(path.real):
+    with connection.writing(path, given) as write, reference_wording(path.real):
         done = write.turn.change_file(path.name, plan, **write.expected)
     return text_answer(patch.fenced(plan.before, plan.after, path.real), **written(done))
 
@@ -159,7 +159,7 @@ WRITE_FILES = tool(
 def delete_file(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
     """Delete a file."""
     path = connection.roots.locate(given["path"])
-    with connection.writing("delete_file", path, given) as write, reference_wording(path.real, "unlink"):
+    with connection.writing(path, given) as write, reference_wording(path.real, "unlink"):
         done = write.turn.delete_file(path.name, **write.expected)
     return text_answer(f"Successfully deleted {given['path']}", **written(done))
 
