@@ -72,3 +72,28 @@ def test_every_id_that_is_cited_is_in_the_register() -> None:
     for page in PROJECT.glob("*.md"):
         cited |= dict.fromkeys(ids_in(page.read_text()), page.name)
     assert {name: where for name, where in cited.items() if name not in known} == {}
+
+
+def test_every_id_in_the_register_has_a_test_or_says_why_not() -> None:
+    """N-register: also the other way round: what has a test is not called "not built yet"."""
+    tested = cited_under("tests")
+    known = register()
+    built = [name for name, note in known.items() if note in ("", "in part")]
+    assert [name for name in built if name not in tested] == []
+    assert [name for name, note in known.items() if note == "not built yet" and name in tested] == []
+    assert set(known.values()) <= {"", "in part", "not built yet", "by reading"}
+
+
+def test_nothing_cites_a_document_that_readers_do_not_have() -> None:
+    """N-register, finding C6: numbers of work items and names of absent documents explain nothing."""
+    loose = re.compile(
+        r"\b[Ii]ssue \d|\b[Ii]tem \d|REQUIREMENTS\.md|FINDINGS\.md|DESIGN\.md|\b0(?:09|10|11) (?:US|edge)"
+    )
+    found = [
+        f"{path.relative_to(PROJECT)}: {match.group()}"
+        for folder in ("src", "tests", "torture", "bench", "docs")
+        for path in sorted((PROJECT / folder).rglob("*"))
+        if path.suffix in (".py", ".md") and path != Path(__file__)
+        for match in loose.finditer(path.read_text())
+    ]
+    assert found == []

@@ -80,7 +80,7 @@ def test_bad_options_are_explained(bad: dict[str, Any], said: str) -> None:
 
 
 def test_a_value_of_any_size_is_explained_in_a_short_sentence() -> None:
-    """Bad input: an error message is no place for a megabyte."""
+    """N-input: an error message is no place for a megabyte."""
     with pytest.raises(BadRequestError) as refused:
         options({"unread": "x" * (1 << 20)})
     assert len(str(refused.value)) < 200

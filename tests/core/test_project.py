@@ -72,7 +72,7 @@ def give_away(monkeypatch: pytest.MonkeyPatch, is_root: bool) -> Callable[..., N
 
 
 def test_the_nearest_mark_upward_is_the_project(root: Path, make_mark: Mark) -> None:
-    """Ruling 16."""
+    """N-project, ruling 16."""
     deep = root / "a" / "b" / "c"
     deep.mkdir(parents=True)
     make_mark(root)
@@ -170,7 +170,7 @@ def test_links_to_the_project_lead_to_the_project(root: Path, tmp_path: Path) ->
 
 
 def test_a_start_that_is_no_folder_is_refused(root: Path) -> None:
-    """Bad input: clear errors."""
+    """N-input: clear errors."""
     with pytest.raises(MissingFileError, match="no such folder"):
         find_project(root / "missing")
     with pytest.raises(MissingFileError, match="no such folder"):

@@ -37,7 +37,7 @@ def changed(form: str, params: dict[str, Any], data: bytes) -> bytes:
     ],
 )
 def test_the_seeds_tools_are_registered(name: str, kind: str) -> None:
-    """Issue 2.7, R-hook: the path is found in the call's parameters."""
+    """N-tools, R-hook: the path is found in the call's parameters."""
     catalogue = Catalogue()
     assert catalogue.tool(name).kind == kind
     assert name in {tool.name for tool in catalogue}
@@ -45,7 +45,7 @@ def test_the_seeds_tools_are_registered(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["execute_command", "", "READ_FILE"])
 def test_what_nobody_registered_may_write_anything(name: str) -> None:
-    """Issue 2.7."""
+    """N-tools."""
     with pytest.raises(UnknownToolError):
         Catalogue().tool(name)
 
@@ -123,7 +123,7 @@ def test_two_names_for_the_path_must_name_one_file() -> None:
     ],
 )
 def test_a_bad_parameter_is_named(tool: str, params: dict[str, Any]) -> None:
-    """Bad input: BAD_REQUEST."""
+    """N-tools, N-input: BAD_REQUEST."""
     with pytest.raises(BadRequestError):
         actions(tool, **params)
 
@@ -146,7 +146,7 @@ def test_a_bad_parameter_is_named(tool: str, params: dict[str, Any]) -> None:
 def test_every_way_of_spelling_a_change_is_understood(
     form: str, params: dict[str, Any], after: bytes
 ) -> None:
-    """Issue 2.7: the seed's edit tools, and those of today's hosts."""
+    """N-tools: the specifications' edit tools, and those of today's hosts."""
     assert changed(form, params, b"v1\n") == after
 
 
@@ -165,7 +165,7 @@ def test_every_way_of_spelling_a_change_is_understood(
     ],
 )
 def test_a_change_that_is_not_spelled_out_is_a_bad_request(form: str, params: dict[str, Any]) -> None:
-    """Bad input."""
+    """N-tools, N-input."""
     with pytest.raises(BadRequestError):
         changed(form, params, b"v1\n")
 
@@ -186,6 +186,6 @@ def test_a_change_that_does_not_fit_is_a_mismatch() -> None:
     ],
 )
 def test_a_tool_that_makes_no_sense_cannot_be_registered(tool: Tool) -> None:
-    """Bad input."""
+    """N-tools, N-input."""
     with pytest.raises(BadRequestError):
         Catalogue().register(tool)

@@ -230,7 +230,7 @@ def test_identical_bytes_are_fine_if_the_file_went_back(root: Path, turn: Turn, 
 
 
 def test_a_resubmitted_edit_is_no_resubmission(root: Path, turn: Turn, clock: FakeClock) -> None:
-    """Issue 2.8: a targeted edit brings no bytes but its own."""
+    """N-resubmission: a targeted edit brings no bytes but its own."""
 
     def step(attempt: Attempt) -> object:
         if attempt.number == 1:
@@ -243,7 +243,7 @@ def test_a_resubmitted_edit_is_no_resubmission(root: Path, turn: Turn, clock: Fa
 
 
 def test_the_turn_is_plain_again_after_the_run(root: Path, turn: Turn, clock: FakeClock) -> None:
-    """009 US2: only a controller asks for it."""
+    """009-US2: only a controller asks for it."""
 
     def step(attempt: Attempt) -> object:
         turn.read_file("a.md")
@@ -260,7 +260,7 @@ def test_the_turn_is_plain_again_after_the_run(root: Path, turn: Turn, clock: Fa
 def test_attempts_are_bounded_and_the_last_refusal_is_the_cause(
     root: Path, turn: Turn, clock: FakeClock
 ) -> None:
-    """Issue 2.8, 011-SC-003: GAVE_UP, after exactly as many calls as allowed."""
+    """N-controller, 011-SC-003: GAVE_UP, after exactly as many calls as allowed."""
     calls = []
 
     def step(attempt: Attempt) -> object:
@@ -288,7 +288,7 @@ def test_attempts_are_bounded_and_the_last_refusal_is_the_cause(
 
 
 def test_delays_are_jittered_bounded_and_reproducible(root: Path, turn: Turn) -> None:
-    """Issue 2.8: the same generator, the same delays; no two processes in step."""
+    """N-controller: the same generator, the same delays; no two processes in step."""
 
     def delays(seed: int) -> list[float]:
         clock = FakeClock()
@@ -318,7 +318,7 @@ def test_delays_are_jittered_bounded_and_reproducible(root: Path, turn: Turn) ->
 
 
 def test_a_busy_file_is_retried_and_bounded_on_its_own(turn: Turn, clock: FakeClock) -> None:
-    """Issue 2.8, N-busy: FILE_BUSY is nobody's mistake."""
+    """N-controller, N-busy: FILE_BUSY is nobody's mistake."""
 
     def step(attempt: Attempt) -> object:
         if attempt.number < 4:
@@ -340,7 +340,7 @@ def test_a_busy_file_is_retried_and_bounded_on_its_own(turn: Turn, clock: FakeCl
 
 
 def test_other_errors_and_interrupts_go_through(turn: Turn, clock: FakeClock) -> None:
-    """Issue 2.8: the controller retries what a retry can help."""
+    """N-controller: the controller retries what a retry can help."""
 
     def fail(error: BaseException) -> Callable[[Attempt], object]:
         def step(attempt: Attempt) -> object:
@@ -362,7 +362,7 @@ def test_other_errors_and_interrupts_go_through(turn: Turn, clock: FakeClock) ->
 def test_a_file_that_was_deleted_is_told_by_an_empty_fresh_read(
     root: Path, turn: Turn, clock: FakeClock
 ) -> None:
-    """011 edge case: the agent then creates it, exclusively."""
+    """011-edge-deleted: the agent then creates it, exclusively."""
 
     def step(attempt: Attempt) -> object:
         if attempt.number == 1:
@@ -379,7 +379,7 @@ def test_a_file_that_was_deleted_is_told_by_an_empty_fresh_read(
 
 
 def test_a_file_that_cannot_be_read_again_ends_the_run(root: Path, turn: Turn, clock: FakeClock) -> None:
-    """Issue 2.8: the re-read's own error is the answer."""
+    """N-controller: the re-read's own error is the answer."""
 
     def step(attempt: Attempt) -> object:
         turn.read_file("a.md")
@@ -409,7 +409,7 @@ def test_the_re_read_uses_the_name_that_the_agent_used(root: Path, turn: Turn, c
 
 
 def test_one_conflict_among_many_files_is_re_read(root: Path, turn: Turn, clock: FakeClock) -> None:
-    """011 edge case: the whole operation is retried."""
+    """011-edge-atomic: the whole operation is retried."""
     (root / "b.md").write_bytes(b"b\n")
 
     def step(attempt: Attempt) -> object:
@@ -448,7 +448,7 @@ def test_one_of_many_resubmitted_is_refused(root: Path, turn: Turn, clock: FakeC
 
 
 def test_states_and_transitions_can_be_listed_and_watched(root: Path, turn: Turn, clock: FakeClock) -> None:
-    """Issue 2.8, 011-SC-003: deterministic and observable."""
+    """N-controller, 011-SC-003: deterministic and observable."""
     assert AgentController.states == STATES
     assert {state for before, after, _ in TRANSITIONS for state in (before, after)} == set(STATES)
     terminal = {"DONE", "GAVE_UP", "FAILED"}
@@ -469,7 +469,7 @@ def test_states_and_transitions_can_be_listed_and_watched(root: Path, turn: Turn
 
 
 def test_nonsense_bounds_are_refused(turn: Turn) -> None:
-    """Bad input."""
+    """N-controller, N-input."""
     with pytest.raises(ValueError, match="max_attempts"):
         AgentController(turn, max_attempts=0)
     with pytest.raises(ValueError, match="resubmitted must be 'allow' or 'deny'"):

@@ -116,7 +116,7 @@ def test_every_kind_of_write_is_checked_and_recorded_once(
 
 @pytest.mark.parametrize("kind", WRITES)
 def test_every_landed_write_is_recorded_once_a_file(root: Path, ws: Workspace, turn: Turn, kind: str) -> None:
-    """Issue 2.6: hashes before and after, and the level."""
+    """N-events: hashes before and after, and the level."""
     turn.read_file("a.md")
     WRITES[kind](turn)
     found = events(ws)
@@ -151,7 +151,7 @@ def test_every_landed_write_is_recorded_once_a_file(root: Path, ws: Workspace, t
 def test_other_refused_writes_are_recorded_once_too(
     ws: Workspace, turn: Turn, use: Callable[..., Any], code: str
 ) -> None:
-    """Issue 2.6: as refusals of their own, not as conflicts."""
+    """N-events: as refusals of their own, not as conflicts."""
     with pytest.raises(NoclobberError) as refused:
         use(turn)
     assert refused.value.code == code
@@ -197,7 +197,7 @@ turn.write_file("a.md", b"never recorded")
 def test_what_a_killed_process_had_begun_is_on_record_when_it_is_found(
     root: Path, ws: Workspace, turn: Turn, first_use: str
 ) -> None:
-    """Issue 2.6: its own event was never written."""
+    """N-events: its own event was never written."""
     killed = subprocess.run([sys.executable, "-c", KILLED, str(root)], check=False)
     assert killed.returncode == -9
     if first_use == "read":
@@ -386,7 +386,7 @@ def test_every_file_of_an_unflushed_write_is_known_before_the_ledger_fails(
 
 
 def test_a_state_folder_that_was_cleaned_away_is_made_again(root: Path, ws: Workspace, turn: Turn) -> None:
-    """N-state: `git clean -fdx` in the middle of a turn."""
+    """N-clean: `git clean -fdx` in the middle of a turn."""
     import shutil
 
     turn.write_file("a.md", b"v2")
@@ -620,7 +620,7 @@ def test_foreign_deletes_and_moves_leave_nothing_behind(root: Path, ws: Workspac
 def test_a_foreign_executor_that_fails_is_on_record_and_moves_nothing(
     root: Path, ws: Workspace, turn: Turn
 ) -> None:
-    """Issue 2.6: it was let through, and nobody knows how far it came."""
+    """N-events: it was let through, and nobody knows how far it came."""
     turn.read_file("a.md")
 
     def fails(call: ToolCall) -> None:
@@ -635,7 +635,7 @@ def test_a_foreign_executor_that_fails_is_on_record_and_moves_nothing(
 
 
 def test_an_unknown_tool_never_runs(root: Path, ws: Workspace, turn: Turn) -> None:
-    """Issue 2.7: nobody knows what it writes."""
+    """N-tools: nobody knows what it writes."""
     ran: list[Any] = []
     with pytest.raises(UnknownToolError):
         ws.engine.execute(call(turn, "execute_command", command="rm -r ."), ran.append)
@@ -645,7 +645,7 @@ def test_an_unknown_tool_never_runs(root: Path, ws: Workspace, turn: Turn) -> No
 
 
 def test_a_registered_tool_is_judged_like_any_other(root: Path, ws: Workspace, turn: Turn) -> None:
-    """Issue 2.7: tools are data."""
+    """N-tools: tools are data."""
     ws.catalogue.register(Tool("save_note", "write", path=("note",), content="body"))
     make_stale(root, turn)
     with pytest.raises(StaleFileError):
@@ -658,7 +658,7 @@ def test_a_registered_tool_is_judged_like_any_other(root: Path, ws: Workspace, t
 
 
 def test_harmless_tools_pass_and_have_no_executor_here(ws: Workspace, turn: Turn) -> None:
-    """Issue 2.7."""
+    """N-tools."""
     assert ws.engine.execute(call(turn, "list_files"), lambda call: ["a.md"]) == ["a.md"]
     with pytest.raises(UnknownToolError):
         turn.call("list_files", {})
@@ -705,7 +705,7 @@ def test_the_errors_objects_are_what_an_agent_and_a_controller_get(
 
 
 def test_the_ledger_is_never_opened_through_a_fifo(root: Path, ws: Workspace, turn: Turn) -> None:
-    """Bad input: nothing may block."""
+    """N-input: nothing may block."""
     os.makedirs(ws.state_folder)
     os.mkfifo(ws.ledger.path)
     assert stat.S_ISFIFO(os.stat(ws.ledger.path).st_mode)

@@ -55,7 +55,7 @@ def hold(folder: Path, clock: ToldClock, holder: str = "a", **options: Any) -> D
 
 
 def test_nothing_is_asked_where_nothing_is_locked(tree: Path, clock: ToldClock) -> None:
-    """Issue 3, fencing: an unlocked tree is a stat per folder, and nothing is held."""
+    """N-fence: an unlocked tree is a stat per folder, and nothing is held."""
     with enter(tree, "d/sub/x.md", None, clock) as fence:
         assert fence.folder is None
         for folder in ("d/sub", "d", "."):
@@ -156,7 +156,7 @@ def test_an_orphan_does_not_keep_writers_out_and_its_holder_finds_its_lock_lost(
 
 
 def test_nobody_takes_over_between_the_check_and_the_write(tree: Path) -> None:
-    """Issue 3, fencing: inside the block the folder's mutex is held, so a recoverer waits for the write."""
+    """N-fence: inside the block the folder's mutex is held, so a recoverer waits for the write."""
     lock = DeliverableLock(tree / "d", holder="sleeper", lease_duration_s=1, heartbeat=False).acquire()
     code = """
 import sys
@@ -249,7 +249,7 @@ def test_the_root_itself_may_be_the_deliverable(tree: Path, clock: ToldClock) ->
 
 
 def test_a_child_of_lock_run_writes_under_its_parents_lock(tree: Path) -> None:
-    """Issue 3: the id in the environment is enough to be the holder."""
+    """N-fence: the id in the environment is enough to be the holder."""
     lock = DeliverableLock(tree / "d", holder="run").acquire()
     code = """
 import sys
@@ -395,7 +395,7 @@ print(*sorted(name for name in sys.modules if name.startswith("noclobber.lock.")
 
 
 def test_an_agents_own_claim_does_not_stop_it(tree: Path) -> None:
-    """Issue 4.4: a hook claims the file before it asks the fence."""
+    """N-claim: a hook claims the file before it asks the fence."""
     (tree / ".noclobber").mkdir()
     path = str(tree / "d/x.md")
     claims.acquire(str(tree), path, "me", "call-1")

@@ -132,13 +132,13 @@ def test_other_files_with_lock_in_their_name_are_ordinary(name: str) -> None:
         (True, H1, H2, "STALE_RESUBMITTED"),
         (True, H1, H1, "ALLOW"),  # The file went back to what they were made from.
         (True, None, H2, "ALLOW"),
-        (False, H1, H2, "ALLOW"),  # 009 US2: in a plain turn a re-read is enough.
+        (False, H1, H2, "ALLOW"),  # 009-US2: in a plain turn a re-read is enough.
     ],
 )
 def test_refused_bytes_that_come_back_are_refused_again_if_a_controller_asks(
     asked: bool, refused_from: str | None, expected: str, answer: str
 ) -> None:
-    """Issue 2.8: passing them would launder the lost update."""
+    """N-resubmission: passing them would launder the lost update."""
     assert (
         verdict(resubmitted="deny" if asked else "allow", refused_from=refused_from, expected=expected)
         == answer

@@ -78,7 +78,7 @@ def test_a_hash_is_found_by_every_spelling_of_its_path(spelling: Any) -> None:
 
 
 def test_an_empty_file_has_the_hash_of_no_bytes() -> None:
-    """010 edge case, ruling 8: empty files count."""
+    """010-edge-empty, ruling 8: empty files count."""
     turn = context()
     whole(turn, A, b"")
     assert turn.get_initial_hash(A) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -103,7 +103,7 @@ def test_absent_is_a_baseline_but_no_initial_hash() -> None:
 
 
 def test_a_failed_read_is_remembered_and_proves_nothing() -> None:
-    """Ruling 6, 010 edge case: the turn goes on; no baseline is made of a failure, and none is lost."""
+    """Ruling 6, 010-edge-unreadable: the turn goes on; no baseline is made of a failure, and none is lost."""
     turn = context()
     turn.observe_error(A, A, "ACCESS_DENIED")
     assert turn.get_initial_hash(A) is None
@@ -298,7 +298,7 @@ def test_refused_bytes_are_remembered_with_the_baseline_they_were_made_from() ->
 
 
 def test_bytes_of_baselines_are_kept_within_bounds_and_the_oldest_go_first() -> None:
-    """Issue 2.3: 1 MiB a file and 64 MiB a turn, here smaller."""
+    """N-bounded: 1 MiB a file and 64 MiB a turn, here smaller."""
     turn = context(retained_file_bytes=10, retained_turn_bytes=25)
     paths = [f"{ROOT}/{number}" for number in range(4)]
     whole(turn, paths[0], b"0" * 11)
@@ -314,7 +314,7 @@ def test_bytes_of_baselines_are_kept_within_bounds_and_the_oldest_go_first() -> 
 
 
 def test_a_file_that_changed_is_as_old_as_its_last_version() -> None:
-    """Issue 2.3: the oldest bytes go first, not the file that was read first."""
+    """N-bounded: the oldest bytes go first, not the file that was read first."""
     turn = context(retained_turn_bytes=5)
     whole(turn, A, b"v1")
     whole(turn, B, b"b1")

@@ -148,7 +148,7 @@ def test_coverage_adds_up_like_a_set_of_lines(ranges: list[tuple[int, int]], tot
 @example([(1, 12, False), (1, 12, False), (2, 19, False), (0, 20, False), (1, 12, False)])
 @example([(1, 8, False), (0, 10, False), (1, 0, False), (2, 13, False), (3, 20, False), (1, 8, False)])
 def test_kept_bytes_stay_within_bounds_whatever_is_read(reads: list[tuple[int, int, bool]]) -> None:
-    """Issue 2.3: the sum is what is kept, and never more than the bound."""
+    """N-bounded: the sum is what is kept, and never more than the bound."""
     turn = TurnContext("/root", turn_id="t", retained_file_bytes=20, retained_turn_bytes=50)
     paths = [f"/root/{number}" for number in range(6)]
     for number, size, is_write in reads:

@@ -191,7 +191,7 @@ def test_a_dead_holders_lock_does_not_keep_writers_out(ws: Workspace) -> None:
 
 
 def test_a_file_that_a_hook_has_claimed_waits_and_is_then_busy(ws: Workspace) -> None:
-    """Issue 4.4: between a hook's check and its host's write other guarded writers keep out."""
+    """N-claim: between a hook's check and its host's write other guarded writers keep out."""
     with ws.turn(agent_id="first") as turn:
         turn.write_file("del-2/a.md", b"so that there is a state folder")
     claims.acquire(ws.root, f"{ws.root}/free.md", "claude-code/session-1", "call-1")

@@ -69,7 +69,7 @@ def test_a_write_over_someone_elses_edit_is_refused(root: Path, turn: Turn) -> N
 
 
 def test_a_write_to_an_unchanged_file_succeeds(root: Path, turn: Turn) -> None:
-    """009-SC-002, 009 US1.2."""
+    """009-SC-002, 009-US1."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
     result = turn.write_file("a.md", "v2")
@@ -78,7 +78,7 @@ def test_a_write_to_an_unchanged_file_succeeds(root: Path, turn: Turn) -> None:
 
 
 def test_after_a_re_read_the_same_bytes_pass(root: Path, turn: Turn) -> None:
-    """009 US2, 009-FR-007: in a plain turn a re-read is all it takes."""
+    """009-US2, 009-FR-007: in a plain turn a re-read is all it takes."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
     (root / "a.md").write_bytes(b"v2")
@@ -114,7 +114,7 @@ def test_the_baseline_after_a_write_is_what_was_written_not_what_stands_there(
 
 
 def test_a_deleted_file_is_stale(root: Path, turn: Turn) -> None:
-    """009 edge case, 011 edge case, ruling 5."""
+    """009-edge-deleted, 011-edge-deleted, ruling 5."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
     (root / "a.md").unlink()
@@ -170,7 +170,7 @@ def test_a_folder_in_the_place_of_what_was_read_is_stale(root: Path, turn: Turn)
 
 @pytest.mark.parametrize("tool", ["read", "write", "edit", "delete"])
 def test_a_folder_that_was_never_read_is_not_a_file(root: Path, turn: Turn, tool: str) -> None:
-    """Ruling 12, 009 edge case: a clear error; nothing is touched."""
+    """Ruling 12, 009-edge-directory: a clear error; nothing is touched."""
     (root / "sub").mkdir()
     with pytest.raises(NotAFileError):
         {
@@ -201,7 +201,7 @@ def test_a_missing_file_is_also_a_file_not_found_error(turn: Turn) -> None:
 
 
 def test_files_that_were_never_read_are_not_checked(root: Path, turn: Turn) -> None:
-    """Ruling 7, 009 clarification: but replaced atomically, and on record."""
+    """Ruling 7: but replaced atomically, and on record."""
     (root / "a.md").write_bytes(b"v1")
     result = turn.write_file("a.md", b"v2")
     assert result.previous_sha256 == sha256(b"v1")
@@ -261,7 +261,7 @@ def nobody() -> Iterator[None]:
 
 
 def test_an_unreadable_file_is_never_treated_as_absent(as_nobody: Path) -> None:
-    """Ruling 5, ruling 6, 010 edge case: the turn goes on, the snapshot holds the error."""
+    """Ruling 5, ruling 6, 010-edge-unreadable: the turn goes on, the snapshot holds the error."""
     secret = as_nobody / "secret.md"
     secret.write_bytes(b"v1")
     secret.chmod(0)
@@ -295,7 +295,7 @@ def test_a_file_that_became_unreadable_is_stale(as_nobody: Path) -> None:
 
 
 def test_an_explicit_hash_beats_the_baseline(root: Path, turn: Turn) -> None:
-    """Ruling 9, 011 US1: both ways."""
+    """Ruling 9, 011-US1: both ways."""
     (root / "a.md").write_bytes(b"v1")
     turn.read_file("a.md")
     with pytest.raises(StaleFileError) as refused:
@@ -455,7 +455,7 @@ def test_a_file_that_became_a_link_is_checked_against_what_was_seen_under_its_na
     ],
 )
 def test_nothing_outside_the_workspace_is_read_or_written(root: Path, turn: Turn, path: str) -> None:
-    """Bad input: `..`, absolute, through links, and our own records."""
+    """N-paths: `..`, absolute, through links, and our own records."""
     (root / "out").symlink_to("/tmp")
     (root / "records").symlink_to(".noclobber")
     turn.write_file("a.md", b"x")
@@ -473,7 +473,7 @@ def test_nothing_outside_the_workspace_is_read_or_written(root: Path, turn: Turn
 
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 300, "\udcff", b"\xff"])
 def test_what_cannot_be_a_path_is_refused(turn: Turn, path: Any) -> None:
-    """Bad input: empty, NUL, too long, not UTF-8."""
+    """N-paths, N-input: empty, NUL, too long, not UTF-8."""
     for use in (lambda: turn.read_file(path), lambda: turn.write_file(path, b"x")):
         with pytest.raises(BadPathError):
             use()
@@ -568,7 +568,7 @@ def test_a_link_changed_after_the_judgement_leads_no_write_out_of_its_scope(
 
 
 def test_several_files_land_together_or_not_at_all(root: Path, turn: Turn) -> None:
-    """011 edge case, 011-FR-002: one stale file, and none is written."""
+    """011-edge-atomic, 011-FR-002: one stale file, and none is written."""
     (root / "a.md").write_bytes(b"a1")
     (root / "b.md").write_bytes(b"b1")
     turn.read_file("a.md")
@@ -590,7 +590,7 @@ def test_several_files_land_together_or_not_at_all(root: Path, turn: Turn) -> No
 
 
 def test_two_names_of_one_file_are_not_two_files(root: Path, turn: Turn) -> None:
-    """Bad input: what it should hold would be a guess."""
+    """N-many, N-input: what it should hold would be a guess."""
     (root / "a.md").write_bytes(b"v1")
     (root / "link").symlink_to("a.md")
     with pytest.raises(BadRequestError, match="one file"):
@@ -627,7 +627,7 @@ def test_deleting_and_moving_are_checked_and_move_the_baseline(root: Path, turn:
 
 
 def test_a_move_never_replaces(root: Path, turn: Turn) -> None:
-    """Issue 2.7."""
+    """N-tools."""
     (root / "a.md").write_bytes(b"v1")
     (root / "b.md").write_bytes(b"v2")
     with pytest.raises(FileExistsAlreadyError):
@@ -647,7 +647,7 @@ def test_a_file_moved_unread_stays_unread(root: Path, ws: Workspace) -> None:
 
 
 def test_edits_are_made_all_or_none(root: Path, turn: Turn) -> None:
-    """011 edge case: the whole operation is atomic."""
+    """011-edge-atomic: the whole operation is atomic."""
     (root / "a.md").write_bytes(b"\xef\xbb\xbfone\r\ntwo")
     turn.read_file("a.md")
     with pytest.raises(EditMismatchError):
@@ -677,7 +677,7 @@ def test_an_edit_of_an_unread_file_survives_a_race(root: Path, turn: Turn, at_st
 
 
 def test_text_over_a_file_with_a_byte_order_mark_keeps_the_mark(root: Path, turn: Turn) -> None:
-    """Issue 2.7: `text` does not show it, so nobody who writes `text` back means to drop it."""
+    """N-bytes: `text` does not show it, so nobody who writes `text` back means to drop it."""
     (root / "a.md").write_bytes(b"\xef\xbb\xbfone")
     seen = turn.read_file("a.md")
     turn.write_file("a.md", seen.text.upper())
@@ -704,7 +704,7 @@ def test_changes_since_read_is_a_diff_from_what_was_seen(root: Path, turn: Turn)
 
 
 def test_changes_need_something_that_was_seen_and_kept(root: Path, ws: Workspace) -> None:
-    """Issue 2.3: bounded."""
+    """N-bounded: bounded."""
     (root / "a.md").write_bytes(b"v1" * 100)
     with ws.turn(retained_file_bytes=10) as turn:
         with pytest.raises(UnreadFileError):
@@ -718,7 +718,7 @@ def test_changes_need_something_that_was_seen_and_kept(root: Path, ws: Workspace
 
 
 def test_a_new_turn_starts_empty_and_reads_afresh(root: Path, ws: Workspace) -> None:
-    """010-FR-005, 010 US3, R-turn, ruling 14."""
+    """010-FR-005, 010-US3, R-turn, ruling 14."""
     (root / "a.md").write_bytes(b"v1")
     with ws.turn() as one:
         one.read_file("a.md")
@@ -886,7 +886,7 @@ def test_a_workspace_that_is_only_read_leaves_nothing_behind(root: Path) -> None
 
 
 def test_a_workspace_with_a_mistake_in_its_options_says_so(root: Path) -> None:
-    """Issue 2: clear errors."""
+    """N-codes, N-input: clear errors."""
     with pytest.raises(BadRequestError, match="Did you mean 'partial'"):
         Workspace(root, partail="deny")  # type: ignore[call-arg]
     with Workspace(root, unread="deny") as ws, pytest.raises(BadRequestError, match="no option"):

@@ -154,7 +154,7 @@ def test_the_stale_write_is_refused_as_it_stands(rig: HookRig, stale: Path, host
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("duty", ["check", "auto"])
 def test_json_that_is_cut_anywhere_is_refused(rig: HookRig, stale: Path, host: str, duty: str) -> None:
-    """Bad input: every prefix of the event."""
+    """N-hook, N-input: every prefix of the event."""
     whole = json.dumps(stale_write(host, rig, stale)).encode()
     for length in range(0, len(whole), 7):
         answer, code = rig.call(host, whole[:length], duty)
@@ -183,7 +183,7 @@ def test_json_that_is_cut_anywhere_is_refused(rig: HookRig, stale: Path, host: s
 def test_what_is_no_event_is_refused_where_a_write_waits_and_ignored_where_none_does(
     rig: HookRig, host: str, data: bytes
 ) -> None:
-    """Bad input: not JSON, deeply nested, not an object."""
+    """N-hook, N-input: not JSON, deeply nested, not an object."""
     assert is_denied(rig.call(host, data, "check")[0])
     assert not is_denied(rig.call(host, data, "note")[0])
 
@@ -194,7 +194,7 @@ def test_what_is_no_event_is_refused_where_a_write_waits_and_ignored_where_none_
 def test_no_member_of_the_wrong_type_lets_a_stale_write_through(
     rig: HookRig, stale: Path, host: str, data: st.DataObject
 ) -> None:
-    """Bad input, fuzzed: any member but the tool's name becomes anything at all."""
+    """N-hook, N-input, fuzzed: any member but the tool's name becomes anything at all."""
     payload = stale_write(host, rig, stale)
     places = []
 
@@ -237,7 +237,7 @@ def _is_another_call(host: str, payload: Any, rig: HookRig, stale: Path) -> bool
     "path", ["/a\0b", "a\0", "\udcff", "", "x" * 5000, "/" + "y/" * 3000 + "z", "/dev/null/x"]
 )
 def test_paths_that_lead_nowhere_are_refused_with_a_reason(rig: HookRig, root: Path, path: str) -> None:
-    """Bad input: NUL, not UTF-8, empty, too long. What the host makes of a path, we cannot know."""
+    """N-hook, N-input: NUL, not UTF-8, empty, too long. What the host makes of a path, we cannot know."""
     answer = rig.ask("Write", {"file_path": path, "content": "x"}, tool_use_id="w")
     if path == "/dev/null/x":
         assert answer == {}  # Never read, and no file: the host will fail by itself.
@@ -246,7 +246,7 @@ def test_paths_that_lead_nowhere_are_refused_with_a_reason(rig: HookRig, root: P
 
 
 def test_a_newline_in_a_path_is_a_path(rig: HookRig, root: Path) -> None:
-    """Bad input: unusual, and allowed."""
+    """N-hook, N-input: unusual, and allowed."""
     file = root / 'a\n"b".txt'
     file.write_text("x\n")
     rig.read(file)
@@ -256,7 +256,7 @@ def test_a_newline_in_a_path_is_a_path(rig: HookRig, root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hundred_megabytes_are_read_and_judged(rig: HookRig, stale: Path) -> None:
-    """Bad input: large, whole and cut."""
+    """N-hook, N-input: large, whole and cut."""
     payload = rig.tool(
         "PreToolUse", "Write", {"file_path": str(stale), "content": "x" * (100 << 20)}, tool_use_id="w"
     )
@@ -266,7 +266,7 @@ def test_a_hundred_megabytes_are_read_and_judged(rig: HookRig, stale: Path) -> N
 
 
 def test_more_than_anybody_means_is_refused(rig: HookRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bad input: without an end."""
+    """N-hook, N-input: without an end."""
     monkeypatch.setattr(main, "MOST_BYTES", 1000)
     assert is_denied(rig.call("claude-code", b" " * 2_000_000 + b"{}", "check")[0])
 
@@ -275,7 +275,7 @@ def test_more_than_anybody_means_is_refused(rig: HookRig, monkeypatch: pytest.Mo
 def test_an_event_that_we_do_not_know_is_judged_if_a_write_waits(
     rig: HookRig, stale: Path, name: int | str | None
 ) -> None:
-    """Bad input: a future version of the host calls it by another name."""
+    """N-hook, N-input: a future version of the host calls it by another name."""
     payload = {**stale_write("claude-code", rig, stale), "hook_event_name": name}
     assert is_denied(rig.call("claude-code", payload, "check")[0])
     assert rig.call("claude-code", payload, "note")[0] == {}
@@ -318,7 +318,7 @@ PARTS = [
 def test_whatever_fails_inside_the_write_is_refused_and_the_read_is_not(
     rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch, part: tuple[Any, ...], failure: BaseException
 ) -> None:
-    """Item 2: a bug of ours refuses writes, says what to do, is logged, and never blocks a read."""
+    """N-hook: a bug of ours refuses writes, says what to do, is logged, and never blocks a read."""
     file = root / "fresh.txt"
 
     def fail(*_: object, **__: object) -> None:
@@ -340,7 +340,7 @@ def test_whatever_fails_inside_the_write_is_refused_and_the_read_is_not(
 def test_the_event_and_the_error_are_logged(
     rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Item 2."""
+    """N-hook."""
     monkeypatch.setattr(judge, "decide", lambda facts: 1 / 0)
     rig.ask("Write", {"file_path": str(root / "x"), "content": "x"}, tool_use_id="w")
 
@@ -356,7 +356,7 @@ def test_the_event_and_the_error_are_logged(
 def test_a_runtime_folder_that_is_not_ours_alone_is_not_used(
     rig: HookRig, root: Path, how: str, is_root: bool
 ) -> None:
-    """Bad input: owned by someone else, open to everybody, or not a folder at all."""
+    """N-hook, N-input: owned by someone else, open to everybody, or not a folder at all."""
     folder = rig.runtime / "noclobber"
     if how == "file":
         folder.write_text("")
@@ -399,7 +399,7 @@ def test_a_runtime_folder_that_belongs_to_somebody_else_is_not_even_tried(
 def test_a_full_runtime_folder_refuses_writes_and_makes_the_session_read_again(
     rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bad input: what could not be kept counts as not known, also when there is space again."""
+    """N-hook, N-input: what could not be kept counts as not known, also when there is space again."""
     file = root / "a.txt"
     file.write_text("x\n")
     real = SessionMemory._write
@@ -503,7 +503,7 @@ def test_a_hook_whose_package_is_broken_refuses_by_its_exit_code(
 @SLOWLY
 @given(text=st.text(), old=st.text(min_size=1, max_size=4), new=st.text(max_size=4))
 def test_an_outcome_is_foreseen_only_where_it_is_certain(text: str, old: str, new: str) -> None:
-    """Item 4: if the old text stands exactly once, the outcome is that of a plain replacement."""
+    """N-foresight: if the old text stands exactly once, the outcome is that of a plain replacement."""
     from noclobber.core.actions import Action
     from noclobber.core.values import Edit
 

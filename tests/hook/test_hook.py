@@ -115,7 +115,7 @@ def test_lock_files_are_kept_out_of_git_when_a_hook_sets_the_workspace_up(
 
 
 def test_reading_again_lets_the_next_write_through(rig: HookRig, file: Path) -> None:
-    """009-FR-007, 009 US2."""
+    """009-FR-007, 009-US2."""
     rig.read(file)
     file.write_bytes(b"theirs\n")
     assert is_denied(rig.write(file, "mine\n"))
@@ -274,7 +274,7 @@ def test_a_host_that_keeps_line_endings_has_not_raced_with_anybody(rig: HookRig,
 
 
 def test_an_edit_is_foreseen_in_the_files_own_dress() -> None:
-    """Item 4: the very bytes, where the host keeps mark and line endings as most do."""
+    """N-foresight: the very bytes, where the host keeps mark and line endings as most do."""
     before = b"\xef\xbb\xbfone\r\ntwo\r\n"
     outcome = foresee(Action("edit", "f", change=HostEdits((Edit("one\ntwo", "1\n2"),))), before)
     assert outcome.sha256 == sha256(b"\xef\xbb\xbf1\r\n2\r\n")
@@ -296,7 +296,7 @@ def test_a_shell_that_shows_a_file_has_read_it(rig: HookRig, file: Path) -> None
 
 
 def test_an_outsider_between_check_and_write_is_found_out(rig: HookRig, file: Path) -> None:
-    """Item 4: recorded, told with the instruction to re-read, and the baseline is unknown."""
+    """N-foresight: recorded, told with the instruction to re-read, and the baseline is unknown."""
     rig.read(file)
     given = {"file_path": str(file), "content": "mine\n"}
     assert rig.ask("Write", given, tool_use_id="w") == {}
@@ -371,7 +371,7 @@ def test_a_call_that_never_reported_back_is_settled_by_the_next(rig: HookRig, fi
 def test_another_session_has_to_wait_for_the_claim(
     rig: HookRig, root: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Item 4: busy while the host of the first writes, stale when it has."""
+    """N-claim: busy while the host of the first writes, stale when it has."""
     monkeypatch.setattr(claims, "PATIENCE_S", 0.05)
     other = HookRig(root, rig.runtime, session="s2")
     rig.read(file)
@@ -388,7 +388,7 @@ def test_another_session_has_to_wait_for_the_claim(
 
 
 def test_a_claim_ends_with_the_turn_and_by_itself(rig: HookRig, root: Path, file: Path) -> None:
-    """Item 4: a user who said no to the host's own question holds nobody up."""
+    """N-claim: a user who said no to the host's own question holds nobody up."""
     given = {"file_path": str(file), "content": "x"}
     rig.ask("Write", given, tool_use_id="w")
     assert claims.check(str(root), str(file)).call_id == "w"
@@ -455,7 +455,7 @@ def test_a_claim_is_seen_from_every_workspace_above_and_below(root: Path) -> Non
 
 
 def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root: Path) -> None:
-    """Item 4: inside the commit's own critical section, so that neither slips past the other."""
+    """N-claim: inside the commit's own critical section, so that neither slips past the other."""
     file = root / "a.txt"
     file.write_bytes(b"old")
     (root / ".noclobber").mkdir()
@@ -480,7 +480,7 @@ def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root: Path) -> No
 def test_a_claim_that_nobody_made_costs_one_look_for_each_folder(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Item 4: every guarded write of the library asks, so it opens, lists and reads nothing."""
+    """N-claim: every guarded write of the library asks, so it opens, lists and reads nothing."""
     deep = root / "a" / "b" / "c" / "d" / "file.txt"
     looks: list[str] = []
     others: list[Any] = []
@@ -609,7 +609,7 @@ def test_subagents_and_sessions_have_pictures_of_their_own(rig: HookRig, root: P
 
 
 def test_nothing_is_kept_in_the_project_but_the_record(rig: HookRig, root: Path, file: Path) -> None:
-    """Item 3: what was seen lies in the runtime folder, which is private."""
+    """N-session: what was seen lies in the runtime folder, which is private."""
     rig.read(file)
     rig.write(file, "x\n")
 
@@ -630,7 +630,7 @@ def test_nothing_is_kept_in_the_project_but_the_record(rig: HookRig, root: Path,
 
 
 def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig: HookRig, root: Path) -> None:
-    """Item 3: ten processes at once, each with a part of one file and the whole of another."""
+    """N-session: ten processes at once, each with a part of one file and the whole of another."""
     big = root / "big.txt"
     lines = [f"line {number}" for number in range(10)]
     big.write_text("\n".join(lines) + "\n")
@@ -681,7 +681,7 @@ def _note_parts(root: Path, start: Any, numbers: Any) -> None:
 
 
 def test_one_hook_of_an_agent_at_a_time(rig: HookRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Item 3: a second one waits, and gives up after a while; another agent's does not even wait."""
+    """N-session: a second one waits, and gives up after a while; another agent's does not even wait."""
     monkeypatch.setattr(session_memory, "PATIENCE_S", 0.01)
     with SessionMemory("claude-code", "s1", "main"):
         with pytest.raises(HookFailedError), SessionMemory("claude-code", "s1", "main"):
@@ -691,7 +691,7 @@ def test_one_hook_of_an_agent_at_a_time(rig: HookRig, monkeypatch: pytest.Monkey
 
 
 def test_notes_of_one_file_from_several_processes_add_up(rig: HookRig, root: Path) -> None:
-    """Item 3: four processes, twenty lines each, all at once; not one line is forgotten."""
+    """N-session: four processes, twenty lines each, all at once; not one line is forgotten."""
     fork = multiprocessing.get_context("fork")
     start = fork.Barrier(4)
     workers = [fork.Process(target=_note_parts, args=(str(root), start, range(at, 80, 4))) for at in range(4)]

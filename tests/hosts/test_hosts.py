@@ -48,7 +48,7 @@ def carry_out(event: Event, root: Path) -> None:
 
 @pytest.mark.parametrize("host", FILES)
 def test_a_captured_session_goes_through_and_is_on_record(rig: HookRig, root: Path, host: str) -> None:
-    """Item 5: whatever came in was understood; each write is on record once, although Copilot says it twice."""
+    """N-hosts: whatever came in was understood; each write is on record once, although Copilot says it twice."""
     (root / "a.txt").write_text("hello\nworld\n")
     module = load(host)
     landed: set[Any] = set()
@@ -84,7 +84,7 @@ WRITES = {
 
 @pytest.mark.parametrize("host", WRITES)
 def test_a_stale_write_is_refused_in_the_hosts_own_words(rig: HookRig, root: Path, host: str) -> None:
-    """Item 5: read, as captured; changed by somebody; then the captured write."""
+    """N-hosts: read, as captured; changed by somebody; then the captured write."""
     file = root / "a.txt"
     file.write_text("hello\nworld\n")
     module = load(host)
@@ -207,7 +207,7 @@ def test_a_name_that_is_not_utf8_can_still_be_refused(host: str) -> None:
 
 
 def test_a_tool_that_nobody_knows_is_checked_or_refused_if_it_may_write() -> None:
-    """Item 2: unknown tools never let a write through unchecked, and never block a read."""
+    """N-hosts: unknown tools never let a write through unchecked, and never block a read."""
     assert [
         action.kind for action in unknown_tool("mcp__fs__write_file", {"path": "/a", "content": "x"})
     ] == ["write"]
@@ -229,7 +229,7 @@ def test_one_moment_in_two_spellings() -> None:
 
 
 def test_a_patch_names_every_file_that_it_touches() -> None:
-    """Item 5: update, add, delete, move."""
+    """N-hosts: update, add, delete, move."""
     found = apply_patch.actions(
         "*** Begin Patch\n*** Update File: a\n@@ def f():\n context\n-old\n+new\n*** End of File\n"
         "*** Update File: b\n*** Move to: c\n@@\n-x\n+y\n*** Add File: d\n+1\n+2\n*** Delete File: e\n*** End Patch\n"
@@ -256,7 +256,7 @@ def test_a_patch_names_every_file_that_it_touches() -> None:
     ],
 )
 def test_a_patch_that_cannot_be_read_is_an_error(patch: str) -> None:
-    """Item 2: what cannot be understood cannot be checked."""
+    """N-hosts: what cannot be understood cannot be checked."""
     with pytest.raises(BadRequestError):
         apply_patch.actions(patch)
 
@@ -276,7 +276,7 @@ def test_a_patch_that_cannot_be_read_is_an_error(patch: str) -> None:
 def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(
     text: str, patch: str, outcome: str | None
 ) -> None:
-    """Item 4: what the call must have produced; loose matches are nobody's guess."""
+    """N-foresight: what the call must have produced; loose matches are nobody's guess."""
     [action] = apply_patch.actions(f"*** Begin Patch\n*** Update File: f\n{patch}\n*** End Patch")
     assert isinstance(action.change, apply_patch.Patch)
     assert apply_patch.apply(text, action.change.hunks) == outcome
@@ -302,7 +302,7 @@ def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(
     ],
 )
 def test_plain_reads_are_recognised_in_a_shell_command(command: str, paths: list[str]) -> None:
-    """Item 5: what expands or redirects is left alone."""
+    """N-hosts: what expands or redirects is left alone."""
     assert [action.path for action in recognise.actions(command, "post")] == paths
     assert recognise.actions(command, "pre") == ()
 

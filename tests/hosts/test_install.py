@@ -79,7 +79,7 @@ def get(place_: Any) -> Any:
 def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(
     root: Path, host: str, kind: str
 ) -> None:
-    """Item 1: everything else stays byte for byte; installing twice changes nothing."""
+    """N-install: everything else stays byte for byte; installing twice changes nothing."""
     where = place(host, "project", str(root))
     before = CONFIGURATIONS[kind]
     put(where, before)
@@ -114,7 +114,7 @@ def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(
 
 @pytest.mark.parametrize("host", JSON_HOSTS)
 def test_an_older_installation_is_replaced_and_not_added_to(root: Path, host: str) -> None:
-    """Item 1: after an upgrade, or a move of the interpreter."""
+    """N-install: after an upgrade, or a move of the interpreter."""
     where = place(host, "project", str(root))
     install.carry_out(place(host, "project", str(root), portable=True))
     assert "noclobber hook" in get(where)
@@ -126,7 +126,7 @@ def test_an_older_installation_is_replaced_and_not_added_to(root: Path, host: st
 
 
 def test_fail_open_switches_are_closed_where_a_write_waits(root: Path) -> None:
-    """Item 1: `onFailure` for Claude Code, `failClosed` for Cursor; reads stay open."""
+    """N-install: `onFailure` for Claude Code, `failClosed` for Cursor; reads stay open."""
     for host, event, switch in (
         ("claude-code", "PreToolUse", ("onFailure", "block")),
         ("cursor", "preToolUse", ("failClosed", True)),
@@ -139,7 +139,7 @@ def test_fail_open_switches_are_closed_where_a_write_waits(root: Path) -> None:
 
 
 def test_the_plugin_of_opencode_is_made_and_taken_away(root: Path) -> None:
-    """Item 5: a file of our own; somebody else's in its place is left alone."""
+    """N-install: a file of our own; somebody else's in its place is left alone."""
     where = place("opencode", "project", str(root))
     install.carry_out(where)
     assert not install.carry_out(where).is_needed
@@ -211,7 +211,7 @@ def test_the_plugin_throws_what_the_hook_refuses(rig: HookRig, root: Path) -> No
     ],
 )
 def test_what_is_not_valid_is_left_alone_and_the_line_is_named(root: Path, text: str, line: int) -> None:
-    """Bad input: a configuration that is not valid JSON."""
+    """N-install, N-input: a configuration that is not valid JSON."""
     where = place("claude-code", "project", str(root))
     put(where, text)
 
@@ -225,7 +225,7 @@ def test_what_is_not_valid_is_left_alone_and_the_line_is_named(root: Path, text:
 
 
 def test_a_read_only_configuration_is_left_alone(root: Path, is_root: bool) -> None:
-    """Bad input: whoever made it read-only meant it, although a rename would get round that."""
+    """N-install, N-input: whoever made it read-only meant it, although a rename would get round that."""
     where = place("claude-code", "project", str(root))
     put(where, "{}\n")
     os.chmod(where.path, 0o444)
@@ -258,7 +258,7 @@ def test_a_read_only_file_is_an_error_that_says_so(root: Path, monkeypatch: pyte
 
 
 def test_installs_at_the_same_moment_lose_nothing(root: Path) -> None:
-    """Bad input: two installs at once, and the host saving its own settings in between."""
+    """N-install, N-input: two installs at once, and the host saving its own settings in between."""
     where = place("claude-code", "project", str(root))
     put(where, '{\n  "a": 0\n}\n')
     hosts = [["install", "claude-code"], ["install", "claude-code", "--portable"]] * 3
@@ -313,7 +313,7 @@ def test_a_change_in_between_is_read_again_and_kept(root: Path, monkeypatch: pyt
 def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Item 1."""
+    """N-install."""
     where = place("gemini", "project", str(root))
     assert command_line(["install", "gemini", "--dry-run", "--root", str(root)]) == 0
     assert "+++ " in capsys.readouterr().out
@@ -330,7 +330,7 @@ def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(
 def test_alone_it_finds_the_hosts_of_this_project(
     root: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Item 1."""
+    """N-install."""
     assert command_line(["install", "--root", str(root)]) == 1
     (root / ".claude").mkdir()
     (root / "GEMINI.md").write_text("")
@@ -345,7 +345,7 @@ def test_alone_it_finds_the_hosts_of_this_project(
 
 
 def test_user_and_project_are_two_places(root: Path, home: Path) -> None:
-    """Item 1."""
+    """N-install."""
     for host in HOSTS:
         assert place(host, "user", str(root)).path.startswith(str(home))
         assert place(host, "project", str(root)).path.startswith(str(root))
@@ -395,7 +395,7 @@ def test_an_agent_that_is_used_elsewhere_makes_no_folder_unhealthy(
 def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(
     rig: HookRig, root: Path, home: Path
 ) -> None:
-    """Item 1."""
+    """N-install."""
     (root / ".claude").mkdir()
     assert findings(root) == {
         ("hooks of claude-code", "missing"): Finding(
@@ -426,7 +426,7 @@ def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(
 
 
 def test_the_doctor_says_when_hooks_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Item 1: slower than they should be."""
+    """N-install: slower than they should be."""
     monkeypatch.setattr(doctor, "_seconds", lambda line: 1.0 if "-c" not in line else 0.01)
     slow = doctor._speed("codex")
     assert not slow.ok

@@ -472,7 +472,7 @@ print(sum(folder in name or name.startswith(".lock") for name in opened), *opene
 
 
 def test_the_lifecycle_file_is_never_opened(tmp_path: Path) -> None:
-    """REQ-LOCK-009: by no operation; an audit hook, which a process never gets rid of, sees every open()."""
+    """REQ-LOCK-009, K-STATUS-1: by no operation; an audit hook, which a process never gets rid of, sees every open()."""
     (tmp_path / "below").mkdir()
     for folder in (tmp_path, tmp_path / "below"):
         (folder / "_STATUS.md").write_text("IN_PROGRESS")

@@ -225,7 +225,7 @@ def test_a_lease_that_no_clock_can_have_made_does_not_lock_for_ever() -> None:
     ],
 )  # fmt: skip
 def test_lock_files_are_known_by_their_name(name: str, yes: bool) -> None:
-    """REQ-LOCK-010: guarded tools ask this before they serve or write a file."""
+    """REQ-LOCK-010, K-GHOST-1: guarded tools ask this before they serve or write a file."""
     assert is_lock_file(name) is yes
 
 

@@ -108,7 +108,7 @@ def test_two_expected_hashes_that_differ_are_refused(call: Call, root: Path) -> 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["path", "content", "edits", "files", "oldText", "x"]), inner)))  # fmt: skip
 def test_arguments_of_any_shape_are_taken_or_refused(value: Any) -> None:
-    """Issue 4, bad input: wrong types are complaints, never crashes."""
+    """N-mcp, N-input: wrong types are complaints, never crashes."""
     for tool in TOOLS.values():
         try:
             checked(tool, value if isinstance(value, dict) else {"path": value})

@@ -70,7 +70,7 @@ def test_absent_creates_and_never_replaces(call: Call, root: Path) -> None:
 
 
 def test_without_a_session_only_what_a_write_says_counts(connect: Connect, root: Path) -> None:
-    """Issue 4: the protocol is stateless over HTTP; the default is the reference server's, on record."""
+    """N-mcp: the protocol is stateless over HTTP; the default is the reference server's, on record."""
     plan = root / "plan.md"
     plan.write_bytes(b"v1")
     anyone = connect(is_session=False, is_process=False)
@@ -97,7 +97,7 @@ def test_without_a_session_only_what_a_write_says_counts(connect: Connect, root:
 def test_strict_wants_every_change_of_an_existing_file_to_say_what_it_expects(
     connect: Connect, root: Path, is_session: bool
 ) -> None:
-    """Issue 4, `--strict`: even after a read, because several subagents may share one connection."""
+    """N-mcp, `--strict`: even after a read, because several subagents may share one connection."""
     plan = root / "plan.md"
     plan.write_bytes(b"v1")
     strict = connect(strict=True, is_session=is_session, is_process=is_session)

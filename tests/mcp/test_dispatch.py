@@ -19,7 +19,7 @@ from tests.rigs.mcp import CheckedPeer
 def test_a_bug_of_ours_is_answered_and_does_not_end_the_server(
     call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Issue 4, bad input: one sentence to the client, the traceback on stderr."""
+    """N-mcp, N-input: one sentence to the client, the traceback on stderr."""
 
     def broken(*_: object) -> Any:
         raise ZeroDivisionError("a secret")
@@ -63,7 +63,7 @@ def test_lock_contention_is_one_flat_object_in_text_and_structured_content(
 
 
 def test_a_refusal_that_names_a_file_that_is_not_utf8_can_be_sent(root: Path) -> None:
-    """Issue 4, bad input: such a name ended the server, because the protocol cannot encode it."""
+    """N-mcp, N-input: such a name ended the server, because the protocol cannot encode it."""
     (root / os.fsdecode(b"bad\xff")).write_bytes(b"v1")
     (root / "link").symlink_to(os.fsdecode(b"bad\xff"))
     (root / "plain").write_bytes(b"v1")

@@ -89,7 +89,7 @@ def differences(scene: str, theirs: list[Any], ours: list[Any]) -> list[str]:
 def test_answers_and_outcomes_are_those_of_the_reference_server(
     scene: str, reference: list[str], played: Callable[[str, str], Played]
 ) -> None:
-    """Issue 4, MCP server: a drop-in superset. Also compared: every file, link and mode afterwards."""
+    """N-mcp: a drop-in superset. Also compared: every file, link and mode afterwards."""
     theirs, their_tree = played("reference", scene)
     ours, our_tree = played("ours", scene)
 
@@ -101,7 +101,7 @@ def test_answers_and_outcomes_are_those_of_the_reference_server(
 def test_answers_are_those_that_the_reference_server_gave_when_it_was_recorded(
     scene: str, played: Callable[[str, str], Played]
 ) -> None:
-    """Issue 4, MCP server: the same where npm is missing."""
+    """N-mcp: the same where npm is missing."""
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
     ours, our_tree = played("ours", scene)
 
@@ -126,7 +126,7 @@ def test_the_recording_is_what_the_reference_server_answers(
 
 
 def test_every_tool_of_the_reference_server_is_there_with_all_its_parameters() -> None:
-    """Issue 4: the 14 tools, same names and parameters; what is added is optional."""
+    """N-mcp: the 14 tools, same names and parameters; what is added is optional."""
     listed = json.loads(LISTED.read_text(encoding="utf-8"))
 
     assert [tool["name"] for tool in listed] == [tool.name for tool in REFERENCE]
@@ -183,7 +183,7 @@ def inspect(inspector: list[str], root: Path, *words: str) -> dict[str, Any]:
 
 
 def test_the_official_inspector_lists_and_calls_our_tools(inspector: list[str], root: Path) -> None:
-    """Issue 4: driven by the official Inspector from the shell."""
+    """N-mcp: driven by the official Inspector from the shell."""
     (root / "plan.md").write_text("v1\n")
 
     listed = inspect(inspector, root, "--method", "tools/list")

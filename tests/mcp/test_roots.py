@@ -16,7 +16,7 @@ from noclobber.mcp.roots import Roots
     parts=st.lists(st.sampled_from(["..", ".", "", "in", "out", "up", "file", "new", "~", "\0"]), max_size=7)
 )
 def test_no_path_leads_out_of_the_roots(parts: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Issue 4: paths are confined to the roots, links included."""
+    """N-mcp: paths are confined to the roots, links included."""
     top = tmp_path_factory.getbasetemp() / "confined"
     root = top / "root"
     if not root.exists():

@@ -44,7 +44,7 @@ def peer(root: Path) -> Iterator[CheckedPeer]:
 
 
 def test_the_process_is_the_session(peer: CheckedPeer, root: Path) -> None:
-    """Issue 4: a client that passes no hash is protected on stdio."""
+    """N-mcp: a client that passes no hash is protected on stdio."""
     (root / "plan.md").write_bytes(b"v1")
     peer.call("read_text_file", path="plan.md")
     (root / "plan.md").write_bytes(b"v2")
@@ -82,7 +82,7 @@ HOSTILE: list[Any] = [
 
 
 def test_hostile_arguments_are_tool_errors_and_the_server_stays_up(peer: CheckedPeer, root: Path) -> None:
-    """Issue 4, bad input: clear errors, no traceback, nothing written."""
+    """N-mcp, N-input: clear errors, no traceback, nothing written."""
     for arguments in HOSTILE:
         for tool in (
             "write_file",
@@ -123,7 +123,7 @@ NO_MESSAGES = [
 
 
 def test_lines_that_are_no_message_do_not_end_the_server(peer: CheckedPeer) -> None:
-    """Issue 4, bad input."""
+    """N-mcp, N-input."""
     for line in NO_MESSAGES:
         peer.send_line(line)
 
@@ -171,7 +171,7 @@ def test_a_whole_pair_of_surrogates_is_one_character(peer: CheckedPeer, root: Pa
 
 
 def test_a_large_file_is_refused_whole_and_served_in_part(peer: CheckedPeer, root: Path) -> None:
-    """Issue 4, bad input: huge files. What was seen in part still protects the whole."""
+    """N-mcp, N-input: huge files. What was seen in part still protects the whole."""
     big = root / "big.log"
     big.write_bytes(b"first\n" + b"x" * 99 + b"\n" + (b"y" * 1023 + b"\n") * (65 << 10) + b"last\n")
 
@@ -208,7 +208,7 @@ def test_a_client_that_sends_much_before_it_reads_is_served(peer: CheckedPeer, r
 
 
 def test_progress_is_reported_to_a_client_that_asks_for_it(peer: CheckedPeer, root: Path) -> None:
-    """Issue 4: progress for long work."""
+    """N-mcp: progress for long work."""
     for number in range(2500):
         (root / f"file-{number}").touch()
     params = {"name": "search_files", "arguments": {"path": ".", "pattern": "*7"}}
@@ -387,7 +387,7 @@ def test_durable_in_the_options_file_holds_without_the_flag(root: Path, flag: bo
 
 
 def test_every_tool_says_what_it_may_do(root: Path) -> None:
-    """Issue 4: tool annotations; only tools that change nothing claim to be read-only."""
+    """N-mcp: tool annotations; only tools that change nothing claim to be read-only."""
     read_only = {name for name, tool in TOOLS.items() if tool.annotations["readOnlyHint"]}
 
     assert {name for name in TOOLS if name.startswith(("read_", "list_", "get_", "search_"))} <= read_only
@@ -433,7 +433,7 @@ def post(address: str, token: str | None, **headers: str) -> int:
 
 
 def test_http_lets_nobody_in_without_the_token(endpoint: tuple[str, str]) -> None:
-    """Issue 4: on loopback, with a token; and no web page in a browser gets through with one."""
+    """N-mcp: on loopback, with a token; and no web page in a browser gets through with one."""
     address, token = endpoint
 
     assert post(address, None) == 401
@@ -449,7 +449,7 @@ def test_http_lets_nobody_in_without_the_token(endpoint: tuple[str, str]) -> Non
 def test_over_http_a_session_protects_and_without_one_the_write_must_say_what_it_expects(
     endpoint: tuple[str, str], root: Path, mode: str, is_protected: bool
 ) -> None:
-    """Issue 4: the newer protocol has no session to key a snapshot on."""
+    """N-mcp: the newer protocol has no session to key a snapshot on."""
     import httpx2
 
     address, token = endpoint

@@ -41,7 +41,7 @@ def test_patterns_match_what_people_expect(pattern: str, matching: list[str], ot
 
 @given(pattern=st.text(st.sampled_from("ab*?[]{}(),|!^-\\./@+1"), max_size=14), path=st.text(max_size=8))
 def test_no_pattern_is_an_error(pattern: str, path: str) -> None:
-    """Issue 4, bad input: patterns come from a model."""
+    """N-mcp, N-input: patterns come from a model."""
     matcher(pattern)(path)
 
 
@@ -55,7 +55,7 @@ LONG_NAME, LONG_PATH = "a" * 150 + "c", "/".join("a" * 40)
 
 @pytest.mark.parametrize("pattern", HOSTILE)
 def test_no_pattern_takes_exponential_work(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 4, bad input: a pattern is matched inside the interpreter's lock, so one stops everything."""
+    """N-mcp, N-input: a pattern is matched inside the interpreter's lock, so one stops everything."""
     expressions: list[str] = []
     translate = globs._whole
 
@@ -112,6 +112,6 @@ def test_an_expression_that_goes_back_is_found_by_the_count_above() -> None:
 
 
 def test_a_pattern_longer_than_any_path_is_refused() -> None:
-    """Issue 4, bad input."""
+    """N-mcp, N-input."""
     with pytest.raises(BadPatternError):
         matcher("a" * 100_000)

@@ -10,7 +10,7 @@ from tests.mcp.conftest import Call
 
 
 def test_a_file_name_that_is_not_utf8_is_listed(call: Call, root: Path) -> None:
-    """Issue 4, bad input."""
+    """N-mcp, N-input."""
     os.close(os.open(os.fsencode(root) + b"/bad\xff", os.O_CREAT | os.O_WRONLY))
 
     assert "bad\ufffd" in call("list_directory", path=".").content[0]["text"]

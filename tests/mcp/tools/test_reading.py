@@ -64,7 +64,7 @@ def test_changes_since_read_of_a_file_that_nobody_read_is_a_clear_refusal(call: 
 
 
 def test_a_fifo_is_refused_and_never_waited_for(call: Call, root: Path) -> None:
-    """Issue 4, bad input: the reference server hangs on one."""
+    """N-mcp, N-input: the reference server hangs on one."""
     os.mkfifo(root / "fifo")
 
     for tool, more in (("read_text_file", {}), ("write_file", {"content": "x"}), ("read_media_file", {})):
