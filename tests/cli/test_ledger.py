@@ -132,7 +132,7 @@ def test_tail_shows_what_stands_around_a_garbage_line(
     assert main(["ledger", "tail", ledger.path]) == 1
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 4
-    assert "no entry" in err
+    assert "not a ledger entry" in err
 
 
 def test_a_terminal_gets_a_progress_bar_and_a_pipe_gets_none(ledger: AgentTraceLedger) -> None:

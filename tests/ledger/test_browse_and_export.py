@@ -255,7 +255,7 @@ def test_an_export_of_a_damaged_ledger_has_the_rest_and_says_so(
     ledger.append(event("MUTATION_CONFLICT", "/after", "ana"))
     done = run("ledger", "export", "--format", how, cwd=root)
     assert done.code == 1
-    assert "no entry" in done.err
+    assert "not a ledger entry" in done.err
     assert "/after" in done.out
 
 

@@ -232,7 +232,7 @@ def test_the_largest_event_that_is_taken_can_be_appended_to_and_verified(ledger:
         (b'{"seq":\xff}', "UTF-8"),
         (b"[" * 100_000, "nested"),
         (b"[1]", "not an object"),
-        (b'{"seq":3}', "not spelled"),
+        (b'{"seq":3}', "not in the form"),
         (b'{"seq":3} {}', "follows"),
         (b"x" * (MAX_LINE_BYTES + 10), "longer"),
         (b"x" * (3 * MAX_LINE_BYTES), "longer"),
@@ -250,7 +250,7 @@ def test_a_garbage_line_is_named_with_its_number_and_the_reason(
 
     line, why = broken_line(ledger)
     assert (line, reason in why) == (3, True), why
-    if reason != "not spelled":  # That one is JSON, which is all that reading asks for.
+    if reason != "not in the form":  # That one is JSON, which is all that reading asks for.
         with pytest.raises(BrokenChainError):
             list(ledger.events())
     assert ledger.append(event(9)).seq == 5

@@ -34,7 +34,7 @@ from noclobber.core.project import (
 from noclobber.disk import hashing
 from noclobber.disk.optimistic_guard import OptimisticGuard
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
-from noclobber.ledger.browse import Lines, facts_of
+from noclobber.ledger.browse import Lines, summary_of
 from noclobber.ledger.root import relative
 from noclobber.text.diff import unified
 
@@ -170,23 +170,23 @@ _ZEROS = "0" * 64  # What older records have for a version that nobody could nam
 def _known(event: dict[str, Any], root: str, path: str) -> Known | None:
     from noclobber.errors import UNKNOWN
 
-    facts, payload = facts_of(event, root), event.get("payload")
-    if not isinstance(payload, dict) or path not in facts.paths:
+    about, payload = summary_of(event, root), event.get("payload")
+    if not isinstance(payload, dict) or path not in about.subjects:
         return None
     how, member = {
         "MUTATION": ("wrote", "after_hash"),
         "MUTATION_CONFLICT": ("refused", "baseline_hash"),
-    }.get(facts.kind, ("", ""))
+    }.get(about.kind, ("", ""))
     sha256 = payload.get(member)
     if not isinstance(sha256, str) or sha256.removeprefix("sha256:") in (UNKNOWN, _ZEROS):
         return None
-    if facts.path == path and payload.get("destination"):
+    if about.subject == path and payload.get("destination"):
         sha256 = DELETED  # Moved away from here.
     identity = event.get("identity")
     session_id = identity.get("session_id") if isinstance(identity, dict) else None
     time = str(event.get("time", ""))
     return Known(
-        sha256.removeprefix("sha256:"), facts.agent or None, session_id and str(session_id), time, how
+        sha256.removeprefix("sha256:"), about.agent or None, session_id and str(session_id), time, how
     )
 
 
@@ -299,10 +299,10 @@ def _print(answer: dict[str, Any], known: Known) -> None:
         return
     print(f"what it was comes from: {visible(answer['source'])}", file=sys.stderr)
     for line in answer["diff"].splitlines(keepends=True):
-        sys.stdout.write(_dressed(line))
+        sys.stdout.write(_for_terminal(line))
 
 
-def _dressed(line: str) -> str:
+def _for_terminal(line: str) -> str:
     """A line of a diff for a terminal; anywhere else it goes out as it is, for `patch`."""
     if not is_terminal():
         return line

@@ -1,10 +1,10 @@
 """
-`noclobber ledger`: look at the record of writes and refusals, check it, hand it to other programs.
+`noclobber ledger`: show the record of writes and refusals, check it, export it.
 
 | command | exit code |
 |---|---|
-| `show`, `tail`, `export` | 0; 1 if a line is no entry; 3 no ledger, or unreadable |
-| `verify` | 0 the chain holds; 1 it is broken (the line is named); 3 as above |
+| `show`, `tail`, `export` | 0; 1 if a line is not an entry; 3 if there is no ledger or it cannot be read |
+| `verify` | 0 if the chain is whole; 1 if it is broken (the line is named); 3 as above |
 
 Every answer of `verify` prints the head. Saved somewhere else, `verify --head` later shows whether
 the end of the ledger was cut off, which nothing inside the file can show.
@@ -16,6 +16,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_USAGE
+from noclobber.cli.ledger_filters import EventReader, add_filters, filter_of, is_filtered, open_existing
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import (
     Cell,
@@ -30,8 +31,7 @@ from noclobber.cli.terminal import (
 )
 from noclobber.core.project import ledger_path
 from noclobber.errors import BadRequestError, BrokenChainError
-from noclobber.ledger.browse import Lines, Reader, add_filters, facts_of, filter_of, open_existing
-from noclobber.ledger.root import root_of_ledger
+from noclobber.ledger.browse import Lines, summary_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -98,7 +98,7 @@ def _open(args: Namespace) -> AgentTraceLedger:
 
 def _show(args: Namespace) -> int:
     ledger = _open(args)
-    reader = Reader(filter_of(args, root_of_ledger(ledger.path)))
+    reader = EventReader(filter_of(args, ledger))
     entries = reader.events(Lines(ledger.path))
     if args.json:
         for line, _ in entries:
@@ -111,9 +111,9 @@ def _show(args: Namespace) -> int:
 
 
 def _row(event: Event) -> list[str | Cell]:
-    facts = facts_of(event)
-    kind = Cell(facts.kind, _STYLES.get(facts.kind, ""))
-    return [str(event.get("seq", "?")), _short_time(event), kind, facts.outcome, facts.agent, facts.path]
+    about = summary_of(event)
+    kind = Cell(about.kind, _STYLES.get(about.kind, ""))
+    return [str(event.get("seq", "?")), _short_time(event), kind, about.outcome, about.agent, about.subject]
 
 
 def _short_time(event: Event) -> str:
@@ -139,12 +139,11 @@ def _tail(args: Namespace) -> int:
     if args.n < 0:
         raise BadRequestError("", f"-n takes a number that is not negative, not {args.n}.")
     ledger = _open(args)
-    reader = Reader(filter_of(args, root_of_ledger(ledger.path)))
-    is_filtered = any((args.file, args.agent, args.kind, args.since, args.until))
-    if is_filtered or args.follow:
-        # From the beginning: only so is it known where exactly to go on, with nothing twice or left out.
+    reader = EventReader(filter_of(args, ledger))
+    if is_filtered(args) or args.follow:
+        # From the beginning: only then is it known where exactly to go on, with nothing twice or left out.
         source = Lines(ledger.path)
-        lines: Iterable[bytes] = source if is_filtered else deque(source, args.n)
+        lines: Iterable[bytes] = source if is_filtered(args) else deque(source, args.n)
     else:
         lines = ledger.last_lines(args.n)
     for line, event in deque(reader.events(lines), args.n):
@@ -166,9 +165,9 @@ def _print_event(args: Namespace, line: bytes, event: Event) -> None:
 
 def _phrase(event: Event) -> str:
     """One event on one line, for a person. Control characters are shown, never sent to the terminal."""
-    facts = facts_of(event)
-    kind = styled(f"{visible(facts.kind):<18}", _STYLES.get(facts.kind, ""))
-    words = [facts.outcome, facts.agent, facts.path]
+    about = summary_of(event)
+    kind = styled(f"{visible(about.kind):<18}", _STYLES.get(about.kind, ""))
+    words = [about.outcome, about.agent, about.subject]
     rest = "  ".join(visible(word) for word in words if word)
     return f"{visible(str(event.get('seq', '?'))):>6}  {visible(_short_time(event))}  {kind}  {rest}".rstrip()
 
@@ -194,7 +193,7 @@ def _verify(args: Namespace) -> int:
             print_json(answer)
         else:
             print(f"{styled('BROKEN', 'bad')}  {visible(error.path)}\n  {visible(error.message)}.")
-            print(f"  events that hold  {answer['event_count']}\n  head of those     {answer['head']}")
+            print(f"  intact events   {answer['event_count']}\n  head of those   {answer['head']}")
         return EXIT_NO
     if args.json:
         print_json({"ok": True, **report._asdict()})
@@ -226,9 +225,9 @@ def _export(args: Namespace) -> int:
     if args.json and args.format == "csv":
         raise BadRequestError("", "--json and --format csv contradict each other; choose one.")
     ledger = _open(args)
-    root = root_of_ledger(ledger.path)
-    reader = Reader(filter_of(args, root))
-    export(args.format, reader.events(Lines(ledger.path)), root)
+    wanted = filter_of(args, ledger)
+    reader = EventReader(wanted)
+    export(args.format, reader.events(Lines(ledger.path)), sys.stdout, wanted.root)
     return EXIT_NO if reader.bad_lines else EXIT_OK
 
 

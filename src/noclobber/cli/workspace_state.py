@@ -19,7 +19,7 @@ from noclobber.disk.paths import STATE_FOLDER
 from noclobber.disk.processes import GONE
 from noclobber.errors import ConfigError, NoclobberError
 from noclobber.guard import open_turns
-from noclobber.ledger.browse import facts_of
+from noclobber.ledger.browse import summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,14 +137,14 @@ def _last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
 
 
 def _refusal(event: dict[str, Any], root: str) -> dict[str, Any]:
-    facts = facts_of(event, root)
+    about = summary_of(event, root)
     return {
         "seq": event.get("seq"),
         "time": event.get("time"),
-        "kind": facts.kind,
-        "error_type": facts.outcome,
-        "agent_id": facts.agent,
-        "path": facts.path,
+        "kind": about.kind,
+        "error_type": about.outcome,
+        "agent_id": about.agent,
+        "path": about.subject,
     }
 
 

@@ -1,34 +1,33 @@
 """
-A ledger for other programs: four formats, each written line by line in constant memory.
+Write a ledger for other programs: four formats, each written line by line in constant memory.
 
 | format | a line is | made for |
 |---|---|---|
-| `jsonl` | an entry as it stands in the ledger, hash and all | archives; a whole export still verifies |
+| `jsonl` | an entry, byte for byte | archives; a whole export still verifies |
 | `csv` | a row: what every kind has, and the rest of payload and result as JSON | spreadsheets |
-| `agent-trace` | a stale write: `action_type`, `payload`, `result`, no more | R-ledger's readers |
+| `agent-trace` | a stale write: `action_type`, `payload`, `result`, no more | the research schema |
 | `otlp` | OpenTelemetry `LogsData` in OTLP/JSON with up to 512 log records | collectors |
 """
 
 from __future__ import annotations
 
 import json
-import sys
+from typing import TYPE_CHECKING, Any, TextIO
 
-from noclobber.ledger.browse import facts_of
+from noclobber.ledger.browse import summary_of
 from noclobber.ledger.root import absolute
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any, TextIO
 
-    Event = dict[str, Any]
+    from noclobber.ledger.browse import Event
+
     Entries = Iterable[tuple[bytes, Event]]
 
 
-def export(how: str, entries: Entries, root: str | None = None, out: TextIO | None = None) -> None:
+def export(how: str, entries: Entries, out: TextIO, root: str | None = None) -> None:
     """Write entries in a format. `root`: of the ledger's workspace, for formats that want whole paths."""
-    FORMATS[how](entries, root, sys.stdout if out is None else out)
+    FORMATS[how](entries, root, out)
 
 
 def _member(event: Event, name: str) -> dict[str, Any]:
@@ -57,7 +56,7 @@ CSV_COLUMNS = (
     "seq", "time", "action_type", *_RESULT, *_IDENTITY, *_PAYLOAD, "more", "prev_hash", "hash",
     "workspace_id",
 )  # fmt: skip
-# A spreadsheet takes a cell that begins like this for a formula, and a file may have any name.
+# A spreadsheet reads a cell that begins with one of these as a formula, and a file may have any name.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -156,9 +155,9 @@ def _logs_data(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _log_record(event: Event, root: str | None) -> dict[str, Any]:
-    facts = facts_of(event, root)
+    about = summary_of(event, root)
     result = _member(event, "result")
-    warns = result.get("status") in ("DENIED", "FAILED") or facts.kind in _WARNING_KINDS
+    warns = result.get("status") in ("DENIED", "FAILED") or about.kind in _WARNING_KINDS
     number, word = _WARN if warns else _INFO
     nanoseconds = _unix_nano(str(event.get("time", "")))
     attributes = [_attribute("noclobber.ledger.seq", event.get("seq"))]
@@ -176,8 +175,10 @@ def _log_record(event: Event, root: str | None) -> dict[str, Any]:
         "observedTimeUnixNano": nanoseconds,
         "severityNumber": number,
         "severityText": word,
-        "eventName": f"noclobber.{facts.kind.lower()}",
-        "body": {"stringValue": " ".join(word for word in (facts.kind, facts.outcome, facts.path) if word)},
+        "eventName": f"noclobber.{about.kind.lower()}",
+        "body": {
+            "stringValue": " ".join(word for word in (about.kind, about.outcome, about.subject) if word)
+        },
         "attributes": attributes,
     }
 
@@ -208,7 +209,7 @@ def _any_value(value: Any) -> dict[str, Any]:
 
 
 def _unix_nano(time: str) -> str:
-    """Return a ledger's time in nanoseconds, as text; "0", which means unknown, for what is none."""
+    """Return a ledger's time in nanoseconds, as text; "0", which means unknown, for what is not a time."""
     from datetime import datetime
 
     try:

@@ -3,21 +3,21 @@ AgentTraceLedger: append an event, read events, verify the chain.
 
 One `write` appends one line, under a kernel mutex on the ledger file itself, so that appenders
 in any number of threads and processes never interleave and the chain always verifies. When `append`
-returns, the event stands in the file once; when it raises `LedgerError`, it does not stand there. (One
-exception, and it says so: with `durable=True` a line may be written whose flush to the disk failed.)
+returns, the event is in the file, once; when it raises `LedgerError`, it is not. (One exception, and the
+error says so: with `durable=True` a line may be written whose flush to the disk failed.)
 
-Speed comes from what is not done: the descriptor stays open, and as long as the file is the one we know and
-ends where our last line ended, its last line need not be read.
+The descriptor stays open. As long as the file is the one we know and ends where our last line ended, the
+last line need not be read again.
 
-Notices are events that the ledger writes of its own accord, in the same write as the event that
-found the reason, and before it:
+Notices are events that the ledger writes about itself, in the same write as the event whose append found
+the reason, and before it:
 
-- `LEDGER_TORN_TAIL`: a crash had torn the last line; the bytes lie in a file beside the ledger.
+- `LEDGER_TORN_TAIL`: a crash had torn the last line; its bytes are in a file beside the ledger.
 - `LEDGER_CUT`: this process had seen a longer chain. Somebody deleted, replaced or shortened the file.
 
-Not promised: the chain has no key, so whoever can write the file can write a new chain; a head that is
-saved elsewhere shows it (`verify(head=…)`), and shows a cut tail, which nothing inside can. On network
-filesystems where `flock` excludes nobody, two appenders can claim the same place; the audit shows it.
+Not promised: the chain has no key, so whoever can write the file can write a new chain. A head that was
+saved elsewhere shows that (`verify(head=…)`), and a cut tail, which nothing inside the file can show. On
+network filesystems where `flock` excludes nobody, two appenders can take the same place; `verify` finds it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LedgerEntry(NamedTuple):
 
 
 class VerifyReport(NamedTuple):
-    """A chain that holds. One that does not is a `BrokenChainError`."""
+    """A chain that is whole. One that is not raises `BrokenChainError`."""
 
     path: str
     event_count: int
@@ -103,10 +103,10 @@ class AgentTraceLedger:
         return self.append_spelled(encode(self.path, event))
 
     def append_spelled(self, body: bytes) -> LedgerEntry:
-        """The same for who has spelled its event already: its members in JSON, without the braces."""
+        """The same for an event that is JSON already: its members, without the braces around them."""
         handle = self._own_handle()
-        # `with`, and no acquire() with a deadline: an interrupt right behind that call would leave the
-        # lock taken for ever. Whoever has it waits for other processes only, and that has a deadline.
+        # `with`, not acquire() with a deadline: an interrupt right after that call would leave the lock
+        # taken for ever. The thread that has it waits for other processes only, and that has a deadline.
         with handle.lock:
             handle.thread = get_ident()
             try:
@@ -121,9 +121,9 @@ class AgentTraceLedger:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """
-        Yield every event in order. A line that is no entry raises `BrokenChainError`.
+        Yield every event in order. A line that is not an entry raises `BrokenChainError`.
 
-        Hashes are not checked here; `verify` does that. A torn end is left out.
+        Hashes are not checked here; `verify` does that. A torn last line is left out.
         """
         from noclobber.ledger.verify import read_events
 
@@ -136,7 +136,7 @@ class AgentTraceLedger:
             os.close(descriptor)
 
     def last_lines(self, count: int) -> list[bytes]:
-        """Return up to `count` lines from the end, as they stand in the file, without reading the rest."""
+        """Return up to `count` lines from the end, byte for byte, without reading the rest."""
         descriptor = self._open_for_reading()
         if descriptor is None:
             return []
@@ -154,18 +154,18 @@ class AgentTraceLedger:
         Check every line's hash, its link to the line before, its number and its JSON.
 
         Raises `BrokenChainError` that names the first broken line (`details["line"]`, `["reason"]`, and how
-        far the chain held: `["event_count"]`, `["head"]`). With `head`, the chain must also contain that
-        entry: a head saved earlier and elsewhere shows whether the tail was cut. Lines appended
-        meanwhile are not looked at. `progress(done_bytes, size_bytes, event_count)` is called now and
-        then. A ledger that nobody has written to yet is an empty chain.
+        far the chain is whole: `["event_count"]`, `["head"]`). With `head`, the chain must also contain that
+        entry: a head that was saved elsewhere shows whether the tail was cut. Lines that are appended
+        meanwhile are not checked. `progress(done_bytes, size_bytes, event_count)` is called now and then. A
+        ledger that nobody has written to yet is an empty chain.
         """
         from noclobber.ledger.verify import audit, parse_head
 
         saved_head = parse_head(head)
         descriptor = self._open_for_reading()
         try:
-            # An append in flight looks like a torn end. Under the mutex there is none in flight; if we
-            # cannot have it (a stopped appender), what is in flight is reported as torn.
+            # A line that is just being written looks torn. Under the mutex nobody is writing. If we cannot
+            # get the mutex, because an appender is stopped, its line is reported as torn.
             size = 0
             if descriptor is not None:
                 mutex.hold(descriptor, patience_s=min(1.0, self._patience_s), clock=self._clock)
@@ -232,7 +232,7 @@ class AgentTraceLedger:
             size = handle.hold()
             time = iso8601(self._clock.now_s())
             before, end, opening, aside = handle.link or START, size, b"", None
-            if size != handle.size:  # Somebody else was here, or we are new.
+            if size != handle.size:  # Another process appended, or this is our first append.
                 before, end, opening, aside = self._join(handle, size, time)
             line, after = seal(body, before, time)
             if opening:
@@ -243,15 +243,16 @@ class AgentTraceLedger:
                 after.seq, time, f"sha256:{after.hex.decode()}", f"sha256:{before.hex.decode()}", aside
             )
         finally:
-            # Whatever happened, and whether or not we got it: release of what is not held is nothing.
-            # Not through mutex.release(): on the way into a Python function an interrupt can strike, and
-            # the mutex would stay ours until the next append.
+            # In every case: to release what is not held does nothing. Not through mutex.release(): an
+            # interrupt can come on the way into a Python function, and the mutex would stay ours.
             if handle.descriptor >= 0:
                 flock(handle.descriptor, LOCK_UN)
 
     def _join(self, handle: Handle, size: int, time: str) -> tuple[Link, int, bytes, str | None]:
-        """Find where the chain stands. Return that, where the file ends, what must be written before the
-        next line, and where a torn end was put."""
+        """
+        Find the last entry. Return it, where complete lines end, what must be written before the next line,
+        and where a torn end was put.
+        """
         tail = read_tail(handle.descriptor, size, self.path)
         link, opening, aside = tail.link, b"\n" if tail.lacks_newline else b"", None
         if tail.end < size:
@@ -267,7 +268,7 @@ class AgentTraceLedger:
     def _flush(self, handle: Handle) -> None:
         try:
             os.fsync(handle.descriptor)
-            if handle.is_new:  # The name must survive as well, and we may be the one who made it.
+            if handle.is_new:  # The name must survive as well, and we may have made it.
                 folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
                 try:
                     os.fsync(folder)
@@ -297,10 +298,10 @@ def _write_all_or_nothing(descriptor: int, data: bytes, end: int) -> None:
     written = 0
     try:
         written = os.write(descriptor, data)
-        while written < len(data):  # A disk that fills up takes a part. Asking for the rest tells why.
+        while written < len(data):  # A disk that fills up takes a part. Writing the rest tells why.
             count = os.write(descriptor, data[written:])
             if count == 0:
-                raise OSError(errno.EIO, "the disk takes no more bytes")
+                raise OSError(errno.EIO, "the disk accepts no more bytes")
             written += count
     except BaseException:
         if written < len(data):

@@ -1,14 +1,14 @@
 """
-One line of the ledger: how an event is spelled, sealed and recognised.
+One line of the ledger: how an event is encoded, sealed and recognised.
 
 A line is one JSON object in UTF-8, without spaces between its members, ended by a newline:
 
     {"seq":7,"time":"…Z", …the event's own members… ,"prev_hash":"sha256:<64 hex>","hash":"sha256:<64 hex>"}
 
-The order is fixed and carries weight. `hash` is the last member, so that the hashed bytes are a plain
-prefix of the line: everything before `,"hash":`. `prev_hash` stands right before it and `seq` at the
-very front, so that the chain can be followed by comparing bytes at known places. Parsing JSON is
-then a check of its own and not something that the chain depends on.
+The order is fixed, for a reason. `hash` is the last member, so that the hashed bytes are a plain prefix of
+the line: everything before `,"hash":`. `prev_hash` comes right before it and `seq` first, so that the
+chain can be followed by comparing bytes at known places. Parsing JSON is a check of its own; the chain
+does not depend on it.
 
 The encoding is not a canonical form of JSON, and none is needed: what is hashed is what is written.
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
-# A record holds hashes and paths. Whatever is larger than this is content, and does not belong here;
-# the bound is also what lets a reader look for the last line without reading the file.
+# A record holds hashes and paths. What is larger than this is content, and does not belong here. The limit
+# also lets a reader find the last line without reading the file.
 MAX_LINE_BYTES = 1 << 20
-# Far above any event, and far below where a JSON parser runs out of stack.
+# Far more than any event has, and far less than a JSON parser can take.
 MAX_DEPTH = 64
 
 GENESIS_HEX = b"0" * 64
@@ -46,7 +46,7 @@ _SEQ_DIGITS = 19
 
 
 class Link(NamedTuple):
-    """Where a chain stands: the last event's number, and its hash as hex digits."""
+    """The end of a chain: the last event's number, and its hash as hex digits."""
 
     seq: int
     hex: bytes
@@ -56,15 +56,15 @@ START = Link(0, GENESIS_HEX)
 
 
 def spell_hash(sha256_or_word: str) -> str:
-    """Spell a content hash as the ledger does: `sha256:<hex>`; words like `DELETED` stay as they are."""
+    """Return a content hash in the ledger's form, `sha256:<hex>`; words like `DELETED` stay as they are."""
     return f"sha256:{sha256_or_word}" if len(sha256_or_word) == 64 else sha256_or_word
 
 
 def encode(path: str, event: Mapping[str, Any]) -> bytes:
     """
-    Spell an event's own members, without braces; `path` is the ledger's, for the error.
+    Return an event's own members as JSON, without braces; `path` is the ledger's, for the error.
 
-    Everything that could be wrong with an event is found here, before anything is locked or written.
+    Everything that can be wrong with an event is found here, before anything is locked or written.
     """
     try:
         event = dict(event)
@@ -79,7 +79,7 @@ def encode(path: str, event: Mapping[str, Any]) -> bytes:
     if not _is_plain(event):
         _check(path, event, "", 1)
     try:
-        body = spell(event)[1:-1].encode()  # No circles: `_check` has refused what is deep.
+        body = spell(event)[1:-1].encode()  # It does not contain itself: `_check` has refused what is deep.
     except UnicodeEncodeError as error:
         raise BadEventError(
             path, f"the event holds text that is not Unicode, near {error.object[: error.start][-40:]!r}"
@@ -97,7 +97,7 @@ def encode(path: str, event: Mapping[str, Any]) -> bytes:
 
 
 def _is_plain(event: dict[Any, Any]) -> bool:
-    """True for an event as nearly all are: plain values, and mappings of plain values. False says nothing."""
+    """True for plain values and mappings of plain values, which nearly all events are. False says nothing."""
     for key, member in event.items():
         if type(key) is not str:
             return False
@@ -112,28 +112,34 @@ def _is_plain(event: dict[Any, Any]) -> bool:
 
 
 def _check(path: str, value: Any, where: str, depth: int) -> None:
-    """Refuse what JSON has no word for. The encoder would turn keys into strings without a word, and
-    what is read back would not be what was recorded."""
+    """
+    Refuse what JSON cannot express.
+
+    The encoder would silently turn keys into strings, and what is read back would differ from the event.
+    """
     if depth > MAX_DEPTH:
         raise BadEventError(path, f"the event is nested deeper than {MAX_DEPTH} levels, or contains itself")
     if isinstance(value, dict):
         for key, member in value.items():
             if not isinstance(key, str):
                 raise BadEventError(
-                    path, f"in {where[1:] or 'the event'} the key {key!r:.60} is no string; JSON has no other"
+                    path,
+                    f"in {where[1:] or 'the event'} the key {key!r:.60} is not a string, as JSON requires",
                 )
-            if type(member) is not str:  # Most are, and a call each is what this walk would cost.
+            if (
+                type(member) is not str
+            ):  # Most are strings, and a call for each would cost more than the check.
                 _check(path, member, f"{where}.{key}", depth + 1)
     elif isinstance(value, (list, tuple)):
         for member in value:
             if type(member) is not str:
                 _check(path, member, f"{where}[]", depth + 1)
     elif not (value is None or isinstance(value, (str, int, float))):
-        raise BadEventError(path, f"{where[1:]} is a {type(value).__name__}, which JSON has no word for")
+        raise BadEventError(path, f"{where[1:]} is a {type(value).__name__}, which JSON cannot express")
 
 
 def seal(body: bytes, after: Link, time: str) -> tuple[bytes, Link]:
-    """Make the line that follows `after`, with its newline, and where the chain then stands."""
+    """Return the line that follows `after`, with its newline, and the new end of the chain."""
     seq = after.seq + 1
     hashed = b'{"seq":%d,"time":"%b",%b,"prev_hash":"sha256:%b"' % (seq, time.encode(), body, after.hex)
     digest = sha256(hashed).hexdigest().encode()
@@ -142,9 +148,9 @@ def seal(body: bytes, after: Link, time: str) -> tuple[bytes, Link]:
 
 def link_of(line: bytes) -> Link | None:
     """
-    Read where a line (without its newline) says that the chain stands; None if it is no entry.
+    Return the number and the hash that a line (without its newline) has; None if it is not an entry.
 
-    What it says is not checked against what it holds: that is `is_sealed`, and the audit.
+    They are not checked against its content: `is_sealed` and `verify` do that.
     """
     if not line.startswith(b'{"seq":') or not line.endswith(b'"}') or len(line) > MAX_LINE_BYTES:
         return None
@@ -158,6 +164,6 @@ def link_of(line: bytes) -> Link | None:
 
 
 def is_sealed(line: bytes) -> bool:
-    """True if a line's hash is that of its own bytes."""
+    """True if the hash in a line is the hash of its bytes."""
     digest: bytes = sha256(line[:-SEAL_BYTES]).hexdigest().encode()
     return digest == line[-66:-2]

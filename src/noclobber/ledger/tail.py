@@ -1,14 +1,14 @@
 """
-Where a chain stands at the end of its file, and what to do with an end that a crash tore.
+Find the last entry of a file, and set aside an end that a crash tore.
 
-A crash leaves an *unterminated* piece behind the last newline (the beginning of a line, from a kill or a
-full disk) or a piece with NULs in it (a power cut: the file had grown, its blocks had not arrived).
-Only those are torn. They are copied to a file beside the ledger and then cut off, so that the next
-line begins where a line should begin.
+A crash leaves an *unterminated* piece after the last newline (the beginning of a line, from a kill or a
+full disk) or a piece with NULs in it (a power cut: the file had grown, its blocks had not been written).
+Only those are torn. They are copied to a file beside the ledger and then cut off, so that the next line
+begins after a newline.
 
-A complete line that is no entry was not torn by anything; somebody wrote it. It stays where it is, as
-evidence: the next event is chained to the last entry before it, and the audit names it. Appending
-never removes a complete line.
+A complete line that is not an entry was not torn; somebody wrote it. It is left there, as evidence: the
+next event is chained to the last entry before it, and `verify` names it. Appending never removes a
+complete line.
 
 A last line that lacks only its newline is whole (editors strip it, and a write can be torn there). It
 gets its newline; nothing is lost.
@@ -39,12 +39,12 @@ class Tail(NamedTuple):
     link: Link
     """The last entry."""
     end: int
-    """Where complete lines end, in bytes from the start. What lies beyond was torn."""
+    """Where complete lines end, in bytes from the start. What follows was torn."""
     lacks_newline: bool = False
 
 
 def read_tail(descriptor: int, size: int, path: str) -> Tail:
-    """Find the last entry by looking back from the end, a few KiB as a rule."""
+    """Find the last entry by reading backwards from the end, usually a few KiB."""
     if size == 0:
         return Tail(START, 0)
     look_bytes = FIRST_LOOK_BYTES
@@ -57,8 +57,8 @@ def read_tail(descriptor: int, size: int, path: str) -> Tail:
             raise LedgerError(
                 path,
                 "this file does not end in ledger entries, so nothing was written to it. "
-                "If it is not a ledger, choose another path; if it is a damaged one, move it away "
-                "and a new one begins",
+                "If it is not a ledger, choose another path; if it is a damaged one, move it away, "
+                "and a new one is begun",
             )
         look_bytes *= 8
 
@@ -74,7 +74,7 @@ def _last_entry(data: bytes, start: int) -> Tail | None:
     while end:  # Lines that a power cut tore, newline and all.
         line_start = data.rfind(b"\n", 0, end - 1) + 1
         if line_start == 0 and start:
-            return None  # It may begin before what we have.
+            return None  # It may begin before the bytes that we have.
         if b"\0" not in data[line_start:end]:
             break
         end = line_start
@@ -93,7 +93,7 @@ def _last_entry(data: bytes, start: int) -> Tail | None:
 
 
 def _may_begin_a_ledger(data: bytes) -> bool:
-    """True for what a crash during the very first append leaves; False for somebody's notes."""
+    """True for what a crash during the first append leaves; False for somebody's notes."""
     opening = b'{"seq":1,'
     return data[:1] == b"\0" or data.startswith(opening) or opening.startswith(data)
 
@@ -102,8 +102,8 @@ def set_aside(descriptor: int, path: str, tail: Tail, size: int) -> str:
     """
     Copy the torn end of a ledger to a file beside it, cut it off, and return the copy's path.
 
-    Only under the ledger's mutex. The copy's name is made from its place and bytes, so that a crash in
-    here and another attempt leave one copy, not two.
+    Only under the ledger's mutex. The copy's name is made from its place and bytes, so that a crash in this
+    function and another attempt leave one copy, not two.
     """
     digest = sha256()
     for offset in range(tail.end, size, MAX_LINE_BYTES):
@@ -124,7 +124,7 @@ def set_aside(descriptor: int, path: str, tail: Tail, size: int) -> str:
 
 
 def list_set_aside(path: str) -> tuple[str, ...]:
-    """Name the torn ends that lie beside a ledger."""
+    """Return the paths of torn ends beside a ledger."""
     folder, name = os.path.split(path)
     try:
         names = os.listdir(folder)
@@ -152,6 +152,6 @@ def _read(descriptor: int, start: int, end: int) -> bytes:
     while len(data) < end - start:
         more = os.pread(descriptor, end - start - len(data), start + len(data))
         if not more:
-            break  # It became shorter while we read.
+            break  # The file became shorter while we read.
         data += more
     return data

@@ -1,10 +1,10 @@
 """
-Walk a whole ledger and name the first line that is not as it was written.
+Check a whole ledger and name the first line that is not as it was written.
 
-The file is read in pieces, so a ledger of any size takes a few MiB. Each line costs one hash, two
-comparisons of bytes and one JSON parse; why a line is wrong is worked out only for the one that is.
+The file is read in pieces, so that a ledger of any size takes a few MiB of memory. Each line costs one hash,
+two comparisons of bytes and one JSON parse; why a line is wrong is worked out only for the one that is.
 
-Calling sequence: `audit()` an open descriptor up to a size that was taken under the mutex.
+Calling sequence: `audit()` an open descriptor, up to a size that was read under the mutex.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import os
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.errors import BadRequestError, BrokenChainError
 from noclobber.ledger.line import GENESIS, GENESIS_HEX, MAX_LINE_BYTES, SEAL_BYTES, is_sealed, link_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import NoReturn
@@ -26,7 +25,7 @@ PIECE_BYTES = 1 << 18
 
 
 class Audited(NamedTuple):
-    """What a walk to the end found."""
+    """What a check to the end found."""
 
     event_count: int
     head: bytes
@@ -42,12 +41,12 @@ _PARSE = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
 
 def parse_head(head: str | None) -> bytes | None:
-    """Take a head as every report prints it, with or without `sha256:`."""
+    """Return the hex digits of a head, which may begin with `sha256:`; refuse what is not a head."""
     if head is None:
         return None
     digits = head.strip().removeprefix("sha256:").lower()
     if len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
-        raise BadRequestError("", f"{head!r:.100} is no head; a head is sha256: and 64 hex digits")
+        raise BadRequestError("", f"{head!r:.100} is not a head; a head is sha256: and 64 hex digits")
     return digits.encode()
 
 
@@ -83,7 +82,7 @@ def audit(
         raise BrokenChainError(
             path,
             f"the saved head is not in this ledger, which holds {count} events: its tail was cut off, or "
-            "it was begun anew, or the head belongs to another ledger. Look for a backup",
+            "a new one was begun, or the head belongs to another ledger. Look for a backup",
             line=count + 1,
             reason="saved head not found",
             event_count=count,
@@ -93,7 +92,7 @@ def audit(
 
 
 def _next_head(path: str, line: bytes, number: int, head: bytes) -> bytes:
-    """Return a line's hash if it is the one that follows `head`; this is the whole of the checking."""
+    """Return a line's hash if the line follows `head`. This is the whole check of a line."""
     digest = sha256(line[:-SEAL_BYTES]).hexdigest().encode()
     if not (
         line.startswith(b'{"seq":%d,"time":"' % number)
@@ -119,12 +118,12 @@ def read_events(descriptor: int, path: str) -> Iterator[dict[str, Any]]:
 
 
 def _pieces(descriptor: int | None, size: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield how far we are and the lines so far unseen; the last of each list is yet unfinished."""
+    """Yield how many bytes were read, and the lines in them; the last of each list is not complete yet."""
     rest, offset = b"", 0
     while descriptor is not None and offset < size:
         piece = os.pread(descriptor, min(PIECE_BYTES, size - offset), offset)
         if not piece:
-            return  # Became shorter: a torn end was set aside meanwhile.
+            return  # The file became shorter: a torn end was set aside meanwhile.
         offset += len(piece)
         lines = (rest + piece).split(b"\n")
         rest = lines[-1]
@@ -160,7 +159,7 @@ def _break(path: str, line: bytes, number: int, head: bytes) -> NoReturn:
     reason = _why_no_entry(line) or _why_not_next(line, number, head)
     raise BrokenChainError(
         path,
-        f"line {number} is broken: {reason}. The {number - 1} events before it are as they were written",
+        f"line {number} is broken: {reason}. The {number - 1} events before it are intact",
         line=number,
         reason=reason,
         event_count=number - 1,
@@ -174,7 +173,7 @@ def _why_no_entry(line: bytes) -> str | None:
     if not line:
         return "it is empty"
     if b"\0" in line:
-        return "it holds NUL bytes, as a power cut leaves them"
+        return "it contains NUL bytes, as after a power cut"
     try:
         text = line.decode()
         event, end = _PARSE(text)
@@ -189,7 +188,7 @@ def _why_no_entry(line: bytes) -> str | None:
     if not isinstance(event, dict):
         return "it is JSON, but not an object"
     if link_of(line) is None:
-        return "it is JSON, but not spelled as this ledger writes an entry"
+        return "it is JSON, but not in the form in which this ledger writes an entry"
     return None
 
 
@@ -197,7 +196,7 @@ def _why_not_next(line: bytes, number: int, head: bytes) -> str:
     link = link_of(line)
     assert link is not None
     if not is_sealed(line):
-        return "its bytes do not have the hash that it carries, so it was altered"
+        return "its content does not match its hash, so it was altered"
     if link.seq > number:
         return f"it is event {link.seq} where event {number} belongs, so lines before it were removed"
     if link.seq < number:
