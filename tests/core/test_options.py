@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from noclobber.core import options as module
-from noclobber.core.options import DEFAULTS, Options, options
+from noclobber.core.options import DEFAULTS, HOOK_DEFAULTS, Options, load_options, options
 from noclobber.errors import BadRequestError
 
 
-def test_the_defaults_are_the_seeds() -> None:
+def test_the_defaults_are_those_of_the_specifications() -> None:
     """Rulings 2, 7, 11 and 14."""
     assert (DEFAULTS.rebaseline, DEFAULTS.unread, DEFAULTS.partial, DEFAULTS.scope) == (
         "on-read",
@@ -34,7 +34,10 @@ def test_the_defaults_are_the_seeds() -> None:
         {"unread": "deny", "partial": "deny", "resubmitted": "deny"},
         {"scope": "session"},
         {"durable": True, "wait_s": 0},
+        {"wait_s": 0.25},
+        {"wait_s": 3600},
         {"retained_file_bytes": 0},
+        {"retained_file_bytes": 1, "retained_turn_bytes": 1 << 40},
         {"write_scope": None},
         {"write_scope": []},
     ],
@@ -60,11 +63,16 @@ def test_folders_may_be_paths() -> None:
         ({"rebaseline": None}, "'on-read', 'after-conflict'"),
         ({"scope": ["docs"]}, "'turn', 'session'"),
         ({"durable": 1}, "True or False"),
+        ({"unread": "deny", "partial": "maybe"}, "The option partial must be"),
         ({"wait_s": -1}, "0 to 3600"),
+        ({"wait_s": -0.001}, "0 to 3600"),
+        ({"wait_s": 3600.001}, "0 to 3600"),
+        ({"wait_s": "1"}, "0 to 3600"),
         ({"wait_s": float("nan")}, "0 to 3600"),
         ({"wait_s": True}, "0 to 3600"),
         ({"retained_file_bytes": -1}, "0 or more"),
         ({"retained_turn_bytes": 1.5}, "0 or more"),
+        ({"retained_turn_bytes": True}, "0 or more"),
         ({"write_scope": "docs"}, "a list of folders"),
         ({"write_scope": [""]}, "a list of folders"),
         ({"write_scope": [1]}, "a list of folders"),
@@ -80,10 +88,51 @@ def test_bad_options_are_explained(bad: dict[str, Any], said: str) -> None:
 
 
 def test_a_value_of_any_size_is_explained_in_a_short_sentence() -> None:
-    """N-input: an error message is no place for a megabyte."""
-    with pytest.raises(BadRequestError) as refused:
-        options({"unread": "x" * (1 << 20)})
-    assert len(str(refused.value)) < 200
+    """N-input: an error message is no place for a megabyte; up to 80 characters are shown."""
+    for length, shown in (
+        (78, "'" + "x" * 78 + "'"),
+        (79, "'" + "x" * 78 + "…"),
+        (1 << 20, "'" + "x" * 78 + "…"),
+    ):
+        with pytest.raises(BadRequestError) as refused:
+            options({"unread": "x" * length})
+        assert refused.value.message == f"The option unread must be one of 'allow', 'deny', not {shown}."
+
+
+def test_the_nearest_name_is_suggested() -> None:
+    """Finding U8: the nearest one, not just one that is near."""
+    with pytest.raises(BadRequestError, match="Did you mean 'retained_turn_bytes'") as refused:
+        options({"retained_turn_byte": 1})
+    assert refused.value.details["option"] == "retained_turn_byte"
+
+
+def test_given_options_change_their_base_and_leave_the_rest() -> None:
+    """Ruling 20: a turn's options over the workspace's, and those over the file's."""
+    base = options({"unread": "deny", "wait_s": 7})
+    assert options({"partial": "deny"}, base) == base._replace(partial="deny")
+    assert options({"unread": "allow"}, base) == Options(wait_s=7.0)
+    assert options({}, base) == base
+    assert DEFAULTS.wait_s == 1.0
+    assert Options(scope="session") == HOOK_DEFAULTS
+
+
+@pytest.mark.parametrize("name", ["noclobber.toml", "pyproject.toml"])
+def test_either_file_changes_the_base(tmp_path: Path, name: str) -> None:
+    """Ruling 20: one of the two is enough; without any, or without our table in it, the base is the answer."""
+    base = options({"unread": "deny", "durable": True})
+    assert load_options(str(tmp_path), base) is base
+    table = "" if name == "noclobber.toml" else "[tool.noclobber]\n"
+    (tmp_path / name).write_text(f'{table}unread = "allow"\npartial = "deny"\n')
+    assert load_options(str(tmp_path), base) == Options(partial="deny", durable=True)
+    assert load_options(str(tmp_path)) == Options(partial="deny")
+    (tmp_path / name).write_text("")
+    assert load_options(str(tmp_path), base) == base
+
+
+def test_a_number_stays_what_it_is_and_seconds_become_a_float() -> None:
+    """Ruling 20: TOML's `wait_s = 2` and Python's 2.0 are one value."""
+    taken = options({"wait_s": 2, "retained_file_bytes": 5})
+    assert (type(taken.wait_s), taken.retained_file_bytes) == (float, 5)
 
 
 # One list, in three shapes: for programs, for type checkers and for readers.

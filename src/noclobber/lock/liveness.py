@@ -73,7 +73,7 @@ def judge(
         return Verdict("corrupt", "corrupt", 0, "the lock file was copied here from another folder")
     left_s = record.expires_s - now_s
     if left_s <= 0:
-        return Verdict("expired", "lease_expired", 0, f"its lease ran out {-left_s:.0f} s ago")
+        return Verdict("expired", "lease_expired", 0, f"its lease ran out {abs(left_s):.0f} s ago")
     its_fate = fate_of(record.process)
     if its_fate == GONE:
         return Verdict("dead", "pid_dead", 0, f"its process {record.pid} no longer runs")
