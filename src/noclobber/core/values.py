@@ -91,7 +91,7 @@ class WriteResult(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """Replace `old` by `new`. `old` must stand exactly once, unless every occurrence is meant."""
+    """Replace `old` by `new`. `old` must occur exactly once, unless every occurrence is meant."""
 
     old: str | bytes
     new: str | bytes

@@ -59,7 +59,7 @@ class Claim(NamedTuple):
     call_id: str
     expires_s: float
     file: str = ""
-    """Where the claim lies."""
+    """The claim's own file."""
 
 
 def check(root: str, path: str, own_owner: str | None = None, clock: Clock = SYSTEM_CLOCK) -> Claim | None:
@@ -153,7 +153,7 @@ def release_all(root: str, owner: str) -> None:
 
 
 def live(root: str, *, everything: bool = False, clock: Clock = SYSTEM_CLOCK) -> list[Claim]:
-    """Return the claims that lie in a root's state folder, for whoever wants to show them."""
+    """Return the claims in a root's state folder, to be shown."""
     folder = f"{root}/{STATE_FOLDER}/{CLAIMS_FOLDER}"
     try:
         names = os.listdir(folder)

@@ -3,7 +3,7 @@ The facts that the rules are asked about: one set for each file of a call.
 
 Facts come from the action itself (which file, what it shall hold), from what the agent saw (the snapshot),
 from the options, and, where somebody looked, from the disk. Nothing is decided here. The library, hooks and
-MCP gather them by the same function, so a rule has the same facts to go by whoever asks.
+MCP gather them by the same function, so a rule has the same facts in each.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from noclobber.core.options import DEFAULTS
 from noclobber.core.values import BOM
 from noclobber.disk import hashing
 from noclobber.errors import BadRequestError
+from noclobber.text.encoding import encode, encode_anyway
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,18 +74,20 @@ def gather(
     actual: str | None = None,
     write_scope: tuple[str, ...] | None = None,
     is_memory_lost: bool = False,
-    keeps_bom: bool = True,
+    by_us: bool = True,
 ) -> Target:
     """
     Return what the rules have to know about one file of a call.
 
-    `keeps_bom`: whoever carries the call out puts a byte-order mark back that text does not show.
+    `by_us`: we will write the file. Then text that no file can hold is an error, and a byte-order mark is put
+    back: text does not show it, so the agent did not mean to drop it.
     """
     content = action.content
-    data = None if content is None else as_bytes(content, path)
-    if data is not None and keeps_bom and isinstance(content, str) and not data.startswith(BOM):
-        # Text does not show a byte-order mark, so nobody meant to drop it.
-        data = BOM + data if snapshot.starts_with_bom(name, path) else data
+    data = content if isinstance(content, bytes) else None
+    if isinstance(content, str):
+        data = encode(content, path) if by_us else encode_anyway(content)
+        if by_us and not data.startswith(BOM) and snapshot.starts_with_bom(name, path):
+            data = BOM + data
     expected, seen_whole = _expectation(action, snapshot, name, path)
     refused_from = None
     if data is not None and options.resubmitted == "deny":
@@ -103,16 +106,6 @@ def gather(
         is_memory_lost=is_memory_lost,
     )
     return Target(action, facts, data)
-
-
-def as_bytes(content: str | bytes, path: str) -> bytes:
-    """Return what a write puts on the disk: bytes as they are, text as UTF-8."""
-    if isinstance(content, bytes):
-        return content
-    try:
-        return content.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise BadRequestError(path, "The text has a lone surrogate, which no file can hold.") from None
 
 
 def _expectation(action: Action, snapshot: TurnContext, name: str, path: str) -> tuple[str | None, bool]:

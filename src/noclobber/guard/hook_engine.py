@@ -1,5 +1,5 @@
 """
-HookEngine: the gateway for programs that hand over tool calls as data.
+HookEngine: the gateway for programs that describe tool calls as data.
 
 Two ways to use it:
 

@@ -3,9 +3,9 @@ The judge: what an agent may do to a file, and what became of a call that somebo
 
     facts → policies → commit, or note what must come out and compare afterwards → record → answer
 
-Every call goes this way, whoever makes it. `admit()` is the first half and is shared by all. Where we carry
+Every call goes this way. `admit()` is the first half and is shared by all. Where we carry
 a call out ourselves, `engine` commits and records. Where a host or an integrator's executor does (hooks,
-`pre_tool_use` and `post_tool_use`), there is nothing to commit, so the three functions below stand around
+`pre_tool_use` and `post_tool_use`), there is nothing to commit, so three functions are called around
 it:
 
 | function | what is done |
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
             """Raise if a write to `path` would be refused now."""
 
     class JudgedTurn(Protocol):
-        """What the judge has to know of whoever asks."""
+        """What the judge has to know of the turn that a call belongs to."""
 
         @property
         def root(self) -> str:
@@ -193,28 +193,13 @@ class Outside:
         writes = [action for action in self.actions if action.kind != READ]
         with self.turn.memory:
             targets: list[_Looked] = []
-            claimed: list[str] = []
             try:
                 for action in self.actions:
                     if action.kind == READ:
                         self._before_read(action)
-                names = [self._name(action.path) for action in writes]
-                if not writes:
-                    return None
-                if broken := self.turn.ledger_trouble():
-                    raise broken
-                for path in sorted({_where(self.turn, name) for name in names}):
-                    claims.acquire(self.turn.root, path, self.turn.owner, self.key, clock=self.turn.clock)
-                    claimed.append(path)
-                for action, name in zip(writes, names, strict=True):  # All of them before any is written.
-                    targets.append(self._look(action, name))
-                    self._admit(targets[-1])
-                _forget_repeated(targets)
-                for target in targets:
-                    target.note_pending(self.turn, self.key)
+                if writes:
+                    self._before_writes(writes, targets)
             except NoclobberError as error:
-                for path in claimed:
-                    claims.release(self.turn.root, path, self.turn.owner)
                 if writes:
                     judged = [looked.target for looked in targets if looked.target is not None]
                     note_refusal(self.turn, self.call, judged, error, self.delivery)
@@ -249,6 +234,28 @@ class Outside:
 
     # -- before ----------------------------------------------------------------------------------------
 
+    def _before_writes(self, writes: Sequence[Action], targets: list[_Looked]) -> None:
+        """Claim, look at and judge every file before any is written; note what must come out of it."""
+        turn = self.turn
+        names = [self._name(action.path) for action in writes]
+        if broken := turn.ledger_trouble():
+            raise broken
+        claimed: list[str] = []
+        try:
+            for path in sorted({_where(turn, name) for name in names}):
+                claims.acquire(turn.root, path, turn.owner, self.key, clock=turn.clock)
+                claimed.append(path)
+            for action, name in zip(writes, names, strict=True):
+                targets.append(self._look(action, name))
+                self._admit(targets[-1])
+            _forget_repeated(targets)
+            for target in targets:
+                target.note_pending(turn, self.key)
+        except BaseException:
+            for path in claimed:  # Nothing will be written, so nobody has to wait for it.
+                claims.release(turn.root, path, turn.owner)
+            raise
+
     def _before_read(self, action: Action) -> None:
         looked = self._look(action, self._name(action.path))
         decision = decide(self._gather(looked).facts)
@@ -277,7 +284,7 @@ class Outside:
             actual=looked.state.sha256,
             write_scope=turn.write_scope,
             is_memory_lost=turn.memory.is_lost,
-            keeps_bom=False,
+            by_us=False,
         )
 
     def _content_before(self, looked: _Looked) -> bytes | None:

@@ -12,7 +12,7 @@ from noclobber.core.actions import DELETE, MOVE
 from noclobber.core.values import BOM
 from noclobber.disk import hashing
 from noclobber.errors import ABSENT, RefusalError
-from noclobber.text.host_edits import as_bytes
+from noclobber.text.encoding import encode_anyway
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def foresee(action: Action, before: bytes | None, path: str = "") -> Outcome:
         return Outcome(ABSENT, None)
     content = action.content
     if content is not None:
-        data = as_bytes(content) if isinstance(content, str) else content
+        data = encode_anyway(content) if isinstance(content, str) else content
         return Outcome(hashing.of_bytes(data), plain_hash(data) if _has_marks(before, data) else None)
     if action.change is None:
         return UNKNOWN_OUTCOME

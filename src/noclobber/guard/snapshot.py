@@ -484,7 +484,7 @@ class TurnContext:
         Let a name lead to the file that it was just seen to lead to.
 
         `may_move` is about a name that the agent knows and that led to another file before: like a
-        baseline, it does not follow a glimpse. The name's own first hash stands in any case.
+        baseline, it does not follow a read of only a part. The name's own first hash never changes.
         """
         known = self._names.get(lexical)
         if known is None:

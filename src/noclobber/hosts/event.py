@@ -10,7 +10,8 @@ from __future__ import annotations
 from noclobber.core.actions import Action, CallResult, Shown
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError, RefusalError, UnknownToolError
-from noclobber.text.host_edits import HostEdits, as_bytes
+from noclobber.text.encoding import encode_anyway
+from noclobber.text.host_edits import HostEdits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Event(NamedTuple):
 
     def leaving(self, text: str | None) -> Event:
         """Add the whole new text of the file, if the host says it."""
-        return self._replace(result=self.result._replace(content=None if text is None else as_bytes(text)))
+        return self._replace(
+            result=self.result._replace(content=None if text is None else encode_anyway(text))
+        )
 
     @property
     def writes(self) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.errors import BadRequestError, EditMismatchError
-from noclobber.text.host_edits import as_bytes
+from noclobber.text.encoding import encode_anyway
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Patch(NamedTuple):
         text = apply(data.decode("utf-8", "surrogateescape"), self.hunks)
         if text is None:
             raise EditMismatchError(path, "The lines of the patch were not found exactly as given.")
-        return as_bytes(text)
+        return encode_anyway(text)
 
 
 def actions(patch: str) -> tuple[Action, ...]:

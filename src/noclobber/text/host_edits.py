@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from noclobber.core.values import BOM
 from noclobber.errors import EditMismatchError
+from noclobber.text.encoding import encode_anyway
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,18 +39,10 @@ class HostEdits(NamedTuple):
                 raise EditMismatchError(path, "The old text was not found exactly once.")
             else:
                 text = text.replace(old, new) if edit.replace_all else text.replace(old, new, 1)
-        made = as_bytes(text)
+        made = encode_anyway(text)
         if data.count(b"\r\n") * 2 > data.count(b"\n"):
             made = made.replace(b"\n", b"\r\n")
         return BOM + made if data.startswith(BOM) else made
-
-
-def as_bytes(text: str) -> bytes:
-    """Return text as UTF-8. Bytes that did not decode come back; what no file can hold becomes `?`."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
 
 
 def _folded(part: str | bytes) -> str:

@@ -10,6 +10,7 @@ import re
 
 from noclobber.core.values import BOM as BOM
 from noclobber.errors import BadRequestError
+from noclobber.text.encoding import encode as encode
 
 NEWLINE = re.compile(rb"\r?\n")
 
@@ -62,14 +63,6 @@ def with_ending(text: bytes, ending: bytes) -> bytes:
 def without_last_newline(text: bytes) -> bytes:
     """Return text without the line ending that closes it, if one does."""
     return text[:-2] if text.endswith(b"\r\n") else text.removesuffix(b"\n")
-
-
-def encode(text: str, path: str) -> bytes:
-    """Return text as UTF-8; what `ReadResult.text` could not decode becomes the byte that it was."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise BadRequestError(path, "The text has a lone surrogate, which no file can hold.") from None
 
 
 def quoted(text: str | bytes) -> str:
