@@ -171,3 +171,16 @@ def test_the_state_folder_is_made_by_the_first_event(root: Path) -> None:
         recorder = Recorder(str(root), ledger)
         assert [recorder.prepare(), recorder.prepare()] == [True, False]
     assert (root / ".noclobber" / ".gitignore").exists()
+
+
+def test_two_processes_may_make_the_state_folder_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ruling 13: the other one made it after our ledger was not found, and before we looked for the folder."""
+    recorder = Recorder(str(root), LightLedger(f"{root}/.noclobber/{NAME}"))
+    real = recorder._make_state_folder
+
+    def lose_the_race() -> bool:
+        assert real() is True  # By the other process.
+        return real()
+
+    monkeypatch.setattr(recorder, "_make_state_folder", lose_the_race)
+    assert recorder.prepare() is False

@@ -322,7 +322,7 @@ def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(
     assert command_line(["install", "gemini", "--root", str(root)]) == 0
     assert f"+++ {where.path}" in capsys.readouterr().out
     assert command_line(["install", "gemini", "--root", str(root)]) == 0
-    assert "as it should be" in capsys.readouterr().out
+    assert "is up to date" in capsys.readouterr().out
     assert command_line(["install", "gemini", "--uninstall", "--root", str(root)]) == 0
     assert get(where) is None
 

@@ -61,10 +61,10 @@ class Recorder:
             self.ledger.prepare()
             return False
         except LedgerError:
-            if not self._make_state_folder():
-                raise
+            is_new = self._make_state_folder()
+        # Once more, also if the folder was there: another process may have made it between our two looks.
         self.ledger.prepare()
-        return True
+        return is_new
 
     def refusal(self, call: ToolCall, error: NoclobberError) -> None:
         """Record a refused write. Never raises: the refusal reaches the caller whatever the ledger does."""
