@@ -3,20 +3,20 @@ Every error this library raises on purpose, each with a stable code.
 
 Two families:
 
-- `StaleFileError` has two exact projections, `to_agent()` and `to_controller()`. Nothing is ever
-  added to either; anything more travels beside them.
-- Every other refusal has one projection, `to_refusal()`, with the keys `error_type`, `file_path`,
+- `StaleFileError` becomes one of two exact objects, `to_agent()` and `to_controller()`. Nothing is ever
+  added to either; anything more is told beside them.
+- Every other refusal becomes one object, `to_refusal()`, with the keys `error_type`, `file_path`,
   `message`, `resolution`, `details`.
 
 `resolution` tells a program what to do next without reading the message:
 
 | resolution | meaning |
 |---|---|
-| `RE_READ_REQUIRED` | read the whole file, think again, write again |
-| `READ_FIRST` | read the file (the unseen part of it), then write |
-| `RETRY_LATER` | nothing is wrong with the request; somebody holds the file right now |
-| `CHANGE_REQUEST` | this request can never succeed as it stands |
-| `ASK_A_PERSON` | the machine needs attention: permissions, disk space, a damaged record |
+| `RE_READ_REQUIRED` | read the whole file, take the changes into account, write again |
+| `READ_FIRST` | read the file, or the rest of it, then write |
+| `RETRY_LATER` | nothing is wrong with the request; somebody else is using the file right now |
+| `CHANGE_REQUEST` | this request can never succeed; make another one |
+| `ASK_A_PERSON` | somebody must look at the machine: permissions, disk space, a damaged record |
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# What stands in a hash's place when there are no bytes to hash.
+# Used in place of a hash when there are no bytes to hash.
 ABSENT = "ABSENT"  # A baseline: the agent looked, and there was no file.
 UNKNOWN = "UNKNOWN"  # A baseline: the agent saw some version, and nobody can say which.
 DELETED = "DELETED"  # The path is gone.
-NOT_A_FILE = "NOT_A_FILE"  # A directory, a device, a socket or a dangling link stands there now.
+NOT_A_FILE = "NOT_A_FILE"  # A directory, a device, a socket or a broken link is there now.
 UNREADABLE = "UNREADABLE"  # Something is there and cannot be read. Never treated as absent.
 
 STALE_MESSAGE = "File modified by another actor. Re-read required."
@@ -126,63 +126,63 @@ class UnreadFileError(RefusalError):
 
 
 class PartialReadError(RefusalError):
-    """`partial = "deny"`: only a part of the file was seen, and all of it would be replaced."""
+    """`partial = "deny"`: the turn has read only part of the file that it wants to replace."""
 
     code = "PARTIAL_READ"
     resolution = "READ_FIRST"
 
 
 class NotAFileError(RefusalError):
-    """The target is a directory, a FIFO, a socket, a device or a dangling link."""
+    """The target is a directory, a FIFO, a socket, a device or a broken link."""
 
     code = "NOT_A_FILE"
     resolution = "CHANGE_REQUEST"
 
 
 class BadPathError(RefusalError, ValueError):
-    """The path cannot name a file: a NUL, not UTF-8, too long, empty."""
+    """The path cannot be the name of a file: it has a NUL in it, is not UTF-8, too long or empty."""
 
     code = "BAD_PATH"
     resolution = "CHANGE_REQUEST"
 
 
 class OutsideWorkspaceError(RefusalError):
-    """The path leads out of the workspace, or into noclobber's own records."""
+    """The path leads out of the workspace, or to noclobber's own files."""
 
     code = "OUTSIDE_WORKSPACE"
     resolution = "CHANGE_REQUEST"
 
 
 class ReservedFileError(RefusalError):
-    """A lock file or its ledger: a record of the machinery, never an agent's input (REQ-LOCK-010)."""
+    """A lock file or its ledger. Agents neither read nor write those (REQ-LOCK-010)."""
 
     code = "RESERVED_FILE"
     resolution = "CHANGE_REQUEST"
 
 
 class OutsideScopeError(RefusalError):
-    """The turn may write to certain folders only, and this is not in one of them (K-WRITE-1)."""
+    """The turn may write in certain folders only, and the path is in none of them (K-WRITE-1)."""
 
     code = "OUTSIDE_SCOPE"
     resolution = "CHANGE_REQUEST"
 
 
 class FileBusyError(RefusalError):
-    """Somebody has the file open for writing, or a stopped process holds its folder."""
+    """Another program has the file open for writing, or is in the middle of a guarded write in its folder."""
 
     code = "FILE_BUSY"
     resolution = "RETRY_LATER"
 
 
 class EditMismatchError(RefusalError):
-    """An edit's old text is missing, stands more than once, or overlaps another edit."""
+    """An edit's old text was not found, was found more than once, or overlaps another edit."""
 
     code = "EDIT_MISMATCH"
     resolution = "RE_READ_REQUIRED"
 
 
 class ResubmittedError(RefusalError):
-    """The very bytes that were refused as stale came back after a re-read, unchanged."""
+    """`resubmitted = "deny"`: the bytes that were refused as stale came back unchanged after a re-read."""
 
     code = "STALE_RESUBMITTED"
     resolution = "RE_READ_REQUIRED"
@@ -197,7 +197,7 @@ class MissingFileError(RefusalError, FileNotFoundError):
 
 
 class FileExistsAlreadyError(RefusalError, FileExistsError):
-    """The destination of a move exists."""
+    """The destination of a move exists already."""
 
     code = "ALREADY_EXISTS"
     like_errno = errno.EEXIST
@@ -213,56 +213,56 @@ class AccessDeniedError(RefusalError, PermissionError):
 
 
 class MetadataNotKeptError(RefusalError):
-    """Owner, ACL or extended attributes could not be carried over, so nothing was replaced."""
+    """Owner, ACL or extended attributes could not be copied to the new version, so nothing was replaced."""
 
     code = "METADATA_NOT_KEPT"
     resolution = "ASK_A_PERSON"
 
 
 class StorageError(RefusalError, OSError):
-    """The disk is full, read-only or failing. The old content stands."""
+    """The disk is full, read-only or failing. The old content is still there."""
 
     code = "STORAGE_FAILED"
     resolution = "ASK_A_PERSON"
 
 
 class BadRequestError(RefusalError, ValueError):
-    """A tool call lacks a parameter, or has one of the wrong type or value."""
+    """A parameter or an option is missing, unknown, or has the wrong type or value."""
 
     code = "BAD_REQUEST"
     resolution = "CHANGE_REQUEST"
 
 
 class ConfigError(RefusalError, ValueError):
-    """The workspace's file of options is wrong, so nobody knows which rules hold."""
+    """The project's options file is wrong, so it is unknown which rules apply."""
 
     code = "BAD_CONFIG"
     resolution = "ASK_A_PERSON"
 
 
 class UnknownToolError(RefusalError):
-    """The tool catalogue has no such tool, so nobody knows what it writes."""
+    """The tool catalogue has no such tool, so it is unknown what it would write."""
 
     code = "UNKNOWN_TOOL"
     resolution = "CHANGE_REQUEST"
 
 
 class GaveUpError(RefusalError):
-    """The controller retried as often as it may. `__cause__` is the last refusal."""
+    """The controller has used up its attempts. `__cause__` is the last refusal."""
 
     code = "GAVE_UP"
     resolution = "RETRY_LATER"
 
 
 class TurnClosedError(RefusalError):
-    """The turn has ended; its snapshot is gone, so nothing can be checked against it."""
+    """The turn has ended or the workspace is closed, so it is no longer known what the agent has read."""
 
     code = "TURN_CLOSED"
     resolution = "CHANGE_REQUEST"
 
 
 class BaselineNotRetainedError(RefusalError):
-    """The bytes that were read are too large to be kept, so no diff can be made."""
+    """The bytes that were read were too large to keep, so no diff can be made."""
 
     code = "BASELINE_NOT_RETAINED"
     resolution = "RE_READ_REQUIRED"
@@ -310,14 +310,14 @@ class LockLost(RefusalError):  # noqa: N818 - a fact about a lock, as its counte
 
 
 class BadEventError(LedgerError, ValueError):
-    """An event that the ledger cannot hold: not JSON, too large, nested too deeply. Nothing was written."""
+    """The ledger cannot record this event: not JSON, too large, nested too deeply. Nothing was written."""
 
     code = "LEDGER_BAD_EVENT"
     resolution = "CHANGE_REQUEST"
 
 
 class HookFailedError(RefusalError):
-    """A hook could not judge a write: its input, its memory or its own code failed. Nothing was written."""
+    """A hook could not check a write: its input, its memory or its own code failed. Nothing was written."""
 
     code = "HOOK_FAILED"
     resolution = "ASK_A_PERSON"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from noclobber import AgentTraceLedger, LedgerError, StaleFileError, Workspace
+from noclobber import AgentTraceLedger, Edit, LedgerError, MissingFileError, StaleFileError, Workspace
 from noclobber.guard.recording import Recorder
 from noclobber.hosts.hook_entries import START
 from noclobber.ledger.open_file import LightLedger
@@ -184,3 +185,36 @@ def test_two_processes_may_make_the_state_folder_at_once(root: Path, monkeypatch
 
     monkeypatch.setattr(recorder, "_make_state_folder", lose_the_race)
     assert recorder.prepare() is False
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.EROFS, "Read-only file system"), (errno.EACCES, "Permission denied")]
+)
+def test_a_state_folder_that_cannot_be_made_is_the_reason_that_is_told(
+    root: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    """Finding U9: a read-only project was told that there is no such file."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("noclobber.disk.commit.open_stores.for_workspace", refused)
+    with Workspace(root) as ws, ws.turn() as turn:
+        turn.read_file("a.md")
+        with pytest.raises(LedgerError) as told:
+            turn.write_file("a.md", "v2\n")
+    assert told.value.path == str(root / ".noclobber")
+    assert f"cannot be created ({words})" in told.value.message
+    assert "Make the project's folder writable" in told.value.message
+    assert (root / "a.md").read_bytes() == b"v1\n"
+
+
+@pytest.mark.parametrize("tool", ["move_file", "delete_file", "edit_file"])
+def test_a_turn_that_deleted_a_file_itself_is_not_told_of_another_actor(root: Path, tool: str) -> None:
+    """Finding U9: delete, then move."""
+    arguments: dict[str, tuple[Any, ...]] = {"move_file": ("b.md",), "edit_file": ([Edit("v1", "v2")],)}
+    with Workspace(root) as ws, ws.turn() as turn:
+        turn.read_file("a.md")
+        turn.delete_file("a.md")
+        with pytest.raises(MissingFileError, match="there is no such file"):
+            getattr(turn, tool)("a.md", *arguments.get(tool, ()))

@@ -23,13 +23,14 @@ examples:
   noclobber config show                  every option of this workspace
   noclobber config show --root ~/project --json
 
-Options stand in noclobber.toml, or in [tool.noclobber] of pyproject.toml, in the workspace's root:
+Options are set in noclobber.toml, or in [tool.noclobber] of pyproject.toml, in the project's root.
+docs/options.md explains each:
 
   unread = "deny"              # writes to files that the turn has not read are refused
   write_scope = ["docs"]       # and so is everything outside this folder
 """
 
-# Not an option, because it lowers what is promised; but who wonders about a level must find it here.
+# Not an option, because it lowers what is promised; but whoever wonders about a level must find it here.
 ENVIRONMENT = ("NOCLOBBER_LEVEL",)
 
 

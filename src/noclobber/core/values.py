@@ -1,4 +1,4 @@
-"""Immutable values that travel between the rooms. No behaviour that touches a disk."""
+"""Immutable values that the folders pass to each other. Nothing here touches a disk."""
 
 from __future__ import annotations
 
@@ -65,6 +65,10 @@ class ReadResult(NamedTuple):
         as lone surrogates, so that writing `text` back loses nothing."""
         return self.content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
+    def __repr__(self) -> str:
+        part = "" if self.seen.is_whole else ", a part"  # Not the content: a log is no place for it.
+        return f"<ReadResult {self.path!r} sha256 {self.sha256[:12]}, {len(self.content)} bytes{part}>"
+
 
 class Recovered(NamedTuple):
     """One file of a commit that was cut off, and what became of it."""
@@ -89,9 +93,15 @@ class WriteResult(NamedTuple):
     recovered: tuple[Recovered, ...] = ()
     """What dead processes had left unfinished in the file's folder, and what became of it."""
 
+    def __repr__(self) -> str:
+        more = f", kept {list(self.kept)}" if self.kept else ""
+        more += f", recovered {list(self.recovered)}" if self.recovered else ""
+        change = f"{self.previous_sha256[:12]} -> {self.sha256[:12]}"
+        return f"<WriteResult {self.path!r} {change}, level {self.level!r}{more}>"
+
 
 class Edit(NamedTuple):
-    """Replace `old` by `new`. `old` must occur exactly once, unless every occurrence is meant."""
+    """Replace `old` by `new`. `old` must occur exactly once, unless `replace_all` is set."""
 
     old: str | bytes
     new: str | bytes
@@ -112,10 +122,10 @@ class ToolCall(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a policy, or all of them, made of a call. `error` is set if and only if it is refused."""
+    """Whether a call is allowed. `error` is set if and only if it is refused."""
 
     allowed: bool
-    error: Any = None  # NoclobberError | None; Any keeps this room free of imports.
+    error: Any = None  # NoclobberError | None; Any keeps this file free of imports.
 
 
 ALLOW = Decision(True)

@@ -48,6 +48,9 @@ class FileRead(NamedTuple):
     recovered: tuple[Recovered, ...] = ()
     """What a dead process had left in the file's folder, and what became of it."""
 
+    def __repr__(self) -> str:
+        return f"<FileRead {self.path!r} sha256 {self.sha256[:12]}, {len(self.content)} bytes>"
+
 
 class OptimisticGuard:
     """Guarded access to the files below one root."""

@@ -98,6 +98,9 @@ class Attempt(NamedTuple):
     diff: str | None = None
     """From what the agent had seen to `fresh`; None if the old bytes were not kept."""
 
+    def __repr__(self) -> str:
+        return f"<Attempt {self.number}, fresh {self.fresh!r}, conflict {self.conflict!r}>"
+
 
 class Transition(NamedTuple):
     """One step of the machine."""

@@ -170,9 +170,16 @@ class Recorder:
         self._workspace_id = None
         try:
             open_stores.for_workspace(self.root).close()
+        except OSError as error:
+            raise LedgerError(
+                f"{self.root}/{STATE_FOLDER}",
+                f"this folder cannot be created ({error.strerror or error}), so no write can be recorded "
+                "and nothing was written. Make the project's folder writable for this user.",
+            ) from error
+        try:
             keep_out_of_git(self.root)
         except OSError:
-            pass  # The ledger's own error names the folder and says what to do.
+            pass  # A record that git sees is still a record.
         return True
 
     def _append(self, call: ToolCall, action: str, payload: dict[str, Any], result: dict[str, Any]) -> None:

@@ -412,12 +412,12 @@ class FolderStore:
         try:
             descriptor = os.open(name, _STAGE_FLAGS, 0o644, dir_fd=self.descriptor)
         except OSError as error:
-            explain(error, self.location(), "create a lock in")
+            explain(error, self.location(), "create a lock here")
         try:
             try:
                 _write_whole(descriptor, content)
             except OSError as error:
-                explain(error, self.location(), "create a lock in")
+                explain(error, self.location(), "create a lock here")
             return self._link(name, target)
         finally:
             os.close(descriptor)

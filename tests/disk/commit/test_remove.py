@@ -355,3 +355,23 @@ def test_a_link_is_neither_deleted_nor_moved(root: Path) -> None:
     with pytest.raises(BadRequestError, match=r"real\.md"):
         move(Committer(str(root)), "link.md", "b.md", sha256(b"v1"))
     assert (root / "link.md").read_bytes() == b"v1"
+
+
+@pytest.mark.parametrize("remove", ["delete", "move"])
+def test_what_the_agent_knows_to_be_absent_is_missing_or_was_created_since(root: Path, remove: str) -> None:
+    """Finding U9: an own delete before is no other actor's doing; and a file that somebody created is theirs."""
+
+    def attempt() -> None:
+        committer = Committer(str(root))
+        if remove == "delete":
+            delete(committer, "a.md", "ABSENT")
+        else:
+            move(committer, "a.md", "b.md", "ABSENT")
+
+    with pytest.raises(MissingFileError, match="there is no such file"):
+        attempt()
+    (root / "a.md").write_bytes(b"theirs")
+    with pytest.raises(StaleFileError) as refused:
+        attempt()
+    assert (refused.value.expected, refused.value.actual) == ("ABSENT", sha256(b"theirs"))
+    assert (root / "a.md").read_bytes() == b"theirs"

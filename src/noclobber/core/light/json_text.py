@@ -30,7 +30,7 @@ class _Reading:
 
     @staticmethod
     def parse_constant(name: str) -> Any:
-        """NaN and the infinities are not JSON."""
+        """Refuse NaN and the infinities, which are not JSON."""
         raise ValueError(f"{name} is not JSON")
 
 
@@ -47,14 +47,14 @@ def _writer() -> Callable[[Any], str]:
     from _json import encode_basestring, make_encoder
 
     # markers, default, encoder, indent, key and item separator, sort_keys, skipkeys, allow_nan
-    encode = make_encoder(None, _unspeakable, encode_basestring, None, ":", ",", False, False, False)
+    encode = make_encoder(None, _not_json, encode_basestring, None, ":", ",", False, False, False)
     if "".join(encode({"a": [1, "é"]}, 0)) != '{"a":[1,"é"]}':
         raise ImportError("the encoder does not encode as it used to")
     return lambda value: "".join(encode(value, 0)) if not isinstance(value, str) else encode_basestring(value)
 
 
-def _unspeakable(value: object) -> Any:
-    raise TypeError(f"JSON has no word for a {type(value).__name__}")
+def _not_json(value: object) -> Any:
+    raise TypeError(f"JSON cannot express a {type(value).__name__}")
 
 
 def _slow_reader() -> Callable[[str, int], tuple[Any, int]]:
@@ -87,7 +87,7 @@ def parse(data: bytes | str) -> Any:
     except StopIteration:
         raise ValueError("not JSON: a value is missing") from None
     except RecursionError:
-        raise ValueError("not JSON that anybody means: nested too deeply") from None
+        raise ValueError("not usable JSON: nested too deeply") from None
     if _skip(text, end) != len(text):
         raise ValueError("not JSON: something follows the value")
     return value

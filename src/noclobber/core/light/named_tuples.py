@@ -7,7 +7,7 @@ A hook is a process per tool call, and `typing` alone takes as long to import as
     if TYPE_CHECKING:
         from typing import NamedTuple
     else:
-        from noclobber.tuples import NamedTuple
+        from noclobber.core.light.named_tuples import NamedTuple
 
 so that type checkers see the real thing. What is here behaves the same as far as this library goes:
 fields in order, defaults, keywords, `_fields`, `_replace`, `_asdict`, `repr`, pickling, methods, properties.
@@ -37,7 +37,7 @@ class _Maker(type):
             **{field: _tuplegetter(at, "") for at, field in enumerate(fields)},
             "__slots__": (),
             "__new__": _until_needed(name, fields, defaults),
-            "__repr__": _repr,
+            "__repr__": body.get("__repr__", _repr),
             "__getnewargs__": _arguments,
             "__match_args__": fields,
             "_fields": fields,

@@ -71,6 +71,15 @@ def _refuse_link(
     raise BadRequestError(name, f"this is a link; name the file itself ({target.path}).")
 
 
+def _refuse_absent(target: PinnedPath, expected: str | None) -> None:
+    """The caller knows that there is no such file: it is missing still, or somebody has created one since."""
+    if expected != ABSENT:
+        return
+    if (actual := hash_of(target)) != DELETED:
+        raise StaleFileError(target.path, ABSENT, actual)
+    raise MissingFileError(target.path, "there is no such file.")
+
+
 def _without_baseline(error: StaleFileError) -> MissingFileError | NotAFileError:
     """Return the refusal of a file that nobody had read: it is missing, or is not a file, but not stale."""
     if error.actual == DELETED:
@@ -105,8 +114,7 @@ def _delete(
 def _delete_in(
     committer: Committer, section: Section, target: PinnedPath, expected: str | None
 ) -> tuple[WriteResult, UnflushedError | None]:
-    if expected == ABSENT:
-        raise MissingFileError(target.path, "there is no such file.")
+    _refuse_absent(target, expected)
     patience = committer.patience()
     while True:
         folder = target.folder
@@ -226,6 +234,7 @@ def _move_in(
 ) -> tuple[WriteResult, UnflushedError | None]:
     if origin.path == goal.path:
         raise BadRequestError(origin.path, "source and destination are the same file.")
+    _refuse_absent(origin, expected)
     swap = Swap(
         origin,
         expected,
