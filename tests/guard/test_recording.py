@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from noclobber import AgentTraceLedger, Edit, LedgerError, MissingFileError, StaleFileError, Workspace
 from noclobber.guard.recording import Recorder
 from noclobber.hosts.hook_entries import START
+from noclobber.ledger import open_file
 from noclobber.ledger.open_file import LightLedger
 from tests.rigs.hooks import HookRig, refusal
 
@@ -151,6 +153,15 @@ def test_a_torn_end_refuses_nothing(root: Path, make: Callable[[str], Any]) -> N
 
     assert ledger.append({"action_type": "X"}).set_aside
     assert AgentTraceLedger(path).verify().event_count == 3
+
+
+def test_a_ledger_that_was_only_prepared_is_closed_with_its_owner(root: Path) -> None:
+    """N-clean: a program that runs hooks in its own process keeps no file open for each."""
+    before = set(open_file._OPEN)
+    for _ in range(3):
+        LightLedger(str(_state(root))).prepare()
+    gc.collect()
+    assert before == open_file._OPEN
 
 
 def test_nobody_is_kept_out_between_prepare_and_append(root: Path) -> None:

@@ -150,6 +150,10 @@ class LightLedger:
             self._loaded = AgentTraceLedger(self.path, _handle=self._handle)
         return self._loaded.append(event)
 
+    def __del__(self) -> None:
+        if self._handle.pid == os.getpid():
+            self._handle.close()
+
 
 _OPEN: set[Handle] = set()
 
