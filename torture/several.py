@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from noclobber.demo.agents import Notebook
 from noclobber.demo.arena import AnHourLater
-from noclobber.demo.rivals import Seen
+from noclobber.demo.weaker_guards import Seen
 from noclobber.disk import hashing
 from noclobber.disk.commit.many import Change
 from noclobber.disk.optimistic_guard import OptimisticGuard

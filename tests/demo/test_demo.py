@@ -14,7 +14,7 @@ import pytest
 from noclobber.cli import main
 from noclobber.demo import numbers, story
 from noclobber.demo.numbers import Numbers, Row
-from noclobber.demo.screen import Bar
+from noclobber.demo.progress_bar import Bar
 
 
 def run_demo(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from noclobber.demo import arena, outsiders, rivals
+from noclobber.demo import arena, outsiders, weaker_guards
 from noclobber.demo.accounting import Account
 from noclobber.demo.arena import Round
 from torture import counter, plan, several
@@ -21,7 +21,9 @@ from torture import counter, plan, several
 SEED = 20_240_611
 
 
-def run(tmp_path: Path, kind: str, guard: str = rivals.REAL, seconds: float = 1.0, **options: Any) -> Account:
+def run(
+    tmp_path: Path, kind: str, guard: str = weaker_guards.REAL, seconds: float = 1.0, **options: Any
+) -> Account:
     if reason := outsiders.unavailable(kind):
         pytest.skip(reason)
     return arena.run(str(tmp_path / "round"), Round((kind,), guard, seconds=seconds, seed=SEED, **options))[0]

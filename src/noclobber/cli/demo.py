@@ -51,7 +51,7 @@ def _seconds(text: str) -> float:
 def run(args: Namespace) -> int:
     """Run the demo; exit code 0 if noclobber lost nothing, 1 if it did."""
     from noclobber.demo import numbers, story
-    from noclobber.demo.screen import Bar
+    from noclobber.demo.progress_bar import Bar
 
     scratch = tempfile.mkdtemp(prefix="noclobber-demo-")
     try:

@@ -1,9 +1,9 @@
 """
-Who lost what, and through whom.
+Which updates were lost, and who lost them.
 
 The question is narrow: which completed updates vanished because a *guard* put its bytes over a version
-that it had not seen? Outsiders overwrite guards all the time, and that is their business. So the
-books rest on three arrangements, each of which makes one question exact:
+that it had not seen? Outsiders overwrite guards all the time, which is not counted. The accounting
+rests on three arrangements, each of which makes one question exact:
 
 1. **One outsider a file, and it never drops a number of its own.** Then an outsider's number that is missing
    from the final content was dropped by a guard, and by nobody else. (Writers that overwrite a slot hide
@@ -69,7 +69,7 @@ class Account(NamedTuple):
     undone: int
     """Versions of killed agents that were seen, and that the recovery took back."""
     stood_in: int
-    """How often a reader saw an older file where a folder stood. Reported, and no withdrawal."""
+    """How often a reader saw an older file where a folder was. Reported, but not a withdrawal."""
     torn: int
     commits: int
     stale: int

@@ -1,5 +1,5 @@
 """
-Processes that read, change and write through a guard; and one that only looks.
+Processes that read, change and write through a guard, and one that only reads.
 
 An agent reads the file, adds one to its own counter, keeps everything else it read, and asks the guard
 to write that if the file is still what it read. Its log has a line before the attempt and one after,
@@ -12,7 +12,7 @@ so that an agent that was killed between the two is known to have been in the mi
     B 5 / E 5 CODE         busy / refused for another reason;  R CODE: the read was refused
     H g1:3                 what was read was version g1:3, in part
     K path                 something was kept aside here
-    X text                 an error nobody planned for
+    X text                 an unexpected error
 
 `F` is exact because no version ever comes back (see `versions`): if the next read finds the same bytes,
 they were there all along.
@@ -32,11 +32,11 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from noclobber.demo import rivals, versions
+from noclobber.demo import versions, weaker_guards
 from noclobber.errors import ABSENT, FileBusyError, MissingFileError, NoclobberError, StaleFileError
 
 if TYPE_CHECKING:
-    from noclobber.demo.rivals import GuardLike
+    from noclobber.demo.weaker_guards import GuardLike
 
 PADDINGS_BYTES = (0, 0, 40, 700, 5_000, 20_000)
 WAIT_S = 0.25
@@ -131,10 +131,10 @@ def work(
     serial: int = 0,
 ) -> None:
     """Visit the files in turn, with one guard, until the time is over."""
-    chance = random.Random(seed * 7919 + serial)  # noqa: S311 - a replayable fight, not a secret
+    chance = random.Random(seed * 7919 + serial)  # noqa: S311 - replayable, not a secret
     logs = [Notebook(log_path) for log_path in log_paths]
     try:
-        guard = rivals.guard_named(guard_name, root, wait_s=WAIT_S)
+        guard = weaker_guards.guard_named(guard_name, root, wait_s=WAIT_S)
         agents = [Agent(name, path, guard, log, chance) for path, log in zip(paths, logs, strict=True)]
         for agent in agents:
             agent.serial = serial
@@ -161,7 +161,7 @@ def work_under_fire(
     Forked, not started afresh: a new interpreter takes longer than an agent gets to live here. This
     process itself never touches the guard, so that its children inherit no lock and no lease.
     """
-    rivals.guard_named(guard_names[0], root, wait_s=WAIT_S)  # Imports, once.
+    weaker_guards.guard_named(guard_names[0], root, wait_s=WAIT_S)  # Imports, once.
     chance = random.Random(seed)  # noqa: S311
     dies_at_s: dict[int, tuple[float, int]] = {}
     kills = 0
@@ -213,7 +213,7 @@ def last_attempt(log_path: str) -> int:
 
 
 def watch(path: str, log_path: str, until_s: float) -> None:
-    """Look at the file again and again, as any reader would."""
+    """Read the file again and again, as any reader would."""
     log = Notebook(log_path)
     last: tuple[str, bool] | None = None
     looks = 0

@@ -1,10 +1,10 @@
 """
 One round: a workspace, an outsider for each file, a few agents that visit all the files, perhaps a watcher,
-for some seconds; then the books.
+for some seconds; then the accounting.
 
 Every process gets a time at which to start and one at which to end, so that a round is bounded even if
-this process dies. Whoever has not ended a while after the end hangs: that is a fault of its own, and the
-process is killed and named.
+this process dies. A process that has not ended a while later hangs: it is killed, named, and
+counted as a fault.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.demo import accounting, outsiders, rivals
+from noclobber.demo import accounting, outsiders, weaker_guards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from noclobber.demo.accounting import Account
 
-START_DELAY_S = 0.35  # Interpreters take that long to come up; all must be there when it starts.
+START_DELAY_S = 0.35  # Interpreters take that long to start; all must run when the round begins.
 GRACE_S = 30.0
 
 
@@ -32,14 +32,14 @@ class Round(NamedTuple):
     """What to run. Each kind of outsider gets a file of its own; the agents write to all of them."""
 
     kinds: tuple[str, ...]
-    guard: str = rivals.REAL
+    guard: str = weaker_guards.REAL
     seconds: float = 2.0
     seed: int = 1
     agents: int = 2
     under_fire: bool = False
     """Agents are killed with SIGKILL at random moments, and restarted. For one kind only."""
     watched: bool = True
-    """Somebody looks at the first file all the time."""
+    """A watcher reads the first file all the time."""
     flushing: str = "none"
     """Which agents have every write flushed to the disk: none, every other one ("some"), or all."""
     eagerness: float = 0.7
@@ -48,11 +48,11 @@ class Round(NamedTuple):
     def guard_of(self, number: int) -> str:
         """Which guard an agent uses."""
         flushes = self.flushing == "all" or (self.flushing == "some" and number % 2)
-        return rivals.FLUSHING if flushes else self.guard
+        return weaker_guards.FLUSHING if flushes else self.guard
 
 
 class Place(NamedTuple):
-    """One outsider's file, and the logs of everybody who is after it."""
+    """One outsider's file, and the logs of everybody who writes to it."""
 
     kind: str
     path: str
@@ -119,7 +119,7 @@ class Arena:
             )
 
     def finish(self, until_s: float, tick: Callable[[], None] | None = None) -> list[Account]:
-        """Wait for everybody, then close the books: one account for each file."""
+        """Wait for everybody, then account: one account for each file."""
         faults = self._wait(until_s, tick)
         kept, left = self._recover()
         return [
@@ -151,7 +151,7 @@ class Arena:
 
     def _recover(self) -> tuple[list[str], list[str]]:
         """Let the real guard finish what killed agents left; return what it kept aside, and what is wrong."""
-        if self.round.guard != rivals.REAL:
+        if self.round.guard != weaker_guards.REAL:
             return [], []
         from noclobber.disk.optimistic_guard import OptimisticGuard
 
@@ -181,7 +181,7 @@ def _final(path: str) -> bytes | None:
 
 
 class AnHourLater:
-    """A clock for the recovery at the end: what is left over now is old, and nobody is still at it."""
+    """A clock for the recovery at the end, by which everything that is left is old."""
 
     monotonic_s = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)

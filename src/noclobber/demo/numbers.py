@@ -1,8 +1,8 @@
 """
-The demo's second half: the same fight twice, first with plain writes, then through the guard.
+The demo's second half: the same contest twice, first with plain writes, then through noclobber.
 
-Outsiders of every kind, three files at a time, and two agents that keep changing all three. What
-is printed was counted a moment ago by `accounting`, from the logs of this very run; nothing is stored.
+Outsiders of every kind write, three files at a time, and two agents keep changing all three. The numbers are
+counted by `accounting` from the logs of this very run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.demo import outsiders, rivals
+from noclobber.demo import outsiders, weaker_guards
 from noclobber.demo.arena import START_DELAY_S, Round, run
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ BATCHES = (
     ("directory", "touch", "open"),
 )
 PLAIN = "unguarded"
-SETTLING_S = 0.15  # What a batch takes beside its start and its fight.
+SETTLING_S = 0.15  # What a batch takes besides its start and its contest.
 
 
 class Row(NamedTuple):
@@ -76,7 +76,7 @@ class Numbers(NamedTuple):
 
 def measure(folder: str, *, seconds: float, seed: int, progress: Callable[[float, str], None]) -> Numbers:
     """
-    Fight both times and count. `progress` is told the share that is done, and what is going on.
+    Run the contest both ways and count. `progress` gets the share that is done, and a description.
 
     Takes about `seconds`, however many kinds can run here.
     """
@@ -88,20 +88,19 @@ def measure(folder: str, *, seconds: float, seed: int, progress: Callable[[float
     accounts: dict[str, dict[str, Account]] = {}
     faults: list[str] = []
     done = 0
-    for guard, what in ((PLAIN, "plain writes"), (rivals.REAL, "through noclobber")):
+    for guard, what in ((PLAIN, "plain writes"), (weaker_guards.REAL, "through noclobber")):
         for number, batch in enumerate(batches):
             told = f"{what}: {', '.join(outsiders.KINDS[kind].says for kind in batch)}"
             clock = _Ticker(progress, done / (2 * len(batches)), 1 / (2 * len(batches)), share_s, told)
             round_ = Round(batch, guard, seconds=fight_s, seed=seed * 100 + number, watched=False)
             for account in run(os.path.join(folder, f"{what.split()[0]}-{number}"), round_, clock.tick):
                 accounts.setdefault(account.kind, {})[guard] = account
-                if (
-                    guard == rivals.REAL
-                ):  # Under plain writes outsiders break now and then. That is the point.
+                # With plain writes outsiders fail at times, which is no fault of the run.
+                if guard == weaker_guards.REAL:
                     faults += [fault for fault in account.faults if fault not in faults]
             done += 1
     progress(1.0, "done")
-    rows = tuple(_row(kind, both[PLAIN], both[rivals.REAL]) for kind, both in accounts.items())
+    rows = tuple(_row(kind, both[PLAIN], both[weaker_guards.REAL]) for kind, both in accounts.items())
     return Numbers(rows, tuple(f"{kind}: {reason}" for kind, reason in skipped), tuple(faults))
 
 
@@ -121,7 +120,7 @@ def _row(kind: str, plain: Account, guarded: Account) -> Row:
 
 
 class _Ticker:
-    """Turns the arena's ticks into shares of the whole."""
+    """Turn the ticks of a round into shares of the whole."""
 
     def __init__(
         self, progress: Callable[[float, str], None], begin: float, width: float, share_s: float, told: str

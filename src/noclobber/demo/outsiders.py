@@ -1,13 +1,12 @@
 """
-Writers that have never heard of noclobber: one function for each way in which people and programs save.
+Writers that do not use noclobber: one function for each way in which people and programs save.
 
-Each runs as a process of its own and makes numbered updates to one shared file. Its one virtue: it looks
-before it saves, adds its number to what it read, and so never drops a number of its own. Since it is
-the only outsider on its file, a number that goes missing was dropped by a guard, and by nobody else.
-(It does overwrite guards, in the gap between its look and its save. Editors do; that is its loss to
-answer for, not the guard's, and the accounting keeps the two apart.)
+Each runs as a process of its own and makes numbered updates to one shared file. It reads the
+file before it saves and adds its number to what it read, so it never drops a number of its own. It is the
+only outsider on its file, so a number that goes missing was dropped by a guard. (It may overwrite a guard's
+version between its read and its save, as editors do. The accounting tells these losses from the guard's.)
 
-What it logs is in `hand`.
+What it logs is in `outside_writer`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from noclobber.demo import versions
-from noclobber.demo.hand import PATIENCE_S, Hand
+from noclobber.demo.outside_writer import PATIENCE_S, OutsideWriter
 from noclobber.demo.versions import Version
 
 if TYPE_CHECKING:
@@ -33,137 +32,142 @@ if TYPE_CHECKING:
 # --- whole-file savers -------------------------------------------------------------
 
 
-def save_by_rename(hand: Hand) -> None:
+def save_by_rename(writer: OutsideWriter) -> None:
     """Most editors: a temporary file, renamed over the old one."""
-    base = hand.look()
-    _write_new(hand.scratch, hand.next_version(base))
-    os.replace(hand.scratch, hand.path)
-    hand.done(base.id)
+    base = writer.look()
+    _write_new(writer.scratch, writer.next_version(base))
+    os.replace(writer.scratch, writer.path)
+    writer.done(base.id)
 
 
-def save_like_vim(hand: Hand) -> None:
+def save_like_vim(writer: OutsideWriter) -> None:
     """vim, backupcopy=no: the original is moved away, a new file is created and written."""
-    base = hand.look()
-    content = hand.next_version(base)
-    os.rename(hand.path, hand.path + "~")
+    base = writer.look()
+    content = writer.next_version(base)
+    os.rename(writer.path, writer.path + "~")
     # A guard may create the file in this gap. vim opens without O_EXCL and takes it over.
-    with open(hand.path, "wb", buffering=0) as file:
+    with open(writer.path, "wb", buffering=0) as file:
         file.write(content)
-    hand.done(base.id)
-    os.unlink(hand.path + "~")
+    writer.done(base.id)
+    os.unlink(writer.path + "~")
 
 
-def truncate_and_write(hand: Hand) -> None:
+def truncate_and_write(writer: OutsideWriter) -> None:
     """A shell's `>`: the same inode, emptied and filled."""
-    base = hand.look()
-    content = hand.next_version(base)
-    with open(hand.path, "wb", buffering=0) as file:
+    base = writer.look()
+    content = writer.next_version(base)
+    with open(writer.path, "wb", buffering=0) as file:
         file.write(content)
-    hand.done(base.id)
+    writer.done(base.id)
 
 
-def truncate_and_write_slowly(hand: Hand) -> None:
-    """A program that opens its output first and thinks later: empty, then half, then whole."""
-    base = hand.look()
-    content = hand.next_version(base)
-    with open(hand.path, "wb", buffering=0) as file:
-        hand.pause(0, 0.001, 0.004)
-        cut = hand.chance.randrange(len(content))
+def truncate_and_write_slowly(writer: OutsideWriter) -> None:
+    """A slow program that opens its output first: empty, then half, then whole."""
+    base = writer.look()
+    content = writer.next_version(base)
+    with open(writer.path, "wb", buffering=0) as file:
+        writer.pause(0, 0.001, 0.004)
+        cut = writer.chance.randrange(len(content))
         file.write(content[:cut])
-        hand.pause(0, 0.001, 0.004, 0.02)
+        writer.pause(0, 0.001, 0.004, 0.02)
         file.write(content[cut:])
-    hand.done(base.id)
+    writer.done(base.id)
 
 
-def delete_and_create(hand: Hand) -> None:
+def delete_and_create(writer: OutsideWriter) -> None:
     """`rm` and then a new file; a guard that finds nothing there may create one in between."""
-    base = hand.look()
-    content = hand.next_version(base)
-    deadline_s = hand.now_s() + PATIENCE_S
-    while hand.now_s() < deadline_s:
+    base = writer.look()
+    content = writer.next_version(base)
+    deadline_s = writer.now_s() + PATIENCE_S
+    while writer.now_s() < deadline_s:
         try:
-            os.unlink(hand.path)
+            os.unlink(writer.path)
         except FileNotFoundError:
-            hand.log("V")
-        hand.pause(0, 0, 0.0005)
+            writer.log("V")
+        writer.pause(0, 0, 0.0005)
         try:
-            _write_new(hand.path, content)
+            _write_new(writer.path, content)
             break
         except FileExistsError:
             continue
     else:
-        hand.log("N could not create the file")
+        writer.log("N could not create the file")
         return
-    hand.done(base.id)
+    writer.done(base.id)
 
 
-def replace_by_symlink(hand: Hand) -> None:
+def replace_by_symlink(writer: OutsideWriter) -> None:
     """A file becomes a link to a file in another folder, and next time a file again."""
-    base = hand.look()
-    content = hand.next_version(base)
-    folder = os.path.join(os.path.dirname(hand.path), "elsewhere")
-    if hand.made % 2:
-        _write_new(hand.scratch, content)
-        os.replace(hand.scratch, hand.path)
-        hand.done(base.id)
+    base = writer.look()
+    content = writer.next_version(base)
+    folder = os.path.join(os.path.dirname(writer.path), "elsewhere")
+    if writer.made % 2:
+        _write_new(writer.scratch, content)
+        os.replace(writer.scratch, writer.path)
+        writer.done(base.id)
         return
     # A new target each time, and none is deleted: one that is used again shows its new version before the
     # link leads to it, to a guard that resolved the link before.
-    target = os.path.join(folder, f"real-{hand.made + 1}")
+    target = os.path.join(folder, f"real-{writer.made + 1}")
     _write_new(target, content)
-    os.symlink(target, hand.scratch)
-    os.replace(hand.scratch, hand.path)
-    hand.done(base.id)
+    os.symlink(target, writer.scratch)
+    os.replace(writer.scratch, writer.path)
+    writer.done(base.id)
 
 
-def replace_by_directory(hand: Hand) -> None:
+def replace_by_directory(writer: OutsideWriter) -> None:
     """A file becomes a folder that holds it (`plan.md` → `plan.md/index`), and next time a file again."""
-    deadline_s = hand.now_s() + PATIENCE_S
-    inside = os.path.join(hand.path, "index")
-    if hand.made % 2 == 0:
-        base = hand.look()
-        content = hand.next_version(base)
-        aside = hand.path + ".old"
-        os.rename(hand.path, aside)
-        _insist(hand, deadline_s, lambda: os.mkdir(hand.path), on_file_there=lambda: os.unlink(hand.path))
+    deadline_s = writer.now_s() + PATIENCE_S
+    inside = os.path.join(writer.path, "index")
+    if writer.made % 2 == 0:
+        base = writer.look()
+        content = writer.next_version(base)
+        aside = writer.path + ".old"
+        os.rename(writer.path, aside)
+        _insist(
+            writer, deadline_s, lambda: os.mkdir(writer.path), on_file_there=lambda: os.unlink(writer.path)
+        )
         # A guard that swapped its file for our folder, and is about to swap back, is in the way.
-        _insist(hand, deadline_s, lambda: _write_new(inside, content))
-        hand.done(base.id)
-        _clear(hand, aside)
+        _insist(writer, deadline_s, lambda: _write_new(inside, content))
+        writer.done(base.id)
+        _clear(writer, aside)
         return
-    base = _insist(hand, deadline_s, lambda: _look_inside(hand, inside))
-    _write_new(hand.scratch, hand.next_version(base))
-    aside = f"{hand.path}.old"
-    _insist(hand, deadline_s, lambda: os.rename(hand.path, aside))
-    _insist(hand, deadline_s, lambda: os.replace(hand.scratch, hand.path))
-    hand.done(base.id)
-    _clear(hand, aside)
+    base = _insist(writer, deadline_s, lambda: _look_inside(writer, inside))
+    _write_new(writer.scratch, writer.next_version(base))
+    aside = f"{writer.path}.old"
+    _insist(writer, deadline_s, lambda: os.rename(writer.path, aside))
+    _insist(writer, deadline_s, lambda: os.replace(writer.scratch, writer.path))
+    writer.done(base.id)
+    _clear(writer, aside)
 
 
-def _clear(hand: Hand, aside: str) -> None:
+def _clear(writer: OutsideWriter, aside: str) -> None:
     if os.path.isdir(aside):
         shutil.rmtree(aside)
     else:
         os.unlink(aside)
 
 
-def _look_inside(hand: Hand, inside: str) -> Version:
+def _look_inside(writer: OutsideWriter, inside: str) -> Version:
     os.stat(inside)  # Raises what `_insist` waits for; look() would note the file as gone.
-    return hand.look(inside)
+    return writer.look(inside)
 
 
 T = TypeVar("T")
 
 
 def _insist(
-    hand: Hand, deadline_s: float, act: Callable[[], T], on_file_there: Callable[[], None] | None = None
+    writer: OutsideWriter,
+    deadline_s: float,
+    act: Callable[[], T],
+    on_file_there: Callable[[], None] | None = None,
 ) -> T:
-    """Try until it works: an obstacle of a moment is no loss. One that stays ends the process."""
+    """Retry for some seconds: a short obstacle is no loss. A lasting one ends the process."""
     while True:
         try:
             return act()
         except OSError as error:
-            if hand.now_s() > deadline_s:
+            if writer.now_s() > deadline_s:
                 raise
             if error.errno == errno.EEXIST and on_file_there:
                 on_file_there()
@@ -172,61 +176,61 @@ def _insist(
 # --- writers in place -------------------------------------------------------------
 
 
-def append(hand: Hand) -> None:
+def append(writer: OutsideWriter) -> None:
     """A log, `>>`: opened, one line, closed. Does not look: nothing is ever dropped by appending."""
-    with open(hand.path, "ab", buffering=0) as file:
-        file.write(b"+%010d\n" % (hand.made + 1))
-    hand.done()
+    with open(writer.path, "ab", buffering=0) as file:
+        file.write(b"+%010d\n" % (writer.made + 1))
+    writer.done()
 
 
-def append_under_another_name(hand: Hand) -> None:
+def append_under_another_name(writer: OutsideWriter) -> None:
     """The same through a hard link: the file has two names, and its writers know one each."""
-    with open(hand.path + ".twin", "ab", buffering=0) as file:
-        file.write(b"+%010d\n" % (hand.made + 1))
-    hand.done()
+    with open(writer.path + ".twin", "ab", buffering=0) as file:
+        file.write(b"+%010d\n" % (writer.made + 1))
+    writer.done()
 
 
-def write_in_place(hand: Hand) -> None:
+def write_in_place(writer: OutsideWriter) -> None:
     """A database: opened for reading and writing, a few bytes changed in the middle, closed."""
-    descriptor = os.open(hand.path, os.O_RDWR)
+    descriptor = os.open(writer.path, os.O_RDWR)
     try:
-        _one_slot_update(hand, descriptor)
+        _one_slot_update(writer, descriptor)
     finally:
         os.close(descriptor)
 
 
-def hold_open(hand: Hand) -> None:
+def hold_open(writer: OutsideWriter) -> None:
     """A descriptor held for long, with writes through it now and then."""
-    descriptor = os.open(hand.path, os.O_RDWR)
+    descriptor = os.open(writer.path, os.O_RDWR)
     try:
-        for _ in range(hand.chance.randrange(1, 40)):
-            _one_slot_update(hand, descriptor)
-            hand.pause(0, 0.0005, 0.003)
+        for _ in range(writer.chance.randrange(1, 40)):
+            _one_slot_update(writer, descriptor)
+            writer.pause(0, 0.0005, 0.003)
     finally:
         os.close(descriptor)
-    hand.pause(0, 0.005, 0.02)
+    writer.pause(0, 0.005, 0.02)
 
 
-def write_through_a_mapping(hand: Hand) -> None:
+def write_through_a_mapping(writer: OutsideWriter) -> None:
     """`mmap`, with the descriptor closed at once: the file is written although no descriptor is open."""
-    descriptor = os.open(hand.path, os.O_RDWR)
+    descriptor = os.open(writer.path, os.O_RDWR)
     mapping = mmap.mmap(descriptor, versions.SLOT_OFFSET + versions.SLOT_WIDTH)
     os.close(descriptor)
     try:
-        for _ in range(hand.chance.randrange(1, 20)):
-            hand.note_slot(mapping[versions.SLOT_OFFSET :])
-            mapping[versions.SLOT_OFFSET :] = b"%010d" % (hand.made + 1)
-            hand.done()
-            hand.pause(0, 0.0005, 0.002)
+        for _ in range(writer.chance.randrange(1, 20)):
+            writer.note_slot(mapping[versions.SLOT_OFFSET :])
+            mapping[versions.SLOT_OFFSET :] = b"%010d" % (writer.made + 1)
+            writer.done()
+            writer.pause(0, 0.0005, 0.002)
     finally:
         mapping.close()
-    hand.pause(0, 0.005, 0.01)
+    writer.pause(0, 0.005, 0.01)
 
 
-def _one_slot_update(hand: Hand, descriptor: int) -> None:
-    hand.note_slot(os.pread(descriptor, versions.SLOT_WIDTH, versions.SLOT_OFFSET))
-    os.pwrite(descriptor, b"%010d" % (hand.made + 1), versions.SLOT_OFFSET)
-    hand.done()
+def _one_slot_update(writer: OutsideWriter, descriptor: int) -> None:
+    writer.note_slot(os.pread(descriptor, versions.SLOT_WIDTH, versions.SLOT_OFFSET))
+    os.pwrite(descriptor, b"%010d" % (writer.made + 1), versions.SLOT_OFFSET)
+    writer.done()
 
 
 # --- programs -------------------------------------------------------------
@@ -234,24 +238,24 @@ def _one_slot_update(hand: Hand, descriptor: int) -> None:
 GIT_VERSIONS_PER_S = 200  # More than git can check out.
 
 
-def check_out_with_git(hand: Hand) -> None:
+def check_out_with_git(writer: OutsideWriter) -> None:
     """`git checkout --force` of the next version: git deletes the file and creates it anew."""
-    folder = os.path.dirname(hand.path)
-    commits: list[str] = hand.__dict__.setdefault("commits", [])
+    folder = os.path.dirname(writer.path)
+    commits: list[str] = writer.__dict__.setdefault("commits", [])
     if not commits:
         commits.extend(_git(folder, "rev-list", "--reverse", "versions").stdout.split())
-    if hand.made >= len(commits):
-        hand.pause(0.01)
+    if writer.made >= len(commits):
+        writer.pause(0.01)
         return
     for _ in range(200):
         # A guard that creates the file between git's unlink and create makes git fail; try again.
-        if _git(folder, "checkout", "--quiet", "--force", "--detach", commits[hand.made]).returncode == 0:
+        if _git(folder, "checkout", "--quiet", "--force", "--detach", commits[writer.made]).returncode == 0:
             break
     else:
-        hand.log("N git checkout kept failing")
+        writer.log("N git checkout kept failing")
         return
-    hand.done(f"o:{hand.made}" if hand.made else "start:0")
-    hand.look()
+    writer.done(f"o:{writer.made}" if writer.made else "start:0")
+    writer.look()
 
 
 def _git(folder: str, *words: str, feed: bytes | None = None) -> subprocess.CompletedProcess[str]:
@@ -291,43 +295,45 @@ def prepare_git(path: str, seconds: float) -> None:
 # --- storms: no byte changes -------------------------------------------------------------
 
 
-def touch(hand: Hand) -> None:
-    """Times change, sometimes to the past; bytes do not."""
-    stamp_s = hand.chance.choice((0, 1_000_000_000, time.time()))
-    os.utime(hand.path, (stamp_s, stamp_s))
-    hand.made += 1
+def touch(writer: OutsideWriter) -> None:
+    """Change the times, sometimes to the past, and no byte."""
+    stamp_s = writer.chance.choice((0, 1_000_000_000, time.time()))
+    os.utime(writer.path, (stamp_s, stamp_s))
+    writer.made += 1
 
 
-def change_mode(hand: Hand) -> None:
-    """Permission bits change; bytes do not. Notes where the bits it set are not the ones it finds."""
-    mode = hand.chance.choice((0o600, 0o640, 0o644))
-    os.chmod(hand.path, mode)
-    hand.made += 1
-    hand.pause(0, 0.0005)
-    if stat.S_IMODE(os.stat(hand.path).st_mode) != mode:
-        hand.log(f"P {mode:o}")
+def change_mode(writer: OutsideWriter) -> None:
+    """Change the permission bits, and no byte. Logs bits that are not as they were set."""
+    mode = writer.chance.choice((0o600, 0o640, 0o644))
+    os.chmod(writer.path, mode)
+    writer.made += 1
+    writer.pause(0, 0.0005)
+    if stat.S_IMODE(os.stat(writer.path).st_mode) != mode:
+        writer.log(f"P {mode:o}")
 
 
-def open_and_close(hand: Hand) -> None:
+def open_and_close(writer: OutsideWriter) -> None:
     """Backup, indexer, virus scanner: opened in every way, never written."""
-    descriptor = os.open(hand.path, hand.chance.choice((os.O_RDONLY, os.O_RDONLY, os.O_RDWR, os.O_WRONLY)))
-    if hand.chance.random() < 0.3:
-        hand.pause(0.001)
+    descriptor = os.open(
+        writer.path, writer.chance.choice((os.O_RDONLY, os.O_RDONLY, os.O_RDWR, os.O_WRONLY))
+    )
+    if writer.chance.random() < 0.3:
+        writer.pause(0.001)
     os.close(descriptor)
-    hand.made += 1
+    writer.made += 1
 
 
 class Kind(NamedTuple):
     """One kind of outsider, and what may be concluded from what is seen on its file."""
 
-    step: Callable[[Hand], None] | None
+    step: Callable[[OutsideWriter], None] | None
     says: str
     changes_bytes: bool = True
     rewrites: str = "nothing"
     """Whose bytes it empties and fills while a reader may be copying them, so that a reader's mixture is
     nobody's fault: `nothing`, those of any version (`all`), of files that a guard `created` in its gap."""
     makes_folders: bool = False
-    """True: at times a folder stands at the path. A reader that waits in open() while a guard has it
+    """True: at times a folder is at the path. A reader that waits in open() while a guard has it
     displaced cannot be given a folder; it gets the last file that the guard saw there."""
     leaves_gaps: bool = False
     """True: while it saves, there is nothing or half a file at the path, and a guard may find that."""
@@ -366,7 +372,7 @@ def prepare(kind: str, path: str, seconds: float) -> None:
 
 
 def unavailable(kind: str) -> str | None:
-    """Say why this kind cannot run on this machine, or None."""
+    """Return why this kind cannot run on this machine, or None."""
     if kind == "git" and shutil.which("git") is None:
         return "git is not installed"
     return None
@@ -386,17 +392,17 @@ def work(
     """Make updates until the time is over; `eagerness` is the share of them without a pause before."""
     step = KINDS[kind].step
     assert step is not None
-    hand = Hand(path, log_path, seed, until_s)
+    writer = OutsideWriter(path, log_path, seed, until_s)
     slowest_s = 0.0
-    time.sleep(max(0.0, start_s - hand.now_s()))
-    while (begun_s := hand.now_s()) < until_s:
-        step(hand)
-        slowest_s = max(slowest_s, hand.now_s() - begun_s)
-        if hand.chance.random() >= eagerness:
-            hand.pause(0.001, 0.003, 0.01)
+    time.sleep(max(0.0, start_s - writer.now_s()))
+    while (begun_s := writer.now_s()) < until_s:
+        step(writer)
+        slowest_s = max(slowest_s, writer.now_s() - begun_s)
+        if writer.chance.random() >= eagerness:
+            writer.pause(0.001, 0.003, 0.01)
     if not KINDS[kind].changes_bytes:
-        hand.log(f"S {hand.made}")
-    hand.log(f"D {slowest_s * 1000:.1f}")
+        writer.log(f"S {writer.made}")
+    writer.log(f"D {slowest_s * 1000:.1f}")
 
 
 if __name__ == "__main__":

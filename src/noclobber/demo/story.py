@@ -2,8 +2,8 @@
 The demo's first half: one agent, one person, one file.
 
 The agent reads the plan, a person saves it (in a process of its own, by rename, as editors do), and the
-agent's write is refused. Then the same again with a controller, which reads once more and lets the agent
-think again; both lines survive. At the end the ledger shows what happened, and its chain verifies.
+agent's write is refused. Then the same again with a controller, which reads the file again and lets the
+agent try again; both lines survive. At the end the ledger shows what happened, and its chain verifies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLAN = "# Plan\n- agree on the goal\n"
 
 
 class Told(NamedTuple):
-    """What happened, for whoever wants it as data."""
+    """What happened, as data."""
 
     to_controller: dict[str, str]
     to_agent: dict[str, Any]
@@ -39,7 +39,7 @@ class Told(NamedTuple):
 
 
 def tell(folder: str, say: Callable[[str], None]) -> Told:
-    """Play the story in an empty folder, a paragraph at a time."""
+    """Play the story in an empty folder; `say` gets one paragraph at a time."""
     path = os.path.join(folder, "plan.md")
     with open(path, "w", encoding="utf-8") as file:
         file.write(PLAN)
@@ -48,7 +48,7 @@ def tell(folder: str, say: Callable[[str], None]) -> Told:
         transitions, level = _recovery(workspace, path, say)
         with open(path, encoding="utf-8") as file:
             final_text = file.read()
-        say(f"plan.md now, with everybody's lines in it:\n{_indented(final_text)}")
+        say(f"plan.md now, with the lines of both:\n{_indented(final_text)}")
         events = tuple(f"{event['seq']} {event['action_type']}" for event in workspace.ledger.events())
         report = workspace.ledger.verify()
         say(
@@ -69,7 +69,7 @@ def _refusal(workspace: Workspace, path: str, say: Callable[[str], None]) -> Sta
         try:
             turn.write_file("plan.md", seen.text + "- write the tests\n")
         except StaleFileError as refusal:
-            say("The agent writes what it made of the old text, and is refused. Its controller gets exactly:")
+            say("The agent writes a version of the old text, and is refused. Its controller gets exactly:")
             say(_indented(json.dumps(refusal.to_controller(), indent=2)))
             say(f"and the model gets exactly:\n{_indented(json.dumps(refusal.to_agent(), indent=2))}")
             return refusal
@@ -89,7 +89,7 @@ def _recovery(workspace: Workspace, path: str, say: Callable[[str], None]) -> tu
         written = controller.run(step)
     transitions = tuple(f"{each.before} → {each.after} ({each.reason})" for each in controller.history)
     say(
-        "Again, with a controller; and again the person is faster. The controller reads the file once more"
+        "Again, with a controller; and again the person saves first. The controller reads the file again"
         f" and asks the agent again:\n{_indented(chr(10).join(transitions))}"
     )
     say(f"The second attempt landed, at level {written.level}.")
@@ -101,9 +101,9 @@ def _indented(text: str) -> str:
 
 
 def _person_saves(path: str, line: str) -> None:
-    """Start a person: a process that has never heard of noclobber."""
+    """Save in another process, which does not use noclobber."""
     source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     environment = {**os.environ, "PYTHONPATH": source}
-    command = [sys.executable, "-m", "noclobber.demo.person", path, line]
-    # In a session of its own: the terminal would send it Ctrl-C as well, and it would end with a traceback.
+    command = [sys.executable, "-m", "noclobber.demo.editor_save", path, line]
+    # In a session of its own, so that a Ctrl-C does not end it with a traceback.
     subprocess.run(command, check=True, timeout=30, env=environment, start_new_session=True)

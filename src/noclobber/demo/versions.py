@@ -1,8 +1,8 @@
 """
-What a shared file looks like while it is fought over.
+The content of a shared file, made so that losses can be proved.
 
-Every content says of itself who wrote it and on top of what, which of the outsider's updates it
-holds, and how long and whole it is:
+Every version says who wrote it, which version it is based on, which of the outsider's updates it holds, and
+how long it is, with a checksum:
 
     slot 0000000000
     id=g0:5 from=o:17 o=1-17 len=61 sum=9ce3e7c3
@@ -11,12 +11,12 @@ holds, and how long and whole it is:
     end g0:5
     +0000000018
 
-- `id` is unique for a whole run, so no content ever legitimately comes back. That one property makes
-  most of the accounting simple: an old id that is seen again is a fault, without exception.
+- `id` is unique for a whole run, so no content ever comes back legitimately. This makes most of the
+  accounting simple: an old id that is seen again is always a fault.
 - `o=` is the set of the outsider's updates, as ranges. An outsider adds to what it read and never drops
   one, so a missing number was dropped by somebody else. Sets, not a counter: a writer that appends
   without looking would hide the loss of 17 behind 18.
-- `slot` is the same for writers that change bytes in place. It stands outside the checksum, and holds
+- `slot` is the same for writers that change bytes in place. It is outside the checksum, and holds
   the number of the latest update; whoever writes it looks at it first.
 - Lines after `end` were appended by an outsider, one update each.
 
@@ -116,7 +116,7 @@ def render(
 
 
 def parse(content: bytes) -> Version:
-    """Understand as much of a content as there is."""
+    """Parse as much of a content as there is."""
     head = _HEAD.match(content)
     if head is None:
         return Version(NO_ID, NO_ID, (), 0, {}, False)

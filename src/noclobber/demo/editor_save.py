@@ -1,11 +1,11 @@
-"""A person with an editor: opens a file, adds a line, saves by rename. Knows nothing of noclobber."""
+"""A person saves with an editor: open a file, add a line, save by rename. Without noclobber."""
 
 import os
 import sys
 
 
 def add_line(path: str, line: str) -> None:
-    """What most editors do on save."""
+    """Save as most editors do."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     with open(f"{path}.swp", "w", encoding="utf-8") as file:

@@ -1,14 +1,14 @@
 """
-Guards that are not good enough, on purpose.
+Guards that check less than ours does.
 
-They answer two questions that the real guard alone cannot. What would happen without it (the demo's first
-half)? And can the accounting find a loss at all? A proof that cannot fail proves nothing, so the
-tests run these and demand that losses are found.
+They answer two questions. What would happen without noclobber (the demo's plain writes)? And can the
+accounting find a loss at all? A proof that cannot fail proves nothing, so the tests run these and require
+that losses are found.
 
-| name | how it writes | who gets hurt |
+| name | how it writes | who loses updates |
 |---|---|---|
 | `unguarded` | in place, without looking | everybody |
-| `check-inplace` | hash, compare, write in place | everybody, and readers see halves |
+| `check-inplace` | hash, compare, write in place | everybody, and readers see half-written files |
 | `check-replace` | hash, compare, temp + `os.replace` | guards and outsiders alike |
 | `check-flock` | the same under the directory mutex | outsiders only |
 
@@ -53,8 +53,8 @@ class GuardLike(Protocol):
         """Write, or raise."""
 
 
-class Rival:
-    """A guard that checks as well as its name says."""
+class WeakerGuard:
+    """A guard that checks what its name says, and no more."""
 
     def __init__(self, name: str) -> None:
         assert name in NAMES, name
@@ -116,9 +116,9 @@ class Rival:
 
 
 def guard_named(name: str, root: str, *, wait_s: float) -> GuardLike:
-    """Return the real guard of a workspace, or a rival."""
+    """Return the real guard of a workspace, or a weaker one."""
     if name not in (REAL, FLUSHING):
-        return Rival(name)
+        return WeakerGuard(name)
     from noclobber.disk.optimistic_guard import OptimisticGuard
 
     return OptimisticGuard(root, wait_s=wait_s, durable=name == FLUSHING)

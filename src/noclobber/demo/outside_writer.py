@@ -1,7 +1,7 @@
 """
-An outsider's hand: one file, one log, the number of its last update.
+What every kind of outsider shares: one file, one log, and the number of its last update.
 
-The log, private and append-only, has one line for each fact:
+The log is private and append-only, and has one line for each fact:
 
     U 17 g0:5    update 17 is complete, made on top of version g0:5 (or `-` where no new version was made)
     M 17 g1:6    update 17 was complete, and version g1:6, which is on disk now, lacks it
@@ -27,16 +27,16 @@ from noclobber.demo import versions
 if TYPE_CHECKING:
     from noclobber.demo.versions import Version
 
-PATIENCE_S = 5.0  # For an obstacle that guards put up for a moment, such as a file where a folder was.
+PATIENCE_S = 5.0  # For an obstacle that a guard causes for a moment, such as a file where a folder was.
 PADDINGS_BYTES = (0, 40, 40, 700, 700, 5_000, 20_000)
 
 
-class Hand:
-    """The hand that writes: one file, one log, the number of the last update, and a source of chance."""
+class OutsideWriter:
+    """An outsider at work: its file, its log, the number of its last update, and its random numbers."""
 
     def __init__(self, path: str, log_path: str, seed: int, until_s: float) -> None:
         self.path = path
-        self.chance = random.Random(seed)  # noqa: S311 - a replayable fight, not a secret
+        self.chance = random.Random(seed)  # noqa: S311 - replayable, not a secret
         self.until_s = until_s
         self.made = 0
         self._log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -44,7 +44,7 @@ class Hand:
         self.scratch = path + ".o-tmp"
 
     def log(self, line: str) -> None:
-        """One write, no buffer: what was logged stays logged if this process is killed."""
+        """Write one line without a buffer, so that it stays logged if this process is killed."""
         os.write(self._log, f"{line}\n".encode())
 
     def now_s(self) -> float:
@@ -83,7 +83,7 @@ class Hand:
                 self.log(f"M {tag} {version.id}")
 
     def note_slot(self, digits: bytes) -> None:
-        """The same for a writer that knows the file by its slot only."""
+        """Note missing updates, for a writer that reads only the slot."""
         slot = int(digits) if digits.isdigit() else 0
         if len(digits) != versions.SLOT_WIDTH:
             self.log(f"T {versions.NO_ID}")
@@ -104,6 +104,6 @@ class Hand:
         )
 
     def done(self, base_id: str = versions.NO_ID) -> None:
-        """The update is complete: from here on nobody may lose it."""
+        """Log the update as complete: from here on nobody may lose it."""
         self.made += 1
         self.log(f"U {self.made} {base_id}")

@@ -1,7 +1,7 @@
 """
-A progress bar: rich if it is there, plain text if not, and whole lines where nobody watches.
+A progress bar: drawn by rich if it is installed, otherwise as text; whole lines if the output is no terminal.
 
-Nothing but text goes to an output that is not a terminal: no escape codes, no carriage returns.
+An output that is not a terminal gets text only: no escape codes, no carriage returns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINE_COLUMNS = 100
 
 
 class Bar:
-    """Call it with the share that is done and what is going on. Use as a context manager."""
+    """Call it with the share that is done and a description. Use it as a context manager."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stdout
