@@ -497,7 +497,20 @@ def test_a_hook_whose_package_is_broken_refuses_by_its_exit_code(
         timeout=60,
     )
     assert done.returncode == 2
-    assert b"noclobber doctor" in done.stderr
+    told = done.stderr.decode()
+    assert "noclobber doctor" in told
+    assert "noclobber install claude-code --uninstall" in told  # Finding U4: the way out.
+    assert str(package / "hook" / "start.py") in told  # For when `noclobber` itself does not run any more.
+    assert "refused" in told
+
+
+def test_a_refusal_because_the_hook_failed_says_how_to_work_without_it(rig: HookRig) -> None:
+    """Finding U4: what the model is told names the repair and the way out, for the host that asked."""
+    for host in HOSTS:
+        told = refusal(rig.call(host, b"not json", "check")[0])
+        assert told["error_type"] == "HOOK_FAILED"
+        assert "`noclobber doctor`" in told["message"]
+        assert f"`noclobber install {host} --uninstall`" in told["message"]
 
 
 @SLOWLY

@@ -783,7 +783,7 @@ def test_the_hook_stays_light(rig: HookRig, root: Path, file: Path) -> None:
         "inspect",
         "random",
     }
-    rig.write(file, "first\n")  # The state folder is made once, by heavier hands.
+    rig.write(file, "first\n")  # Makes the state folder, which happens once and loads more.
     given = {"file_path": str(file), "content": "x\n"}
     for name in ("PreToolUse", "PostToolUse"):
         payload = rig.tool(name, "Write", given, tool_use_id="w", tool_response={})

@@ -1,14 +1,15 @@
 """
 `noclobber hook HOST`: one process for one event of a coding-agent host.
 
-    stdin → hosts.X.read → what happened → memory, policies, claims, ledger → hosts.X.phrase → stdout
+    stdin → hosts.X.read → Event → HookTurn → guard.judge → hosts.X.phrase → stdout
 
-- `start` is the script that hosts run: it makes the package importable and nothing else.
-- `main` reads, answers, and stands in for everything that fails: a write is then refused, a read never.
-- `judge` is the way of one event: before a call, after it, when it failed, at the end of a turn.
-- `foresight` says what a call must leave on the disk; `sight` what part of a file the model was shown.
-- `memory` is what the agent saw, kept between processes in the user's runtime folder.
+- `start` is the script that hosts run. It makes the package importable and calls `main`.
+- `main` reads the event, answers it, and answers for every failure: a write is refused, a read never is.
+- `turn` is one event as a turn: the project, its options, what the agent saw, the ledger.
+- `settings` finds the project of an event, and the project's options.
+- `session_memory` keeps what an agent saw between processes, in the user's runtime folder.
+- `doctor` checks the hooks of a project: missing, out of date, untrusted, doubled or slow.
 
-Standard library only, and little of that: the process starts, answers and is gone in milliseconds, so
-`json`, `re`, `typing` and `hashlib` stay outside. A test counts the modules.
+`start`, `main` and what they load use little of the standard library, because the host waits for each of
+these processes; `core/light` says which parts are avoided and why. A test lists the modules.
 """

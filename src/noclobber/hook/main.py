@@ -1,13 +1,13 @@
 """
-A hook call: stdin in, stdout and an exit code out, and an answer whatever happens in between.
+One hook call: an event on stdin, an answer on stdout, and an exit code.
 
-What fails never lets a write through: if this call is asked about a write, or may be, the answer to every
-failure is a refusal that says what to do. A read, and everything that is only being told, goes ahead. The
-failure is logged in `hook.log` in the runtime folder either way.
+A failure never lets a write through. If the host waits for this answer before a write, or may do so, every
+failure is answered with a refusal that says what to do. Reads and mere notifications always go ahead. Either
+way the failure is logged in `hook.log` in the runtime folder.
 
-The command line may say what the call is for, because a payload that cannot be read does not: `check` for a
-call that is asked before a write, `note` for one that is only told. `install` writes it into the host's
-configuration.
+The command line says what the call is for (the *duty*), because an event that cannot be read does not say it:
+`check` if a write waits for the answer, `note` if nothing waits, `shell` for a command that may contain a
+patch, `auto` to tell from the event. `install` writes the duty into the host's configuration.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _real_host(name: str) -> str:
-    """Copilot runs Claude's hooks too. Both are then Copilot's, or one event would be two agents' events."""
+    """Copilot runs Claude Code's hooks too. Without this, one event would count for two agents."""
     return "copilot" if name == "claude-code" and os.environ.get("COPILOT_CLI") else name
 
 
@@ -63,11 +63,11 @@ def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
         if not isinstance(payload, dict):
             raise ValueError("the event is not an object")
         event = host.read(payload)
-        if duty == CHECK and event.kind == "other":  # A name that we do not know, and a write that waits.
+        if duty == CHECK and event.kind == "other":  # An unknown event name, and a write waits for it.
             event = host.read({**payload, **host.ASKED})
         return _handle(host, event)
-    except Exception as error:  # Whatever it is: what cannot be judged is not let through.
-        return _stand_in(host, host_name, duty, data, event, error)
+    except Exception as error:  # Any failure: a write that was not judged is not let through.
+        return _answer_failure(host, host_name, duty, data, event, error)
 
 
 def _handle(host: Host, event: Event) -> Answer:
@@ -91,7 +91,7 @@ def _handle(host: Host, event: Event) -> Answer:
 
 
 def _note(event: Event) -> None:
-    """What begins and ends."""
+    """Take note of the start or the end of a session or a turn."""
     from noclobber.hook import session_memory
     from noclobber.hook.turn import HookTurn
 
@@ -100,7 +100,7 @@ def _note(event: Event) -> None:
         HookTurn(event)  # Settles which project the session belongs to.
         if event.detail == "resume":
             with session_memory.SessionMemory(event.host, event.session_id, event.agent_id) as known:
-                if known.is_empty:  # The model remembers files that we know nothing of any more.
+                if known.is_empty:  # The model remembers files, and our memory of them is gone.
                     known.lose()
     elif event.kind in ("stop", "session-end"):
         HookTurn(event).end()
@@ -111,10 +111,10 @@ def _note(event: Event) -> None:
 # -- when something fails ---------------------------------------------------------------------------------
 
 
-def _stand_in(
+def _answer_failure(
     host: Host, host_name: str, duty: str, data: bytes, event: Event | None, error: Exception
 ) -> Answer:
-    """Answer for a call that could not be judged."""
+    """Answer an event that could not be judged."""
     _log(host_name, event, data, error)
     known = event or Event(host_name, "pre")
     if not _may_write(host, duty, data, event):
@@ -122,16 +122,18 @@ def _stand_in(
     if isinstance(error, RefusalError):
         refusal: NoclobberError = error
     else:
-        why = "its event cannot be read" if isinstance(error, ValueError) and event is None else "it failed"
+        is_unreadable = isinstance(error, ValueError) and event is None
+        why = "the host's event could not be read" if is_unreadable else "the hook failed"
         refusal = HookFailedError(
             "",
-            f"noclobber could not check this write ({why}: {type(error).__name__}), so it was not let "
-            "through and nothing was written. Try again; if it happens again, tell the user to run "
-            "`noclobber doctor`.",
+            f"noclobber could not check this write ({why}: {type(error).__name__}), so the write was refused "
+            "and nothing was written. Try again. If it fails again, ask the user to run `noclobber doctor`, "
+            "which says what is wrong. To work without the check, the user can run "
+            f"`noclobber install {host_name} --uninstall`.",
         )
     try:
         _record(known, refusal)
-    except Exception as failure:  # The refusal stands; that it is not on record is in the log.
+    except Exception as failure:  # It is refused all the same; the log says that it is not on record.
         _log(host_name, event, data, failure)
     return host.phrase(known, refusal)
 
@@ -144,9 +146,9 @@ def _may_write(host: Host, duty: str, data: bytes, event: Event | None) -> bool:
         return False
     if duty == CHECK:
         return True
-    if duty == SHELL:  # A command that can be read, and has no patch in it, is none of our business.
+    if duty == SHELL:  # A command without a patch is not checked.
         return b"apply_patch" in data or b'"command"' not in data
-    # Not understood, and nobody said what for: the words of events that come after, or of reads, may tell.
+    # The event is not understood and no duty is given. Some words occur only in reads and notifications.
     return not any(word in data[:4096] for word in _HARMLESS_MARKS)
 
 
@@ -166,7 +168,7 @@ _HARMLESS_MARKS = (
 
 
 def _record(event: Event, refusal: NoclobberError) -> None:
-    """Put a refusal on record where there is a project to record it in."""
+    """Put a refusal on record, if the event names a project."""
     from noclobber.hook.turn import HookTurn
 
     if event.cwd and event.session_id:
@@ -175,7 +177,7 @@ def _record(event: Event, refusal: NoclobberError) -> None:
 
 
 def _log(host_name: str, event: Event | None, data: bytes, error: Exception) -> None:
-    """Append what went wrong to the log in the runtime folder; its failure changes nothing."""
+    """Append a failure to the log in the runtime folder. Never raises."""
     try:
         from noclobber.hook.session_memory import open_runtime
 

@@ -1,19 +1,18 @@
 """
 What an agent saw, kept between the processes of its hooks.
 
-One folder an agent (host, session, subagent) in the user's runtime folder, one small file for each file
-that it saw, named by the hash of the path. So a call costs the same whether ten files were seen or ten
-thousand. Each record is written under the folder's mutex: hooks of parallel tool calls lose nothing of
-each other's.
+Each agent (host, session, subagent) has a folder in the user's runtime folder, with one small file for each
+file that the agent saw, named by the hash of its path. So a call costs the same whether ten files were seen
+or ten thousand. Records are written under the folder's mutex, so hooks of parallel tool calls do not
+overwrite each other's records.
 
-The runtime folder is `$XDG_RUNTIME_DIR/noclobber`, else `noclobber-<uid>` in the temporary folder. It must be
-a real folder, ours, and closed to everybody else; if not, it is not used, and writes are refused: whoever can
-change what an agent is said to have seen can let any write through.
+The runtime folder is `$XDG_RUNTIME_DIR/noclobber`, or else `noclobber-<uid>` in the temporary folder. It must
+be a real folder that this user owns and nobody else can open. Otherwise it is not used and writes are
+refused: a program that can change the record of what an agent saw could let any write through.
 
-Life: a session's end removes its folders, and what nobody touched for two weeks is removed when another
-session starts. A session that is resumed after that, or whose memory could not be written, has *amnesia*:
-it must read a file before it writes it. Which project a session belongs to is noted beside its folders, at
-its first event.
+The end of a session removes its folders. Folders that were not used for two weeks are removed when another
+session starts. A session that is resumed after that, or whose memory could not be written, has *amnesia*: it
+must read a file before it writes it. The first event of a session also records which project it belongs to.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
 from noclobber.disk import hashing, mutex
 from noclobber.errors import ABSENT, UNKNOWN, HookFailedError
-from noclobber.guard.snapshot import TurnContext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.core.clock import Clock
-    from noclobber.guard.snapshot import Rebaseline
+    from noclobber.guard.snapshot import Rebaseline, TurnContext
 
 FORGET_AFTER_S = 14 * 86400.0
 PATIENCE_S = 5.0
@@ -45,11 +43,11 @@ MOST_BYTES = 1 << 20
 
 
 def runtime_folder() -> str:
-    """Return where hooks keep what they know. Nothing is created."""
+    """Return the folder where hooks keep their records. Does not create it."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     if given.startswith("/"):
         try:
-            if os.stat(given).st_uid == os.geteuid():  # Not root's own under `sudo -E`, for one.
+            if os.stat(given).st_uid == os.geteuid():  # Under `sudo -E` it is another user's.
                 return f"{given}/noclobber"
         except OSError:
             pass
@@ -57,7 +55,7 @@ def runtime_folder() -> str:
 
 
 def open_runtime() -> int:
-    """Open the runtime folder, made if need be; `HookFailedError` if it is not ours alone."""
+    """Open the runtime folder, and create it if needed; `HookFailedError` if others can use it."""
     path = runtime_folder()
     try:
         try:
@@ -73,17 +71,17 @@ def open_runtime() -> int:
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         os.close(descriptor)
-        whose = "belongs to somebody else" if status.st_uid != os.geteuid() else "is open to other users"
-        raise _unusable(path, whose)
+        why = "another user owns it" if status.st_uid != os.geteuid() else "other users may open it"
+        raise _unusable(path, why)
     return descriptor
 
 
 def _unusable(path: str, why: str) -> HookFailedError:
     return HookFailedError(
         path,
-        f"noclobber keeps here what this session has seen, and cannot: {why}. Until that is fixed no write "
-        "can be checked, so none is let through. A person should remove the folder, or set its owner and "
-        "mode 0700.",
+        f"noclobber keeps a record of what each session has read in this folder, and cannot use it: {why}. "
+        "Until that is fixed every write is refused, because none can be checked. Ask the user to remove the "
+        "folder, or to make themselves its owner and set its mode to 0700.",
     )
 
 
@@ -129,9 +127,11 @@ class SessionMemory:
         try:
             held = mutex.hold(self._fd, patience_s=PATIENCE_S)
         except OSError:
-            held = True  # No flock there: two hooks at once may damage a record, which means read again.
+            held = True  # No flock on this filesystem. A record that two hooks damage means: read again.
         if not held:
-            raise HookFailedError("", "Another hook of this session does not finish. Try again in a moment.")
+            raise HookFailedError(
+                "", "Another hook of this session is still running after 5 seconds. Try again in a moment."
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -146,6 +146,8 @@ class SessionMemory:
 
     def recall(self, name: str, path: str) -> tuple[TurnContext, dict[str, Any]]:
         """Return a snapshot that knows what was seen under a name and a path, and the path's notes."""
+        from noclobber.guard.snapshot import TurnContext  # Here: not every event asks what was seen.
+
         snapshot = TurnContext(
             self._root, turn_id="hook", agent_id=self._agent_id, rebaseline=self._rebaseline
         )
@@ -165,7 +167,7 @@ class SessionMemory:
         return {}
 
     def keep(self, snapshot: TurnContext, name: str, path: str, noted: dict[str, Any]) -> None:
-        """Keep what a snapshot knows now. If that cannot be kept, the agent has amnesia from here on."""
+        """Store what a snapshot knows now. If that fails, the agent has amnesia from then on."""
         packed = snapshot.pack(name, path)
         try:
             for known, seen in packed["files"].items():
@@ -179,12 +181,12 @@ class SessionMemory:
             self.lose()
             raise HookFailedError(
                 f"{runtime_folder()}/{self._name}",
-                f"What this session has seen could not be kept ({error.strerror}). Free some space, and "
-                "read the file again.",
+                f"The record of what this session has read could not be written ({error.strerror}). Make "
+                "the folder writable or free some space, then read the file again.",
             ) from error
 
     def _read(self, kind: str, key: str) -> dict[str, Any] | None:
-        """Return the record of a path. One that cannot be read is one of an unknown baseline."""
+        """Return the record of a path. A record that cannot be read counts as an unknown baseline."""
         try:
             value = self._value(kind, key)
             if value is None:
@@ -217,8 +219,8 @@ class SessionMemory:
 
     def _write(self, kind: str, key: str, value: Any) -> None:
         data = spell(value).encode("utf-8", "surrogatepass")
-        # In place: a rename over a file makes ext4 write it out at once, which is most of a millisecond.
-        # Nobody reads without the mutex, and what a kill in here leaves is damaged, which means read again.
+        # In place: after a rename over a file ext4 flushes it at once, which takes most of a millisecond.
+        # Readers hold the mutex too. A kill in the middle leaves a damaged record, which means read again.
         descriptor = os.open(kind + _long(key), _WRITE, 0o600, dir_fd=self._fd)
         try:
             if os.write(descriptor, data) != len(data):
@@ -245,7 +247,7 @@ class SessionMemory:
             return next(iter(entries), None) is None
 
     def lose(self) -> None:
-        """Note that something is missing. A folder, because that works where no byte can be written."""
+        """Note that something is missing. The mark is a folder: a full disk may still have room for one."""
         try:
             os.mkdir(AMNESIA, 0o700, dir_fd=self._fd)
         except OSError:
@@ -259,8 +261,7 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
     """
     Return the project of a session: what its first event found, for as long as that folder exists.
 
-    A later `cd`, a nested repository or a submodule must not take an agent out of the rules that it began
-    under.
+    A later `cd`, a nested repository or a submodule must not change the rules that apply to the agent.
     """
     runtime_fd = open_runtime()
     try:
@@ -276,9 +277,7 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
                 os.close(descriptor)
             if settled.startswith("/") and os.path.isdir(settled):
                 return settled
-            os.unlink(
-                name, dir_fd=runtime_fd
-            )  # The project is gone, and so is what the session had to keep to.
+            os.unlink(name, dir_fd=runtime_fd)  # The project is gone, so the session gets another one.
         found = find()
         staged = f"{name}.{os.getpid()}"
         descriptor = os.open(staged, _WRITE | os.O_TRUNC, 0o600, dir_fd=runtime_fd)
@@ -287,7 +286,7 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
         finally:
             os.close(descriptor)
         try:
-            # Complete or not at all, and the first one counts: parallel first events of a session must agree.
+            # `link` is atomic and fails if the name exists, so parallel first events agree on one project.
             os.link(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
         except FileExistsError:
             return settle_project(host, session_id, find)
@@ -299,7 +298,7 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
 
 
 def end_session(host: str, session_id: str) -> None:
-    """Forget what the agents of a session saw. If it goes on one day, they have to read again."""
+    """Forget what the agents of a session saw. If the session is resumed, they must read again."""
     runtime_fd = open_runtime()
     try:
         prefix = f"{host}.{_short(session_id)}."
@@ -311,7 +310,7 @@ def end_session(host: str, session_id: str) -> None:
 
 
 def forget_old(clock: Clock = SYSTEM_CLOCK) -> None:
-    """Remove what no session has touched for two weeks: its host was killed, or never says that it ends."""
+    """Remove records that were not used for two weeks: the host was killed, or sends no end event."""
     runtime_fd = open_runtime()
     try:
         for name in os.listdir(runtime_fd):
@@ -341,13 +340,13 @@ def _remove(runtime_fd: int, name: str) -> None:
                 os.unlink(entry, dir_fd=folder_fd)
         os.rmdir(name, dir_fd=runtime_fd)
     except OSError:
-        pass  # Somebody else is at it, or will be.
+        pass  # Another hook is using it; a later start removes it.
     finally:
         os.close(folder_fd)
 
 
 def _is_sound(seen: Any) -> bool:
-    """True if a record can be handed to a context: a damaged one must not pass for one that says nothing."""
+    """True if a record can be used. A damaged one must not count as "this file was never read"."""
     initial, baseline, coverage, trouble = seen
     return (
         _is_hash(initial)
@@ -362,7 +361,7 @@ def _is_hash(value: Any) -> bool:
 
 
 def _are_notes(noted: Any) -> bool:
-    """True if notes are of the form that the judge writes: what is pending is three values for each call."""
+    """True if notes have the form that the judge writes: for each pending call, a list of three values."""
     if not isinstance(noted, dict) or not all(
         isinstance(noted.get(kind, {}), dict) for kind in ("pending", "reading")
     ):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 
-from noclobber.core.options import HOOK_DEFAULTS, load_options
 from noclobber.core.project import find_project
 from noclobber.errors import HookFailedError
 
@@ -23,11 +22,12 @@ PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 
 def project_of(cwd: str) -> str:
     """Return the project's root for a working directory; `HookFailedError` if that is not a folder."""
-    cwd = cwd or os.getcwd()  # Hosts start their hooks in it.
+    cwd = cwd or os.getcwd()  # Hosts start their hooks in the agent's working directory.
     if not cwd.startswith("/") or "\0" in cwd or not os.path.isdir(cwd):
         raise HookFailedError(
             cwd.replace("\0", "\\0"),
-            "The hook was not told a working directory that exists, so it cannot check the write.",
+            "The host's event names no working directory that exists, so the write cannot be checked and was "
+            "refused. Start the agent again in an existing folder.",
         )
     named = next((folder for name in PROJECT_VARIABLES if (folder := os.environ.get(name))), None)
     return find_project(cwd, host_folder=named)
@@ -35,6 +35,8 @@ def project_of(cwd: str) -> str:
 
 def options_of(root: str) -> Options:
     """Return the options for hooks in a project. `ConfigError` if its file is wrong."""
+    from noclobber.core.options import HOOK_DEFAULTS, load_options  # Here: most events need no options.
+
     # A coding agent's tools have no way to say which version a change is made from.
     options = load_options(root, HOOK_DEFAULTS)._replace(explicit="allow")
     if options.write_scope is None:

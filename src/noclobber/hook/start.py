@@ -1,22 +1,28 @@
-# The script that hosts run: `python -I -S start.py HOST [DUTY]`. As small as can be, because a script is
-# compiled anew each time it runs; everything else is imported, and imports are cached.
+# The script that hosts run: `python -I -S start.py HOST [DUTY]`. It is small, because Python compiles a
+# script each time it runs. Everything else is imported, and compiled modules are cached.
+import gc
 import sys
 
 if __name__ == "__main__":
-    code = 2  # Every host takes 2 for a refusal. It stands until somebody has judged.
+    code = 2  # Every host takes exit code 2 for a refusal, so a hook that crashes refuses.
+    gc.disable()  # Saves about a millisecond; the process ends before a collection could free anything.
     try:
-        # Last, so that nothing that is installed beside us stands in for a part of the standard library.
+        # At the end of the path, so that no installed package can replace a part of the standard library.
         sys.path.append(__file__.rpartition("/noclobber/hook/")[0])
         from noclobber.hook.main import main
 
         code = main(sys.argv[1:])
     except BaseException as error:
-        code = 0 if sys.argv[2:3] == ["note"] else 2
+        host, duty = [*sys.argv[1:3], "HOST", ""][:2]
+        code = 0 if duty == "note" else 2
         sys.stderr.write(
-            f"noclobber: the hook itself failed ({type(error).__name__}: {error}), so no write can be "
-            "checked. Run `noclobber doctor`.\n"
+            f"noclobber: the hook cannot run ({type(error).__name__}: {error}). "
+            f"{'The call was not blocked.' if code == 0 else 'So the call was refused, and wrote nothing.'} "
+            "`noclobber doctor` says what is wrong. To repair it, install noclobber again and run "
+            f"`noclobber install {host}`. To work without it, run `noclobber install {host} --uninstall`, or "
+            f"delete the hooks that run {__file__} from the configuration of {host}.\n"
         )
         sys.stderr.flush()
-    import os  # Is loaded by now, unless importing is what failed.
+    import os  # Loaded already, unless an import is what failed.
 
-    os._exit(code)  # Without taking the interpreter apart: a millisecond or two.
+    os._exit(code)  # Skips the interpreter's own shutdown, which takes a millisecond or two.
