@@ -643,7 +643,7 @@ def test_a_hard_link_that_cannot_be_kept_is_a_refusal(root: Path, monkeypatch: p
 def test_a_flush_that_fails_after_the_exchange_says_that_the_write_landed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-durable: "the old content stands" would be a lie."""
+    """N-durable: "the old content is still there" would be wrong."""
     (root / "a.md").write_bytes(b"v1")
     guard = OptimisticGuard(root, durable=True)
     real = os.fsync
@@ -654,7 +654,7 @@ def test_a_flush_that_fails_after_the_exchange_says_that_the_write_landed(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fail_for_folders)
-    with pytest.raises(StorageError, match="the change stands") as told:
+    with pytest.raises(StorageError, match="the file was changed") as told:
         guard.write("a.md", b"v2", expected=sha256(b"v1"))
     assert told.value.details["landed"] == sha256(b"v2")
     assert (root / "a.md").read_bytes() == b"v2"

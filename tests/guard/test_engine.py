@@ -314,7 +314,7 @@ def test_a_write_that_the_disk_would_not_flush_is_on_record_as_landed(
     with Workspace(root, durable=True) as ws, ws.turn(agent_id="builder") as turn:
         turn.read_file("a.md")
         monkeypatch.setattr(os, "fsync", fail_for_folders)
-        with pytest.raises(StorageError, match="the change stands") as told:
+        with pytest.raises(StorageError, match="the file was changed") as told:
             WRITES[kind](turn)
         monkeypatch.setattr(os, "fsync", real)
         found = events(ws)

@@ -7,7 +7,7 @@ if the parent died. The child's copies of locks may be held by a thread that doe
 
 So descriptors are tracked, and the child closes them. Between the system call that makes one and the line
 that tracks it another thread may fork (Python lets others run during a system call), and the child would
-keep what nobody knew of. Hence `undivided()`: a fork waits until no thread is in such a block.
+keep a descriptor that nobody has tracked. So a fork waits until no thread is inside an `undivided()` block.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import time
 from _thread import get_ident
 from time import monotonic
 
-# Nobody waits for longer: a disk may hang, and others' hooks take locks before a fork, too.
+# Nobody waits longer than this: a disk may hang, and at-fork hooks of other libraries take locks, too.
 PATIENCE_S = 1.0
 NAP_S = 0.00005
 
 _tracked: set[int] = set()
 _undivided: dict[int, float] = {}  # Threads, and since when. Single steps are atomic between them.
-_forking: list[float] = []  # Until when those who fork may keep others waiting.
+_forking: list[float] = []  # Until when a thread that forks may keep others waiting.
 
 
 class undivided:  # noqa: N801 - it reads as a word: `with forks.undivided():`
@@ -36,7 +36,7 @@ class undivided:  # noqa: N801 - it reads as a word: `with forks.undivided():`
         # A signal handler may open a file while its thread does. The block ends with the outer one.
         self._is_outermost = thread not in _undivided
         if self._is_outermost:
-            # Said first and looked then; a fork says first and looks then. So one of the two sees the other.
+            # Announce first, then look; a fork does the same. So one of the two sees the other.
             _undivided[thread] = monotonic()
             if _forking:
                 try:
@@ -53,7 +53,7 @@ class undivided:  # noqa: N801 - it reads as a word: `with forks.undivided():`
 def _give_way(thread: int) -> None:
     while _forking:
         if monotonic() > max(_forking, default=0.0):
-            _forking.clear()  # An interrupt in a hook has left it there.
+            _forking.clear()  # An interrupt in an at-fork hook has left it there.
             return
         _undivided.pop(thread, None)
         time.sleep(NAP_S)
@@ -75,7 +75,7 @@ def track(descriptor: int) -> int:
 def close(descriptor: int) -> None:
     """Close a tracked descriptor."""
     with undivided():
-        # Untracked first: closed and reused in between, a child would close a stranger's.
+        # Untracked first: closed and reused in between, a child would close a file of somebody else.
         _tracked.discard(descriptor)
         os.close(descriptor)
 

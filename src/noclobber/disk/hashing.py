@@ -23,7 +23,7 @@ HEAVY_BYTES = 1 << 20  # From here on loading OpenSSL is paid back.
 
 
 def _choose(data: Any = b"") -> Any:
-    """Settle for OpenSSL at the first hash."""
+    """Load OpenSSL at the first hash."""
     global _make
     from hashlib import sha256 as heavy
 
@@ -35,7 +35,7 @@ _make: Callable[..., Any] = _choose
 
 
 def start_light() -> None:
-    """Hash with what the interpreter has on board, as long as nothing large comes."""
+    """Use the interpreter's own implementation until a large file comes."""
     global _make
     if _make is not _choose:
         return
@@ -86,5 +86,5 @@ def of_descriptor(descriptor: int, *, size_hint: int | None = None) -> str:
 
 
 def is_hash(text: str) -> bool:
-    """True for a hash, False for a word that stands for why there is none."""
+    """True for a hash, False for a word that says why there is none."""
     return len(text) == HEX_DIGITS

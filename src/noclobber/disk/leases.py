@@ -2,11 +2,11 @@
 Kernel file leases: does anybody have this file open, and is anybody about to?
 
 A read lease on a descriptor is granted only while nobody has the file open for writing; a write
-lease only while nobody else has it open at all. Whoever then opens it in a conflicting way waits
-inside `open()` until the lease is released. That is how a commit sees writers that have never heard
-of us, and how it keeps everybody away from bytes that are not verified yet.
+lease only while nobody else has it open at all. A process that then opens it in a conflicting way waits
+inside `open()` until the lease is released. This is how a commit notices writers that do not use
+noclobber, and how it keeps everyone away from bytes that are not verified yet.
 
-Calling sequence: `lease_read()` or `lease_write()`, work, `is_quiet()` for the decisive look, `release()`.
+Calling sequence: `lease()`, work, `is_quiet()` for the decisive check, `release()`.
 
 Facts that the code depends on:
 
@@ -37,7 +37,7 @@ READ, WRITE, NONE = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 
 
 class LeasesUnavailableError(OSError):
-    """Not on this filesystem, or not on a file of this owner. Nobody is to blame; use a lower level."""
+    """Not on this filesystem, or not on a file of this owner. The caller uses a lower level then."""
 
 
 def _set(descriptor: int, kind: int) -> bool:
@@ -48,7 +48,9 @@ def _set(descriptor: int, kind: int) -> bool:
         return False  # EAGAIN: somebody has it open in a way that conflicts.
     except OSError as error:
         # EACCES: not our file. EINVAL: filesystem without leases. ENOLCK: none left.
-        raise LeasesUnavailableError(error.errno or errno.EINVAL, "no file lease to be had here") from error
+        raise LeasesUnavailableError(
+            error.errno or errno.EINVAL, "file leases are not available here"
+        ) from error
 
 
 def try_lease(descriptor: int, kind: int) -> bool:
@@ -60,7 +62,7 @@ def try_lease(descriptor: int, kind: int) -> bool:
 
 
 def lease(descriptor: int, kind: int, patience: Patience) -> bool:
-    """Take a lease, waiting for whoever has the file open to close it; False if they outlast us."""
+    """Take a lease, waiting until nobody has the file open; False if that takes too long."""
     while not try_lease(descriptor, kind):
         if not patience.nap():
             return False
@@ -69,10 +71,10 @@ def lease(descriptor: int, kind: int, patience: Patience) -> bool:
 
 def is_quiet(descriptor: int, kind: int) -> bool:
     """
-    True if our lease stands and nobody is inside `open()` waiting for it to end, or on the way there.
+    True if our lease is intact and nobody is inside `open()`, waiting for it to end or about to wait.
 
-    Both questions are needed: F_GETLEASE sees an opener that waits, setting again sees one that has
-    announced itself and not begun to wait.
+    Both checks are needed: F_GETLEASE sees an opener that waits; setting the lease again sees one that has
+    been counted as a writer and does not wait yet.
     """
     return fcntl.fcntl(descriptor, F_GETLEASE) == kind and _set(descriptor, kind)
 

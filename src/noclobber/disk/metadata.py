@@ -2,9 +2,9 @@
 Owner, mode, extended attributes and ACL of a file: taken from the old version, given to the new one.
 
 On Linux an ACL is an extended attribute, so copying those copies it. What cannot be carried over
-makes the commit refuse: a file that silently changes hands is damage too.
+makes the commit refuse: a file that silently gets another owner is damaged, too.
 
-Three attributes are not carried over, because they vouch for the old content and the kernel drops
+Three attributes are not carried over, because they certify the old content, and the kernel drops
 them on a write too: file capabilities and the two integrity signatures.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from noclobber.errors import MetadataNotKeptError
 
-VOUCH_FOR_CONTENT = ("security.capability", "security.ima", "security.evm")
+CERTIFY_CONTENT = ("security.capability", "security.ima", "security.evm")
 NO_XATTRS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 MACOS_COPYFILE_METADATA = 0b111  # COPYFILE_ACL | COPYFILE_STAT | COPYFILE_XATTR
 
@@ -51,7 +51,7 @@ def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
         return ()
     found = []
     for name in names:
-        if name in VOUCH_FOR_CONTENT:
+        if name in CERTIFY_CONTENT:
             continue
         try:
             found.append((name, os.getxattr(descriptor, name)))

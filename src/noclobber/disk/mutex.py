@@ -2,8 +2,8 @@
 A short kernel mutex on a directory.
 
 `flock` on a directory's own descriptor: no extra file, about two microseconds, and the kernel frees
-it when its process dies, however it dies. It orders the writers that cooperate; outsiders have never
-heard of it, which is what leases and exchange-rename are for.
+it when its process dies, however it dies. It orders the writers that cooperate. Other programs do not
+take it; against those there are leases and exchange-rename.
 
 Calling sequence: open the directory, `hold()` it, work, `release()`, close.
 
@@ -31,14 +31,14 @@ def hold(descriptor: int, *, patience_s: float = DEFAULT_PATIENCE_S, clock: Cloc
     Take the mutex of an open file or directory; return False if it stays taken for `patience_s`.
 
     Polling, not a blocking `flock`: a process that was stopped inside its critical section must not
-    hang everybody else for ever, and a blocking call cannot be given a deadline in a thread.
+    make everyone else wait for ever, and a blocking call cannot be given a deadline in a thread.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     except BlockingIOError:
         pass
-    import random  # Only who has to wait pays for it: a hook's start is counted in milliseconds.
+    import random  # Only a caller that has to wait pays for it: a hook must start fast.
 
     deadline_s = clock.monotonic_s() + patience_s
     nap_s = FIRST_NAP_S

@@ -1,8 +1,8 @@
 """
 OptimisticGuard: read, check and commit as one step, for one file or many.
 
-The guard knows nothing of agents, turns or ledgers. It is told what was expected and answers with
-what happened; who asked, and whether they may, is for the engine and its policies.
+The guard knows nothing of agents, turns or ledgers. The caller says what it expects, and the guard
+answers with what happened. Who may write what is decided by the engine and its policies.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FileRead(NamedTuple):
     content: bytes
     sha256: str
     recovered: tuple[Recovered, ...] = ()
-    """What a dead process had left in the file's folder, and what became of it."""
+    """What dead processes had left unfinished in the file's folder, and what became of it."""
 
     def __repr__(self) -> str:
         return f"<FileRead {self.path!r} sha256 {self.sha256[:12]}, {len(self.content)} bytes>"
@@ -67,7 +67,7 @@ class OptimisticGuard:
         self.root = os.path.realpath(root)
         if not os.path.isdir(self.root):
             raise NotAFileError(self.root, "the workspace's root must be an existing folder.")
-        # NOCLOBBER_LEVEL holds a process to a lower level, to see what that level is worth.
+        # NOCLOBBER_LEVEL limits a process to a lower level, to see what that level protects.
         from_environment = os.environ.get("NOCLOBBER_LEVEL")
         if ceiling is None and from_environment and from_environment not in LADDER:
             raise BadRequestError(
@@ -117,7 +117,7 @@ class OptimisticGuard:
                 raise commit_failed(error, target.path) from error
             finally:
                 target.close()
-        raise FileBusyError(target.path, "a link on the way to it is being changed all the time.")
+        raise FileBusyError(target.path, "a link that leads to it keeps changing; gave up. Try again later.")
 
     def _open(self, target: paths.PinnedPath) -> int:
         try:
@@ -126,7 +126,8 @@ class OptimisticGuard:
             raise MissingFileError(target.path, "there is no such file.") from None
         except BlockingIOError:
             raise FileBusyError(
-                target.path, "a commit has been under way for too long; its process may be stopped."
+                target.path,
+                "a commit to it does not end; its process may be stopped. Continue or end it, then retry.",
             ) from None
         except PermissionError:
             raise AccessDeniedError(
@@ -163,7 +164,7 @@ class OptimisticGuard:
         Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked).
 
         `at` is the canonical path that the caller has judged; if the path leads elsewhere by the time of
-        the commit, it is refused. `fence` has a say as well, in the same critical section.
+        the commit, it is refused. `fence` is asked as well, inside the same critical section.
         """
         return self.committer.replace(path, expected, data, at=at, fence=fence)
 
@@ -195,7 +196,7 @@ class OptimisticGuard:
         return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
 
     def sweep(self) -> list[str]:
-        """Clear away displaced versions; return where those are kept that somebody wrote to."""
+        """Remove displaced versions; return where those are kept that somebody wrote to."""
         return [where for _, where in self.committer.sweep()]
 
 
@@ -204,7 +205,7 @@ def _kind(mode: int) -> str:
         (stat.S_ISDIR, "a folder"),
         (stat.S_ISFIFO, "a FIFO"),
         (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISLNK, "a dangling link"),
+        (stat.S_ISLNK, "a broken link"),
     ):
         if test(mode):
             return name

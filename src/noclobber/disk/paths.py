@@ -2,8 +2,8 @@
 One name per file: canonical, inside the workspace, and pinned.
 
 `pin()` opens the folder that holds the file and asks the *kernel* what that folder is called. Every
-later step works relative to that descriptor, so a link that somebody swaps in afterwards leads
-nowhere: there is no second look-up that it could redirect.
+later step works relative to that descriptor, so a link that somebody swaps in afterwards has
+no effect: there is no second look-up that it could redirect.
 
 `lexical()` is the same name without touching the disk: what the agent called the file.
 """
@@ -50,7 +50,7 @@ class PinnedPath(NamedTuple):
         return self.path[: -len(self.name) - 1] or "/"
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Close the folder."""
         os.close(self.folder_fd)
 
 
@@ -105,7 +105,7 @@ def folder_name(folder_fd: int, fallback: str) -> str:
             answer = fcntl.fcntl(folder_fd, 50, bytes(1024))  # F_GETPATH
             return os.fsdecode(answer.split(b"\0", 1)[0])
         return os.readlink(f"/proc/self/fd/{folder_fd}")
-    except OSError:  # No /proc: then look twice, and accept only if both looks agree.
+    except OSError:  # No /proc: look it up twice, and accept the name only if both results agree.
         name = os.path.realpath(fallback)
         if not os.path.samestat(os.stat(name), os.fstat(folder_fd)):
             raise BadPathError(
@@ -147,7 +147,7 @@ def pin(root: str | None, path: str, *, make_folders: bool = False) -> PinnedPat
             os.close(folder_fd)
             raise
         os.close(folder_fd)
-    raise BadPathError(path, "too many links lead from one to another.")
+    raise BadPathError(path, "too many symbolic links lead to one another.")
 
 
 def locate(path: str, root: str | None = None) -> str:
@@ -178,7 +178,7 @@ def _read_link(folder_fd: int, name: str) -> str:
 
 
 def still_leads_to(root: str | None, target: PinnedPath) -> bool:
-    """False if the name that was asked for leads elsewhere by now, or nowhere."""
+    """False if the name that was asked for leads to another file by now, or to none."""
     if not target.via:
         return True
     try:
@@ -222,7 +222,7 @@ def _make_folders(root: str | None, head: str, path: str) -> int:
             try:
                 os.mkdir(name, dir_fd=folder_fd)
             except FileExistsError:
-                pass  # Somebody else wants it too.
+                pass  # Another process has just made it.
             # No-follow: what we made a moment ago may be a link by now.
             below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
             os.close(folder_fd)

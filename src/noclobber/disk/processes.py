@@ -28,14 +28,14 @@ class ProcessIdentity(NamedTuple):
 
     pid: int
     started: int | None
-    """Clock ticks after boot on Linux, microseconds since the epoch on macOS; None if nobody can tell."""
+    """Clock ticks after boot on Linux, microseconds since the epoch on macOS; None if it is not known."""
     host: str
     boot_id: str | None
     pid_namespace: str | None
 
 
 class Surroundings(NamedTuple):
-    """Where the calling process lives. Pids mean something only among equals of this."""
+    """Where the calling process runs. Pids can be compared only between processes with equal surroundings."""
 
     host: str
     boot_id: str | None
@@ -46,7 +46,7 @@ _fixed_surroundings: tuple[str | None, str | None] | None = None
 
 
 def surroundings() -> Surroundings:
-    """Return where this process lives. The host's name is asked for every time: laptops rename themselves."""
+    """Return where this process runs. The host's name is asked for every time: laptops change theirs."""
     global _fixed_surroundings
     if _fixed_surroundings is None:
         _fixed_surroundings = _boot_id(), _pid_namespace()
@@ -139,7 +139,7 @@ def _look_up_linux(pid: int) -> _Found | None:
         return None  # It ended between open and read.
     finally:
         os.close(descriptor)
-    # The command's name stands in parentheses and may hold anything, parentheses and spaces included.
+    # The command's name is in parentheses and may hold anything, parentheses and spaces included.
     fields = line[line.rfind(b")") + 2 :].split(b" ", 20)
     if len(fields) < 20:
         return None
@@ -152,7 +152,7 @@ def _look_up_macos(pid: int) -> _Found | None:
     return _look_up_sysctl(pid) or _look_up_ps(pid)
 
 
-# struct kinfo_proc begins with the start time (seconds, microseconds); its status byte stands at 36.
+# struct kinfo_proc begins with the start time (seconds, microseconds); its status byte is at offset 36.
 _KINFO_PROC_BYTES, _KINFO_STATUS_AT, _SZOMB = 648, 36, 5
 
 

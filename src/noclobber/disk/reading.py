@@ -123,8 +123,8 @@ def open_to_read(target: PinnedPath, patience: Patience) -> int:
     """
     Open a file, without following a link and without blocking on a FIFO. `forks.close()` it.
 
-    A commit hides its new version for a moment, and a non-blocking open() is then told to come again.
-    BlockingIOError: it did, until its patience was at an end.
+    A commit hides its new version for a moment, and a non-blocking open() fails meanwhile with EWOULDBLOCK.
+    BlockingIOError: that lasted longer than `patience`.
     """
     while True:
         try:

@@ -75,7 +75,7 @@ class Flip:
 
 
 def move_without_replacing(from_fd: int, source: str, to_fd: int, destination: str) -> None:
-    """Rename; FileExistsError if the destination exists, whoever created it and whenever."""
+    """Rename; FileExistsError if the destination exists, also if it was created a moment ago."""
     try:
         _rename(
             from_fd, source, to_fd, destination, MACOS_EXCL if sys.platform == "darwin" else LINUX_NOREPLACE

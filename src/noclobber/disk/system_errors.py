@@ -45,6 +45,8 @@ def commit_failed(error: OSError, path: str) -> Exception:
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(
-            path, f"the disk is full ({said}); the old content stands. Make room and try again."
+            path, f"the disk is full ({said}); the old content is still there. Free some space and try again."
         )
-    return StorageError(path, f"the disk did not do it ({said}); the old content stands.")
+    return StorageError(
+        path, f"the operating system reported an error ({said}); the old content is still there."
+    )

@@ -250,7 +250,7 @@ def test_the_record_of_a_commit_that_is_over_does_not_stay_for_ever(three: Path,
     """N-many: kill -9 between the note and its book."""
     if moment.startswith("before"):
         code = CHILD.replace("steps.observer", "from noclobber.disk.commit.journal import Note\n"
-            "Note._say = lambda self, at, text: None if at == 1 else os.kill(os.getpid(), 9)\n"
+            "Note._put = lambda self, at, text: None if at == 1 else os.kill(os.getpid(), 9)\n"
             "steps.observer")  # fmt: skip
     else:
         code = CHILD.replace("steps.observer", "unlink = os.unlink\n"

@@ -260,7 +260,7 @@ Committer(root).replace("a.md", expected, b"agent")
 """
 
 
-@pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "poured"])
+@pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "copied-back"])
 def test_kill_9_in_the_middle_of_a_conflict_brings_the_editors_version_back(root: Path, step: str) -> None:
     """009-SC-001: the displaced bytes were never verified, so they are put back, not deleted."""
     path = root / "a.md"
@@ -326,7 +326,7 @@ def test_a_recovery_that_is_killed_itself_loses_nothing(root: Path) -> None:
     assert swap_files(root) == []
 
 
-@pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "poured"])
+@pytest.mark.parametrize("step", ["exchanged", "conflict", "restoring", "copied-back"])
 def test_a_read_after_a_crash_sees_the_recovered_file(root: Path, step: str) -> None:
     """009-SC-001: whoever reads first must not be shown a version that was never verified."""
     path = root / "a.md"
@@ -337,7 +337,7 @@ def test_a_read_after_a_crash_sees_the_recovered_file(root: Path, step: str) -> 
     assert [(found.path, found.outcome) for found in seen.recovered] == [(str(path), "restored")]
     # The refused version was in view for a while; who read it will save over this without having seen it.
     kept = [found.kept for found in seen.recovered if found.kept]
-    assert step == "poured" or [Path(where).read_bytes() for where in kept] == [b"editor"]
+    assert step == "copied-back" or [Path(where).read_bytes() for where in kept] == [b"editor"]
 
 
 @pytest.mark.parametrize("step", BEFORE_EXCHANGE)

@@ -47,7 +47,7 @@ def test_a_changed_file_is_not_deleted(root: Path) -> None:
     assert (root / "a.md").read_bytes() == b"human"
 
 
-@pytest.mark.parametrize("step", [step for step in STEPS if step != "entered"] + ["stand-in-away"])
+@pytest.mark.parametrize("step", [step for step in STEPS if step != "entered"] + ["placeholder-away"])
 def test_a_save_during_a_delete_survives(root: Path, at_step: AtStep, step: str) -> None:
     """009-SC-001: unlinking the name would take the editor's new file with it."""
     path = root / "a.md"
@@ -127,7 +127,7 @@ CHILD_COVERED = CHILD.replace(
 )
 
 
-@pytest.mark.parametrize("step", [*STEPS, "stand-in-away"])
+@pytest.mark.parametrize("step", [*STEPS, "placeholder-away"])
 def test_kill_9_during_a_delete_leaves_the_file_or_no_file(root: Path, step: str) -> None:
     """N-delete: never the empty stand-in."""
     path = root / "a.md"
@@ -180,7 +180,7 @@ def test_what_is_written_to_the_stand_in_of_a_delete_is_kept(
         # The kernel cannot tell us of one that it has not counted. This one it has; so look away.
         monkeypatch.setattr(leases, "is_quiet", lambda *_: True)
 
-    at_step("stand-in-away", come_late)
+    at_step("placeholder-away", come_late)
     committer = Committer(str(root))
     delete(committer, "a.md", sha256(b"v1"))
     monkeypatch.setattr(leases, "is_quiet", quiet)
@@ -204,7 +204,7 @@ def test_a_writer_that_waits_for_the_stand_in_of_a_delete_whose_name_is_taken_lo
         writers.append(late_writer(stand_in, b" and late"))
         path.write_bytes(b"new")
 
-    at_step("stand-in-away", come_late_and_create)
+    at_step("placeholder-away", come_late_and_create)
     committer = Committer(str(root))
     delete(committer, "a.md", sha256(b"v1"))  # It was gone when they created theirs.
     writers[0].join()
@@ -213,7 +213,7 @@ def test_a_writer_that_waits_for_the_stand_in_of_a_delete_whose_name_is_taken_lo
     assert rubbish(root, committer) == []
 
 
-@pytest.mark.parametrize("step", ["exchanged", "settled", "stand-in-away"])
+@pytest.mark.parametrize("step", ["exchanged", "settled", "placeholder-away"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_who_opens_the_stand_in_of_a_killed_delete_loses_nothing(root: Path, step: str, when: str) -> None:
     """009-SC-001: the lease died with its holder. What is appended before or after the recovery is somewhere."""
@@ -222,7 +222,7 @@ def test_who_opens_the_stand_in_of_a_killed_delete_loses_nothing(root: Path, ste
     child = subprocess.run([sys.executable, "-c", CHILD, str(root), step, sha256(b"v1")], check=False)
     assert child.returncode == -9
     swap = root / ".noclobber/swap"
-    with open(next(swap.glob("*+")) if step == "stand-in-away" else path, "ab", buffering=0) as late:
+    with open(next(swap.glob("*+")) if step == "placeholder-away" else path, "ab", buffering=0) as late:
         if when == "before":
             late.write(b"+late")
         committer = Committer(str(root), wait_s=0.05)
@@ -241,7 +241,7 @@ def test_somebodys_save_that_a_killed_delete_had_moved_away_comes_back(root: Pat
     path = root / "a.md"
     path.write_bytes(b"v1")
     child = subprocess.run(
-        [sys.executable, "-c", CHILD_COVERED, str(root), "stand-in-away", sha256(b"v1")], check=False
+        [sys.executable, "-c", CHILD_COVERED, str(root), "placeholder-away", sha256(b"v1")], check=False
     )
     assert child.returncode == -9
     assert not path.exists()

@@ -9,7 +9,7 @@ strong the promise was:
 | `lease+exchange` | lose nothing | lose nothing; a crash leaves the old or the new version |
 | `lease+inplace` | lose nothing | lose nothing; a crash can leave a mixture until the next call undoes it |
 | `exchange` | lose nothing | what they lose is kept aside and reported |
-| `plain` | lose nothing | one who saves between our last look and our rename is overwritten |
+| `plain` | lose nothing | a save between our last check and our rename is overwritten |
 | `create` | exactly one creates | exactly one creates |
 
 Calling sequence: `Committer(root)` once, `replace()` for each write. `replace_if_unchanged()` is the
@@ -78,11 +78,11 @@ class Committer:
         self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
         self.mutex_wait_s, self.ceiling = mutex_wait_s, ceiling
         self._store: Store | None = None
-        # What was kept, until somebody hears of it. Without a workspace a committer lives for one write.
+        # Files that were kept and not reported yet. Without a workspace a committer lives for one write.
         self._unreported: deque[tuple[str, str]] = deque() if root is not None else _unreported_anywhere
         self._has_no_exchange: set[int] = set()  # Devices.
 
-    # The places.
+    # Where things are.
 
     def pin(
         self,
@@ -95,8 +95,8 @@ class Committer:
         """
         Resolve a path and hold its folder open; the caller unpins the target.
 
-        `at` is the canonical path that somebody has judged. A link swapped in since then would lead
-        to a file that nobody has judged: that is refused.
+        `at` is the canonical path that the caller has checked. A link swapped in since then would lead to a
+        file that nobody has checked: that is refused.
         """
         text = paths.lexical(self.root or os.getcwd(), path)
         with forks.undivided():
@@ -107,21 +107,23 @@ class Committer:
         try:
             actual = hash_of(target)
             if actual == NOT_A_FILE and os.path.islink(target.path):
-                raise LinkAppearedError(target.path)  # It wavers: look again.
+                raise LinkAppearedError(target.path)  # It is changing at the moment: begin again.
             if expected is not None and actual != expected:
                 raise StaleFileError(target.path, expected, actual)
-            raise FileBusyError(target.path, f"{path} has just led to {at}, and leads here now; try again.")
+            raise FileBusyError(
+                target.path, f"{path} led to {at} a moment ago, and leads here now; try again."
+            )
         finally:
             self.unpin(target)
 
     def unpin(self, target: PinnedPath) -> None:
-        """Let go of a pinned target."""
+        """Close a pinned target's folder."""
         forks.close(target.folder_fd)
 
     def store_of(self, folder_fd: int, folder: str, device: int) -> Store:
         """Return the store for a folder: the workspace's own if that is on the same mount."""
         own = self._store
-        if own is None or not own.is_in_place():  # `git clean -fdx` takes it along; or it was moved.
+        if own is None or not own.is_in_place():  # `git clean -fdx` removes it; or it was moved.
             own = self.open_store()
         if own is not None and own.device == device:
             return own
@@ -134,11 +136,11 @@ class Committer:
         try:
             self._store = open_stores.for_workspace(self.root)
         except PermissionError:
-            return None  # Another user's. Our files go beside the target then.
+            return None  # Another user's. Then our files go beside the target.
         try:
             self._unreported.extend(sweep.adopt_orphans(self._store, self.clock.now_s()))
         except OSError:
-            pass  # Another user's notes, say. What is not certain to be an orphan stays.
+            pass  # For example, another user's notes. What may not be an orphan stays.
         return self._store
 
     @property
@@ -159,12 +161,12 @@ class Committer:
         return Patience(self.wait_s, self.clock)
 
     def sweep(self) -> list[tuple[str, str]]:
-        """Clear displaced files; return (path, where) of those kept because somebody wrote to them."""
+        """Remove displaced files; return (path, where) of those kept because somebody wrote to them."""
         self.tidy()
         return self._take_unreported()
 
     def report_later(self, path: str, kept: Sequence[str]) -> None:
-        """Report with the next commit that lands what this one had to keep."""
+        """Report what this commit had to keep with the next commit that lands."""
         self._unreported.extend((path, where) for where in kept)
 
     def _take_unreported(self) -> list[tuple[str, str]]:
@@ -177,16 +179,16 @@ class Committer:
         return taken
 
     def tidy(self, sparing: str = "") -> None:
-        """The same, before a commit to a path. What is kept is reported by the next commit that lands."""
+        """The same, before a commit to a path; what was kept is reported by the next commit that lands."""
         self._unreported.extend(open_stores.sweep_lingering())
         if self._store is not None:
             self._unreported.extend(sweep.sweep(self._store, sparing))
 
     def reporting(self, results: list[WriteResult], *troubles: UnflushedError | None) -> list[WriteResult]:
         """
-        Return writes that have landed, with what was kept; or raise the first trouble of their flushes.
+        Return the results of writes that have landed, with what was kept; or raise the first failed flush.
 
-        A refusal reports nothing of the kind. So what was kept waits until something lands, or for `sweep()`.
+        A refusal does not report kept files. They are reported when something lands, or by `sweep()`.
         """
         if self._unreported:
             kept = tuple(where for _, where in self._take_unreported())
@@ -198,10 +200,10 @@ class Committer:
 
     def recover_folder(self, target: PinnedPath) -> list[Recovered]:
         """
-        Finish a commit that was cut off in a target's folder, before anybody reads there.
+        Finish a commit that was cut off in a target's folder, before anyone reads there.
 
-        What a dead process left may be a version that nobody verified. A commit that is merely under
-        way holds the mutex; then there is nothing to heal, and no reason to wait.
+        What a dead process left may be a version that nobody verified. A commit that is still running holds
+        the mutex; then there is nothing to recover, and no reason to wait.
         """
         own = self._store
         if own is None and self.root is not None and os.path.isdir(f"{self.root}/{paths.STATE_FOLDER}/notes"):
@@ -227,7 +229,7 @@ class Committer:
         at: str | None = None,
         fence: Fence | None = None,
     ) -> WriteResult:
-        """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for whatever is there."""
+        """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for any content."""
         return retry_while_links_appear(lambda: self._replace(path, expected, data, at, fence), str(path))
 
     def _replace(
@@ -267,7 +269,7 @@ class Committer:
                 except StaleFileError:
                     if expected is not None:
                         raise
-                    continue  # Nothing was demanded, so go on with what is there now.
+                    continue  # The caller expects nothing in particular, so replace what is there now.
             try:
                 return self._exchange(section, target, expected, data)
             except StaleFileError:
@@ -292,7 +294,7 @@ class Committer:
             must_keep_inode = swap.links > 1
             can_exchange = self.can_exchange(store) and section.is_exclusive
             if must_keep_inode or not can_exchange:
-                swap.close()  # Our own look would keep the write lease away.
+                swap.close()  # Our own open descriptor would prevent the write lease.
                 if with_leases or must_keep_inode:
                     in_use.clear()  # It clears the note itself, or leaves it for recovery.
                     try:
@@ -422,7 +424,7 @@ def _exists(target: PinnedPath) -> bool:
 
 
 def can_exchange_in(store: Store) -> bool:
-    """Try an exchange on two scratch files, because nothing else tells whether a filesystem has it."""
+    """Try an exchange on two scratch files: there is no other way to know if a filesystem supports it."""
     names = []
     try:
         for _ in range(2):
@@ -454,11 +456,11 @@ def replace_if_unchanged(
     Compare and swap a file's content, without a workspace.
 
     `expected_hash` is the hash the caller saw, `ABSENT` to create exclusively, or None to replace
-    whatever is there. Raises StaleFileError, FileBusyError and the other refusals; then nothing has
+    any content. Raises StaleFileError, FileBusyError and the other refusals; then nothing has
     changed.
     """
     if expected_hash not in (None, ABSENT) and not _is_hash(expected_hash):
-        # As a stale file it would send the caller to read again, for ever.
+        # Reported as stale, it would make the caller read again for ever.
         message = (
             f"An expected hash is 64 lower-case hex digits, or {ABSENT} for a file that must not exist yet."
         )

@@ -1,7 +1,7 @@
 """
-Flush a folder whose names have changed, and say what it means if the disk will not.
+Flush a folder whose names have changed, and say what it means if that fails.
 
-The write has landed by then: everybody sees it, and nothing is taken back.
+The write has landed by then: everyone sees it, and nothing is taken back.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 class UnflushedError(StorageError):
     """
-    It is done, and everybody sees it; only the disk would not flush it. Nothing is taken back.
+    The write has landed and everyone sees it, but the disk failed to flush it. Nothing is taken back.
 
-    `details["landed"]` is the hash of what stands there now, `commits` what would have been returned.
+    `details["landed"]` is the hash of the content now, `commits` what would have been returned.
     """
 
     commits: tuple[WriteResult, ...] = ()
@@ -38,7 +38,7 @@ def flush_name(target: PinnedPath, landed: str, *more: int) -> UnflushedError | 
     except OSError as error:
         return UnflushedError(
             target.path,
-            f"the change stands, but the disk would not flush it ({os.strerror(error.errno or 0)});"
+            f"the file was changed, but the disk failed to flush it ({os.strerror(error.errno or 0)});"
             " a power cut may bring the old version back.",
             landed=landed,
         )

@@ -1,7 +1,7 @@
 """
 Rewrite a file in place, for files with several names and filesystems without exchange-rename.
 
-Keeps the inode, and with it every hard link. A write lease keeps everybody out while it lasts, so no
+Keeps the inode, and with it every hard link. A write lease keeps everyone out while it lasts, so no
 reader sees a mixture. Not crash-atomic: a process that dies in the middle leaves a mixture behind,
 which the next commit in that folder, or `noclobber doctor`, undoes from the copy made first.
 """
@@ -48,7 +48,7 @@ def rewrite(
     is_torn = False
     try:
         if not leases.lease(file_fd, leases.WRITE, patience):
-            raise FileBusyError(target.path, "somebody has it open; try again when they have closed it.")
+            raise FileBusyError(target.path, "another process has it open; try again when it has closed it.")
         previous = hashing.of_descriptor(file_fd)
         if expected is not None and previous != expected:
             raise StaleFileError(target.path, expected, previous)
@@ -91,12 +91,13 @@ def rewrite(
             forks.close(descriptor)
             if not is_torn:
                 store.remove_swap(name)
-        if not is_torn:  # Else the copy and the note are all that is left of the old version: for recovery.
+        # Torn, recovery needs both: the copy and the note are all that is left of the old version.
+        if not is_torn:
             note.clear()
 
 
 def _overwrite(file_fd: int, new_fd: int, size: int, durable: bool) -> None:
-    # Room first: a full disk must be found before the first old byte is gone.
+    # Space first: a full disk must be noticed before the first old byte is overwritten.
     if size:
         os.posix_fallocate(file_fd, 0, size)
     reached("inplace-begin")

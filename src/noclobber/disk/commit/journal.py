@@ -1,22 +1,22 @@
 """
-What a commit under way writes down, so that the next one can finish it if its process dies.
+What a commit writes down while it runs, so that the next one can finish it if its process dies.
 
 The note of a folder is written only by the holder of that folder's mutex. Its first byte says how
 far the commit is:
 
 | byte | meaning |
 |---|---|
-| `-` | nothing is under way |
+| `-` | no commit is running |
 | `P` | preparing: swap files are being written; nothing has been touched |
 | `S` | swapping: exchanges may have happened; the record says what was expected |
-| `L` | landed: every exchange is verified; only tidying up is left |
+| `L` | landed: every exchange is verified; only removing our own files is left |
 | `R` | restoring: a conflict was found, and the displaced bytes are being put back |
 | `M` | one of several folders; the record is in the note of the folder named here |
 
 A note is a mapped file: writing it is a store to memory, with no system call and no journal entry of
 the filesystem, and `kill -9` cannot take back what is in the page cache. The body goes in before the
-state byte, so a note cut off in the middle still announces what it announced before. No fsync: after
-a power cut every other writer is dead too, and the worst that an old note causes is a second look.
+state byte, so a note that was cut off in the middle still says what it said before. No fsync: after a
+power cut every other writer is dead too, and an old note causes no more than an unneeded recovery.
 
 The record of several files, or of one with a very long name, goes to a file of its own, named in the note.
 """
@@ -37,7 +37,7 @@ _encoded = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class Planned(NamedTuple):
-    """One file of a commit, as a stranger needs to know it."""
+    """One file of a commit: what another process needs to finish or undo it."""
 
     kind: str  # "exchange", "create", "delete", "inplace"
     folder: str
@@ -45,12 +45,12 @@ class Planned(NamedTuple):
     expected: str | None  # None: whatever was there
     new: str
     swap: str
-    inode: int  # of the swap file as created: who still has it there was never exchanged
+    inode: int  # of the swap file as created: if it is still there, nothing was exchanged
     undo: str = ""
 
 
 class NoteContent(NamedTuple):
-    """What a note says, read back."""
+    """What a note says."""
 
     state: bytes
     files: tuple[Planned, ...] = ()
@@ -62,7 +62,7 @@ NOTHING = NoteContent(IDLE)
 
 
 def _is_sound(planned: Planned) -> bool:
-    """True for a row as this library writes it: a note that somebody else wrote must not lead us astray."""
+    """True for a row as this library writes it: a note by somebody else must not misdirect a recovery."""
     texts = (planned.kind, planned.folder, planned.name, planned.expected or "", planned.new, planned.swap)
     try:
         text = "\n".join((*texts, planned.undo))  # TypeError: not all of it is text.
@@ -80,7 +80,7 @@ def _is_sound(planned: Planned) -> bool:
 
 
 def _give_to_owner(note_fd: int, folder_fd: int) -> None:
-    """A note that root makes belongs to who owns the place, or that user could not commit there any more."""
+    """Give a note that root makes to the folder's owner, who could not commit there otherwise."""
     owner = os.fstat(folder_fd)
     try:
         os.fchown(note_fd, owner.st_uid, owner.st_gid)
@@ -97,8 +97,8 @@ class Note:
         self._fd = os.open(name, flags, 0o666, dir_fd=folder_fd)
         try:
             if os.fstat(self._fd).st_size < NOTE_BYTES:
-                # Real blocks, not a hole: a full disk must say so here, as an error. Found out by a
-                # store to memory it would be a SIGBUS.
+                # Real blocks, not a hole: a full disk must show here, as an error. A store to mapped
+                # memory would fail with SIGBUS.
                 os.pwrite(self._fd, b"-".ljust(NOTE_BYTES, b"\0"), 0)
                 if os.geteuid() == 0:
                     _give_to_owner(self._fd, folder_fd)
@@ -108,7 +108,7 @@ class Note:
             raise
 
     def is_sound(self) -> bool:
-        """False once somebody removed or cut the file: then nobody else would see what is written."""
+        """False if somebody removed or truncated the file: then others do not see what is written."""
         status = os.fstat(self._fd)
         return status.st_nlink > 0 and status.st_size >= NOTE_BYTES
 
@@ -119,21 +119,21 @@ class Note:
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing is under way."""
+        """True if no commit is running."""
         return self._memory[0] in b"-\0"
 
     def mark(self, state: bytes) -> None:
-        """Change how far it is, and nothing else."""
+        """Change the state, and nothing else."""
         self._memory[0:1] = state
 
     def prepare(self, swap_prefix: str) -> None:
-        """Announce swap files, before the first byte goes into them."""
-        self._say(1, swap_prefix)
+        """Name the swap files, before the first byte is written to them."""
+        self._put(1, swap_prefix)
         self.mark(PREPARING)
 
     def join(self, leader: str) -> None:
         """Point to the folder whose note has the record."""
-        self._say(RECORD_AT, _encoded(leader))
+        self._put(RECORD_AT, _encoded(leader))
         self.mark(MEMBER)
 
     def swap(self, *files: Planned) -> None:
@@ -141,7 +141,7 @@ class Note:
         record = _encoded(files)
         if len(files) > 1 or len(record) >= NOTE_BYTES - RECORD_AT:
             record = _encoded({"book": self._write_book(record)})
-        self._say(RECORD_AT, record)
+        self._put(RECORD_AT, record)
         self.mark(SWAPPING)
 
     def _write_book(self, record: str) -> str:
@@ -155,48 +155,48 @@ class Note:
             while rest:
                 rest = rest[os.write(book_fd, rest) :]
         except BaseException:
-            os.unlink(book, dir_fd=self._folder_fd)  # No note speaks of it yet.
+            os.unlink(book, dir_fd=self._folder_fd)  # No note names it yet.
             raise
         finally:
             os.close(book_fd)
         return book
 
     def clear(self) -> None:
-        """Nothing is under way any more."""
+        """The commit is over."""
         book = self.book if self._memory[0:1] in (SWAPPING, LANDED, RESTORING) else None
         self.mark(IDLE)
         if book:
             try:
                 os.unlink(book, dir_fd=self._folder_fd)
             except OSError:
-                pass  # What it is about is over; that it cannot be removed changes nothing.
+                pass  # Its commit is over, so it does no harm; a later sweep removes it.
 
-    def _say(self, offset: int, text: str) -> None:
+    def _put(self, offset: int, text: str) -> None:
         body = text.encode() + b"\n"
         self._memory[offset : offset + len(body)] = body
 
-    def _heard(self, offset: int) -> bytes:
+    def _line_at(self, offset: int) -> bytes:
         end = self._memory.find(b"\n", offset)
         return self._memory[offset:end] if end >= 0 else b""
 
     @property
     def book(self) -> str | None:
         """The name of the file with the record, if it is in one of its own."""
-        body = self._heard(RECORD_AT)
+        body = self._line_at(RECORD_AT)
         try:
             return str(json.loads(body)["book"]) if body.startswith(b'{"book"') else None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def read(self) -> NoteContent:
-        """Return what it says. What cannot be understood says nothing."""
+        """Return what it says; a note that cannot be parsed counts as idle."""
         state = self._memory[0:1]
         try:
             if state == PREPARING:
-                return NoteContent(state, prefix=self._heard(1).decode())
+                return NoteContent(state, prefix=self._line_at(1).decode())
             if state == MEMBER:
-                prefix = self._heard(1).decode()  # Of its own swap files, which nobody may take for orphans.
-                return NoteContent(state, prefix=prefix, leader=str(json.loads(self._heard(RECORD_AT))))
+                prefix = self._line_at(1).decode()  # Its own swap files are not orphans.
+                return NoteContent(state, prefix=prefix, leader=str(json.loads(self._line_at(RECORD_AT))))
             if state in (SWAPPING, LANDED, RESTORING):
                 rows = json.loads(self._record())
                 files = tuple(Planned(*row) for row in rows)
@@ -208,7 +208,7 @@ class Note:
     def _record(self) -> bytes:
         book = self.book
         if book is None:
-            return self._heard(RECORD_AT)
+            return self._line_at(RECORD_AT)
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         book_fd = os.open(book, flags, dir_fd=self._folder_fd)
         try:

@@ -1,12 +1,12 @@
 """
-What commits have left in a workspace's store, seen without touching any of it.
+What commits have left in a workspace's store, listed without changing any of it.
 
-`store` opens, makes and mends; that is for commits and for `doctor`. Whoever merely wants to know
-(`status`) must not create a folder, take a mutex or need the right to write. So here is only listing and
-reading.
+Opening a store creates folders, and a recovery takes mutexes; that is for commits and for `doctor`. A
+command that only shows things (`status`) must do neither, nor need permission to write. So this module only
+lists and reads.
 
-A swap file or a note in use means one of three things: a commit is under way this very moment, a turn
-that is open has not swept yet, or somebody died. Only the folder's mutex can tell, and `doctor` takes it.
+A swap file or a note in use means one of three things: a commit is running at this moment, a turn that is
+open has not swept yet, or a process died. Only the folder's mutex can tell which, and `doctor` takes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN_USE = b"PSLRM"
 
 
 class Kept(NamedTuple):
-    """A version that somebody wrote to after it had been replaced. Only a person can say what it is worth."""
+    """A version that somebody wrote to after it had been replaced. A person decides what to do with it."""
 
     path: str
     name: str
@@ -36,17 +36,17 @@ class Kept(NamedTuple):
 
 
 class Leftovers(NamedTuple):
-    """What lies in a store."""
+    """What is in a store besides its folders."""
 
     notes: tuple[str, ...] = ()
-    """Notes in use: commits under way, or cut off."""
+    """Notes in use: commits that run, or were cut off."""
     swaps: tuple[str, ...] = ()
-    """Swap files of more than a minute: a turn that is still open sweeps its own, `doctor` the rest."""
+    """Swap files older than a minute: a turn that is still open sweeps its own, `doctor` the others."""
     kept: tuple[Kept, ...] = ()
 
 
 def found_in(state_folder: str, now_s: float) -> Leftovers:
-    """List what is there. What cannot be listed is taken for empty: `doctor` says why it cannot."""
+    """List what is there. What cannot be listed counts as empty: `doctor` says why it cannot."""
     return Leftovers(
         tuple(name for name in _names(f"{state_folder}/notes") if _is_in_use(f"{state_folder}/notes/{name}")),
         tuple(

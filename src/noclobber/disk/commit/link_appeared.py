@@ -16,10 +16,10 @@ MOST_TRIES = 50
 
 class LinkAppearedError(NoclobberError):
     """
-    A link stands where a file was resolved to, or leads elsewhere. Not an answer: the commit starts over.
+    There is a link where the path was resolved to a file, or a link on the way now leads elsewhere.
 
-    It may have been put there by somebody, or be back where another commit had displaced it for a
-    moment. Either way it is to be written through, if what it leads to is what was expected.
+    Somebody may have put it there, or another commit had displaced it for a moment and it is back. Either
+    way the commit starts over and writes to what the link leads to, if that is what was expected.
     """
 
 
@@ -30,4 +30,4 @@ def retry_while_links_appear(commit: Callable[[], Result], path: str) -> Result:
             return commit()
         except LinkAppearedError:
             continue
-    raise FileBusyError(path, "it is being replaced by links all the time; try again later.")
+    raise FileBusyError(path, f"it was replaced by a link in each of {MOST_TRIES} attempts; try again later.")

@@ -2,12 +2,12 @@
 Replace several files: all of them, or none.
 
 Every mutex in sorted order, every file staged, verified and leased, the record in the leader's note,
-then exchange after exchange. The new versions stay hidden behind their leases until the last one is
-settled; a refusal anywhere takes back every exchange before anybody has seen it.
+then exchange after exchange. The new versions stay hidden by their leases until the last one is
+settled; a refusal anywhere takes back every exchange before anyone has seen it.
 
 The commit point is the moment the leader's note says `L`. A process killed before that is rolled
 back by the next call in any of the folders, unless every exchange had happened already and displaced
-just what was expected: then nothing is missing, and it counts as landed.
+what was expected: then nothing is missing, and it counts as landed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Change(NamedTuple):
     data: bytes
     expected: str | None
     at: str | None = None
-    """The canonical path that was judged, if somebody did."""
+    """The canonical path that the caller has checked, if it did."""
 
 
 class Creation:
@@ -90,7 +90,7 @@ class Creation:
         )
 
     def exchange(self, patience: Patience) -> None:
-        """Give it its name. Hidden by a lease where there are leases: none may see it before the rest."""
+        """Give it its name; hidden by a lease, where there are leases, until the other files are done."""
         try:
             leases.lease(self.new_fd, leases.WRITE, patience)
         except leases.LeasesUnavailableError:
@@ -104,7 +104,7 @@ class Creation:
         self.is_swapped = True
 
     def undo(self) -> None:
-        """Take it away again, unless somebody has put something of theirs there."""
+        """Take it away again, unless somebody has put another file there."""
         try:
             renames.move_without_replacing(
                 self.target.folder_fd, self.target.name, self.store.swap_fd, self.swap_name
@@ -113,12 +113,12 @@ class Creation:
             self.is_swapped = False
             return
         came = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
-        if came.st_ino != self.new_inode:  # Theirs. Back with it.
+        if came.st_ino != self.new_inode:  # Somebody else's. Put it back.
             try:
                 renames.move_without_replacing(
                     self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
                 )
-            except FileExistsError:  # Two saves in a row; the later one stands.
+            except FileExistsError:  # Two saves in a row: the later one stays there.
                 self.kept.append(self.store.keep(self.swap_name))
         else:
             mark_if(self.new_fd, self.new_hash)
@@ -130,7 +130,7 @@ class Creation:
         return flush_name(self.target, self.new_hash) if self.durable else None
 
     def close(self, *, landed: bool) -> None:
-        """Close it; remove it if it never got its name."""
+        """Close it; remove it if it did not get its name."""
         leases.release(self.new_fd)
         forks.close(self.new_fd)
         if self._was_at_its_name:
@@ -150,7 +150,9 @@ def replace_many(
         return [committer.replace(only.path, only.expected, only.data, at=only.at, fence=fence)]
     if len(changes) > MOST_FILES:
         raise BadRequestError(
-            "", f"{len(changes)} files in one commit; {MOST_FILES} is the most. Split it.", most=MOST_FILES
+            "",
+            f"{len(changes)} files are too many for one commit; the most is {MOST_FILES}. Split it.",
+            most=MOST_FILES,
         )
     committer.tidy()
     return retry_while_links_appear(lambda: _replace_many(committer, changes, fence), changes[0].path)

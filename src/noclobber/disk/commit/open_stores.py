@@ -1,5 +1,5 @@
 """
-Open a store: the workspace's own, or one beside a target; and leave the latter.
+Open stores: the workspace's own, or one beside a target, which is left after the commit.
 
 A workspace's store stays open. One beside a target is opened for a commit and closed after it, or when what
 that commit displaced has been swept.
@@ -26,10 +26,10 @@ def for_workspace(root: str) -> Store:
             os.mkdir(state)
         except FileExistsError:
             pass
-        # No-follow all the way: a link here would send our records, and every staged byte, elsewhere.
+        # No-follow at each step: a link here would send our records, and every staged byte, elsewhere.
         opened.append(os.open(state, OPEN_FOLDER | os.O_NOFOLLOW))
         _ignore_in_git(opened[0])
-        # Swap files have the target's mode from the start; the folder is what keeps others out.
+        # Swap files have the target's mode from the start; the folder's mode keeps other users out.
         for part, mode in (("swap", 0o700), ("notes", 0o777), ("kept", 0o700)):
             try:
                 os.mkdir(part, mode, dir_fd=opened[0])
@@ -87,7 +87,7 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
 
 
 def leave(store: Store) -> None:
-    """Done with a store beside a target: close it now, or when its displaced files are swept."""
+    """Close a store beside a target, now or when its displaced files have been swept."""
     store.drop_notes()
     if store.waiting:
         _lingering.append(store)
@@ -108,4 +108,4 @@ def sweep_lingering() -> list[tuple[str, str]]:
     return kept
 
 
-atexit.register(sweep_lingering)  # A program that writes once must not leave a dot file for ever.
+atexit.register(sweep_lingering)  # A program that writes once must not leave a dot file behind.

@@ -1,7 +1,7 @@
 """
 Finish what a dead process began.
 
-Called by whoever takes a folder's mutex and finds its note in use. A commit of one file that had got
+Called when a process takes a folder's mutex and finds its note in use. A commit of one file that had got
 as far as the exchange is finished: if what was displaced is what the writer expected, the write has
 landed; if not, the displaced file goes back. A commit of several files is all or none: if every one
 was exchanged and displaced what was expected, it has landed; otherwise every one goes back. Unless
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 
 WAIT_FOR_WRITERS_S = 1.0
 MOST_COPIED = 100  # Files and folders.
-GONE = "+"  # Appended to a swap file's name: the stand-in of a delete, after it was moved away.
+GONE = "+"  # Appended to a swap file's name: the placeholder of a delete, after it was moved away.
 
 
 class CutOffFile(NamedTuple):
-    """How one planned file stands on the disk now."""
+    """One file of the commit, as it is on the disk now."""
 
     planned: Planned
     folder_fd: int
     store: Store
     was_swapped: bool
     displaced_hash: str  # "" where nothing is displaced
-    stands: bool  # our own bytes stand at the target, untouched
-    is_built_on: bool  # our own file stands there, and somebody has written to it since
+    is_intact: bool  # our own bytes are at the target, unchanged
+    is_built_on: bool  # our own file is there, and somebody has written to it since
 
     @property
     def path(self) -> str:
@@ -64,30 +64,30 @@ class CutOffFile(NamedTuple):
 
 
 def recover(
-    account: NoteContent, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
+    content: NoteContent, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
 ) -> list[Recovered]:
     """Finish or undo. The mutex of every folder in `folders` (path to descriptor) is held."""
-    if account.state == journal.PREPARING:
+    if content.state == journal.PREPARING:
         for folder in folders:
-            store_of(folder).remove_swaps(account.prefix)
+            store_of(folder).remove_swaps(content.prefix)
         return []
     patience = Patience(WAIT_FOR_WRITERS_S, clock)
-    results = _return_saves(account, folders, store_of)
-    inplace = [planned for planned in account.files if planned.kind == "inplace"]
+    results = _return_saves(content, folders, store_of)
+    inplace = [planned for planned in content.files if planned.kind == "inplace"]
     found = [
         _look(planned, folders[planned.folder], store_of(planned.folder), patience)
-        for planned in account.files
+        for planned in content.files
         if planned.kind != "inplace"
     ]
     if found:
-        landed = account.state == journal.LANDED or (
-            account.state == journal.SWAPPING and all(file.landed for file in found)
+        landed = content.state == journal.LANDED or (
+            content.state == journal.SWAPPING and all(file.landed for file in found)
         )
-        if account.state == journal.SWAPPING and len(found) > 1 and any(file.is_built_on for file in found):
+        if content.state == journal.SWAPPING and len(found) > 1 and any(file.is_built_on for file in found):
             results += [_carry_on(file, patience) for file in found]
         else:
             act = _conclude if landed else _undo
-            results += [act(file, account.state) for file in found]
+            results += [act(file, content.state) for file in found]
     results += [
         _recover_inplace(planned, folders[planned.folder], store_of(planned.folder)) for planned in inplace
     ]
@@ -95,15 +95,15 @@ def recover(
 
 
 def _return_saves(
-    account: NoteContent, folders: dict[str, int], store_of: Callable[[str], Store]
+    content: NoteContent, folders: dict[str, int], store_of: Callable[[str], Store]
 ) -> list[Recovered]:
     """
     Put back what somebody had saved over a file that a commit created, and was taking away again.
 
-    It was moved aside together with the name, and the process died before it saw whose it was.
+    It was moved aside with the name, and the process died before it saw that the file was not its own.
     """
     results = []
-    for planned in account.files:
+    for planned in content.files:
         store = store_of(planned.folder)
         inode = _inode(store.swap_fd, planned.swap) if planned.kind == "create" else None
         if inode is None or inode == planned.inode:
@@ -111,43 +111,43 @@ def _return_saves(
         path = f"{planned.folder}/{planned.name}"
         try:
             renames.move_without_replacing(store.swap_fd, planned.swap, folders[planned.folder], planned.name)
-        except FileExistsError:  # Two saves in a row; the later one stands.
+        except FileExistsError:  # Two saves in a row: the later one stays there.
             results.append(Recovered(path, "kept", store.keep(planned.swap)))
     return results
 
 
 def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) -> CutOffFile:
-    stands = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
-    built = not stands and _inode(folder_fd, planned.name) == planned.inode
+    intact = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
+    built = not intact and _inode(folder_fd, planned.name) == planned.inode
     try:
         aside = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
     except FileNotFoundError:
         # A creation renames the swap file itself into place. Of an exchange, what was displaced has been
         # verified and swept, by a recovery that was cut off itself.
-        is_done = planned.kind in ("create", "exchange") and (stands or built)
-        return CutOffFile(planned, folder_fd, store, is_done, planned.expected or "", stands, built)
+        is_done = planned.kind in ("create", "exchange") and (intact or built)
+        return CutOffFile(planned, folder_fd, store, is_done, planned.expected or "", intact, built)
     if aside.st_ino == planned.inode:
-        return CutOffFile(planned, folder_fd, store, False, "", stands, built)
+        return CutOffFile(planned, folder_fd, store, False, "", intact, built)
     if not stat.S_ISREG(aside.st_mode):
-        return CutOffFile(planned, folder_fd, store, True, "", stands, built)
+        return CutOffFile(planned, folder_fd, store, True, "", intact, built)
     try:
         displaced_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
-    except OSError:  # Not ours to read. It can go back all the same.
-        return CutOffFile(planned, folder_fd, store, True, "", stands, built)
+    except OSError:  # We may not read it. It can go back all the same.
+        return CutOffFile(planned, folder_fd, store, True, "", intact, built)
     try:
         # Its writers were let in when the dead process's lease ended. Let them finish.
         try:
             leases.lease(displaced_fd, leases.READ, patience)
         except leases.LeasesUnavailableError:
             pass
-        return CutOffFile(planned, folder_fd, store, True, hashing.of_descriptor(displaced_fd), stands, built)
+        return CutOffFile(planned, folder_fd, store, True, hashing.of_descriptor(displaced_fd), intact, built)
     finally:
         leases.release(displaced_fd)
         os.close(displaced_fd)
 
 
 def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
-    """Return the hash of what stands there, if it is a file (and that inode); else ""."""
+    """Return the hash of what is there, if it is a file (and that inode); else ""."""
     try:
         descriptor = os.open(name, LOOK, dir_fd=folder_fd)
     except OSError:
@@ -163,9 +163,9 @@ def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
 
 def _conclude(file: CutOffFile, state: bytes) -> Recovered:
     if file.planned.kind == "delete":
-        if file.stands:  # The empty stand-in is still at the name.
+        if file.is_intact:  # The empty placeholder is still at the name.
             return _undo(file, state)
-        kept = _settle_stand_in(file)
+        kept = _settle_placeholder(file)
         if kept:
             _set_aside(file)
             return Recovered(file.path, "landed", kept)
@@ -180,15 +180,15 @@ def _carry_on(file: CutOffFile, patience: Patience) -> Recovered:
     planned, store = file.planned, file.store
     if file.landed:
         _set_aside(file)
-    elif file.was_swapped:  # Somebody wrote to what was displaced, too, or it was never what was expected.
+    elif file.was_swapped:  # Somebody wrote to the displaced file, too, or it was not what was expected.
         return Recovered(file.path, "landed", store.keep(planned.swap))
     elif not file.is_built_on and not _exchange_now(file, patience):
-        return _discard(file)  # Somebody has saved there: that stands, as in any commit.
+        return _discard(file)  # Somebody has saved there: that stays, as in any commit.
     return Recovered(file.path, "landed")
 
 
 def _exchange_now(file: CutOffFile, patience: Patience) -> bool:
-    """Do for a dead process what it had staged, if the file is still what it expected."""
+    """Complete what a dead process had staged, if the file is still what it expected."""
     planned, store = file.planned, file.store
     if planned.kind == "create":
         try:
@@ -213,47 +213,47 @@ def _exchange_now(file: CutOffFile, patience: Patience) -> bool:
     finally:
         leases.release(old_fd)
         os.close(old_fd)
-    # Whoever got in between the hash and the exchange has changed what was displaced; then it is kept.
-    _hand_over(file, planned.swap, planned.expected or "")
+    # A write between the hash and the exchange went to the displaced file; then that is kept.
+    _leave_to_sweep(file, planned.swap, planned.expected or "")
     return True
 
 
-def _settle_stand_in(file: CutOffFile) -> str:
+def _settle_placeholder(file: CutOffFile) -> str:
     """Deal with what a delete had moved off the name when it was cut off; return where it is kept, if so."""
     planned, store, gone = file.planned, file.store, file.planned.swap + GONE
     inode = _inode(store.swap_fd, gone)
     if inode is None:
         return ""
-    if inode != planned.inode:  # Not the stand-in, but a save that had just covered it.
+    if inode != planned.inode:  # Not the placeholder, but a save that had just replaced it.
         try:
             renames.move_without_replacing(store.swap_fd, gone, file.folder_fd, planned.name)
             return ""
         except FileExistsError:
             return store.keep(gone)
-    _hand_over(file, gone, planned.new)
+    _leave_to_sweep(file, gone, planned.new)
     return ""
 
 
 def _set_aside(file: CutOffFile) -> None:
-    _hand_over(file, file.planned.swap, file.displaced_hash)
+    _leave_to_sweep(file, file.planned.swap, file.displaced_hash)
 
 
-def _hand_over(file: CutOffFile, name: str, sha256: str) -> None:
+def _leave_to_sweep(file: CutOffFile, name: str, sha256: str) -> None:
     """
     Leave a swap file to the sweep, which deletes it if it still has this hash, and keeps it if not.
 
-    Never deleted here: since the crash it was no longer hidden, and whoever has opened it may yet write.
+    Never deleted here: since the crash it was not hidden any more, and a process that has it open may write.
     """
     try:
         descriptor = forks.open_tracked(name, LOOK, dir_fd=file.store.swap_fd)
     except OSError:
-        return  # Gone; or it stays, for `adopt_orphans()`.
+        return  # It is gone; or it stays, for `adopt_orphans()`.
     try:
         try:
             is_quiet = leases.try_lease(descriptor, leases.READ)
         except leases.LeasesUnavailableError:
             is_quiet = True
-        # With a writer there is no mark: it would hide what they have just written.
+        # If somebody has it open for writing, no mark: it would hide what they have just written.
         if is_quiet:
             mark_if(descriptor, sha256)
         leases.release(descriptor)
@@ -269,24 +269,25 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
     if planned.kind == "create":
         return _uncreate(file)
     if _hash_if(file.folder_fd, planned.name, None) == file.displaced_hash != "":
-        _set_aside(file)  # Restored already; the process died while tidying up.
+        _set_aside(file)  # Restored already; the process died while it removed its own files.
         return Recovered(file.path, "restored")
-    # While restoring, our file may be half poured, so its hash says nothing and the inode must do; what
-    # comes back is then kept, unless it is ours or a copy. Otherwise only untouched bytes of ours give
-    # way: somebody may have saved on top of them, in place, since the crash.
-    ours = file.stands or (
+    # While restoring, the displaced bytes may be half copied into our file, so its hash says nothing and the
+    # inode must do; what comes back is then kept, unless it is ours or a copy. Otherwise only unchanged bytes
+    # of ours are replaced: somebody may have written over them, in place, since the crash.
+    ours = file.is_intact or (
         state == journal.RESTORING and _inode(file.folder_fd, planned.name) == planned.inode
     )
     target = PinnedPath(file.folder_fd, planned.name, file.path)
-    # Since the crash our version was in view. Whoever has read it will save over what is put back now,
-    # without having seen it; so a copy of that is kept. Made first: at its name it may change at once.
+    # Since the crash others could see our version. A process that has read it will save over what is put
+    # back now, without having seen it; so a copy of that is kept. The copy is made first: once at its name,
+    # the file may change at once.
     kept = _keep_copy(file, only_of_link=not ours)
     if ours and put_back(store, planned.swap, target, planned.inode):
         came_back = _hash_if(store.swap_fd, planned.swap, None)
         if came_back not in (planned.new, file.displaced_hash):
             kept = store.keep(planned.swap)
         else:
-            _hand_over(file, planned.swap, came_back)
+            _leave_to_sweep(file, planned.swap, came_back)
         return Recovered(file.path, "restored", kept)
     if planned.kind == "delete" and _inode(file.folder_fd, planned.name) is None:
         try:
@@ -294,7 +295,7 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
             return Recovered(file.path, "restored")
         except FileExistsError:
             pass
-    where = store.keep(planned.swap)  # The thing itself; of a link, what it led to says more.
+    where = store.keep(planned.swap)  # The file itself; of a link, a copy of what it led to is more use.
     return Recovered(file.path, "kept", kept or where)
 
 
@@ -302,20 +303,20 @@ def _discard(file: CutOffFile) -> Recovered:
     """
     Drop our version, which is not at the name.
 
-    It may have been there: an earlier recovery can have taken it back and been killed before it saw that
-    somebody had written to it. The bytes tell.
+    It may have been there: an earlier recovery can have taken it back, and been killed before it saw that
+    somebody had written to it. The bytes show that.
     """
     planned, store = file.planned, file.store
     ours = _hash_if(store.swap_fd, planned.swap, planned.inode)
     if ours in (planned.new, _hash_if(file.folder_fd, planned.name, None)):
-        _hand_over(file, planned.swap, ours)
+        _leave_to_sweep(file, planned.swap, ours)
     elif ours:
         return Recovered(file.path, "discarded", store.keep(planned.swap))
     return Recovered(file.path, "discarded")
 
 
 def _keep_copy(file: CutOffFile, *, only_of_link: bool = False) -> str:
-    """Keep a copy of what was displaced, if it is a save that nobody but its maker had seen."""
+    """Keep a copy of what was displaced, if it is a save that only its writer has seen."""
     if file.displaced_hash == file.planned.expected:
         return ""
     store, planned = file.store, file.planned
@@ -325,7 +326,7 @@ def _keep_copy(file: CutOffFile, *, only_of_link: bool = False) -> str:
             return ""  # It will be kept itself.
         if stat.S_ISDIR(status.st_mode):
             return _keep_copy_of_folder(file)
-        if stat.S_ISLNK(status.st_mode):  # Its own bytes are nothing; what it leads to may be gone soon.
+        if stat.S_ISLNK(status.st_mode):  # It holds no bytes itself, and what it leads to may be gone soon.
             led_to = os.path.join(planned.folder, os.readlink(planned.swap, dir_fd=store.swap_fd))
             source_fd = os.open(led_to, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         else:
@@ -344,7 +345,7 @@ def _keep_copy(file: CutOffFile, *, only_of_link: bool = False) -> str:
             forks.close(copy_fd)
         return store.keep(name)
     except OSError:
-        return ""  # The disk is full, say. What is put back stands all the same.
+        return ""  # For example, the disk is full. The file is put back all the same.
     finally:
         os.close(source_fd)
 
@@ -357,7 +358,7 @@ def _keep_copy_of_folder(file: CutOffFile) -> str:
     if sum(1 + len(folders) + len(files) for _, folders, files in os.walk(source)) > MOST_COPIED:
         return ""
     name = store.swap_name(store.new_prefix(), planned.name, None)
-    import shutil  # Needed once in a blue moon, and slow to load.
+    import shutil  # Rarely needed, and slow to load.
 
     try:
         shutil.copytree(source, f"{base}/{name}", symlinks=True)
@@ -370,9 +371,9 @@ def _uncreate(file: CutOffFile) -> Recovered:
     """Take away a file that this commit created, if it is still ours."""
     renames.move_without_replacing(file.folder_fd, file.planned.name, file.store.swap_fd, file.planned.swap)
     if _hash_if(file.store.swap_fd, file.planned.swap, file.planned.inode) == file.planned.new:
-        _hand_over(file, file.planned.swap, file.planned.new)
+        _leave_to_sweep(file, file.planned.swap, file.planned.new)
         return Recovered(file.path, "discarded")
-    try:  # Somebody saved over it in the last microsecond: it is theirs.
+    try:  # Somebody saved over it a moment ago: it is theirs.
         renames.move_without_replacing(
             file.store.swap_fd, file.planned.swap, file.folder_fd, file.planned.name
         )
@@ -390,10 +391,10 @@ def _inode(folder_fd: int, name: str) -> int | None:
 
 def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovered:
     """
-    Undo a rewrite in place that was cut off, if what is there can only be our own half-done work.
+    Undo a rewrite in place that was cut off, if the content can only be our own unfinished write.
 
     The rewrite goes front to back, so a file that it was cut off in has the new bytes up to some
-    point and the old ones behind it. Anything else is somebody else's writing.
+    point and the old ones behind it. Anything else was written by somebody else.
     """
     path = f"{planned.folder}/{planned.name}"
     actual = _hash_if(folder_fd, planned.name, planned.inode)
@@ -406,7 +407,7 @@ def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovere
             flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
             current_fd = forks.open_tracked(planned.name, flags, dir_fd=folder_fd)
             try:
-                if _is_blend(current_fd, new_fd, old_fd):
+                if _is_part_new_part_old(current_fd, new_fd, old_fd):
                     os.ftruncate(current_fd, copy_all(old_fd, current_fd))
                     store.remove_swap(planned.swap)
                     store.remove_swap(planned.undo)
@@ -433,7 +434,7 @@ class _Opened:
             os.close(self._descriptor)
 
 
-def _is_blend(current_fd: int, new_fd: int, old_fd: int) -> bool:
+def _is_part_new_part_old(current_fd: int, new_fd: int, old_fd: int) -> bool:
     """True if a file is a beginning of the new bytes followed by the rest of the old ones."""
     size = os.fstat(current_fd).st_size
     offset = 0
@@ -449,7 +450,7 @@ def _is_blend(current_fd: int, new_fd: int, old_fd: int) -> bool:
         return True
     while offset < size:
         current = os.pread(current_fd, hashing.CHUNK_BYTES, offset)
-        # Room for a longer version is made first: behind the old bytes there may be zeros.
+        # Space for a longer version is allocated first: behind the old bytes there may be zeros.
         if not current or current != os.pread(old_fd, len(current), offset).ljust(len(current), b"\0"):
             return False
         offset += len(current)

@@ -1,13 +1,13 @@
 """
 Delete or move a file, if it is still what the caller saw.
 
-Deleting: the file is first exchanged with an empty stand-in that hides behind a write lease, so that
-the displaced file can be judged like in any commit; then the stand-in is moved away. Whoever opens
-the name meanwhile waits, and finds either the old file or none. Unlinking the name directly would
-delete whatever an editor renamed into place since our last look.
+Deleting: the file is first exchanged with an empty placeholder that is hidden by a write lease, so that
+the displaced file can be verified as in any commit; then the placeholder is moved away. A process that
+opens the name meanwhile waits, and finds either the old file or none. Unlinking the name directly would
+delete what an editor renamed into place since our last check.
 
-Moving: one rename that refuses to replace. The inode goes along, with all its bytes, metadata and
-whoever has it open, so there is nothing to lose; only what is moved has to be what was seen.
+Moving: one rename that refuses to replace. The inode moves, with all its bytes, its metadata and the
+processes that have it open, so nothing can be lost; only what is moved has to be what was seen.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def delete(
 def _refuse_link(
     committer: Committer, path: str | os.PathLike[str], target: PinnedPath, expected: str | None
 ) -> None:
-    """Deleting or moving what a link leads to would leave the link behind, leading nowhere."""
+    """Refuse a link: deleting or moving what it leads to would leave a broken link behind."""
     name = paths.lexical(committer.root or os.getcwd(), path)
     if not target.via or not os.path.islink(name):
         return
     if expected is not None and (actual := hash_of(target)) != expected:
-        raise StaleFileError(target.path, expected, actual)  # It was no link when it was read.
+        raise StaleFileError(target.path, expected, actual)  # It was not a link when it was read.
     raise BadRequestError(name, f"this is a link; name the file itself ({target.path}).")
 
 
@@ -141,15 +141,15 @@ def _delete_in(
             section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
-            if _take_stand_in_away(swap):
+            if _take_placeholder_away(swap):
                 landed = True
                 trouble = swap.finish(DELETED)
                 return section.landed(target.path, DELETED, swap.level, swap.previous), trouble
-            # Somebody waits inside open() for the stand-in. Let them have the file instead.
+            # Somebody waits inside open() for the placeholder. Give them the file instead.
             swap.undo(patience, note)
             swap.finish()
             if not patience.nap():
-                raise swap.busy("it is being opened all the time")
+                raise swap.busy("other processes keep opening it")
         finally:
             section.conclude([swap], [note], landed=landed)
             committer.report_later(target.path, swap.kept)
@@ -157,40 +157,40 @@ def _delete_in(
                 store.leave_marked(gone, target.path)
 
 
-def _take_stand_in_away(swap: Swap) -> bool:
-    """Move the stand-in off the name; False, with it back in place, if somebody is opening it."""
+def _take_placeholder_away(swap: Swap) -> bool:
+    """Move the placeholder off the name; False, with it back in place, if somebody is opening it."""
     store, target, gone = swap.store, swap.target, swap.swap_name + GONE
     try:
         renames.move_without_replacing(target.folder_fd, target.name, store.swap_fd, gone)
     except FileNotFoundError:
         return True  # Somebody deleted it at the same moment.
-    reached("stand-in-away")
+    reached("placeholder-away")
     try:
         moved = os.stat(gone, dir_fd=store.swap_fd, follow_symlinks=False)
         theirs = moved.st_ino != swap.new_inode
         is_awaited = swap.leases and not leases.is_quiet(swap.new_fd, leases.WRITE)
-    except OSError:  # Nobody can tell. Refused, then; and a refusal must be true.
+    except OSError:  # We do not know which. So refuse; and a refusal must leave everything as it was.
         try:
             renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
         except FileExistsError:
-            return True  # Somebody has created a file since: after the delete, which has happened.
+            return True  # Somebody has created a file since, after the delete, which has happened.
         raise
     if theirs or is_awaited:
         try:
             renames.move_without_replacing(store.swap_fd, gone, target.folder_fd, target.name)
-        except FileExistsError:  # A file has been created since: after the delete, which has happened.
-            if theirs:  # And another one before it, which had covered the stand-in.
+        except FileExistsError:  # A file was created since, after the delete, which has happened.
+            if theirs:  # And another one before it, which had replaced the placeholder.
                 swap.kept.append(store.keep(gone))
                 return True
-            # Whoever waits for the stand-in had come for the old version.
+            # A process that waits for the placeholder asked for the old version.
             with suppress(OSError):
                 os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
             mark_verified(swap.new_fd)
             return True
-        # `theirs`: a save after the delete, which has happened. Not theirs: try again.
+        # `theirs`: somebody saved after the delete, which has happened. Not theirs: try again.
         return theirs
     if swap.leases:
-        mark_verified(swap.new_fd)  # Empty, and hidden: whoever writes to it from now on changes that.
+        mark_verified(swap.new_fd)  # Empty, and hidden: a later write to it changes the mark.
     else:
         mark_if(swap.new_fd, swap.new_hash)
     return True
@@ -268,20 +268,20 @@ def _move_in(
         try:
             moved = os.stat(goal.name, dir_fd=goal.folder_fd, follow_symlinks=False)
         except FileNotFoundError:
-            moved = status  # Deleted since: somebody saw it here.
-        except OSError:  # Nobody can tell. Refused, then; and a refusal must be true.
+            moved = status  # Deleted since, by somebody who saw it at its new name.
+        except OSError:  # We do not know which. So refuse; and a refusal must leave everything as it was.
             try:
                 renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
             except FileExistsError:
-                moved = status  # Somebody has created a file there since: after the move, which has happened.
+                moved = status  # Somebody has created a file there since, after the move, which has happened.
             else:
                 raise
         if not os.path.samestat(moved, status) and (now := hash_of(goal)) != expected:
-            # Another file was put there between our look and the rename: back with it.
+            # Another file was put there between our check and the rename: move it back.
             try:
                 renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
             except FileExistsError:
-                pass  # And yet another; both stand, under the two names, and nothing is lost.
+                pass  # And yet another one there; both stay, under the two names, and nothing is lost.
             if expected is not None:
                 raise swap.stale(now)
         trouble = flush_name(goal, swap.previous, origin.folder_fd) if committer.durable else None

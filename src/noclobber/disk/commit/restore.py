@@ -1,14 +1,15 @@
 """
-Undo an exchange: what was displaced stands at the name again, and nobody has seen our version.
+Undo an exchange: the displaced content is at the name again, and nobody has seen our version.
 
-The usual way is to *pour* the displaced bytes into our own file, which still hides behind its lease at
-the target's name. Renaming the displaced file back would be wrong twice: whoever waits inside `open()`
-already holds *our* inode and would read, or append to, a version that never was; and a save that came
-in meanwhile would be covered by an older version for a moment, long enough for an editor to load it.
+The usual way is to *copy* the displaced bytes into our own file, which is at the target's name and still
+hidden by its lease. Renaming the displaced file back would be wrong twice: a process that waits inside
+`open()` already holds *our* inode and would read, or append to, a version that was never committed; and a
+save that came in meanwhile would be covered by an older version for a moment, long enough for an editor to
+load it.
 
-Only what cannot be poured goes back by rename: links, folders, files whose writer stays, and anything
-at all on a full disk. There the first look is whether our file is still at the name. If it is not,
-somebody has saved since, and theirs is newer than what we hold: nothing to put back.
+Only what cannot be copied goes back by rename: links, folders, files whose writer stays, and everything on a
+full disk. There the first check is whether our file is still at the name. If it is not, somebody has saved
+since, and that is newer than what we hold: there is nothing to put back.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ NO_FD = -1
 
 
 def restore(swap: Swap, patience: Patience, note: Note) -> None:
-    """Bring the displaced file back to its name, and leave the rest to the sweep."""
+    """Bring the displaced content back to its name, and leave the rest to the sweep."""
     note.mark(journal.RESTORING)
     reached("restoring")
     if swap.leases and swap.old_fd != NO_FD and swap.old_status.st_nlink <= 1:
         while leases.lease(swap.old_fd, leases.READ, patience):
             try:
-                _pour(swap)
+                _copy_back(swap)
             except OSError:
-                break  # The disk is full, say. Renaming back needs no room.
+                break  # For example, the disk is full. Renaming back needs no space.
             if leases.is_quiet(swap.old_fd, leases.READ):
                 swap.leave_aside(swap.old_fd)
-                # Let everybody in now: another commit may be waiting for this before it lets us in.
+                # End our lease now: another commit may wait for that, while we wait for its lease.
                 swap.close_one(swap.new_fd)
                 swap.new_fd = NO_FD
                 return
@@ -58,7 +59,7 @@ def restore(swap: Swap, patience: Patience, note: Note) -> None:
     _rename_back(swap)
 
 
-def _pour(swap: Swap) -> None:
+def _copy_back(swap: Swap) -> None:
     """Make our hidden file a copy of the displaced one: bytes, metadata, times."""
     os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
     status = os.fstat(swap.old_fd)
@@ -67,15 +68,15 @@ def _pour(swap: Swap) -> None:
     os.utime(swap.new_fd, ns=(status.st_atime_ns, status.st_mtime_ns))
     if swap.durable:
         os.fsync(swap.new_fd)
-    reached("poured")
+    reached("copied-back")
 
 
 def _rename_back(swap: Swap) -> None:
     store, target = swap.store, swap.target
     is_back = put_back(store, swap.swap_name, target, swap.new_inode)
     if swap.leases:
-        # Whoever waits for our file gets it now, wherever it is: as good a copy as can be had.
-        _pour_what_can_be_had(swap)
+        # A process that waits for our file gets it now, wherever it is. So copy the present version into it.
+        _copy_what_is_there(swap)
         mark_verified(swap.new_fd)
     swap.close_one(swap.new_fd)
     swap.new_fd = NO_FD
@@ -84,8 +85,8 @@ def _rename_back(swap: Swap) -> None:
     except OSError:
         left_fd = NO_FD
     if is_back and left_fd != NO_FD and (swap.leases or hashing.of_descriptor(left_fd) == swap.new_hash):
-        # Ours. (Without leases it was in view, and may be somebody's work by now: then it is kept.) Not
-        # deleted at once: somebody may have opened it, and what they write is kept.
+        # Our own file. (Without leases others could see it, and may have written to it: then it is kept.)
+        # Not deleted at once: somebody may have opened it, and what they write is kept.
         if not swap.leases:
             mark_if(left_fd, swap.new_hash)
         swap.leave_aside(left_fd)
@@ -93,7 +94,7 @@ def _rename_back(swap: Swap) -> None:
     if left_fd != NO_FD:
         forks.close(left_fd)
     if _is_link(store, swap.swap_name):
-        store.remove_swap(swap.swap_name)  # Replaced by somebody's later save, and no bytes in it.
+        store.remove_swap(swap.swap_name)  # A later save has replaced it, and a link holds no bytes.
     else:
         swap.kept.append(store.keep(swap.swap_name))
     swap.is_swapped, swap.swap_name = False, ""
@@ -103,9 +104,9 @@ def put_back(store: Store, swap_name: str, target: PinnedPath, ours: int) -> boo
     """
     Exchange a displaced file with ours at the target; False if ours is there no more.
 
-    Then somebody has saved or deleted since, and that stands. Putting back would cover theirs with
-    something older until the next exchange. So whoever was in the middle of saving gets a moment to
-    finish first; whoever has yet to read waits for us, and cannot save.
+    Then somebody has saved or deleted since, and that is left as it is. Putting back would cover it with
+    something older until the next exchange. So a process in the middle of saving gets a moment to finish
+    first; one that has yet to read waits for our lease, and cannot save.
     """
     flip = renames.Flip(store.swap_fd, swap_name, target.folder_fd, target.name)
     for _ in range(LET_FINISH_NAPS):
@@ -122,8 +123,8 @@ def _flip_back(flip: Flip, store: Store, swap_name: str, ours: int) -> bool:
     """
     Exchange until what comes back is what was put; False if the target is gone.
 
-    `ours` is the inode that we left at the target. If something else comes back, somebody saved in
-    between, and it is newer than what we have just put: so it goes back in turn.
+    `ours` is the inode that we left at the target. If something else comes back, somebody saved in between,
+    and that is newer than what we have just put there: so it goes back in turn.
     """
     putting = os.stat(swap_name, dir_fd=store.swap_fd, follow_symlinks=False).st_ino
     wanted = ours
@@ -138,10 +139,10 @@ def _flip_back(flip: Flip, store: Store, swap_name: str, ours: int) -> bool:
     return False
 
 
-def _pour_what_can_be_had(swap: Swap) -> None:
+def _copy_what_is_there(swap: Swap) -> None:
     source_fd = swap.old_fd if swap.old_fd != NO_FD else _open_what_is_there(swap)
     if source_fd == NO_FD:
-        source_fd = swap.first_fd  # A folder, say, that stays: then the version before it.
+        source_fd = swap.first_fd  # For example, a folder that stays there: then the version before it.
     if source_fd == NO_FD:
         return
     try:
@@ -157,8 +158,8 @@ def _open_what_is_there(swap: Swap) -> int:
     """
     Open the file that the name leads to, by a link too, once there is one.
 
-    Whoever waits for ours asked for a file at that name. If it is a folder for the moment, or another
-    commit hides it, they wait a little longer with us.
+    A process that waits for ours asked for a file at that name. While there is a folder instead, or another
+    commit hides the file, it waits a little longer with us.
     """
     patience = Patience(SHORT_WAIT_S)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -170,13 +171,14 @@ def _open_what_is_there(swap: Swap) -> int:
             pass
         else:
             there = os.fstat(there_fd)
-            # They passed the permission check of our file. A link to a secret must not be a way around.
+            # The waiting process passed the permission check of our file, not of this one: a link to a secret
+            # must not give it away.
             is_alike = (there.st_uid, there.st_gid, there.st_mode) == (ours.st_uid, ours.st_gid, ours.st_mode)
             if is_alike and stat.S_ISREG(there.st_mode):
                 return there_fd
             os.close(there_fd)
         if leases.is_quiet(swap.new_fd, leases.WRITE) or not patience.nap():
-            return NO_FD  # Nobody waits for it, or for too long.
+            return NO_FD  # Nobody waits for it, or our time is up.
 
 
 def _is_link(store: Store, name: str) -> bool:

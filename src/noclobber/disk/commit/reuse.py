@@ -1,21 +1,21 @@
 """
-Write a file's next version over its last but one, instead of into a file made for it.
+Write a file's next version over the version before the present one, instead of into a new file.
 
-A durable commit pays the disk for every inode and block that it takes or frees. Two files that change
-places, the one at the name and the one aside, spare it that: a durable write of 1 KiB takes three
-quarters of the time.
+A durable commit waits for the disk for every inode and block that it allocates or frees. With two files
+that change places, the one at the name and the one aside, it does neither: a durable write of 1 KiB takes
+three quarters of the time.
 
 What must be true of the one aside before a byte of it is written over:
 
 - *It cannot come back.* The exchange that displaced it is on the disk. Otherwise a power cut could
   undo that exchange and leave our half-written bytes at the name. So only durable commits reuse.
-- *Nobody has it open*, for reading or writing: a reader would see it change under its hands. The write
-  lease is granted only then, and whoever comes later waits in `open()` until the new bytes are verified.
-- *Nobody has its pages.* What a web server has handed to `sendfile` and closed still lies in a queue, and is
-  the file's own memory. So the pages are taken off the file first; whoever holds them keeps them.
+- *Nobody has it open*, for reading or writing: a reader would see it change while it reads. The
+  write lease is granted only then, and later openers wait in `open()` until the new bytes are verified.
+- *Nobody uses its pages.* What a web server has passed to `sendfile` and closed is still in a queue, and is
+  the file's own memory. So the pages are detached from the file first; their users keep them.
 - *It is what was verified when it was displaced.* If not, somebody's bytes are in it, and it is kept.
-- *It was this file's own*, with the same owner, mode, ACL and attributes, and a single name. Who was let in
-  to read it then may read the new version too.
+- *It was this file's own*, with the same owner, mode, ACL and attributes, and a single name. Users who could
+  read it then may read the new version, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-MOST_ZEROED_BYTES = 1 << 22  # Beyond this, giving the blocks back costs no more.
+MOST_ZEROED_BYTES = 1 << 22  # Beyond this, freeing the blocks costs no more.
 KEEP_SIZE, ZERO_RANGE = 0x01, 0x10
 
 
@@ -51,9 +51,9 @@ def reuse(store: Store, path: str, name: str, like: Metadata) -> tuple[int, os.s
     try:
         descriptor = forks.open_tracked(displaced.name, WRITE, dir_fd=store.swap_fd)
     except OSError:
-        store.waiting.append(displaced._replace(is_past=False))  # The sweep knows what to do.
+        store.waiting.append(displaced._replace(is_past=False))  # The sweep deals with it.
         return None
-    forks.close(displaced.descriptor)  # Our own look would keep the write lease away.
+    forks.close(displaced.descriptor)  # Our own open descriptor would prevent the write lease.
     try:
         if leases.try_lease(descriptor, leases.WRITE):
             status = os.fstat(descriptor)
@@ -84,7 +84,7 @@ def _take(store: Store, path: str) -> Displaced | None:
 
 
 def _may_go(name: str, descriptor: int, status: os.stat_result, like: Metadata) -> bool:
-    """True if nothing is lost with it, and nobody may read the new bytes through it who should not."""
+    """True if nothing in it is lost, and only users who may read the new bytes can read them through it."""
     return (
         status.st_nlink == 1
         and metadata.of(descriptor, status) == like
@@ -104,7 +104,7 @@ def detach_pages(descriptor: int, status: os.stat_result) -> None:
     """
     Take an old version's pages off it, so that what is written next goes to new ones.
 
-    Zeroing whole blocks does that and keeps them; where it cannot be had, they are given back.
+    Zeroing whole blocks does that and keeps them; where that is not available, they are freed.
     """
     size = status.st_size
     is_dense = status.st_blocks * 512 >= size  # Zeroing a hole would fill it.

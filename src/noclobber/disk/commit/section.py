@@ -1,12 +1,12 @@
 """
-The critical section of a commit: the mutex of every folder concerned, and no unfinished business.
+The critical section of a commit: the mutex of every folder concerned, and no unfinished commit in them.
 
 Entering it takes the mutexes in sorted order (two commits that share folders cannot wait for each
 other), then looks at each folder's note. A note in use means that its writer died: recovery comes
-first, because a commit on top of half a commit would bury the evidence.
+first, because a commit on top of half a commit would destroy what recovery needs.
 
-Interrupts are held back while the section lasts, in the main thread, where Python delivers them.
-What still gets through (a handler that another thread triggers) is met by the same recovery.
+Signals that interrupt are blocked while the section lasts, in the main thread, where Python handles them.
+If one still gets through (a handler that another thread triggers), the same recovery deals with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 
-# Not signal.pthread_sigmask: it makes an enum of each signal, 10 µs a commit.
+# Not signal.pthread_sigmask: it makes an enum of each signal, 4 % of a small commit.
 from _signal import pthread_sigmask  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.store import Store
 
     class Admission(Protocol):
-        """A fence's word that a write may go on, for as long as its block lasts."""
+        """What a fence returns for a write that it allows, for as long as its block lasts."""
 
         def look_again(self) -> None:
-            """Raise if that has changed in a way that the block could not keep from happening."""
+            """Raise if the write is no longer allowed: the block cannot prevent every change."""
 
     class Closable(Protocol):
         """A file of a commit, at its end."""
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
             """Close what is open."""
 
     class Fence(Protocol):
-        """Who else has a say in whether a write may happen: asked inside the critical section."""
+        """Something else that decides whether a write may happen: asked inside the critical section."""
 
         def folder(self, path: str) -> str | None:
             """Return a folder whose mutex is needed as well, besides that of the file's own."""
 
         def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
-            """Let a write to `path` pass, or raise; `held` are the folders whose mutexes are held."""
+            """Allow a write to `path`, or raise; `held` are the folders whose mutexes are held."""
 
 
-HELD_BACK = frozenset(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+BLOCKED_SIGNALS = frozenset(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 MOST_RECOVERIES = 8
 
@@ -82,7 +82,7 @@ class Section:
         self._admissions: list[Admission] = []
         self._fenced: list[AbstractContextManager[Admission]] = []
         self._store_of, self._patience_s, self._clock = store_of, patience_s, clock
-        self.is_exclusive = True  # False on filesystems without flock: then only `plain` can be promised.
+        self.is_exclusive = True  # False on filesystems without flock: then the level is `plain`.
         self.recovered: list[Recovered] = []
         self._held: list[int] = []
         self._stores: dict[str, Store] = {}
@@ -107,7 +107,7 @@ class Section:
         return note
 
     def status(self, folder: str) -> os.stat_result:
-        """Return what the kernel says of a folder, asked once."""
+        """Return the `fstat` of a folder, asked once."""
         status = self._status.get(folder)
         if status is None:
             status = self._status[folder] = os.fstat(self.folders[folder])
@@ -128,14 +128,17 @@ class Section:
             if wider is None:
                 self._pass_fence()
                 return self
-            # The note speaks of folders that we do not hold. Taking them now, out of order, could
-            # deadlock with another commit; so let go, take all of them in order, and come back.
+            # The note names folders whose mutexes we do not hold. Taking them now, out of order, could
+            # deadlock with another commit; so release ours, take all of them in order, and try again.
             self._leave()
             self._recover_wider(wider)
-        raise FileBusyError(next(iter(self.folders)), "its folder keeps being left in the middle of commits.")
+        raise FileBusyError(
+            next(iter(self.folders)),
+            f"{MOST_RECOVERIES} times another process died in the middle of a commit in its folder; gave up.",
+        )
 
     def put_up(self, fence: Fence, targets: Sequence[str]) -> None:
-        """Before entering: have a fence decide about every target, and hold the mutexes that it needs."""
+        """Before entering: have a fence decide about every target, under the mutexes that it needs."""
         self._fence, self._targets = fence, targets
         try:
             for path in targets:
@@ -152,7 +155,7 @@ class Section:
             forks.close(self._opened.pop())
 
     def _pass_fence(self) -> None:
-        """Ask the fence for every target; what it lets through stays true until the section ends."""
+        """Ask the fence about every target; what it allows stays allowed until the section ends."""
         if self._fence is None:
             return
         for path in self._targets:
@@ -161,7 +164,7 @@ class Section:
             self._fenced.append(guarding)
 
     def look_again(self) -> None:
-        """Right before something is replaced: does the fence still say yes?"""
+        """Right before something is replaced: raise if the fence no longer allows it."""
         for admission in self._admissions:
             admission.look_again()
 
@@ -183,39 +186,39 @@ class Section:
                 )
             self._held.append(descriptor)
         if threading.get_ident() == threading.main_thread().ident:
-            self._mask = pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
+            self._mask = pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
 
     def _recover(self) -> set[str] | None:
         """Finish what dead processes left in our folders; or return the folders that this takes."""
         for folder in self.folders:
             if self.note(folder).is_idle:
                 continue
-            account = self.note(folder).read()
-            concerned = {planned.folder for planned in account.files}
-            if account.leader:
-                concerned.add(account.leader)
-                if account.leader in self.folders:
-                    leader = self.note(account.leader).read()
+            content = self.note(folder).read()
+            concerned = {planned.folder for planned in content.files}
+            if content.leader:
+                concerned.add(content.leader)
+                if content.leader in self.folders:
+                    leader = self.note(content.leader).read()
                     concerned |= {planned.folder for planned in leader.files}
             missing = {path for path in concerned - set(self.folders) if os.path.isdir(path)}
             if missing:
                 return concerned | {folder}
-            self._finish(account, folder)
+            self._finish(content, folder)
         return None
 
-    def _finish(self, account: journal.NoteContent, folder: str) -> None:
-        if account.state == journal.MEMBER:
-            # Its leader is ours too. An idle leader means the commit was over before its members
-            # were told; otherwise the leader's own turn in the loop does the work.
-            if account.leader in self.folders:
-                leader = self.note(account.leader).read()
+    def _finish(self, content: journal.NoteContent, folder: str) -> None:
+        if content.state == journal.MEMBER:
+            # We hold the leader's mutex, too. An idle leader means that the commit was over before its
+            # members were cleared; otherwise the loop comes to the leader, and that does the work.
+            if content.leader in self.folders:
+                leader = self.note(content.leader).read()
                 if leader.state not in (journal.IDLE, journal.MEMBER):
-                    self._finish(leader, account.leader)
+                    self._finish(leader, content.leader)
             self.note(folder).clear()
             return
-        here = [planned for planned in account.files if planned.folder in self.folders]
+        here = [planned for planned in content.files if planned.folder in self.folders]
         self.recovered += recovery.recover(
-            account._replace(files=tuple(here)),
+            content._replace(files=tuple(here)),
             {planned.folder: self.folders[planned.folder] for planned in here}
             or {folder: self.folders[folder]},
             self.store,
@@ -231,7 +234,7 @@ class Section:
                     opened[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
                 except (FileNotFoundError, NotADirectoryError):
                     continue
-            # Entering does the recovery; nothing else is to be done inside.
+            # Entering does the recovery; there is nothing else to do inside.
             with Section(opened, self._store_of, patience_s=self._patience_s, clock=self._clock) as section:
                 self.recovered += section.recovered
         finally:
@@ -263,8 +266,8 @@ class Section:
         self._close_opened()
 
     def _leave(self) -> None:
-        # Each step whatever became of the one before: a mutex or a mask that stays would lock out
-        # everybody else, or make us deaf to Ctrl-C, for the life of the process.
+        # Each step runs even if the one before has failed: a mutex or a signal mask that stays would lock
+        # out everyone else, or make this process ignore Ctrl-C, for as long as it lives.
         try:
             self._admissions.clear()
             while self._fenced:

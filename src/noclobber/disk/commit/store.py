@@ -1,5 +1,5 @@
 """
-Where a commit keeps what it needs: staged files, displaced files, a note, and what must not be lost.
+Where a commit keeps its files: staged ones, displaced ones, a note, and what must not be lost.
 
 Inside a workspace that is `<root>/.noclobber/`, so that watchers, builds and `git status` see no
 temporary files. For a target on another mount, or without a workspace, it is the target's own
@@ -8,8 +8,8 @@ folder, as dot files.
 Three kinds of file:
 
 - *swap files*: the new bytes before an exchange, the displaced old ones after it;
-- *the note of a folder*: what the holder of that folder's mutex is doing. Whoever takes the mutex
-  and finds a note in use knows that its writer died in the middle, because the kernel freed the
+- *the note of a folder*: what the holder of that folder's mutex is doing. A process that takes the
+  mutex and finds a note in use knows that its writer died in the middle, because the kernel freed the
   mutex but nobody cleared the note. That is the whole crash detection: no pids, no clocks, no scan;
 - *kept files*: versions that somebody wrote to after they had been replaced. Never deleted by us.
 """
@@ -33,7 +33,7 @@ _PREFIX = re.compile(r"swap-[0-9a-f]{12,}")
 
 
 class Displaced(NamedTuple):
-    """A swap file that waits for the sweep: the version that a commit replaced, still open."""
+    """A swap file that waits for the sweep: a version that a commit replaced, still open here."""
 
     name: str
     path: str
@@ -62,7 +62,7 @@ class Store:
         self._is_closed = False
 
     def is_in_place(self) -> bool:
-        """False once somebody removed or moved our folders: others would look for our notes elsewhere."""
+        """False if somebody removed or moved our folders: other processes would not find our notes."""
         try:
             status = os.stat(self._swap_path, follow_symlinks=False)
         except FileNotFoundError:
@@ -71,11 +71,11 @@ class Store:
 
     @property
     def is_beside(self) -> bool:
-        """True if our files stand among the user's."""
+        """True if our files are among the user's, in the target's folder."""
         return bool(self.prefix)
 
     def close(self) -> None:
-        """Close every descriptor. Displaced files that were never swept are orphans then. Twice is fine."""
+        """Close every descriptor; may be called twice. Displaced files not swept yet become orphans."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -88,8 +88,8 @@ class Store:
             forks.close(descriptor)
 
     def __del__(self) -> None:
-        # A store whose folders were removed is replaced while a thread may still be committing with it.
-        # So nobody closes it then; it closes itself when the last one is done.
+        # A store whose folders were removed is replaced while another thread may still be using it. So it
+        # is not closed then; it closes itself when the last thread is done.
         self.close()
 
     # Swap files.
@@ -101,7 +101,7 @@ class Store:
     def swap_name(self, prefix: str, target_name: str, expected: str | None) -> str:
         """Return what the swap file of one target is called."""
         # The target's name is in it for the person who finds it after a crash. 140 bytes of it,
-        # because a name may have 255 and the rest needs space.
+        # because a name may have 255 and the rest of ours takes 100.
         return f"{prefix}-{expected}~{os.fsencode(target_name)[:140].decode('utf-8', 'ignore')}"
 
     def create_swap(self, prefix: str, target_name: str, expected: str | None, mode: int) -> tuple[str, int]:
@@ -117,8 +117,8 @@ class Store:
         """
         Remove a swap file that nobody needs; harmless if it is gone.
 
-        If it cannot be removed it stays for `adopt_orphans()`. An error here would cut off whatever has
-        yet to be closed and released, and say of a commit that landed that it did not.
+        If it cannot be removed it stays for `adopt_orphans()`. An error here would skip what has yet to be
+        closed and released, and report a commit as failed that has landed.
         """
         try:
             os.unlink(name, dir_fd=self.swap_fd)
@@ -128,7 +128,7 @@ class Store:
     def remove_swaps(self, prefix: str) -> None:
         """Remove every swap file of a commit that never began."""
         if not _PREFIX.fullmatch(prefix.removeprefix(self.prefix)):
-            return  # Not a note of ours.
+            return  # We did not write that note.
         for name in os.listdir(self.swap_fd):
             if name.startswith(prefix):
                 self.remove_swap(name)
@@ -159,7 +159,7 @@ class Store:
         return f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
 
     def is_under_way(self, folder: os.stat_result) -> bool:
-        """True if a folder's note is in use: a commit is under way there, or was cut off."""
+        """True if a folder's note is in use: a commit is running there, or was cut off."""
         try:
             note_fd = os.open(self._note_name(folder), LOOK, dir_fd=self.notes_fd)
         except OSError:
@@ -170,19 +170,19 @@ class Store:
             os.close(note_fd)
 
     def drop_notes(self) -> None:
-        """Beside a target, leave no note behind: an idle one there would puzzle its owner."""
+        """Beside a target, leave no note behind: an idle one there would confuse the folder's owner."""
         with self._lock:
             for note in self._notes.values():
                 if note.is_idle:
                     try:
                         os.unlink(note.name, dir_fd=self.notes_fd)
                     except OSError:
-                        pass  # It stays, idle: a puzzle, and no harm.
+                        pass  # It stays, idle, and does no harm.
                 note.close()
             self._notes.clear()
 
     def notes_in_use(self) -> list[Note]:
-        """Return every note that says something: commits under way, or cut off. The caller closes them."""
+        """Return every note in use: commits that run, or were cut off. The caller closes them."""
         found = []
         for name in os.listdir(self.notes_fd):
             if self.is_beside:
@@ -190,8 +190,8 @@ class Store:
                     continue
             elif BOOK_PREFIX in name:
                 continue
-            # Looked at without the mutex, so not one that its maker has yet to fill: opening that would
-            # fill it for them, perhaps over what they have just written.
+            # We do not hold the mutex. So skip a note that its maker has not filled yet: `Note` would
+            # fill it, perhaps over what the maker has just written.
             if os.stat(name, dir_fd=self.notes_fd).st_size < NOTE_BYTES:
                 continue
             note = Note(name, self.notes_fd)
@@ -215,23 +215,23 @@ class Store:
         """
         Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
-        Its name vouches for its content, or it has its mark; if neither does, it is kept. `is_past`: see
-        `Displaced`.
+        If neither the hash in its name nor its mark shows that it is unchanged, the sweep keeps it.
+        `is_past`: see `Displaced`.
         """
         self.waiting.append(Displaced(name, path, descriptor, size, is_past))
 
     def leave_marked(self, name: str, path: str) -> None:
         """
-        Leave a swap file to a later sweep, if it is there; it has its mark.
+        Leave a swap file that has its mark to a later sweep, if it is there.
 
-        For files of ours that stood at a name and were taken away again. Not deleted at once: whoever had
-        looked that name up, and was stopped inside `open()` before the kernel counted it, holds this very
-        file. What they write to it is kept.
+        For files of ours that were at a target's name and were taken away again. Not deleted at once: a
+        process that had looked that name up, and was suspended inside `open()` before the kernel counted it,
+        holds this very file. What it writes is kept.
         """
         try:
             descriptor = forks.open_tracked(name, LOOK, dir_fd=self.swap_fd)
         except OSError:
-            return  # It is back at its name, or never left it; or it is an orphan now, and swept as such.
+            return  # It is back at its name, or never left it; or it is an orphan now, and is swept as one.
         self.set_aside(name, path, descriptor)
 
 

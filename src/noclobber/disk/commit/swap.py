@@ -6,14 +6,14 @@ The sequence, and what each step prevents:
 1. `open_old()`    the file as it is now, without following links and without blocking.
 2. `stage()`       the new bytes, complete and with the old file's owner, mode and attributes, under
                    another name. A reader never sees half of them.
-3. `verify()`      a read lease on the old file, *then* its hash. Whoever opens it for writing from now
-                   on waits, so what was hashed stays true.
+3. `verify()`      a read lease on the old file, *then* its hash. Another process that opens it for
+                   writing from now on waits, so the hash stays true.
 4. `exchange()`    a write lease on the new file, so that nobody can open it before it is verified; one
-                   more look that nobody is opening the old one; then both names swap in one step.
-5. `settle()`      the decisive look, at what was displaced. Another file (somebody renamed theirs into
+                   more check that nobody is opening the old one; then both names swap in one step.
+5. `settle()`      the decisive check, of what was displaced. Another file (somebody renamed theirs into
                    place), or a writer inside `open()`: let it finish and hash again. Not what was
                    expected: `restore`, in a file of its own.
-6. `finish()`      let everybody in. The displaced file waits for the sweep.
+6. `finish()`      end the leases. The displaced file waits for the sweep.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Swap:
         self.previous = ""  # The hash of what was replaced.
         self.new_hash = ""  # The hash of the bytes that are being written, from `begin_staging()` on.
         self.old_fd, self.new_fd = NO_FD, NO_FD
-        self.first_fd = NO_FD  # What stood there before somebody put another file in its place.
+        self.first_fd = NO_FD  # The file that was there before somebody put another one in its place.
         self.swap_name, self.new_inode = "", 0
         self.is_swapped, self.is_settled = False, False
-        self.is_reused = False  # The swap file is an older version: then it has had its lease from the start.
+        self.is_reused = False  # The swap file is an older version, and has had its lease from the start.
         self.kept: list[str] = []
         self.old_status: os.stat_result
         self._new_status: os.stat_result
@@ -96,7 +96,7 @@ class Swap:
     # 1
 
     def open_old(self) -> None:
-        """Open what stands there now. Nothing blocks: not a FIFO, not a device, not a lease."""
+        """Open what is there now. Nothing blocks: not a FIFO, not a device, not a lease."""
         path = self.target.path
         try:
             self.old_fd = forks.open_tracked(self.target.name, LOOK, dir_fd=self.target.folder_fd)
@@ -108,7 +108,7 @@ class Swap:
             if error.errno == errno.ENXIO:  # A socket.
                 raise self._not_a_file() from None
             if error.errno == errno.EWOULDBLOCK:
-                raise self.busy("another program holds a lease on it") from None
+                raise self.busy("another program has a lease on it") from None
             if error.errno in (errno.EACCES, errno.EPERM):
                 if self.expected is not None:
                     raise self.stale(UNREADABLE) from None
@@ -119,7 +119,7 @@ class Swap:
         self.old_status = os.fstat(self.old_fd)
         if not stat.S_ISREG(self.old_status.st_mode):
             raise self._not_a_file()
-        # Replacing needs only the folder's permission, but whoever made a file read-only meant it.
+        # Replacing needs only the folder's permission, but a read-only file is meant to stay as it is.
         if not self._is_writable():
             raise AccessDeniedError(path, "it is read-only for this user; change its mode first (chmod u+w).")
 
@@ -138,11 +138,11 @@ class Swap:
         return NotAFileError(self.target.path, "this is not a regular file; name a file instead.")
 
     def stale(self, actual: str) -> StaleFileError:
-        """Return the refusal. `expected` is known wherever this is called."""
+        """Return the refusal of a file that is not what was expected."""
         return StaleFileError(self.target.path, self.expected or "", actual)
 
     def busy(self, why: str) -> FileBusyError:
-        """Return the other refusal: nothing is wrong, it is only the wrong moment."""
+        """Return the refusal of a file that cannot be committed to at the moment."""
         return FileBusyError(self.target.path, f"{why}; try again when it has finished.")
 
     # 2
@@ -152,7 +152,7 @@ class Swap:
         # Now, and not when it is needed: from `verify()` on others wait for us.
         self.new_hash = hashing.of_bytes(self.data)
         if not (self.durable and self.leases and self.data and self._write_over(prefix)):
-            # Beside the target others can see it: then nobody may read it before it is complete.
+            # Beside the target others can see it, and must not read it before it is complete.
             mode = 0o600 if self.store.is_beside else stat.S_IMODE(self.old_status.st_mode)
             self.swap_name, self.new_fd = self.store.create_swap(
                 prefix, self.target.name, self.expected, mode
@@ -209,11 +209,11 @@ class Swap:
     # 3
 
     def verify(self, patience: Patience) -> None:
-        """Make sure that nobody is writing, then compare what is there with what was expected."""
+        """Make sure that nobody is writing, then compare the content with what was expected."""
         if self.leases:
             try:
                 if not leases.lease(self.old_fd, leases.READ, patience):
-                    raise self.busy("somebody has it open for writing")
+                    raise self.busy("another process has it open for writing")
             except leases.LeasesUnavailableError:
                 self.leases = False
         reached("leased")
@@ -233,15 +233,15 @@ class Swap:
                 self._let_writers_finish(patience)
         store, target = self.store, self.target
         flip = renames.Flip(store.swap_fd, self.swap_name, target.folder_fd, target.name)
-        # This look is not decisive, since the file can be replaced right after it. But every microsecond
-        # less between the two makes the moments rarer in which somebody else's file is displaced.
+        # This check is not decisive, since the file can be replaced right after it. But the less time
+        # there is between the two, the less often somebody else's file is displaced.
         while self._inode_at_target() != self.old_status.st_ino:
             self._start_over(patience)
         reached("before-exchange")
-        self.is_swapped = True  # Before it is true: an interrupt in between must find it so.
+        self.is_swapped = True  # Set before it is true: after an interrupt in between it must be set.
         if not flip():
             self.is_swapped = False
-            os.stat(self.swap_name, dir_fd=store.swap_fd)  # Ours is gone? Then it was not the target.
+            os.stat(self.swap_name, dir_fd=store.swap_fd)  # Raises if it is our own file that is missing.
             raise self.stale(DELETED)
         reached("exchanged")
 
@@ -252,19 +252,19 @@ class Swap:
             raise self.stale(DELETED) from None
 
     def _start_over(self, patience: Patience) -> None:
-        """Judge what stands there now: it is not the file that was judged before."""
+        """Verify what is there now: it is not the file that was verified before."""
         self.close_one(self.old_fd)
         self.old_fd = NO_FD
         self.open_old()
         if self.links > 1:
-            raise self.busy("it has just been given a second name")
+            raise self.busy("it has just been given another hard link")
         self.verify(patience)
 
     def _let_writers_finish(self, patience: Patience) -> None:
-        """Somebody opens the old file for writing: give way, and look again when they are done."""
+        """Somebody opens the old file for writing: let them, and hash again when they have closed it."""
         leases.release(self.old_fd)
         if not leases.lease(self.old_fd, leases.READ, patience):
-            raise self.busy("somebody has it open for writing")
+            raise self.busy("another process has it open for writing")
         self.previous = hashing.of_descriptor(self.old_fd)
         if self.expected is not None and self.previous != self.expected:
             raise self.stale(self.previous)
@@ -272,7 +272,7 @@ class Swap:
     # 5
 
     def settle(self, patience: Patience, note: Note) -> None:
-        """Look at what was displaced; put it back and refuse if it is not what was expected."""
+        """Check what was displaced; put it back and refuse if it is not what was expected."""
         try:
             displaced = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
             if not os.path.samestat(displaced, self.old_status):
@@ -285,13 +285,13 @@ class Swap:
                 if self.expected is not None and now != self.expected:
                     raise self.stale(now)
             if not paths.still_leads_to(self.root, self.target):
-                raise LinkAppearedError(self.target.path)  # The link that led here leads elsewhere.
+                raise LinkAppearedError(self.target.path)  # The link that led here leads elsewhere now.
             # A chmod or chown between our copy and the exchange went to the displaced file.
             latest = metadata.of(self.old_fd)
             if latest != self._old_metadata and metadata.of(self.new_fd) == self._old_metadata:
-                # (If ours is not as we made it, somebody has changed that since, which is later.)
+                # (If ours is not as we made it, somebody has changed it since, and that change is later.)
                 metadata.give(self.new_fd, latest, path=self.target.path, source=self.old_fd)
-        except (NoclobberError, OSError):  # A disk that fails here is a reason to refuse, too.
+        except (NoclobberError, OSError):  # If the disk fails here, the commit is refused, too.
             reached("conflict")
             restore(self, patience, note)
             raise
@@ -299,7 +299,7 @@ class Swap:
         reached("settled")
 
     def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
-        """Somebody put another file in place between our look and the exchange. Judge that one."""
+        """Somebody put another file in place between our check and the exchange. Verify that one."""
         if self.leases:
             leases.release(self.old_fd)
         self.first_fd, self.old_fd = self.old_fd, NO_FD
@@ -315,34 +315,34 @@ class Swap:
         if self.leases:
             try:
                 if not leases.lease(self.old_fd, leases.READ, patience):
-                    raise self.busy("somebody has just replaced it and is still writing")
+                    raise self.busy("another process has just replaced it and is still writing")
             except leases.LeasesUnavailableError:
-                raise self.busy("somebody else's file was put in its place") from None
+                raise self.busy("a file of another user was put in its place") from None
         self.previous = hashing.of_descriptor(self.old_fd)
         if self.expected is not None and self.previous != self.expected:
             raise self.stale(self.previous)
         if self.old_status.st_nlink > 1:  # Its other names would keep the old bytes.
-            raise self.busy("it has just been given a second name")
+            raise self.busy("it has just been given another hard link")
 
     def undo(self, patience: Patience, note: Note) -> None:
         """Take back a settled exchange, because another file of the same commit was refused."""
         restore(self, patience, note)
 
     def leave_aside(self, descriptor: int, *, is_past: bool = False) -> None:
-        """Hand the swap file and its descriptor over to the sweep."""
-        # Only what was displaced has that hash; after putting back, what is left aside is ours.
+        """Leave the swap file and its descriptor to the sweep."""
+        # Only the displaced file has that hash; after a restore, the file aside is our own.
         is_old = descriptor == self.old_fd
         size = self.old_status.st_size
-        is_vouched_for = self.is_settled and self.previous == self.expected
-        # A mark costs less than hashing again, and what is past is looked at before the next flush.
-        if is_old and (is_past or size >= MARK_FROM_BYTES or not is_vouched_for):
+        has_hash_in_name = self.is_settled and self.previous == self.expected
+        # A mark costs less than hashing again, and past versions are checked before the next flush.
+        if is_old and (is_past or size >= MARK_FROM_BYTES or not has_hash_in_name):
             if self.leases:
                 mark_verified(descriptor)
             else:
                 mark_if(descriptor, self.previous)
         if self.leases:
             leases.release(descriptor)
-        name, self.swap_name, self.is_swapped = self.swap_name, "", False  # Never handed over twice.
+        name, self.swap_name, self.is_swapped = self.swap_name, "", False  # Not left aside twice.
         if is_old:
             self.old_fd = NO_FD
         self.store.set_aside(
@@ -357,12 +357,12 @@ class Swap:
 
     def finish(self, landed: str | None = None) -> UnflushedError | None:
         """
-        Let everybody in, and leave the displaced file to the sweep. `landed`: what stands there now.
+        End the leases, and leave the displaced file to the sweep. `landed`: the hash of what is there now.
 
-        Returned is what went wrong with the flush, if it did.
+        Returns the error of the flush, if there was one.
         """
         if self.leases and self.new_fd != NO_FD:
-            # Forgotten first: closed twice after an interrupt, the number may be a stranger's by then.
+            # Forgotten first: closed twice after an interrupt, the number may belong to another file by then.
             new_fd, self.new_fd = self.new_fd, NO_FD
             self.close_one(new_fd)
         reached("released")
@@ -378,36 +378,36 @@ class Swap:
         forks.close(descriptor)
 
     def close(self, *, landed: bool = False) -> None:
-        """Close what is open; remove what was staged and never exchanged."""
+        """Close what is open; remove a file that was staged and never exchanged."""
         if landed and self.is_swapped and self.old_fd != NO_FD:
-            self.leave_aside(self.old_fd)  # Interrupted between the last look and finish().
+            self.leave_aside(self.old_fd)  # Interrupted between settle() and finish().
         name, is_dropped = self.swap_name, self.is_reused and not self.is_swapped
         if is_dropped and self.new_fd != NO_FD:
-            self._let_latecomers_read()
+            self._copy_for_late_openers()
         for descriptor in (self.new_fd, self.old_fd, self.first_fd):
             if descriptor != NO_FD:
                 self.close_one(descriptor)
         self.new_fd = self.old_fd = self.first_fd = NO_FD
         if name and is_dropped:
-            self.store.leave_marked(name, self.target.path)  # They may write, too.
+            self.store.leave_marked(name, self.target.path)  # A late opener may write, too.
             self.swap_name = ""
         elif self.swap_name and not self.is_swapped:
             self.store.remove_swap(self.swap_name)
             self.swap_name = ""
 
-    def _let_latecomers_read(self) -> None:
+    def _copy_for_late_openers(self) -> None:
         """
-        Refused, with a swap file that somebody may have looked up while it still had the target's name.
+        Refused, with a swap file that a process may have looked up while it still had the target's name.
 
-        Stopped inside `open()` since then, they wait for our lease by now, or have yet to come to it. Or they
-        hold it by other means, as a bind mount does. What they find is the present version, not one that
-        never was.
+        Suspended inside `open()` since then, that process waits for our lease by now, or has yet to come to
+        it. Or it holds the file by other means, as a bind mount does. It must find the present version there,
+        not one that was never committed.
         """
         try:
             if self.old_fd != NO_FD:
                 os.ftruncate(self.new_fd, copy_all(self.old_fd, self.new_fd))
         except OSError:
-            pass  # It is on its way out.
+            pass  # It will be removed anyway.
         mark_verified(self.new_fd)
 
 

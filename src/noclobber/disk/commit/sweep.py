@@ -1,5 +1,5 @@
 """
-The sweep: clear away displaced files that nobody has touched, and keep those that somebody wrote to.
+The sweep: remove displaced files that are unchanged, and keep those that somebody wrote to.
 
 How it knows that a displaced file is still what was verified: its name carries the hash that was
 expected. Where hashing again would cost too much (large files, and those that the next durable commit writes
@@ -36,11 +36,11 @@ def sweep(store: Store, sparing: str = "") -> list[tuple[str, str]]:
     Remove displaced files that are unopened and unchanged; keep those that somebody wrote to.
 
     Returns (original path, where it is kept) for each of the latter. A process that was suspended
-    inside `open()` while the exchange happened may write to the displaced file much later; those
-    bytes are what this is about.
+    inside `open()` during the exchange may write to the displaced file much later; the sweep keeps
+    those bytes.
 
     `sparing`: the path that is about to be written. Past versions of it and of a few other files are
-    left alone then, for `reuse`.
+    not removed then, because `reuse` may write over them.
     """
     if not store.waiting:
         return []
@@ -79,18 +79,18 @@ def _sweep_one(store: Store, name: str, descriptor: int, *, is_orphan: bool = Fa
         if not leases.try_lease(descriptor, leases.READ):
             return BUSY
     except leases.LeasesUnavailableError:
-        has_lease = False  # Then its content has to tell alone.
+        has_lease = False  # Then only its content shows whether it was changed.
     try:
         # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
         if is_unchanged(name, descriptor) or (is_orphan and os.fstat(descriptor).st_size == 0):
             if has_lease and not leases.is_quiet(descriptor, leases.READ):
-                return BUSY  # Somebody has come in open() while we looked.
+                return BUSY  # Somebody opened it while we looked.
             store.remove_swap(name)
             return ""
         return store.keep(name)
     except OSError:
-        # Another process swept it between our look and our rename; or it cannot be read or moved, and
-        # stays for `adopt_orphans()`. No reason to fail the write that happened to sweep.
+        # Another process swept it between our check and our rename; or it cannot be read or moved, and
+        # stays for `adopt_orphans()`. The write that runs this sweep must not fail for that.
         return ""
     finally:
         leases.release(descriptor)
@@ -98,19 +98,19 @@ def _sweep_one(store: Store, name: str, descriptor: int, *, is_orphan: bool = Fa
 
 def orphans(store: Store, now_s: float) -> list[str]:
     """
-    Return swap files of commits that are over, whoever made them.
+    Return swap files of commits that are over, of any process.
 
-    Everything but what is waiting here, what a note in use speaks of, and what is so young that
-    its note may not be written yet.
+    All but those that wait here, those that a note in use names, and those so young that their note may
+    not be written yet.
     """
     names = [name for name in os.listdir(store.swap_fd) if name.startswith(f"{store.prefix}swap-")]
     if not names:
         return []
     waiting = {displaced.name for displaced in tuple(store.waiting)}
-    spoken_of = _prefixes_in_use(store)
+    named_in_notes = _prefixes_in_use(store)
     found = []
     for name in names:
-        if name in waiting or name.startswith(spoken_of):
+        if name in waiting or name.startswith(named_in_notes):
             continue
         try:
             status = os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False)
@@ -124,15 +124,15 @@ def orphans(store: Store, now_s: float) -> list[str]:
 def _prefixes_in_use(store: Store) -> tuple[str, ...]:
     prefixes = []
     for note in store.notes_in_use():
-        account = note.read()
+        content = note.read()
         note.close()
-        prefixes += [account.prefix] if account.prefix else []
-        prefixes += [name for planned in account.files for name in (planned.swap, planned.undo) if name]
+        prefixes += [content.prefix] if content.prefix else []
+        prefixes += [name for planned in content.files for name in (planned.swap, planned.undo) if name]
     return tuple(prefixes)
 
 
 def _drop_books(store: Store, now_s: float) -> None:
-    """Remove records of commits that are over: their processes were killed before they could."""
+    """Remove records of commits that are over, whose processes were killed before they could do it."""
     opened = f".{BOOK_PREFIX}"
     books = [name for name in os.listdir(store.notes_fd) if name.startswith(store.prefix) and opened in name]
     if not books:
@@ -147,7 +147,7 @@ def _drop_books(store: Store, now_s: float) -> None:
             if name not in in_use and now_s - status.st_ctime >= YOUNG_S:
                 os.unlink(name, dir_fd=store.notes_fd)
         except OSError:
-            pass  # Another process has, or may not.
+            pass  # Another process removed it; or we may not.
 
 
 def adopt_orphans(store: Store, now_s: float) -> list[tuple[str, str]]:
@@ -158,7 +158,7 @@ def adopt_orphans(store: Store, now_s: float) -> list[tuple[str, str]]:
         try:
             descriptor = os.open(name, LOOK, dir_fd=store.swap_fd)
         except OSError as error:
-            # EWOULDBLOCK: its maker lives, and has a lease on it.
+            # EWOULDBLOCK: the process that made it still runs, and has a lease on it.
             if error.errno not in (errno.ENOENT, errno.EWOULDBLOCK):
                 kept.append((name, store.keep(name)))  # A link or a folder that somebody had put there.
             continue
@@ -173,18 +173,18 @@ def adopt_orphans(store: Store, now_s: float) -> list[tuple[str, str]]:
 
 def mark_verified(descriptor: int) -> None:
     """
-    Give a file the modification time that says: nobody has written to it since it was verified.
+    Give a file the modification time that means: nobody has written to it since it was verified.
 
-    Only behind a lease. After its end a write could come before the mark, which would hide it.
+    Only while we hold a lease on it. Later, a write could come before the mark, and the mark would hide it.
     """
     try:
         os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
     except OSError:
-        pass  # Without the mark a sweep keeps it, if its name does not vouch for it. Nothing is lost.
+        pass  # Then a sweep hashes it, or keeps it if its name has no hash. Nothing is lost.
 
 
 def mark_if(descriptor: int, sha256: str) -> None:
-    """The same without a lease: marked first and hashed then, so that a write before or after it shows."""
+    """The same without a lease: mark it, then hash it, so that a write before or after the mark shows."""
     mark_verified(descriptor)
     if hashing.of_descriptor(descriptor) != sha256:
         os.utime(descriptor)
