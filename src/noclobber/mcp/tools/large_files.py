@@ -11,10 +11,11 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING
 
+from noclobber.core.actions import READ
 from noclobber.core.values import Coverage, ReadResult
 from noclobber.disk.hashing import CHUNK_BYTES
 from noclobber.guard.facts import Facts
-from noclobber.guard.policies import decide
+from noclobber.guard.judge import admit
 from noclobber.mcp.reference.os_errors import bad_request
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ def read_ends(turn: Turn, path: ClientPath, head: int, tail: int) -> tuple[str, 
     name = turn.context.name_of(path.name)
 
     def consume(descriptor: int, real: str) -> tuple[list[bytes], str, int]:
-        decision = decide(Facts("read", real, name))
-        if not decision.allowed:
-            raise decision.error
+        admit(turn, Facts(READ, real, name, turn.options))
         return _scan(descriptor, head, tail, real)
 
     real, (shown, sha256, total), _ = turn.guard.scan(path.name, consume)
