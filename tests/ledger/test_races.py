@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -283,9 +282,8 @@ def test_real_interrupts_leave_no_mutex_behind(tmp_path: Path) -> None:
         raise InterruptError
 
     old = signal.signal(signal.SIGALRM, interrupt)
-    deadline_s = time.monotonic() + 1
     try:
-        while time.monotonic() < deadline_s:
+        while interrupted < 1000:
             if interrupted % 3 == 0:
                 ledger.close()
             longest_s = 0.00015
@@ -309,7 +307,6 @@ def test_real_interrupts_leave_no_mutex_behind(tmp_path: Path) -> None:
 
     ledger.append({"action_type": "X"})
     assert ledger.verify().torn_bytes == 0
-    assert interrupted > 100
     kinds = [event["action_type"] for event in ledger.events()]
     assert confirmed_count + 2 <= kinds.count("X") <= confirmed_count + 2 + interrupted
     assert kinds.count("LEDGER_TORN_TAIL") > 5
