@@ -64,6 +64,50 @@ def test_imports_point_down_only() -> None:
     assert wrong == []
 
 
+# What the user's own program may ask to be called with.
+USERS_CALLBACKS = {"on_lost": "lock", "on_transition": "guard"}
+
+
+def test_nothing_calls_upward_by_a_callback() -> None:
+    """
+    N-architecture: an `on_…` that a higher folder gives to a lower one is an import upward in disguise.
+
+    Callbacks belong to the program that uses the library, as our own command line does. The library itself
+    passes none, except the asynchronous twins, which pass on what they were given.
+    """
+    library = ORDER[: ORDER.index("aio")]
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        relative = path.relative_to(PACKAGE)
+        own = relative.parts[0].removesuffix(".py")
+        if own not in library or relative.name == "aio.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg and node.arg.startswith("on_"):
+                wrong.append(f"{relative} passes {node.arg}")
+            name = getattr(node, "arg" if isinstance(node, ast.arg) else "attr", "").removeprefix("_")
+            if name.startswith("on_") and USERS_CALLBACKS.get(name) != own:
+                wrong.append(f"{relative} has {name}")
+    assert wrong == []
+
+
+# Each is to get a name of its own; nothing may be added.
+TWO_MEANINGS: set[str] = {"Change", "Target"}
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    """Issue 8: a reader who greps for a class finds one; asynchronous twins are named as their originals."""
+    homes: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name == "aio.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    twice = {name: where for name, where in homes.items() if len(where) > 1}
+    assert set(twice) == TWO_MEANINGS, twice
+
+
 MAY_USE_OTHERS = ["demo", "cli", "mcp"]
 
 

@@ -38,7 +38,7 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
 
 
-class Node(NamedTuple):
+class CommandNode(NamedTuple):
     """One place on the command line: what may follow there."""
 
     path: tuple[str, ...]
@@ -66,19 +66,19 @@ def run(args: Namespace) -> int:
 # The command line as data
 
 
-def nodes() -> Iterator[Node]:
+def nodes() -> Iterator[CommandNode]:
     """Yield every place on the command line, the top first."""
     top = (
         Option(("-h", "--help"), "show the help", "none"),
         Option(("-V", "--version"), "show the version", "none"),
     )
     commands = tuple((name, summary) for name, (_, summary) in COMMANDS.items())
-    yield Node((), commands, top, ())
+    yield CommandNode((), commands, top, ())
     for name in COMMANDS:
         yield from _nodes_of(parser_of(name), (name,))
 
 
-def _nodes_of(parser: ArgumentParser, path: tuple[str, ...]) -> Iterator[Node]:
+def _nodes_of(parser: ArgumentParser, path: tuple[str, ...]) -> Iterator[CommandNode]:
     import argparse
 
     subcommands: dict[str, ArgumentParser] = {}
@@ -94,7 +94,7 @@ def _nodes_of(parser: ArgumentParser, path: tuple[str, ...]) -> Iterator[Node]:
             options.append(_option(action))
         else:
             positionals.append(_option(action))
-    yield Node(path, summaries, tuple(options), tuple(positionals))
+    yield CommandNode(path, summaries, tuple(options), tuple(positionals))
     for name, below in subcommands.items():
         yield from _nodes_of(below, (*path, name))
 
@@ -115,13 +115,13 @@ def _one_line(text: str) -> str:
     return " ".join(text.replace("%%", "%").split())
 
 
-def _words(node: Node) -> list[str]:
+def _words(node: CommandNode) -> list[str]:
     names = [name for name, _ in node.subcommands]
     names += [choice for option in node.positionals for choice in option.choices]
     return names + [flag for option in node.options for flag in option.flags]
 
 
-def _valued(found: list[Node]) -> list[tuple[Node, Option]]:
+def _valued(found: list[CommandNode]) -> list[tuple[CommandNode, Option]]:
     return [(node, option) for node in found for option in node.options if option.value != "none"]
 
 
@@ -150,7 +150,7 @@ complete -o default -F _noclobber noclobber
 """
 
 
-def _bash(found: list[Node]) -> str:
+def _bash(found: list[CommandNode]) -> str:
     paths = [f'            "{" ".join(["", *node.path])}") at="$at $word" ;;' for node in found if node.path]
     values = []
     for node, option in _valued(found):
@@ -171,7 +171,7 @@ def _bash(found: list[Node]) -> str:
 # zsh
 
 
-def _zsh(found: list[Node]) -> str:
+def _zsh(found: list[CommandNode]) -> str:
     lines = ["#compdef noclobber", "# Completion of noclobber for zsh."]
     for node in found:
         lines += _zsh_function(node)
@@ -189,7 +189,7 @@ def _zsh_name(path: tuple[str, ...]) -> str:
     return "_".join(["_noclobber", *(part.replace("-", "_") for part in path)])
 
 
-def _zsh_function(node: Node) -> list[str]:
+def _zsh_function(node: CommandNode) -> list[str]:
     specs = []
     for option in node.options:
         text = _zsh_text(option.summary)
@@ -254,7 +254,7 @@ complete -c noclobber -f
 """
 
 
-def _fish(found: list[Node]) -> str:
+def _fish(found: list[CommandNode]) -> str:
     known = " ".join(f"'{' '.join(node.path)}'" for node in found if node.path)
     lines = [_FISH.format(known=known)]
     for node in found:
@@ -289,4 +289,4 @@ def _fish_text(text: str) -> str:
     return f"'{escaped}'"
 
 
-SHELLS: dict[str, Callable[[list[Node]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+SHELLS: dict[str, Callable[[list[CommandNode]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

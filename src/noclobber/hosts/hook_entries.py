@@ -26,7 +26,7 @@ class Entry(NamedTuple):
     value: dict[str, Any]
 
 
-class Place(NamedTuple):
+class ConfigFile(NamedTuple):
     """A configuration file, and what is to be in it."""
 
     host: str
@@ -59,7 +59,7 @@ def is_ours(value: Any, host: str | None = None) -> bool:
     return False
 
 
-def place(host: str, scope: str, project: str, *, portable: bool = False) -> Place:
+def place(host: str, scope: str, project: str, *, portable: bool = False) -> ConfigFile:
     """Return where a host's hooks go. `scope` is `user` or `project`."""
     base = os.path.expanduser("~") if scope == "user" else project
     maker = _MAKERS.get(host)
@@ -97,7 +97,7 @@ _MARKS = {
 
 def _claude_like(
     host: str, path: str, portable: bool, checked: str, noted: str, *, closed: dict[str, Any], timeout: Any
-) -> Place:
+) -> ConfigFile:
     def group(duty: str, matcher: str | None, more: dict[str, Any]) -> dict[str, Any]:
         line = {"type": "command", "command": command(host, duty, portable=portable), **timeout, **more}
         return {"matcher": matcher, "hooks": [line]} if matcher else {"hooks": [line]}
@@ -111,10 +111,10 @@ def _claude_like(
             for event in ("SessionStart", "Stop", "SubagentStop", "SessionEnd")
         ),
     ]
-    return Place(host, path, tuple(entries))
+    return ConfigFile(host, path, tuple(entries))
 
 
-def _claude_code(base: str, scope: str, portable: bool) -> Place:
+def _claude_code(base: str, scope: str, portable: bool) -> ConfigFile:
     writes = "Write|Edit|MultiEdit|NotebookEdit"
     return _claude_like(
         "claude-code",
@@ -127,7 +127,7 @@ def _claude_code(base: str, scope: str, portable: bool) -> Place:
     )
 
 
-def _qwen(base: str, scope: str, portable: bool) -> Place:
+def _qwen(base: str, scope: str, portable: bool) -> ConfigFile:
     writes = "write_file|edit|replace"
     return _claude_like(
         "qwen",
@@ -140,14 +140,14 @@ def _qwen(base: str, scope: str, portable: bool) -> Place:
     )
 
 
-def _codex(base: str, scope: str, portable: bool) -> Place:
+def _codex(base: str, scope: str, portable: bool) -> ConfigFile:
     home = os.environ.get("CODEX_HOME", f"{base}/.codex") if scope == "user" else f"{base}/.codex"
 
     def group(duty: str, matcher: str | None) -> dict[str, Any]:
         line = {"type": "command", "command": command("codex", duty, portable=portable), "timeout": TIMEOUT_S}
         return {"matcher": matcher, "hooks": [line]} if matcher else {"hooks": [line]}
 
-    return Place(
+    return ConfigFile(
         "codex",
         f"{home}/hooks.json",
         (
@@ -161,7 +161,7 @@ def _codex(base: str, scope: str, portable: bool) -> Place:
     )
 
 
-def _gemini(base: str, scope: str, portable: bool) -> Place:
+def _gemini(base: str, scope: str, portable: bool) -> ConfigFile:
     def group(duty: str, matcher: str | None) -> dict[str, Any]:
         line = {
             "name": f"noclobber-{duty}",
@@ -172,7 +172,7 @@ def _gemini(base: str, scope: str, portable: bool) -> Place:
         return {"matcher": matcher, "hooks": [line]} if matcher else {"hooks": [line]}
 
     writes = "write_file|replace"
-    return Place(
+    return ConfigFile(
         "gemini",
         f"{base}/.gemini/settings.json",
         (
@@ -183,7 +183,7 @@ def _gemini(base: str, scope: str, portable: bool) -> Place:
     )
 
 
-def _cursor(base: str, scope: str, portable: bool) -> Place:
+def _cursor(base: str, scope: str, portable: bool) -> ConfigFile:
     def one(duty: str, matcher: str | None = None, **more: Any) -> dict[str, Any]:
         chosen = {"matcher": matcher} if matcher else {}
         return {
@@ -193,7 +193,7 @@ def _cursor(base: str, scope: str, portable: bool) -> Place:
             **more,
         }
 
-    return Place(
+    return ConfigFile(
         "cursor",
         f"{base}/.cursor/hooks.json",
         (
@@ -207,7 +207,7 @@ def _cursor(base: str, scope: str, portable: bool) -> Place:
     )
 
 
-def _copilot(base: str, scope: str, portable: bool) -> Place:
+def _copilot(base: str, scope: str, portable: bool) -> ConfigFile:
     folder = f"{base}/.copilot/hooks" if scope == "user" else f"{base}/.github/hooks"
 
     def one(duty: str) -> dict[str, Any]:
@@ -220,14 +220,14 @@ def _copilot(base: str, scope: str, portable: bool) -> Place:
     # There are no matchers: every tool's event comes. `auto` finds out which of them may write.
     events = ("sessionStart", "postToolUse", "postToolUseFailure", "agentStop", "subagentStop", "sessionEnd")
     entries = (Entry("preToolUse", one("auto")), *(Entry(event, one("note")) for event in events))
-    return Place("copilot", f"{folder}/noclobber.json", entries, preamble=(("version", 1),))
+    return ConfigFile("copilot", f"{folder}/noclobber.json", entries, preamble=(("version", 1),))
 
 
-def _opencode(base: str, scope: str, portable: bool) -> Place:
+def _opencode(base: str, scope: str, portable: bool) -> ConfigFile:
     from noclobber.hosts.opencode_plugin import source
 
     folder = f"{base}/.config/opencode" if scope == "user" else f"{base}/.opencode"
-    return Place("opencode", f"{folder}/plugin/noclobber.js", whole=source(portable=portable))
+    return ConfigFile("opencode", f"{folder}/plugin/noclobber.js", whole=source(portable=portable))
 
 
 _MAKERS = {

@@ -16,14 +16,14 @@ from noclobber.disk import hashing
 from noclobber.disk.commit.committer import replace_if_unchanged
 from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalError, StaleFileError
 from noclobber.hosts import json_edit
-from noclobber.hosts.hook_entries import Entry, Place, is_ours
+from noclobber.hosts.hook_entries import ConfigFile, Entry, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
 from noclobber.hosts.opencode_plugin import MARK
 
 ROUNDS = 50
 
 
-class Change(NamedTuple):
+class ConfigChange(NamedTuple):
     """What a configuration was and what it is to be. None: there is no file."""
 
     path: str
@@ -49,7 +49,7 @@ class Change(NamedTuple):
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def plan(place: Place, *, uninstall: bool = False) -> Change:
+def plan(place: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
     """Read a configuration and say what has to change."""
     before = _read(place.path)
     try:
@@ -59,10 +59,10 @@ def plan(place: Place, *, uninstall: bool = False) -> Change:
             place.path,
             f"this is not valid JSON, {error.message}. It was left alone: mend it, then install again.",
         ) from None
-    return Change(place.path, before, after)
+    return ConfigChange(place.path, before, after)
 
 
-def carry_out(place: Place, *, uninstall: bool = False) -> Change:
+def carry_out(place: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
     """Change a configuration, if need be; start over if somebody else changed it meanwhile."""
     for _ in range(ROUNDS):
         change = plan(place, uninstall=uninstall)
@@ -90,7 +90,7 @@ def _read(path: str) -> str | None:
         raise NotAFileError(path, f"it cannot be read ({error.strerror}).") from None
 
 
-def _write(change: Change) -> None:
+def _write(change: ConfigChange) -> None:
     if change.after is None:
         _remove(change)
         return
@@ -101,7 +101,7 @@ def _write(change: Change) -> None:
     replace_if_unchanged(change.path, expected, change.after.encode())
 
 
-def _remove(change: Change) -> None:
+def _remove(change: ConfigChange) -> None:
     from noclobber.disk.commit import remove
     from noclobber.disk.commit.committer import Committer
 
@@ -111,7 +111,7 @@ def _remove(change: Change) -> None:
 # -- what the text should be ---------------------------------------------------------------------------
 
 
-def _with(place: Place, before: str | None) -> str:
+def _with(place: ConfigFile, before: str | None) -> str:
     if place.whole is not None:
         if before is not None and not before.startswith(MARK):
             raise RefusalError(place.path, "another file stands in our plugin's place. Move it away first.")
@@ -140,7 +140,7 @@ def _in_file_order(text: str, wanted: list[Entry]) -> list[tuple[str, Any]]:
     ] + [(entry.event, entry.value) for entry in wanted if entry.event not in order]
 
 
-def _without(place: Place, before: str | None) -> str | None:
+def _without(place: ConfigFile, before: str | None) -> str | None:
     if before is None:
         return None
     if place.whole is not None:

@@ -27,7 +27,7 @@ MOST_STEPS = 2_000_000  # Half a second or so; a line that is walked over is one
 _NO_NEWLINE = "\\ No newline at end of file"
 
 
-class Hunk(NamedTuple):
+class DiffHunk(NamedTuple):
     """Changes that are shown together. Starts count lines from 0; `text` is the lines with their marks."""
 
     old_start: int
@@ -58,7 +58,7 @@ def lines(text: str) -> list[str]:
     return [f"{line}\n" for line in ended] + ([last] if last else [])
 
 
-def hunks(script: Script, context_lines: int) -> Iterator[Hunk]:
+def hunks(script: Script, context_lines: int) -> Iterator[DiffHunk]:
     """Yield the changes of a script in groups, with unchanged lines around them."""
     spans: list[tuple[int, int]] = []
     for at, (mark, _) in enumerate(script):
@@ -74,7 +74,7 @@ def hunks(script: Script, context_lines: int) -> Iterator[Hunk]:
         old_start, new_start = old_start + old_between, new_start + new_between
         old_count, new_count = _counts(script[first:last])
         text = "".join(_marked(mark, line) for mark, line in script[first:last])
-        yield Hunk(old_start, old_count, new_start, new_count, text)
+        yield DiffHunk(old_start, old_count, new_start, new_count, text)
         old_start, new_start, done = old_start + old_count, new_start + new_count, last
 
 
