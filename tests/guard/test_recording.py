@@ -47,6 +47,25 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+def test_a_folder_that_another_thread_makes_at_the_same_moment_is_no_failure(root: Path) -> None:
+    """R-ledger: the first two writes of a workspace; both find no folder, and one of them makes it."""
+
+    class Late(AgentTraceLedger):
+        tries = 0
+
+        def prepare(self) -> None:
+            self.tries += 1
+            if self.tries == 1:
+                os.mkdir(root / ".noclobber")
+                raise LedgerError(self.path, "there was no folder yet")
+            super().prepare()
+
+    ledger = Late(root / ".noclobber" / NAME)
+    with ledger:
+        assert Recorder(str(root), ledger).prepare() is False
+        assert ledger.tries == 2
+
+
 def test_many_writes_of_a_workspace_open_the_ledger_once(root: Path, openings: list[str]) -> None:
     """Finding C3: writes, edits, deletes and refusals alike."""
     with Workspace(root) as ws, ws.turn() as turn:
