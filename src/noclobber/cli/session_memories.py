@@ -27,7 +27,7 @@ MAX_BYTES = 1 << 20
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Agent(NamedTuple):
+class HookAgent(NamedTuple):
     """One agent's memory: its host, the keys of its session and of itself, and its folder."""
 
     host: str
@@ -36,7 +36,7 @@ class Agent(NamedTuple):
     folder: str
 
 
-class Seen(NamedTuple):
+class KnownFile(NamedTuple):
     """What an agent knows of one file."""
 
     path: str
@@ -50,7 +50,7 @@ def key_of(name: str) -> str:
     return hashing.of_bytes(name.encode("utf-8", "surrogatepass"))[:24]
 
 
-def agents() -> Iterator[Agent]:
+def agents() -> Iterator[HookAgent]:
     """Yield the agents of sessions that have not ended."""
     home = runtime_folder()
     try:
@@ -65,17 +65,17 @@ def agents() -> Iterator[Agent]:
         host, _, keys = name.partition(".")
         session_key, _, agent_key = keys.partition(".")
         if agent_key and os.path.isdir(f"{home}/{name}"):
-            yield Agent(host, session_key, agent_key.partition(".")[0], f"{home}/{name}")
+            yield HookAgent(host, session_key, agent_key.partition(".")[0], f"{home}/{name}")
 
 
-def seen_by(agent: Agent, path: str) -> Seen | None:
+def seen_by(agent: HookAgent, path: str) -> KnownFile | None:
     """Return what an agent knows of one canonical path. Opens one file, however many it saw."""
     name = hashing.of_bytes(path.encode("utf-8", "surrogatepass"))[:40]
     found = _read(f"{agent.folder}/f{name}")
     return found if found is not None and found.path == path else None
 
 
-def below(agent: Agent, root: str) -> list[Seen]:
+def below(agent: HookAgent, root: str) -> list[KnownFile]:
     """Return what an agent knows of files below a root."""
     try:
         names = [name for name in os.listdir(agent.folder) if name.startswith("f") and "." not in name]
@@ -86,7 +86,7 @@ def below(agent: Agent, root: str) -> list[Seen]:
     return [seen for seen in found if seen is not None and seen.path.startswith(home)]
 
 
-def _read(file: str) -> Seen | None:
+def _read(file: str) -> KnownFile | None:
     try:
         descriptor = os.open(file, _LOOK)
         try:
@@ -99,7 +99,7 @@ def _read(file: str) -> Seen | None:
         return None
     if not isinstance(path, str) or not isinstance(baseline, str):
         return None  # Named in a call, but never seen.
-    return Seen(path, baseline, time)
+    return KnownFile(path, baseline, time)
 
 
 def rows(root: str, names: Iterable[str]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from noclobber.core.clock import SYSTEM_CLOCK
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from noclobber.cli.workspace_state import WorkspaceState
+    from noclobber.cli.workspace_state import WorkspaceView
 
     Rows = list[list[str | Cell]]
     Section = tuple[str, tuple[str, ...], Rows]
@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
     return EXIT_OK
 
 
-def page(state: WorkspaceState) -> str:
+def page(state: WorkspaceView) -> str:
     """Return what goes on in a workspace as text for people."""
     parts = [f"{styled('workspace', 'strong')}  {visible(state.root)}\n"]
     parts += [styled(f"! {visible(trouble)}", "bad") + "\n" for trouble in state.troubles]
@@ -77,7 +77,7 @@ def page(state: WorkspaceState) -> str:
     return "".join(parts)
 
 
-def _turns(state: WorkspaceState) -> Section:
+def _turns(state: WorkspaceView) -> Section:
     rows: Rows = [
         [
             turn["agent_id"],
@@ -92,7 +92,7 @@ def _turns(state: WorkspaceState) -> Section:
     return "turns", ("agent", "session", "host", "since", ">pid", "state"), rows
 
 
-def _sessions(state: WorkspaceState) -> Section:
+def _sessions(state: WorkspaceView) -> Section:
     rows: Rows = [
         [
             session["host"],
@@ -106,7 +106,7 @@ def _sessions(state: WorkspaceState) -> Section:
     return "sessions of coding agents", ("host", "session", "agent", ">files seen", "last event"), rows
 
 
-def _claims(state: WorkspaceState) -> Section:
+def _claims(state: WorkspaceView) -> Section:
     rows: Rows = [
         [
             _near(state, claim["path"]),
@@ -119,7 +119,7 @@ def _claims(state: WorkspaceState) -> Section:
     return "claims", ("file", "by", "call", ">ends in"), rows
 
 
-def _locks(state: WorkspaceState) -> Section:
+def _locks(state: WorkspaceView) -> Section:
     rows: Rows = [
         [
             _near(state, lock["folder"]),
@@ -133,7 +133,7 @@ def _locks(state: WorkspaceState) -> Section:
     return "locks", ("folder", "holder", "state", ">left", "detail"), rows
 
 
-def _refusals(state: WorkspaceState) -> Section:
+def _refusals(state: WorkspaceView) -> Section:
     rows: Rows = [
         [
             _second(refusal["time"]),
@@ -146,7 +146,7 @@ def _refusals(state: WorkspaceState) -> Section:
     return "last refusals", ("time", "agent", "why", "file"), rows
 
 
-def _kept(state: WorkspaceState) -> Section:
+def _kept(state: WorkspaceView) -> Section:
     rows: Rows = [
         [
             kept["name"],
@@ -160,7 +160,7 @@ def _kept(state: WorkspaceState) -> Section:
     return title, ("file", ">bytes", "written", "kept as"), rows
 
 
-def _leftovers(state: WorkspaceState) -> str:
+def _leftovers(state: WorkspaceView) -> str:
     words = {
         "notes": "commits in progress, or cut off by a crash",
         "swaps": "swap files older than a minute",
@@ -172,7 +172,7 @@ def _leftovers(state: WorkspaceState) -> str:
     return f"\n{styled('left in .noclobber', 'strong')}\n{', '.join(found)}{advice}\n"
 
 
-def _near(state: WorkspaceState, path: str) -> str:
+def _near(state: WorkspaceView, path: str) -> str:
     """Return a path relative to the workspace, if it is in it."""
     if path == state.root:
         return "."

@@ -30,7 +30,7 @@ EVENTS_LOOKED_AT = 2000  # From the ledger's end. `ledger show` has older refusa
 REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION_RACE", "LOCK_CONTENTION")
 
 
-class WorkspaceState(NamedTuple):
+class WorkspaceView(NamedTuple):
     """The state of a workspace at one moment. Every value can be written as JSON."""
 
     root: str
@@ -55,7 +55,7 @@ class WorkspaceState(NamedTuple):
         return self._replace(time="", locks=locks, claims=claims)
 
 
-def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceState:
+def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceView:
     """Read every part once."""
     state = f"{root}/{STATE_FOLDER}"
     troubles: list[str] = []
@@ -71,7 +71,7 @@ def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceState:
     turns = [turn._asdict() for turn in open_turns.look(state)]
     found = leftovers.found_in(state, clock.now_s())
     events = attempt(lambda: _last_events(root, troubles), [])
-    return WorkspaceState(
+    return WorkspaceView(
         root,
         iso8601(clock.now_s()),
         [turn for turn in turns if turn["state"] != GONE],
