@@ -96,7 +96,7 @@ TWO_MEANINGS: set[str] = {"Change", "OptimisticGuard"}
 
 
 def test_a_class_name_has_one_meaning() -> None:
-    """Issue 8: a reader who greps for a class finds one; asynchronous twins are named as their originals."""
+    """N-architecture: a reader who greps for a class finds one; asynchronous twins are named as their originals."""
     homes: dict[str, list[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.name == "aio.py":
