@@ -49,13 +49,13 @@ class Naive:
     def __init__(self, root: str) -> None:
         self.root = root
 
-    def read(self, path: str) -> RivalRead:
+    def read(self, path: str) -> Seen:
         try:
             with open(f"{self.root}/{path}", "rb") as file:
                 content = file.read()
         except FileNotFoundError:
             raise MissingFileError(path, "gone") from None
-        return RivalRead(path, content, hashing.of_bytes(content))
+        return Seen(path, content, hashing.of_bytes(content))
 
     def _check(self, path: str, expected: str | None) -> None:
         if (actual := self.read(path).sha256) != expected:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 EVIDENCE_LINES = 12
 
 
-class LoggedAttempt(NamedTuple):
+class Attempt(NamedTuple):
     """One agent's try: what it was based on, and what became of it ('' if the agent died in the middle)."""
 
     id: str
@@ -104,7 +104,7 @@ class Books:
         self.made = 0
         self.parents: dict[str, str] = {"start:0": versions.NO_ID}
         self.missed: dict[int, str] = {}
-        self.attempts: dict[str, LoggedAttempt] = {}
+        self.attempts: dict[str, Attempt] = {}
         self.sightings: list[tuple[str, bool]] = []
         self.sightings_by_agents: list[str] = []
         self.seen_in_parts: list[str] = []
@@ -159,7 +159,7 @@ class Books:
                 serial, parent, whole, sha256 = facts
                 own_id = f"{name}:{serial}"
                 self.parents[own_id] = parent
-                self.attempts[own_id] = LoggedAttempt(own_id, parent, sha256, whole == "1", "")
+                self.attempts[own_id] = Attempt(own_id, parent, sha256, whole == "1", "")
             elif what in "CSBE":
                 own_id = f"{name}:{facts[0]}"
                 self.attempts[own_id] = self.attempts[own_id]._replace(outcome=what)
@@ -352,9 +352,9 @@ def _torn(books: Books, end: versions.Version, evidence: list[str]) -> int:
     return len(torn)
 
 
-def _is_from_a_gap(books: Books, attempt: LoggedAttempt) -> bool:
+def _is_from_a_gap(books: Books, attempt: Attempt) -> bool:
     """True if a guard created the file while the outsider had moved it away, or built on such a file."""
-    here: LoggedAttempt | None = attempt
+    here: Attempt | None = attempt
     while here and here.parent != versions.ABSENT_ID:
         here = books.attempts.get(here.parent)
     return here is not None

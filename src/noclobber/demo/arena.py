@@ -69,9 +69,7 @@ class Arena:
         self.round = round_
         self.folder, self.root = folder, os.path.join(folder, "workspace")
         self.places = [
-            OutsiderFile(
-                kind, os.path.join(self.root, kind, "shared.txt"), os.path.join(folder, "logs", kind)
-            )
+            Place(kind, os.path.join(self.root, kind, "shared.txt"), os.path.join(folder, "logs", kind))
             for kind in round_.kinds
         ]
         for place in self.places:

@@ -28,7 +28,7 @@ REAL = "noclobber"
 FLUSHING = "noclobber, flushing"  # The same with `durable`, which stages its bytes in another way.
 
 
-class RivalRead(NamedTuple):
+class Seen(NamedTuple):
     """One read."""
 
     path: str
@@ -60,7 +60,7 @@ class WeakerGuard:
         assert name in NAMES, name
         self.name = name
 
-    def read(self, path: str) -> RivalRead:
+    def read(self, path: str) -> Seen:
         try:
             with open(path, "rb") as file:
                 content = file.read()
@@ -68,7 +68,7 @@ class WeakerGuard:
             raise MissingFileError(path, "There is no such file.") from None
         except IsADirectoryError:
             raise NotAFileError(path, "This is a directory.") from None
-        return RivalRead(path, content, hashing.of_bytes(content))
+        return Seen(path, content, hashing.of_bytes(content))
 
     def write(self, path: str, data: bytes, *, expected: str | None) -> Done:
         if self.name == "check-flock":
