@@ -28,6 +28,7 @@ from noclobber.errors import (
 from noclobber.guard.catalogue import Tool
 from noclobber.guard.workspace import Workspace
 from tests.conftest import sha256
+from tests.rigs.ledgers import recorded
 
 
 @pytest.fixture
@@ -46,10 +47,7 @@ def turn(ws: Workspace) -> Iterator[Turn]:
 
 
 def events(ws: Workspace) -> list[dict[str, Any]]:
-    if not os.path.exists(ws.ledger.path):
-        return []
-    ws.ledger.verify()
-    return list(ws.ledger.events())
+    return recorded(ws.ledger.path)
 
 
 def make_stale(root: Path, turn: Turn) -> None:

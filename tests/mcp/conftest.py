@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from noclobber import AgentTraceLedger
 from noclobber.mcp import dispatch
 from noclobber.mcp.connection import ClientConnection, Workspaces
 from noclobber.mcp.roots import Roots
 from noclobber.mcp.tools.definition import McpAnswer
+from tests.rigs.ledgers import recorded
 from tests.rigs.mcp import check_answer
 
 
@@ -73,4 +73,4 @@ def call(connect: Connect) -> Call:
 
 def events(root: Path) -> list[dict[str, Any]]:
     """The workspace's ledger."""
-    return list(AgentTraceLedger(root / ".noclobber" / "agent_trace.jsonl").events())
+    return recorded(root / ".noclobber" / "agent_trace.jsonl")

@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from noclobber import AgentTraceLedger
 from noclobber.hook.main import respond
 from noclobber.hosts.hook_entries import START
+from tests.rigs.ledgers import recorded
 from tests.rigs.schemas import check, check_texts_in
 
 
@@ -62,13 +62,8 @@ class HookRig:
         return answer
 
     def ledger(self) -> list[dict[str, Any]]:
-        """Return what is on record, after checking the chain."""
-        path = self.root / ".noclobber" / "agent_trace.jsonl"
-        if not path.exists():
-            return []
-        with AgentTraceLedger(path) as ledger:
-            ledger.verify()
-            return list(ledger.events())
+        """Return what is on record, after checking the chain and every event."""
+        return recorded(self.root / ".noclobber" / "agent_trace.jsonl")
 
     def kinds(self) -> list[str]:
         """Return the kinds of what is on record."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from noclobber.core.clock import iso8601
 from noclobber.disk.processes import ProcessIdentity, identify
-from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.lock_file import FolderStore
 from noclobber.lock.record import LockRecord
+from tests.rigs.ledgers import recorded
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 T0_S = 1_800_000_000.0
@@ -65,9 +65,7 @@ def put_record(folder: Path, who: ProcessIdentity | None = None, **changes: Any)
 def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """What the folder's lock ledger says."""
     path = folder / ".lock-ledger.jsonl"
-    if not path.exists():
-        return []
-    return [e for e in AgentTraceLedger(path).events() if kind is None or e["action_type"] == kind]
+    return [event for event in recorded(path) if kind is None or event["action_type"] == kind]
 
 
 def python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
