@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from noclobber import MissingFileError, NotAFileError, UnreadFileError, Workspace
+from noclobber.core import project
 from noclobber.core.project import find_project, ledger_path
 from noclobber.hook.settings import project_of
 from tests.rigs.commands import run
@@ -208,3 +210,27 @@ def test_a_workspace_that_was_found_takes_options_and_obeys_the_file(root: Path)
         with pytest.raises(UnreadFileError):
             turn.write_file("sub/a.md", "y")
     assert ledger_path(workspace.root) == workspace.ledger.path
+
+
+def test_the_names_of_state_files_are_written_once() -> None:
+    """Finding C1: two files that each spell a name will differ one day."""
+    alone = {project.STATE_FOLDER, project.LEDGER_NAME, project.OPTIONS_NAME, project.SHARED_OPTIONS_NAME}
+    below = {
+        *(project.SWAP_FOLDER, project.NOTES_FOLDER, project.KEPT_FOLDER),
+        *(project.CLAIMS_FOLDER, project.TURNS_FOLDER),
+    }
+
+    def spells_one(value: object) -> bool:
+        is_path = isinstance(value, str) and " " not in value  # Not prose.
+        parts = set(str(value).split("/")) if is_path else set()
+        return bool(parts & alone) or (len(parts) > 1 and bool(parts & below))
+
+    home = Path(project.__file__)
+    again = [
+        f"{path.name}:{node.lineno}"
+        for path in home.parents[1].rglob("*.py")
+        if path != home
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and spells_one(node.value)
+    ]
+    assert again == []

@@ -94,3 +94,18 @@ def test_the_folder_that_the_host_names_is_the_project_where_nothing_marks_one(
     assert project_of(str(root / "sub")) == str(root)
     (root / "sub" / "noclobber.toml").write_text("")
     assert project_of(str(root / "sub")) == str(root / "sub")
+
+
+def test_a_hook_refuses_the_same_bytes_again_if_it_was_told_to(rig: HookRig, root: Path) -> None:
+    """Ruling 23: the option is the hook's, too; by default they may be written after the re-read."""
+    path = root / "a.md"
+    for option, lands in (("deny", False), ("allow", True)):
+        (root / "noclobber.toml").write_text(f'resubmitted = "{option}"\n')
+        path.write_text("v1\n")
+        rig.read(path)
+        path.write_text("theirs\n")
+        assert refusal(rig.write(path, "mine\n"))["error_type"] == "STALE_FILE"
+        rig.read(path)
+        answer = rig.write(path, "mine\n")
+        assert (path.read_text() == "mine\n") is lands
+        assert lands or refusal(answer)["error_type"] == "STALE_RESUBMITTED"

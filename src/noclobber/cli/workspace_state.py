@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.cli import session_memories
 from noclobber.core.clock import iso8601
-from noclobber.core.project import ledger_path
+from noclobber.core.project import STATE_FOLDER, ledger_path
 from noclobber.disk.commit import leftovers
-from noclobber.disk.paths import STATE_FOLDER
 from noclobber.disk.processes import GONE
 from noclobber.errors import ConfigError, NoclobberError
 from noclobber.guard import open_turns

@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER, state_folder
 from noclobber.demo import accounting, outsiders, weaker_guards
 
 if TYPE_CHECKING:
@@ -166,10 +167,10 @@ class Arena:
                 guard.sweep()
         except Exception as error:
             faults.append(f"recovery failed: {type(error).__name__}: {error}")
-        state = os.path.join(self.root, ".noclobber")
-        if left := os.listdir(os.path.join(state, "swap")):
+        state = state_folder(self.root)
+        if left := os.listdir(os.path.join(state, SWAP_FOLDER)):
             faults.append(f"{len(left)} files left behind: {' '.join(sorted(left)[:3])}")
-        kept = os.path.join(state, "kept")
+        kept = os.path.join(state, KEPT_FOLDER)
         return [os.path.join(kept, name) for name in os.listdir(kept)], faults
 
 

@@ -15,8 +15,7 @@ import os
 import stat
 import sys
 
-from noclobber.core.project import BESIDE_PREFIX as BESIDE_PREFIX
-from noclobber.core.project import STATE_FOLDER as STATE_FOLDER
+from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
 from noclobber.disk.system_errors import lookup_failed
 from noclobber.errors import (
     BadPathError,

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
+from noclobber.core.project import STATE_FOLDER
 from noclobber.disk.processes import identify
 from noclobber.errors import FileBusyError, LockLost, MissingFileError, NoclobberError
 from noclobber.lock import messages
@@ -50,7 +51,7 @@ SPELLED_CHARS = len("2026-01-02T03:04:05.678901Z")
 _TRIES = 8  # How often a record may change hands under our eyes before we call it contention.
 
 # Full of folders, and never a deliverable among them.
-SKIPPED_FOLDERS = frozenset((".git", ".hg", ".svn", ".noclobber", "node_modules", "__pycache__", ".venv"))
+SKIPPED_FOLDERS = frozenset((".git", ".hg", ".svn", STATE_FOLDER, "node_modules", "__pycache__", ".venv"))
 
 
 class FileHolding(NamedTuple):

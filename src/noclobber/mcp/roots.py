@@ -19,7 +19,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from noclobber.disk.paths import BESIDE_PREFIX, STATE_FOLDER
+from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
 from noclobber.mcp.reference.os_errors import os_error, outside_roots
 
 if TYPE_CHECKING:

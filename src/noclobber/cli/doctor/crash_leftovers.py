@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli.doctor.workspace_checks import SCRATCH_PREFIX
 from noclobber.core.findings import Finding
-from noclobber.core.project import ledger_path
+from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, STATE_FOLDER, ledger_path, state_folder
 from noclobber.disk import forks, paths
 from noclobber.disk.commit import leftovers, open_stores, sweep
 from noclobber.disk.commit.committer import Committer
@@ -51,7 +51,7 @@ class Seen(NamedTuple):
 
 def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
     """Find what crashes left, finish it, and list what only a person can decide about."""
-    state = f"{root}/{paths.STATE_FOLDER}"
+    state = state_folder(root)
     findings = _check_state_folder(state)
     if not all(finding.ok for finding in findings):
         return findings
@@ -61,7 +61,7 @@ def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
         findings += _repair(root, state, in_use, seen, clock)
     else:
         findings += _report(state, seen, clock)
-    kept = list(leftovers.kept_in(f"{state}/kept"))
+    kept = list(leftovers.kept_in(f"{state}/{KEPT_FOLDER}"))
     for folder in seen.beside:
         kept += leftovers.kept_in(folder)
     findings += [_kept_finding(file, _origin(root, file)) for file in kept]
@@ -114,9 +114,9 @@ def _walk(root: str, wanted: set[tuple[int, int]]) -> Seen:
             is_folder = entry.is_dir(follow_symlinks=False)
             if entry.name.startswith(SCRATCH_PREFIX) and is_folder:
                 scratch.append(entry.path)
-            elif entry.name.startswith(paths.BESIDE_PREFIX):
+            elif entry.name.startswith(BESIDE_PREFIX):
                 has_ours = True
-            elif is_folder and entry.name != paths.STATE_FOLDER:
+            elif is_folder and entry.name != STATE_FOLDER:
                 waiting.append(entry.path)
                 if entry.inode() in inodes:
                     _match(entry.path, wanted, found)

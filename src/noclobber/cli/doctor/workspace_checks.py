@@ -15,15 +15,15 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from noclobber.core.findings import Finding
-from noclobber.core.project import ledger_path
-from noclobber.disk import hashing, paths
+from noclobber.core.project import BESIDE_PREFIX, ledger_path
+from noclobber.disk import hashing
 from noclobber.disk.commit.committer import LADDER, Committer
 from noclobber.errors import BrokenChainError, ConfigError, NoclobberError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SCRATCH_PREFIX = f"{paths.BESIDE_PREFIX}doctor-"
+SCRATCH_PREFIX = f"{BESIDE_PREFIX}doctor-"
 
 PROMISES = {
     "lease+exchange": "nobody loses an update, neither other agents nor editors, shells and git",

@@ -25,6 +25,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
+from noclobber.core.project import NOTES_FOLDER, STATE_FOLDER
 from noclobber.core.values import WriteResult
 from noclobber.disk import forks, hashing, leases, metadata, paths, renames
 from noclobber.disk.commit import inplace, open_stores, sweep
@@ -206,7 +207,11 @@ class Committer:
         the mutex; then there is nothing to recover, and no reason to wait.
         """
         own = self._store
-        if own is None and self.root is not None and os.path.isdir(f"{self.root}/{paths.STATE_FOLDER}/notes"):
+        if (
+            own is None
+            and self.root is not None
+            and os.path.isdir(f"{self.root}/{STATE_FOLDER}/{NOTES_FOLDER}")
+        ):
             own = self.open_store()
         if own is None or not own.is_under_way(os.fstat(target.folder_fd)):
             return []

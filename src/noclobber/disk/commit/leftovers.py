@@ -16,6 +16,7 @@ import re
 from typing import NamedTuple
 
 from noclobber.core.clock import iso8601
+from noclobber.core.project import KEPT_FOLDER, NOTES_FOLDER, SWAP_FOLDER
 from noclobber.disk.commit.journal import BOOK_PREFIX
 from noclobber.disk.commit.sweep import YOUNG_S
 
@@ -48,13 +49,18 @@ class Leftovers(NamedTuple):
 def found_in(state_folder: str, now_s: float) -> Leftovers:
     """List what is there. What cannot be listed counts as empty: `doctor` says why it cannot."""
     return Leftovers(
-        tuple(name for name in _names(f"{state_folder}/notes") if _is_in_use(f"{state_folder}/notes/{name}")),
         tuple(
             name
-            for name in _names(f"{state_folder}/swap")
-            if (status := _status(f"{state_folder}/swap/{name}")) and now_s - status.st_ctime >= YOUNG_S
+            for name in _names(f"{state_folder}/{NOTES_FOLDER}")
+            if _is_in_use(f"{state_folder}/{NOTES_FOLDER}/{name}")
         ),
-        kept_in(f"{state_folder}/kept"),
+        tuple(
+            name
+            for name in _names(f"{state_folder}/{SWAP_FOLDER}")
+            if (status := _status(f"{state_folder}/{SWAP_FOLDER}/{name}"))
+            and now_s - status.st_ctime >= YOUNG_S
+        ),
+        kept_in(f"{state_folder}/{KEPT_FOLDER}"),
     )
 
 

@@ -11,10 +11,11 @@ import atexit
 import os
 from collections import deque
 
+from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, NOTES_FOLDER, STATE_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks
 from noclobber.disk.commit.store import CREATE, Store
 from noclobber.disk.commit.sweep import adopt_orphans, sweep
-from noclobber.disk.paths import BESIDE_PREFIX, OPEN_FOLDER, STATE_FOLDER
+from noclobber.disk.paths import OPEN_FOLDER
 
 
 def for_workspace(root: str) -> Store:
@@ -30,7 +31,7 @@ def for_workspace(root: str) -> Store:
         opened.append(os.open(state, OPEN_FOLDER | os.O_NOFOLLOW))
         _ignore_in_git(opened[0])
         # Swap files have the target's mode from the start; the folder's mode keeps other users out.
-        for part, mode in (("swap", 0o700), ("notes", 0o777), ("kept", 0o700)):
+        for part, mode in ((SWAP_FOLDER, 0o700), (NOTES_FOLDER, 0o777), (KEPT_FOLDER, 0o700)):
             try:
                 os.mkdir(part, mode, dir_fd=opened[0])
             except FileExistsError:

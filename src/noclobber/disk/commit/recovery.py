@@ -19,6 +19,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import Patience
+from noclobber.core.project import SWAP_FOLDER
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
@@ -353,7 +354,7 @@ def _keep_copy(file: CutOffFile, *, only_of_link: bool = False) -> str:
 def _keep_copy_of_folder(file: CutOffFile) -> str:
     """The same for a folder that was put in the file's place, if it is a small one."""
     store, planned = file.store, file.planned
-    base = store.path if store.is_beside else f"{store.path}/swap"
+    base = store.path if store.is_beside else f"{store.path}/{SWAP_FOLDER}"
     source = f"{base}/{planned.swap}"
     if sum(1 + len(folders) + len(files) for _, folders, files in os.walk(source)) > MOST_COPIED:
         return ""

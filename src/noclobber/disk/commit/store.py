@@ -22,6 +22,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
+from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks
 from noclobber.disk.commit.journal import BOOK_PREFIX, NOTE_BYTES, Note
 from noclobber.disk.reading import LOOK
@@ -49,7 +50,7 @@ class Store:
     def __init__(self, path: str, swap_fd: int, notes_fd: int, kept_fd: int, prefix: str) -> None:
         self.path, self.prefix = path, prefix
         self.swap_fd, self.notes_fd, self.kept_fd = swap_fd, notes_fd, kept_fd
-        self._swap_path = f"{path}/swap"
+        self._swap_path = f"{path}/{SWAP_FOLDER}"
         self._is_closed = True  # Until it is whole.
         self._status = os.fstat(swap_fd)
         self.device = self._status.st_dev
@@ -137,7 +138,7 @@ class Store:
         """Move a swap file to the kept ones, for a person to look at; return where it is now."""
         kept = name.replace("swap-", "kept-", 1)
         os.rename(name, kept, src_dir_fd=self.swap_fd, dst_dir_fd=self.kept_fd)
-        return f"{self.path}/{kept}" if self.is_beside else f"{self.path}/kept/{kept}"
+        return f"{self.path}/{kept}" if self.is_beside else f"{self.path}/{KEPT_FOLDER}/{kept}"
 
     # The note of a folder.
 
