@@ -132,7 +132,7 @@ def _contended(folder: str) -> Iterator[Row]:
 
 
 def _contend(folder: str, make: Callable[[str], Callable[[], object]]) -> None:
-    """Let processes fight for one lock until each of them has had it often enough."""
+    """Let processes compete for one lock until each of them has had it often enough."""
     context = get_context("fork")
     gate = context.Barrier(CONTENDERS)
 

@@ -21,7 +21,7 @@ DURABLE_BAR = 1.3
 
 
 def rows() -> Iterator[Row]:
-    """Four sizes, without and with fsync, and the overhead that the seed asks about."""
+    """Four sizes, without and with fsync, and the overhead that 009-SC-003 bounds."""
     folder = tempfile.mkdtemp(prefix="noclobber-bench-", dir=os.environ.get("BENCH_FOLDER", "."))
     try:
         for durable in (False, True):
@@ -127,7 +127,7 @@ def _overhead(folder: str) -> Row:
     added = max(0.0, mine - theirs)
     return Row(
         "overhead at 1 MiB (009-SC-003)",
-        "temp + os.replace without any check; the seed allows 50 ms",
+        "temp + os.replace without any check; 009-SC-003 allows 50 ms",
         added / 0.050,
         "<= 5 ms",
         added <= 0.005,

@@ -12,7 +12,7 @@ import time
 
 from noclobber.demo import arena, outsiders
 from noclobber.demo.accounting import Account
-from torture import plan, report, several
+from torture import counter, lock, plan, report, several
 
 LEVELS = ("lease+exchange", "exchange", "plain")
 
@@ -23,17 +23,17 @@ def main(argv: list[str] | None = None) -> int:
     if args.level:
         os.environ["NOCLOBBER_LEVEL"] = args.level
     begun_s = time.monotonic()
-    level = os.environ.get("NOCLOBBER_LEVEL") or "the best there is"
+    level = os.environ.get("NOCLOBBER_LEVEL") or "the strongest available"
     print(f"torture: seed {args.seed}, {args.seconds:g} s, level: {level}")
     ok = True
     if args.lock:
-        ok = _lock(args)
+        ok = lock.run(args)
     else:
         ok = _files(args)
         if not args.kind:
             ok = several.run(args) and ok
         if not args.kind and not args.no_counter:
-            ok = _counter(args) and ok
+            ok = counter.run(args) and ok
     verdict = "every bar was met" if ok else f"BARS WERE MISSED; the failing seed is {args.seed}"
     print(f"\n{verdict} ({time.monotonic() - begun_s:.0f} s)")
     return 0 if ok else 1
@@ -50,7 +50,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--kind", action="append", choices=list(outsiders.KINDS), help="only this kind; repeatable"
     )
-    parser.add_argument("--level", choices=LEVELS, help="force a weaker level, and see what it is worth")
+    parser.add_argument("--level", choices=LEVELS, help="force a weaker level, to see what it promises")
     parser.add_argument(
         "--flushing",
         choices=("none", "some", "all"),
@@ -85,7 +85,7 @@ def _files(args: argparse.Namespace) -> bool:
             outside_updates += account.updates
         missed = plan.missed_bars(account, forced_level=os.environ.get("NOCLOBBER_LEVEL"))
         if missed:
-            complaints.append(report.indictment(name, account, missed, args.seed, kind))
+            complaints.append(report.explanation(name, account, missed, args.seed, kind))
         if missed and args.keep:
             complaints.append(f"    kept: {folder}")
         else:
@@ -102,24 +102,6 @@ def _files(args: argparse.Namespace) -> bool:
 def _one_round(args: argparse.Namespace, round_: arena.Round) -> tuple[Account, str]:
     folder = tempfile.mkdtemp(prefix="noclobber-torture-", dir=args.folder)
     return arena.run(os.path.join(folder, "round"), round_)[0], folder
-
-
-def _counter(args: argparse.Namespace) -> bool:
-    try:
-        from torture import counter
-    except ImportError:
-        print("counter: not there yet")
-        return True
-    return counter.run(args)
-
-
-def _lock(args: argparse.Namespace) -> bool:
-    try:
-        from torture import lock  # type: ignore[attr-defined,unused-ignore]
-    except ImportError:
-        print("the deliverable lock is not part of this version")
-        return True
-    return bool(lock.run(args))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """
-Real processes that fight for one deliverable's lock, and what can be counted about it.
+Real processes that compete for one deliverable's lock, and what can be counted about it.
 
-Processes are forked, do one thing, and end with `os._exit`. That two hold the lock at once is found out by
-a witness that does not belong to the lock: a `flock` on a file outside the folder, which the kernel frees
+Processes are forked, do one thing, and end with `os._exit`. Two holders at once are found by a witness that
+is no part of the lock: a `flock` on a file outside the folder, which the kernel frees
 when its process is killed.
 """
 

@@ -63,7 +63,7 @@ undone     the same of an agent that was killed between its exchange and its las
 slowest    the outsider's slowest update, pauses of its own included"""
 
 
-def indictment(
+def explanation(
     name: str, account: Account, missed: list[str], seed: int, kind: str, most_lines: int = 8
 ) -> str:
     """Say what was missed, on what evidence, and how to run it again."""

@@ -10,7 +10,7 @@ Writes of several files at once, moves and deletes, with an outsider that append
 And in each of them: every line that the outsider appended is in the file, or was read by the agent that
 deleted it, or is kept aside. With kill -9 the same, after the next call has recovered.
 
-`Naive` is a guard that checks and then acts. The tests run it here, too, and demand that it is found out.
+`Naive` is a guard that checks and then acts. The tests run it here, too, and require that losses are found.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def _child(work: Callable[[], None], log: Notebook) -> int:
         os._exit(1)
 
 
-def fight(
+def run_round(
     folder: str, kind: Kind, *, seconds: float, seed: int, under_fire: bool, naive: bool = False
 ) -> Account:
     """Run one round in an empty folder."""
@@ -285,7 +285,7 @@ def _wait(children: list[int], until_s: float) -> list[str]:
 def _settle(
     root: str, kind: Kind, logs: list[str], kills: int, faults: list[str], *, is_real: bool
 ) -> Account:
-    """Close the books."""
+    """Account for the round."""
     kept_tags: set[str] = set()
     if is_real:
         faults += _recover(root)
@@ -369,7 +369,7 @@ def run(args: argparse.Namespace) -> bool:
         for under_fire in (False, True):
             with tempfile.TemporaryDirectory(prefix="noclobber-several-", dir=args.folder) as folder:
                 seconds = max(1.0, args.seconds / 40)
-                account = fight(folder, kind, seconds=seconds, seed=args.seed, under_fire=under_fire)
+                account = run_round(folder, kind, seconds=seconds, seed=args.seed, under_fire=under_fire)
             name = kind.name + (", kill -9" if under_fire else "")
             print(
                 f"{name:<34}{account.updates:>8}{account.lost:>6}{account.kept:>5}{account.mixed:>6}"

@@ -1,5 +1,5 @@
 """
-The books of the torture, kept by hand: each test writes everybody's logs for one small history and demands
+The torture's accounting: each test writes everybody's logs for one small history by hand and demands
 the one right figure. `test_torture_short.py` then has real processes make such histories.
 """
 
@@ -45,7 +45,7 @@ def history(tmp_path: Path) -> History:
 
 
 def test_a_round_in_which_everybody_saw_what_they_replaced_is_clean(history: History) -> None:
-    """N-proof: the books do not cry wolf."""
+    """N-proof: the accounting raises no false alarm."""
     history.outsider("U 1 start:0", "U 2 g0:1")
     history.agent("g0", "A 1 o:1 1 aa", "C 1 lease+exchange", "A 2 o:1 1 aa", "S 2 bb", "A 3 o:2 1 bb", "B 3")
     history.watcher("W start:0 1 0.1", "W o:1 1 0.2", "W g0:1 1 0.3", "W o:2 1 0.4", "Z 9")
@@ -232,7 +232,7 @@ def test_a_crash_of_an_agent_is_a_fault(history: History) -> None:
     padding=st.integers(0, 300),
 )
 def test_what_is_rendered_is_parsed(tags: set[int], slot: int, appended: list[int], padding: int) -> None:
-    """N-proof: the books read exactly what the writers wrote."""
+    """N-proof: the accounting reads exactly what the writers wrote."""
     content = render(
         "g0:5", "o:1", versions.ranges_of(tags), slot=slot, counters={"g0": 5}, padding_bytes=padding
     )

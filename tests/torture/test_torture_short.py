@@ -39,7 +39,7 @@ def run(
         ("delete", "check-inplace"),
     ],
 )
-def test_a_guard_without_a_mutex_loses_outside_updates_and_the_books_show_it(
+def test_a_guard_without_a_mutex_loses_outside_updates_and_the_accounting_shows_it(
     tmp_path: Path, kind: str, guard: str
 ) -> None:
     """N-proof: the accounting finds losses where there are losses."""
@@ -50,20 +50,20 @@ def test_a_guard_without_a_mutex_loses_outside_updates_and_the_books_show_it(
 
 
 @pytest.mark.slow
-def test_guards_without_a_mutex_lose_each_others_commits_and_the_books_show_it(tmp_path: Path) -> None:
+def test_guards_without_a_mutex_lose_each_others_commits_and_the_accounting_shows_it(tmp_path: Path) -> None:
     """N-proof: the accounting finds what guards lose among themselves."""
     assert run(tmp_path, "guards", "check-replace").lost_commits > 0
 
 
 @pytest.mark.slow
-def test_writing_in_place_tears_files_and_the_books_show_it(tmp_path: Path) -> None:
+def test_writing_in_place_tears_files_and_the_accounting_shows_it(tmp_path: Path) -> None:
     """N-proof: the watcher sees halves where there are halves."""
     assert run(tmp_path, "guards", "check-inplace").torn > 0
 
 
 @pytest.mark.slow
 def test_a_directory_mutex_alone_protects_guards_from_guards_but_not_outsiders(tmp_path: Path) -> None:
-    """N-proof: the books tell the two kinds of loss apart."""
+    """N-proof: the accounting tells the two kinds of loss apart."""
     assert run(tmp_path / "guards", "guards", "check-flock").is_clean
     assert run(tmp_path / "outsider", "vim", "check-flock").lost > 0
 
@@ -124,11 +124,11 @@ def test_agents_that_count_through_the_controller_end_at_exactly_the_right_numbe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", several.KINDS, ids=lambda kind: kind.name)
-def test_checking_and_then_acting_loses_updates_and_the_books_show_it(
+def test_checking_and_then_acting_loses_updates_and_the_accounting_shows_it(
     tmp_path: Path, kind: several.Kind
 ) -> None:
     """N-proof: several files, moves and deletes; the accounting finds what a guard without us loses."""
-    account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=False, naive=True)
+    account = several.run_round(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=False, naive=True)
     assert account.lost + account.mixed > 0
 
 
@@ -139,7 +139,7 @@ def test_several_files_moves_and_deletes_lose_nothing(
     tmp_path: Path, kind: several.Kind, under_fire: bool
 ) -> None:
     """N-proof, N-many: all or none, also after kill -9, and every line that an outsider appends is somewhere."""
-    account = several.fight(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=under_fire)
+    account = several.run_round(str(tmp_path), kind, seconds=1.0, seed=SEED, under_fire=under_fire)
     assert account.missed() == [], account
 
 

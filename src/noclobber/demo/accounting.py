@@ -96,7 +96,7 @@ class Account(NamedTuple):
         return not (found or self.false_refusals or self.withdrawn or self.torn or self.faults)
 
 
-class Books:
+class RoundLogs:
     """Everybody's logs of one round, read into memory."""
 
     def __init__(self, kind: str, log_folder: str) -> None:
@@ -184,94 +184,93 @@ def settle(
     kind: str, log_folder: str, final: bytes | None, kept: Sequence[str] = (), faults: Sequence[str] = ()
 ) -> Account:
     """
-    Close the books on a round.
+    Account for a round.
 
     `final` is the file's content when everything is over and recovered (None: there is no file), `kept` the
     files that the guard says it kept aside.
     """
-    books = Books(kind, log_folder)
+    logs = RoundLogs(kind, log_folder)
     end = versions.parse(final or b"")
     evidence: list[str] = []
-    lost_tags, kept_tags = _outside_losses(books, end, {*kept, *books.kept_paths}, evidence)
-    lost_commits, overwritten, undone = _lost_commits(books, end, evidence)
-    withdrawn, put_back, stood_in = _withdrawn(books, evidence)
-    torn = _torn(books, end, evidence)
-    if books.tally["vanished"]:
-        books.faults.append(f"the outsider found its file gone {books.tally['vanished']} times")
+    lost_tags, kept_tags = _outside_losses(logs, end, {*kept, *logs.kept_paths}, evidence)
+    lost_commits, overwritten, undone = _lost_commits(logs, end, evidence)
+    withdrawn, put_back, stood_in = _withdrawn(logs, evidence)
+    torn = _torn(logs, end, evidence)
+    if logs.tally["vanished"]:
+        logs.faults.append(f"the outsider found its file gone {logs.tally['vanished']} times")
     return Account(
         kind=kind,
-        updates=books.made,
+        updates=logs.made,
         lost=len(lost_tags),
         lost_commits=lost_commits,
         kept=len(kept_tags),
-        false_refusals=books.tally["F"],
+        false_refusals=logs.tally["F"],
         withdrawn=withdrawn,
         undone=undone + put_back,
         stood_in=stood_in,
         torn=torn,
-        commits=books.tally["C"],
-        stale=books.tally["S"],
-        busy=books.tally["B"],
-        refused_otherwise=dict(books.other_codes),
+        commits=logs.tally["C"],
+        stale=logs.tally["S"],
+        busy=logs.tally["B"],
+        refused_otherwise=dict(logs.other_codes),
         overwritten_by_outsider=overwritten,
-        lost_modes=books.tally["modes lost"],
-        levels=dict(books.levels),
-        kills=books.tally["kills"],
-        watched=books.tally["watched"],
-        slowest_update_ms=books.slowest_update_ms,
-        faults=(*faults, *books.faults),
+        lost_modes=logs.tally["modes lost"],
+        levels=dict(logs.levels),
+        kills=logs.tally["kills"],
+        watched=logs.tally["watched"],
+        slowest_update_ms=logs.slowest_update_ms,
+        faults=(*faults, *logs.faults),
         evidence=tuple(evidence),
     )
 
 
 def _outside_losses(
-    books: Books, end: versions.Version, kept_paths: set[str], evidence: list[str]
+    logs: RoundLogs, end: versions.Version, kept_paths: set[str], evidence: list[str]
 ) -> tuple[list[int], list[int]]:
     """Arrangement 1: the outsider's numbers that are gone, and those of them that were kept aside."""
-    if not KINDS[books.kind].changes_bytes:
+    if not KINDS[logs.kind].changes_bytes:
         return [], []
-    gone = sorted({*end.missing(books.made), *books.missed})
+    gone = sorted({*end.missing(logs.made), *logs.missed})
     asides = [versions.parse(_bytes(path)) for path in sorted(kept_paths)] if gone else []
     kept = [tag for tag in gone if any(aside.has(tag) for aside in asides)]
     lost = sorted({*gone} - {*kept})
     for tag in lost[:EVIDENCE_LINES]:
-        dropped_by = books.missed.get(tag, end.id)
-        attempt = books.attempts.get(dropped_by)
+        dropped_by = logs.missed.get(tag, end.id)
+        attempt = logs.attempts.get(dropped_by)
         based = f", based on {attempt.parent}, outcome {attempt.outcome or 'killed'}" if attempt else ""
         evidence.append(f"o:{tag} lost; first missed in {dropped_by}{based}")
     evidence.extend(
-        f"o:{tag} kept aside; first missed in {books.missed.get(tag, end.id)}"
-        for tag in kept[:EVIDENCE_LINES]
+        f"o:{tag} kept aside; first missed in {logs.missed.get(tag, end.id)}" for tag in kept[:EVIDENCE_LINES]
     )
     return lost, kept
 
 
-def _lost_commits(books: Books, end: versions.Version, evidence: list[str]) -> tuple[int, int, int]:
+def _lost_commits(logs: RoundLogs, end: versions.Version, evidence: list[str]) -> tuple[int, int, int]:
     """Arrangement 2: commits lost to guards; overwritten by the outsider; of the killed, seen and undone."""
     trunk: dict[str, str | None] = {}  # Each version on the trunk -> the one that took its place.
     follower, here = None, end.id
-    while here in books.parents and here not in trunk:
+    while here in logs.parents and here not in trunk:
         trunk[here] = follower
-        follower, here = here, books.parents[here]
-    seen = {own_id for own_id, _ in books.sightings} | set(books.parents.values())
+        follower, here = here, logs.parents[here]
+    seen = {own_id for own_id, _ in logs.sightings} | set(logs.parents.values())
     lost: set[str] = set()
     overwritten = undone = 0
-    for attempt in books.attempts.values():
+    for attempt in logs.attempts.values():
         landed = attempt.outcome == "C" or (attempt.outcome == "" and attempt.id in seen)
         if not landed or attempt.id in trunk:
             continue
         fork = attempt.parent
-        while fork in books.parents and fork not in trunk:
-            fork = books.parents[fork]
+        while fork in logs.parents and fork not in trunk:
+            fork = logs.parents[fork]
         if fork in trunk:
             successor = trunk[fork]
             # A successor that was refused or killed overwrote nothing itself: the outsider did, which had
             # seen it and built on it. That it could be seen is counted as withdrawn or undone.
-            rival = books.attempts.get(successor or "")
+            rival = logs.attempts.get(successor or "")
             is_outsiders_doing = successor is not None and (rival is None or rival.outcome != "C")
         else:
             # Its line starts at nothing, or at half a file. Only outsiders that leave gaps make that right.
-            successor, is_outsiders_doing = end.id, KINDS[books.kind].leaves_gaps
+            successor, is_outsiders_doing = end.id, KINDS[logs.kind].leaves_gaps
         if not is_outsiders_doing:
             follows = f"{successor or 'nothing'} follows {fork}"
             if attempt.outcome == "C":
@@ -282,14 +281,14 @@ def _lost_commits(books: Books, end: versions.Version, evidence: list[str]) -> t
                 evidence.append(f"{attempt.id} (killed) was seen, then undone; {follows}")
         else:
             overwritten += 1
-    lost |= _twins(books, trunk, lost, evidence)
+    lost |= _twins(logs, trunk, lost, evidence)
     return len(lost), overwritten, undone
 
 
-def _twins(books: Books, trunk: Mapping[str, object], known: set[str], evidence: list[str]) -> set[str]:
+def _twins(logs: RoundLogs, trunk: Mapping[str, object], known: set[str], evidence: list[str]) -> set[str]:
     """Commits on the very same bytes: all but one of them overwrote something unseen."""
     by_base: dict[str, list[str]] = {}
-    for attempt in books.attempts.values():
+    for attempt in logs.attempts.values():
         if attempt.outcome == "C" and attempt.base_whole:
             by_base.setdefault(attempt.base_sha256, []).append(attempt.id)
     extra: set[str] = set()
@@ -304,27 +303,27 @@ def _twins(books: Books, trunk: Mapping[str, object], known: set[str], evidence:
     return extra
 
 
-def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int, int]:
+def _withdrawn(logs: RoundLogs, evidence: list[str]) -> tuple[int, int, int]:
     """Arrangement 3: versions that were seen, then refused, or followed by an older one; by a recovery;
     in a folder's place."""
     put_back = stood_in = 0
-    count = books.tally["old again"]
+    count = logs.tally["old again"]
     if count:
         evidence.append(f"the outsider found what it had replaced in its place again, {count} times")
-    seen = {own_id for own_id, _ in books.sightings} | set(books.parents.values())
-    for attempt in books.attempts.values():
+    seen = {own_id for own_id, _ in logs.sightings} | set(logs.parents.values())
+    for attempt in logs.attempts.values():
         if attempt.outcome not in ("", "C") and attempt.id in seen:
             count += 1
             evidence.append(f"{attempt.id} was seen, although it was refused ({attempt.outcome})")
     passed: set[str] = set()
     last = None
-    for own_id, _ in books.sightings:
+    for own_id, _ in logs.sightings:
         if own_id == versions.NO_ID or own_id == last:
             continue
         if own_id in passed:
-            if books.tally["kills"]:  # A recovery put it there, for a version that was left in the open.
+            if logs.tally["kills"]:  # A recovery put it there, for a version that was left in the open.
                 put_back += 1
-            elif KINDS[books.kind].makes_folders:
+            elif KINDS[logs.kind].makes_folders:
                 stood_in += 1
             else:
                 count += 1
@@ -335,28 +334,28 @@ def _withdrawn(books: Books, evidence: list[str]) -> tuple[int, int, int]:
     return count, put_back, stood_in
 
 
-def _torn(books: Books, end: versions.Version, evidence: list[str]) -> int:
+def _torn(logs: RoundLogs, end: versions.Version, evidence: list[str]) -> int:
     """Guards' versions that somebody saw in part, and a final content that is not whole."""
-    rewritten = KINDS[books.kind].rewrites
-    partial = [own_id for own_id, whole in books.sightings if not whole] + books.sightings_by_agents
+    rewritten = KINDS[logs.kind].rewrites
+    partial = [own_id for own_id, whole in logs.sightings if not whole] + logs.sightings_by_agents
     torn = [
         own_id
         for own_id in partial
-        if (attempt := books.attempts.get(own_id))
-        and (rewritten == "nothing" or (rewritten == "created" and not _is_from_a_gap(books, attempt)))
+        if (attempt := logs.attempts.get(own_id))
+        and (rewritten == "nothing" or (rewritten == "created" and not _is_from_a_gap(logs, attempt)))
     ]
-    torn += books.seen_in_parts  # The outsider's own looks: it had left the file whole.
+    torn += logs.seen_in_parts  # The outsider's own looks: it had left the file whole.
     if not end.is_whole:
         torn.append(f"{end.id} (the end)")
     evidence.extend(f"{own_id} was seen torn" for own_id in torn[:EVIDENCE_LINES])
     return len(torn)
 
 
-def _is_from_a_gap(books: Books, attempt: Attempt) -> bool:
+def _is_from_a_gap(logs: RoundLogs, attempt: Attempt) -> bool:
     """True if a guard created the file while the outsider had moved it away, or built on such a file."""
     here: Attempt | None = attempt
     while here and here.parent != versions.ABSENT_ID:
-        here = books.attempts.get(here.parent)
+        here = logs.attempts.get(here.parent)
     return here is not None
 
 

@@ -84,7 +84,7 @@ def measure(folder: str, *, seconds: float, seed: int, progress: Callable[[float
     missing = {kind for kind, _ in skipped}
     batches = [tuple(kind for kind in batch if kind not in missing) for batch in BATCHES]
     share_s = seconds / (2 * len(batches))
-    fight_s = max(0.3, share_s - START_DELAY_S - SETTLING_S)
+    round_s = max(0.3, share_s - START_DELAY_S - SETTLING_S)
     accounts: dict[str, dict[str, Account]] = {}
     faults: list[str] = []
     done = 0
@@ -92,7 +92,7 @@ def measure(folder: str, *, seconds: float, seed: int, progress: Callable[[float
         for number, batch in enumerate(batches):
             told = f"{what}: {', '.join(outsiders.KINDS[kind].says for kind in batch)}"
             clock = _Ticker(progress, done / (2 * len(batches)), 1 / (2 * len(batches)), share_s, told)
-            round_ = Round(batch, guard, seconds=fight_s, seed=seed * 100 + number, watched=False)
+            round_ = Round(batch, guard, seconds=round_s, seed=seed * 100 + number, watched=False)
             for account in run(os.path.join(folder, f"{what.split()[0]}-{number}"), round_, clock.tick):
                 accounts.setdefault(account.kind, {})[guard] = account
                 # With plain writes outsiders fail at times, which is no fault of the run.
