@@ -26,7 +26,7 @@ from noclobber.disk.processes import identify
 from noclobber.errors import LockContention
 from noclobber.lock import lock_file
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.lock_file import FolderStore
+from noclobber.lock.lock_file import LockFile
 from noclobber.lock.record import LockRecord
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _put_record(folder: Path, kind: str) -> None:
         process.wait()
     if kind == "expired":
         who = identify()
-    store = FolderStore(str(folder))
+    store = LockFile(str(folder))
     try:
         assert store.create(
             LockRecord(
@@ -140,8 +140,8 @@ def _put_record(folder: Path, kind: str) -> None:
                 who.boot_id,
                 who.pid_namespace,
                 who.started,
-                store.place.device,
-                store.place.inode,
+                store.identity.device,
+                store.identity.inode,
             )
         )
     finally:

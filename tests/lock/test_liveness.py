@@ -9,14 +9,14 @@ import pytest
 from noclobber.disk.processes import GONE, RUNNING, UNKNOWN
 from noclobber.lock import liveness
 from noclobber.lock.limits import MAX_LEASE_S
-from noclobber.lock.liveness import Place, Verdict, is_copied, judge
-from noclobber.lock.record import Found, LockRecord
+from noclobber.lock.liveness import FolderIdentity, Verdict, is_copied, judge
+from noclobber.lock.record import LockContent, LockRecord
 
 ACQUIRED_S = 1_800_000_000.0
 RECORD = LockRecord(
     "DEL-1", "ana", "2027-01-15T08:00:00Z", 60, 4242, "0" * 32, "host-m", "boot-m", "ns", 77, 50, 500
 )
-HERE = Place(50, 500, "/work/del-1")
+HERE = FolderIdentity(50, 500, "/work/del-1")
 
 
 class Here(NamedTuple):
@@ -33,11 +33,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "keeps_inodes", lambda path: path == HERE.path)
 
 
-def verdict(now_s: float, fate: str = RUNNING, place: Place | None = HERE, **changes: Any) -> Verdict:
+def verdict(
+    now_s: float, fate: str = RUNNING, place: FolderIdentity | None = HERE, **changes: Any
+) -> Verdict:
     """Judge the record, changed as asked."""
     record = RECORD._replace(**changes)
     # Made anew, so that no comparison by identity can pass for one by value.
-    return judge(Found("0" * 32, record), now_s, place, lambda _: "".join(fate))
+    return judge(LockContent("0" * 32, record), now_s, place, lambda _: "".join(fate))
 
 
 def test_no_lock_file_is_a_free_folder() -> None:
@@ -47,7 +49,7 @@ def test_no_lock_file_is_a_free_folder() -> None:
 
 def test_a_damaged_lock_file_can_be_recovered_and_says_what_is_wrong() -> None:
     """REQ-LOCK-006: whatever the clock says."""
-    damaged = judge(Found("corrupt", None, "not JSON"), ACQUIRED_S, HERE)
+    damaged = judge(LockContent("corrupt", None, "not JSON"), ACQUIRED_S, HERE)
     assert damaged == Verdict("corrupt", "corrupt", 0, "the lock file is damaged: not JSON")
 
 
@@ -102,7 +104,7 @@ def test_a_record_that_was_copied_with_its_folder_locks_nothing() -> None:
 )
 def test_a_folder_is_known_by_device_and_inode(device: int, inode: int, copied: bool) -> None:
     """REQ-LOCK-012: each of the two counts, in either direction."""
-    assert is_copied(RECORD, Place(device, inode, HERE.path)) is copied
+    assert is_copied(RECORD, FolderIdentity(device, inode, HERE.path)) is copied
 
 
 @pytest.mark.parametrize(
@@ -117,11 +119,11 @@ def test_a_folder_is_known_by_device_and_inode(device: int, inode: int, copied: 
 )
 def test_what_cannot_be_known_is_no_copy(changes: dict[str, Any]) -> None:
     """REQ-LOCK-006: taking a live lock for a copy would give two holders."""
-    elsewhere = Place(51, 501, HERE.path)
+    elsewhere = FolderIdentity(51, 501, HERE.path)
     assert is_copied(RECORD, elsewhere) is True
     assert is_copied(RECORD._replace(**changes), elsewhere) is False
 
 
 def test_a_filesystem_whose_inode_numbers_change_proves_no_copy() -> None:
     """REQ-LOCK-006: FUSE and overlay filesystems."""
-    assert is_copied(RECORD, Place(51, 501, "/mnt/fuse")) is False
+    assert is_copied(RECORD, FolderIdentity(51, 501, "/mnt/fuse")) is False

@@ -25,7 +25,7 @@ from noclobber.errors import (
 )
 from noclobber.lock.limits import MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
-from noclobber.lock.lock_file import FolderStore, _Section
+from noclobber.lock.lock_file import LockFile, _HeldMutex
 from noclobber.lock.status import list_locks, status_of
 from tests.rigs.locks import T0_S, ToldClock, dead_process, events, finish, put_record, python
 
@@ -690,10 +690,10 @@ def test_a_holder_that_renews_at_the_last_moment_is_not_taken_over(
         return step
 
     if mutex_works:  # Between the look without the mutex and the one with it.
-        monkeypatch.setattr(_Section, "__enter__", renew_first(_Section.__enter__))
+        monkeypatch.setattr(_HeldMutex, "__enter__", renew_first(_HeldMutex.__enter__))
     else:  # Between the judgement and the claim.
         monkeypatch.setattr(mutex, "hold", lambda *_, **__: True)
-        monkeypatch.setattr(FolderStore, "_claim", renew_first(FolderStore._claim))
+        monkeypatch.setattr(LockFile, "_claim", renew_first(LockFile._claim))
     with pytest.raises(LockContention):
         lock_of(tmp_path, clock, "b").acquire()
     monkeypatch.undo()
@@ -730,7 +730,7 @@ def test_a_folder_held_by_a_stopped_process_is_refused_and_not_waited_for(
     tmp_path: Path, clock: ToldClock
 ) -> None:
     """REQ-LOCK-007: within the patience of a section; the report names the process."""
-    store = FolderStore(str(tmp_path))
+    store = LockFile(str(tmp_path))
     with store.section():
         with pytest.raises(LockContention, match=f"process {os.getpid()}"):
             lock_of(tmp_path, clock).acquire()

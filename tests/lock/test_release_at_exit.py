@@ -63,12 +63,12 @@ def test_sigterm_in_the_middle_of_a_change_waits_for_its_end(tmp_path: Path) -> 
     code = """
 from noclobber.lock import release_at_exit as endings, lock_file as store
 endings.release_on_sigterm()
-original = store.FolderStore.create
+original = store.LockFile.create
 def create(self, record):
     published = original(self, record)
     os.kill(os.getpid(), signal.SIGTERM)  # Python runs its handler here: published, and nobody knows yet.
     return published
-store.FolderStore.create = create
+store.LockFile.create = create
 lock.acquire()
 time.sleep(10)
 """
@@ -127,8 +127,8 @@ with lock:
 def test_a_fork_inside_a_section_does_not_keep_the_folder(tmp_path: Path) -> None:
     """REQ-LOCK-006: the parent is killed in its section, the child lives on, and nobody is locked out."""
     code = """
-from noclobber.lock.lock_file import FolderStore
-store = FolderStore(sys.argv[1])
+from noclobber.lock.lock_file import LockFile
+store = LockFile(sys.argv[1])
 with store.section():
     pid = os.fork()
     if pid == 0:
@@ -152,8 +152,8 @@ with store.section():
 def test_a_child_forked_in_a_section_does_not_unlock_its_parent(tmp_path: Path) -> None:
     """REQ-LOCK-003: the child leaves the section first; the parent is still alone in it."""
     code = """
-from noclobber.lock.lock_file import FolderStore
-store = FolderStore(sys.argv[1])
+from noclobber.lock.lock_file import LockFile
+store = LockFile(sys.argv[1])
 pid = None
 with store.section():
     pid = os.fork()
@@ -261,8 +261,8 @@ print(refused)
 def test_a_process_stopped_inside_the_section_does_not_hang_the_others(tmp_path: Path) -> None:
     """REQ-LOCK-007: they are told within seconds, and get in when it has gone on or died."""
     code = """
-from noclobber.lock.lock_file import FolderStore
-store = FolderStore(sys.argv[1])
+from noclobber.lock.lock_file import LockFile
+store = LockFile(sys.argv[1])
 with store.section():
     print("inside", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -11,7 +11,7 @@ from typing import Any
 
 from noclobber.core.clock import iso8601
 from noclobber.disk.processes import ProcessIdentity, identify
-from noclobber.lock.lock_file import FolderStore
+from noclobber.lock.lock_file import LockFile
 from noclobber.lock.record import LockRecord
 from tests.rigs.ledgers import recorded
 
@@ -50,11 +50,11 @@ def dead_process() -> ProcessIdentity:
 def put_record(folder: Path, who: ProcessIdentity | None = None, **changes: Any) -> LockRecord:
     """Publish a lock as somebody else would have."""
     who = who or identify()
-    store = FolderStore(str(folder))
+    store = LockFile(str(folder))
     try:
         record = LockRecord(
             "D-1", "somebody else", iso8601(T0_S), 1800, who.pid, os.urandom(16).hex(),
-            who.host, who.boot_id, who.pid_namespace, who.started, store.place.device, store.place.inode,
+            who.host, who.boot_id, who.pid_namespace, who.started, store.identity.device, store.identity.inode,
         )._replace(**changes)  # fmt: skip
         assert store.create(record)
     finally:

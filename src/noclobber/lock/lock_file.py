@@ -4,7 +4,7 @@ Where a lock's record lives: the file `.lock` in the deliverable folder, changed
 Two arbiters, because neither is enough alone.
 
 The folder's mutex (`flock` on its descriptor) serialises every change among the processes of one machine:
-`with store.section():`. But on FUSE, NFS, SMB and across overlay layers that call succeeds and excludes
+`with lock_file.section():`. But on FUSE, NFS, SMB and across overlay layers that call succeeds and excludes
 nobody. So every change of an existing record is also *claimed*: a file `.lock.take.<id of the record that
 is to be changed>` is made with `link()`, which succeeds for exactly one. Under the claim the record is
 read again; if it still is the one that was judged, it is changed, otherwise the claim is dropped.
@@ -33,7 +33,7 @@ from contextlib import suppress
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex, renames
 from noclobber.errors import FileBusyError, MissingFileError
-from noclobber.lock.liveness import Place, is_copied, judge
+from noclobber.lock.liveness import FolderIdentity, is_copied, judge
 from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
 from noclobber.lock.os_errors import explain
 from noclobber.lock.record import read
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.lock.liveness import Verdict
-    from noclobber.lock.record import Found, LockRecord
+    from noclobber.lock.record import LockContent, LockRecord
 
 PATIENCE_S = 2.0  # Sections last a fraction of a millisecond. Whoever holds one longer was stopped in it.
 
@@ -58,21 +58,21 @@ _CLAIM_DEPTH = 16  # How many claimants in a row may have been killed while brea
 
 # Descriptors that a forked child must close: its copy would keep a mutex that the parent held at the
 # fork, if the parent is killed before it lets go.
-_OPEN: set[FolderStore] = set()
+_OPEN: set[LockFile] = set()
 
 
 def _close_inherited() -> None:
-    for store in list(_OPEN):
-        descriptor, store.descriptor, store.is_held = store.descriptor, -1, False
+    for lock_file in list(_OPEN):
+        descriptor, lock_file.descriptor, lock_file.is_held = lock_file.descriptor, -1, False
         os.close(descriptor)  # And no LOCK_UN: that would unlock the parent, which shares the open file.
-        store.unpin()
+        lock_file.unpin()
     _OPEN.clear()
 
 
 os.register_at_fork(after_in_child=_close_inherited)
 
 
-class FolderStore:
+class LockFile:
     """One deliverable folder, open. Remembers the folder and not its path: a moved folder stays the same."""
 
     def __init__(self, folder: str) -> None:
@@ -90,7 +90,7 @@ class FolderStore:
             explain(error, folder, "open the deliverable folder")
         _OPEN.add(self)
         status = os.fstat(self.descriptor)
-        self.place = Place(status.st_dev, status.st_ino, folder)
+        self.identity = FolderIdentity(status.st_dev, status.st_ino, folder)
 
     def close(self) -> None:
         """Close the folder. Twice is once."""
@@ -134,7 +134,7 @@ class FolderStore:
         """Return where the folder is now, canonical; where it was given, if the system does not tell."""
         try:
             there = os.stat(self._given_path)  # Not moved, nearly always; and this is the cheaper question.
-            if there.st_ino == self.place.inode and there.st_dev == self.place.device:
+            if there.st_ino == self.identity.inode and there.st_dev == self.identity.device:
                 return self._given_path
         except OSError:
             pass
@@ -158,25 +158,25 @@ class FolderStore:
             there = os.stat(path)
         except (OSError, ValueError):
             return False
-        return (there.st_dev, there.st_ino) == (self.place.device, self.place.inode)
+        return (there.st_dev, there.st_ino) == (self.identity.device, self.identity.inode)
 
-    def judge(self, found: Found | None, now_s: float) -> Verdict:
+    def judge(self, found: LockContent | None, now_s: float) -> Verdict:
         """Decide what became of a lock that was found here."""
-        return judge(found, now_s, self.place)
+        return judge(found, now_s, self.identity)
 
-    def judge_copied(self, found: Found) -> bool:
+    def judge_copied(self, found: LockContent) -> bool:
         """True if the record came here in a copy of the folder it was made for."""
-        return found.record is not None and is_copied(found.record, self.place)
+        return found.record is not None and is_copied(found.record, self.identity)
 
     # The calls that the protocol is written on
 
-    def read(self) -> Found | None:
+    def read(self) -> LockContent | None:
         """Return what stands there. Needs no section: a record is published whole or not at all."""
         return self._read(LOCK_NAME)
 
-    def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> _Section:
-        """Exclude every other change of this record on this machine: `with store.section():`."""
-        return _Section(self, patience_s, clock)
+    def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> _HeldMutex:
+        """Exclude every other change of this record on this machine: `with lock_file.section():`."""
+        return _HeldMutex(self, patience_s, clock)
 
     def create(self, record: LockRecord) -> bool:
         """Publish a record if there is none. False if there is one."""
@@ -186,8 +186,8 @@ class FolderStore:
         self,
         expected: str,
         record: LockRecord,
-        may_break: Callable[[Found], bool],
-        judged: Found | None = None,
+        may_break: Callable[[LockContent], bool],
+        judged: LockContent | None = None,
     ) -> bool:
         """
         Put a record in place of the one with the key `expected`. False if another stands there now.
@@ -211,7 +211,7 @@ class FolderStore:
 
     def remove_undisputed(self) -> bool:
         """
-        Take away the record that this store created, whose lease is far from its end. False: look closer,
+        Take away the record that this lock_file created, whose lease is far from its end. False: look closer,
         with `remove`.
 
         For the holder itself, and only while by every rule nobody may take it over: then nobody has a
@@ -232,7 +232,7 @@ class FolderStore:
         self._unlink(LOCK_NAME)
         return True
 
-    def remove(self, expected: str, claimant: LockRecord, may_break: Callable[[Found], bool]) -> bool:
+    def remove(self, expected: str, claimant: LockRecord, may_break: Callable[[LockContent], bool]) -> bool:
         """Take the record with the key `expected` away. False if another stands there now."""
         claim = CLAIM_PREFIX + expected
         try:
@@ -263,7 +263,7 @@ class FolderStore:
         except OSError as error:
             explain(error, self.location(), "list")
 
-    def sweep(self, may_break: Callable[[Found], bool]) -> list[str]:
+    def sweep(self, may_break: Callable[[LockContent], bool]) -> list[str]:
         """Remove leftovers whose makers are gone; return their names. Only within a section."""
         current = self._mark(LOCK_NAME, LOCK_NAME)
         gone = []
@@ -278,7 +278,12 @@ class FolderStore:
     # Claims
 
     def _claim(
-        self, name: str, expected: str, record: LockRecord, may_break: Callable[[Found], bool], depth: int = 0
+        self,
+        name: str,
+        expected: str,
+        record: LockRecord,
+        may_break: Callable[[LockContent], bool],
+        depth: int = 0,
     ) -> str | None:
         """
         Claim the right to change what stands at `name`; return the claim's name, or None if another has
@@ -303,7 +308,7 @@ class FolderStore:
         return None
 
     def _finish(
-        self, claim: str, name: str, expected: str, record: LockRecord, judged: Found | None = None
+        self, claim: str, name: str, expected: str, record: LockRecord, judged: LockContent | None = None
     ) -> bool:
         """Under our claim: if what stands there is still what we claimed, rename the claim over it."""
         found = self._read(name)
@@ -449,7 +454,7 @@ class FolderStore:
         except OSError as error:
             explain(error, self._path(name), "remove", self.descriptor, name)
 
-    def _read(self, name: str) -> Found | None:
+    def _read(self, name: str) -> LockContent | None:
         try:
             return read(name, self.descriptor)
         except OSError as error:
@@ -462,7 +467,7 @@ class FolderStore:
         """Say who has been in the section for so long."""
         from noclobber.disk.processes import mutex_holder
 
-        pid = mutex_holder(self.place.device, self.place.inode)
+        pid = mutex_holder(self.identity.device, self.identity.inode)
         who = f"process {pid}" if pid else "another process"
         return FileBusyError(
             self.location(),
@@ -472,28 +477,30 @@ class FolderStore:
         )
 
 
-class _Section:
-    """The folder's mutex, held for a block; `FileBusyError` if that takes too long."""
+class _HeldMutex:
+    """The folder's mutex, for a block; `FileBusyError` if that takes too long."""
 
-    __slots__ = ("_clock", "_patience_s", "_store")
+    __slots__ = ("_clock", "_lock_file", "_patience_s")
 
-    def __init__(self, store: FolderStore, patience_s: float, clock: Clock) -> None:
-        self._store, self._patience_s, self._clock = store, patience_s, clock
+    def __init__(self, lock_file: LockFile, patience_s: float, clock: Clock) -> None:
+        self._lock_file, self._patience_s, self._clock = lock_file, patience_s, clock
 
     def __enter__(self) -> None:
-        store = self._store
+        lock_file = self._lock_file
         try:
-            store.is_held = True  # Before it is: an interruption right after the call must not leave it held.
-            if not mutex.hold(store.descriptor, patience_s=self._patience_s, clock=self._clock):
-                store.is_held = False
-                raise store.busy(self._patience_s)
+            lock_file.is_held = (
+                True  # Before it is: an interruption right after the call must not leave it held.
+            )
+            if not mutex.hold(lock_file.descriptor, patience_s=self._patience_s, clock=self._clock):
+                lock_file.is_held = False
+                raise lock_file.busy(self._patience_s)
         except OSError as error:
             if error.errno not in _NO_MUTEX_HERE:
                 raise
 
     def __exit__(self, *_: object) -> None:
-        if self._store.is_held:  # Not in a child that was forked meanwhile, and not after close().
-            self._store.let_go()
+        if self._lock_file.is_held:  # Not in a child that was forked meanwhile, and not after close().
+            self._lock_file.let_go()
 
 
 def _write_whole(descriptor: int, content: bytes) -> None:

@@ -23,10 +23,11 @@ import os
 import re
 import stat
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
-from itertools import count
 from typing import Any, NamedTuple
 
+from noclobber.core.light.json_text import spell
 from noclobber.disk.processes import ProcessIdentity
 
 SCHEMA_VERSION = "1"
@@ -36,8 +37,6 @@ _USUAL_BYTES = 4096  # Asking for the bound every time would allocate it every t
 # A lock_id becomes part of a file name, so what another program wrote there is not taken on trust.
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{7,63}").fullmatch
 CORRUPT_KEY = "corrupt"
-
-_quote = json.encoder.encode_basestring_ascii
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -79,47 +78,34 @@ class LockRecord(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Spell it as a lock file: JSON on one line, the five mandatory members first."""
-        # By hand: a dict and an encoder for it would cost as much as publishing the file.
-        text = (
-            f'{{"holder": {_quote(self.holder)}, "acquired": {_quote(self.acquired)}, '
-            f'"lease_duration_s": {self.lease_duration_s}, "pid": {self.pid}, '
-            f'"deliverable_id": {_quote(self.deliverable_id)}, "schema_version": "{SCHEMA_VERSION}", '
-            f'"lock_id": {_quote(self.lock_id)}, "host": {_spell(self.host)}, '
-            f'"boot_id": {_spell(self.boot_id)}, "pid_namespace": {_spell(self.pid_namespace)}, '
-            f'"pid_started": {_spell(self.pid_started)}, "folder_device": {_spell(self.folder_device)}, '
-            f'"folder_inode": {_spell(self.folder_inode)}, "renewal_s": {_spell(self.renewal_s)}'
-        )
+        members = {
+            "holder": self.holder,
+            "acquired": self.acquired,
+            "lease_duration_s": self.lease_duration_s,
+            "pid": self.pid,
+            "deliverable_id": self.deliverable_id,
+            "schema_version": SCHEMA_VERSION,
+            "lock_id": self.lock_id,
+            "host": self.host,
+            "boot_id": self.boot_id,
+            "pid_namespace": self.pid_namespace,
+            "pid_started": self.pid_started,
+            "folder_device": self.folder_device,
+            "folder_inode": self.folder_inode,
+            "renewal_s": self.renewal_s,
+        }
         if self.recovered_from is not None:
-            text += f', "recovered_from": {json.dumps(self.recovered_from)}'
-        return f"{text}}}\n".encode()
-
-
-_id_prefix = ""
-_id_numbers = count()  # Made in C: neither a second thread nor an interrupt can break it in the middle.
+            members["recovered_from"] = self.recovered_from
+        # A lone surrogate, from another program's lock, becomes \\udcxx, which is how JSON spells it.
+        return spell(members).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def new_id() -> str:
-    """Return an id that no other acquisition has: twelve random bytes for this process, and a count."""
-    global _id_prefix
-    if not _id_prefix:
-        _id_prefix = os.urandom(12).hex()
-    return f"{_id_prefix}{next(_id_numbers):08x}"
+    """Return an id that no other acquisition has, and that nobody can guess: it is the right to release."""
+    return os.urandom(16).hex()
 
 
-def _forget_id_prefix() -> None:
-    # A child that went on with its parent's prefix would use the parent's next ids.
-    global _id_prefix
-    _id_prefix = ""
-
-
-os.register_at_fork(after_in_child=_forget_id_prefix)
-
-
-def _spell(value: str | int | None) -> str:
-    return "null" if value is None else _quote(value) if isinstance(value, str) else str(value)
-
-
-class Found(NamedTuple):
+class LockContent(NamedTuple):
     """What stands at a lock's name: a record, or something broken. `key` is what a change compares."""
 
     key: str
@@ -133,34 +119,16 @@ class Found(NamedTuple):
         return sha256(self.content or repr(self.corruption).encode()).hexdigest()[:32]
 
 
+@lru_cache(256)  # A record's time is asked for several times while it is judged.
 def parse_time_s(text: str) -> float:
     """Read an ISO 8601 timestamp; one without an offset is UTC. `ValueError` if it is none."""
-    seconds = _times_s.get(text)
-    if seconds is None:
-        seconds = _parse_time_s(text)
-        remember_time(text, seconds)
-    return seconds
-
-
-_times_s: dict[str, float] = {}  # A record's time is asked for several times while it is judged.
-MOST_TIMES = 256
-
-
-def remember_time(text: str, seconds: float) -> None:
-    """Spare the next reader of a timestamp the work: whoever spells one knows what it says."""
-    if len(_times_s) >= MOST_TIMES:
-        _times_s.clear()
-    _times_s[text] = seconds
-
-
-def _parse_time_s(text: str) -> float:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return moment.timestamp()
 
 
-def read(name: str, directory: int | None = None) -> Found | None:
+def read(name: str, directory: int | None = None) -> LockContent | None:
     """Read what stands at a name; None if nothing does. `PermissionError` and the like go to the caller."""
     try:
         descriptor = os.open(name, _OPEN_FLAGS, dir_fd=directory)
@@ -187,7 +155,7 @@ def read(name: str, directory: int | None = None) -> Found | None:
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 
-def parse(content: bytes) -> Found:
+def parse(content: bytes) -> LockContent:
     """Make a record of a lock file's bytes, or say why they are none."""
     if not content:
         return _corrupt("it is empty")
@@ -199,10 +167,9 @@ def parse(content: bytes) -> Found:
         return _corrupt("it is not JSON, or cut off", content)
     if type(members) is not dict:
         return _corrupt("it is JSON, but not an object", content)
-    if not _is_sound(members):
-        flaw = _flaw(members)
-        if flaw:
-            return _corrupt(flaw, content)
+    flaw = _flaw(members)
+    if flaw is not None:
+        return _corrupt(flaw, content)
     get = members.get
     lock_id = get("lock_id")
     # A lock by a program that knows only the five members has no id: its bytes are its identity.
@@ -213,34 +180,7 @@ def parse(content: bytes) -> Found:
         get("folder_device"), get("folder_inode"), get("renewal_s"), get("recovered_from"),
         get("schema_version", SCHEMA_VERSION),
     )  # fmt: skip
-    return Found(key, record, None, content)
-
-
-def _is_sound(members: dict[str, Any]) -> bool:
-    """True for a record as this library writes it: one expression, because status is asked for often. False
-    says nothing; `_flaw` looks closer. `type is`, because a bool is an int."""
-    try:
-        return (
-            type(members["holder"]) is str
-            and type(members["acquired"]) is str
-            and type(members["lease_duration_s"]) is int
-            and type(members["pid"]) is int
-            and type(members["deliverable_id"]) is str
-            and type(members["host"]) is str
-            and type(members["boot_id"]) is str
-            and type(members["pid_namespace"]) is str
-            and type(members["pid_started"]) is int
-            and type(members["folder_device"]) is int
-            and type(members["folder_inode"]) is int
-            and type(members["renewal_s"]) is int
-            and members["schema_version"] == SCHEMA_VERSION
-            and "recovered_from" not in members
-            and members["lease_duration_s"] > 0
-            and members["pid"] > 0
-            and parse_time_s(members["acquired"]) > 0
-        )
-    except (KeyError, ValueError, OverflowError, OSError):
-        return False
+    return LockContent(key, record, None, content)
 
 
 _OPTIONAL = {
@@ -271,5 +211,5 @@ def _flaw(members: dict[str, Any]) -> str | None:
     return None
 
 
-def _corrupt(reason: str, content: bytes = b"") -> Found:
-    return Found(CORRUPT_KEY, None, reason, content)
+def _corrupt(reason: str, content: bytes = b"") -> LockContent:
+    return LockContent(CORRUPT_KEY, None, reason, content)
