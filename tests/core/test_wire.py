@@ -19,7 +19,8 @@ from noclobber import errors
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.core.wire import SCHEMAS, parse_refusal, parse_stale, schema, to_json, to_object
 from noclobber.errors import RefusalError, StaleFileError
-from noclobber.hosts.reason import reason
+from noclobber.hosts import HOSTS, load
+from noclobber.hosts.event import Event
 from tests.conftest import sha256
 
 PROPERTY = settings(deadline=None)  # A busy machine is no counter-example.
@@ -287,6 +288,13 @@ def test_any_reader_gets_the_same_value(value: Any) -> None:
     assert json.loads(text) == value
 
 
+def strings_in(value: Any) -> list[str]:
+    """Return every string in a JSON value."""
+    if isinstance(value, dict):
+        return [text for part in value.values() for text in strings_in(part)]
+    return [value] if isinstance(value, str) else []
+
+
 @pytest.mark.wrong_errors
 def test_hosts_and_library_spell_a_refusal_alike() -> None:
     """Finding C1, finding D4: one text for every way out, also for a lock's contention."""
@@ -294,8 +302,10 @@ def test_hosts_and_library_spell_a_refusal_alike() -> None:
         STALE,
         *(kind("/ws/\udcff", "Do something else.", deliverable_id="d") for kind in REFUSALS),
     ):
-        assert reason(error) == to_json(error)
         assert json.loads(to_json(error)) == to_object(error)
+        for host in HOSTS:
+            told = load(host).phrase(Event(host, "pre", name="PreToolUse"), error)
+            assert to_json(error) in strings_in(json.loads(told.stdout)), host
     contention = errors.LockContention("/ws", "no", deliverable_id="d", holder="h")
     assert set(to_object(contention)) == set(schema("lock-contention")["required"])
     with pytest.raises(TypeError, match="is not a refusal"):

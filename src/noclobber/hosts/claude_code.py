@@ -8,7 +8,9 @@ A deny is JSON on stdout with exit 0; the model gets the reason as the tool's er
 from __future__ import annotations
 
 from noclobber.core.actions import Action, CallResult, Shown
+from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.core.values import Edit
+from noclobber.core.wire import to_json
 from noclobber.hosts.event import (
     NOTHING,
     Answer,
@@ -24,7 +26,6 @@ from noclobber.hosts.event import (
     text,
     unknown_tool,
 )
-from noclobber.hosts.reason import reason
 from noclobber.text.host_edits import HostEdits
 
 TYPE_CHECKING = False
@@ -152,12 +153,12 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
     if error is None:
         return NOTHING
     return Answer(
-        reason(
+        spell_for_any_reader(
             {
                 "hookSpecificOutput": {
                     "hookEventName": event.name or "PreToolUse",
                     "permissionDecision": "deny",
-                    "permissionDecisionReason": reason(error),
+                    "permissionDecisionReason": to_json(error),
                 }
             }
         )
@@ -166,4 +167,4 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason before the model after the call."""
-    return Answer(reason({"decision": "block", "reason": reason(error)}))
+    return Answer(spell_for_any_reader({"decision": "block", "reason": to_json(error)}))

@@ -8,6 +8,8 @@ one is for the user, the other for the model.
 from __future__ import annotations
 
 from noclobber.core.actions import Action
+from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.wire import to_json
 from noclobber.hosts.event import (
     Answer,
     Event,
@@ -19,7 +21,6 @@ from noclobber.hosts.event import (
     text,
     unknown_tool,
 )
-from noclobber.hosts.reason import reason
 from noclobber.shell import recognise
 
 TYPE_CHECKING = False
@@ -99,11 +100,11 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
     """Refuse, or allow in so many words."""
     if error is None:
         is_asked = event.name in ("preToolUse", "beforeReadFile", "") or event.kind == "pre"
-        return Answer(reason({"permission": "allow"} if is_asked else {}))
-    told = reason(error)
-    return Answer(reason({"permission": "deny", "user_message": told, "agent_message": told}))
+        return Answer(spell_for_any_reader({"permission": "allow"} if is_asked else {}))
+    told = to_json(error)
+    return Answer(spell_for_any_reader({"permission": "deny", "user_message": told, "agent_message": told}))
 
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
-    return Answer(reason({"additional_context": reason(error)}))
+    return Answer(spell_for_any_reader({"additional_context": to_json(error)}))

@@ -7,9 +7,10 @@ Exit 1 and a time-out let the call through, so a refusal is JSON with exit 0, ne
 from __future__ import annotations
 
 from noclobber.core.actions import CallResult
+from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.wire import to_json
 from noclobber.hosts import qwen
 from noclobber.hosts.event import NOTHING, Answer, Event, maybe_text, same_moment
-from noclobber.hosts.reason import reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,10 +56,14 @@ def read(payload: dict[str, Any]) -> Event:
 
 def phrase(event: Event, error: NoclobberError | None) -> Answer:
     """Refuse, or say nothing."""
-    return NOTHING if error is None else Answer(reason({"decision": "deny", "reason": reason(error)}))
+    return (
+        NOTHING
+        if error is None
+        else Answer(spell_for_any_reader({"decision": "deny", "reason": to_json(error)}))
+    )
 
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
-    told = {"hookEventName": event.name or "AfterTool", "additionalContext": reason(error)}
-    return Answer(reason({"hookSpecificOutput": told}))
+    told = {"hookEventName": event.name or "AfterTool", "additionalContext": to_json(error)}
+    return Answer(spell_for_any_reader({"hookSpecificOutput": told}))

@@ -8,6 +8,8 @@ The message that is thrown reaches the model word for word. What the plugin send
 from __future__ import annotations
 
 from noclobber.core.actions import Action
+from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.wire import to_json
 from noclobber.hosts.event import (
     NOTHING,
     Answer,
@@ -22,7 +24,6 @@ from noclobber.hosts.event import (
     text,
     unknown_tool,
 )
-from noclobber.hosts.reason import reason
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
 
@@ -113,9 +114,13 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
 
 def phrase(event: Event, error: NoclobberError | None) -> Answer:
     """The plugin throws what is denied."""
-    return NOTHING if error is None else Answer(reason({"decision": "deny", "reason": reason(error)}))
+    return (
+        NOTHING
+        if error is None
+        else Answer(spell_for_any_reader({"decision": "deny", "reason": to_json(error)}))
+    )
 
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """The plugin appends it to what the tool returned."""
-    return Answer(reason({"decision": "warn", "reason": reason(error)}))
+    return Answer(spell_for_any_reader({"decision": "warn", "reason": to_json(error)}))
