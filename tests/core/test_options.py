@@ -159,8 +159,9 @@ def test_type_checkers_know_the_same_options() -> None:
     told = {name: annotation for name, (annotation, _) in fields_of("OptionValues").items()}
     taken = {name: annotation for name, (annotation, _) in fields_of("Options").items()}
     assert list(told) == list(taken) == list(Options._fields)
-    assert told.pop("write_scope") == "Iterable[str | os.PathLike[str]] | None"
-    assert taken.pop("write_scope") == "tuple[str, ...] | None"
+    for name in ("write_scope", "reserved"):
+        assert told.pop(name) == "Iterable[str | os.PathLike[str]] | None"
+        assert taken.pop(name) == "tuple[str, ...] | None"
     assert told == taken
 
 

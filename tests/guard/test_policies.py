@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
+import noclobber
 from noclobber.core.options import DEFAULTS, Options
+from noclobber.core.switches import runtime_folder
 from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNKNOWN, UNREADABLE
 from noclobber.guard.facts import Facts
 from noclobber.guard.policies import decide
@@ -195,3 +198,44 @@ def test_an_agent_does_not_touch_its_own_record(kind: str) -> None:
     ours = "/ws/.noclobber/agent_trace.jsonl"
     assert verdict(kind=kind, path=ours, name="/ws/link") == "OUTSIDE_WORKSPACE"
     assert verdict(kind=kind, path="/ws/a.md", name=ours) == "OUTSIDE_WORKSPACE"
+
+
+HOME = os.path.expanduser("~")
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/ws/noclobber.toml", "RESERVED_FILE"),
+        ("/ws/.claude/settings.json", "RESERVED_FILE"),
+        ("/ws/.claude/settings.local.json", "RESERVED_FILE"),
+        ("/ws/.github/hooks/any.json", "RESERVED_FILE"),
+        ("/ws/.opencode/plugin/noclobber.js", "RESERVED_FILE"),
+        (f"{HOME}/.codex/config.toml", "RESERVED_FILE"),
+        (f"{HOME}/.gemini/settings.json", "RESERVED_FILE"),
+        (f"{runtime_folder()}/claude-code.x.y/f0", "RESERVED_FILE"),
+        (noclobber.__file__, "RESERVED_FILE"),
+        ("/ws/pyproject.toml", "ALLOW"),
+        ("/ws/.claude/commands/x.md", "ALLOW"),
+        ("/ws/.github/hooks-of-ours/x", "ALLOW"),
+        ("/ws/.git/config", "ALLOW"),
+        ("/ws/sub/noclobber.toml", "ALLOW"),
+        ("/ws/docs/noclobber.md", "ALLOW"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["write", "edit", "delete", "move", "create"])
+def test_the_guards_own_switches_are_not_an_agents_to_flip(kind: str, path: str, answer: str) -> None:
+    """Finding S8: by its name or through a link; `switches = "open"` lets agents have them; reading is free."""
+    assert verdict(kind=kind, root="/ws", path=path, name="/ws/link") == answer
+    assert verdict(kind=kind, root="/ws", path="/ws/link", name=path) == answer
+    assert verdict(kind=kind, root="/ws", path=path, name=path, switches="open") == "ALLOW"
+    assert verdict(kind="read", root="/ws", path=path, name=path) == "ALLOW"
+
+
+def test_a_project_may_reserve_more() -> None:
+    """Finding S8: files and folders, relative to the root or absolute."""
+    reserved = ("infra", "/etc/ours", "LICENSE")
+    for path in ("/ws/infra/a.tf", "/etc/ours/x", "/ws/LICENSE"):
+        assert verdict(root="/ws", path=path, name=path, reserved=reserved) == "RESERVED_FILE"
+        assert verdict(kind="read", root="/ws", path=path, name=path, reserved=reserved) == "ALLOW"
+    assert verdict(root="/ws", path="/ws/infrared", name="/ws/infrared", reserved=reserved) == "ALLOW"

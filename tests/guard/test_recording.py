@@ -176,6 +176,7 @@ def test_a_torn_end_refuses_nothing(root: Path, make: Callable[[str], Any]) -> N
 
 def test_a_ledger_that_was_only_prepared_is_closed_with_its_owner(root: Path) -> None:
     """N-clean: a program that runs hooks in its own process keeps no file open for each."""
+    gc.collect()  # What earlier tests left behind must not go away in between.
     before = set(open_file._OPEN)
     for _ in range(3):
         LightLedger(str(_state(root))).prepare()

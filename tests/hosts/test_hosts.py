@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from noclobber.core.switches import is_switch
 from noclobber.errors import BadRequestError, StaleFileError, UnknownToolError
 from noclobber.hosts import HOSTS, load
 from noclobber.hosts.event import Event, same_moment, unknown_tool
+from noclobber.hosts.hook_entries import place
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
 from tests.conftest import sha256
@@ -326,3 +328,15 @@ def test_ranges_of_lines_that_a_shell_showed() -> None:
     assert (part.first_line, part.line_count) == (1, 20)
     [part] = recognise.actions("tail -n 20 a", "post")
     assert (part.first_line, part.line_count) == (0, 20)
+
+
+@pytest.mark.parametrize("scope", ["project", "user"])
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_agent_cannot_switch_its_own_hooks_off(
+    host: str, scope: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding S8: wherever `noclobber install` puts hooks, agents do not write."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    base = tmp_path / ("home" if scope == "user" else "project")
+    assert is_switch(place(host, scope, str(base)).path, str(tmp_path / "project"))

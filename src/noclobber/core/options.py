@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         partial: Literal["allow", "deny"]
         explicit: Literal["allow", "require"]
         resubmitted: Literal["allow", "deny"]
+        switches: Literal["reserved", "open"]
+        reserved: Iterable[str | os.PathLike[str]] | None
         scope: Literal["turn", "session"]
         write_scope: Iterable[str | os.PathLike[str]] | None
         durable: bool
@@ -55,6 +57,10 @@ class Options(NamedTuple):
     """Whether a change of an existing file must itself say which version it was made from."""
     resubmitted: Literal["allow", "deny"] = "allow"
     """Whether the bytes that were refused as stale may be written unchanged after a re-read."""
+    switches: Literal["reserved", "open"] = "reserved"
+    """Whether agents may change noclobber's own options file, hooks, memory and code."""
+    reserved: tuple[str, ...] | None = None
+    """More files and folders that agents may read and not change."""
     scope: Literal["turn", "session"] = "turn"
     """How long what an agent has read counts as read: to the end of the turn or of the session."""
     write_scope: tuple[str, ...] | None = None
@@ -154,7 +160,7 @@ def _folders(value: Any) -> tuple[str, ...] | None:
             folders = (b"",)
         if all(isinstance(folder, str) and folder and "\0" not in folder for folder in folders):
             return folders
-    raise _NotAcceptedError("a list of folders, or None for the whole project")
+    raise _NotAcceptedError("a list of folders or files, or None")
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
@@ -163,6 +169,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "partial": _one_of("allow", "deny"),
     "explicit": _one_of("allow", "require"),
     "resubmitted": _one_of("allow", "deny"),
+    "switches": _one_of("reserved", "open"),
+    "reserved": _folders,
     "scope": _one_of("turn", "session"),
     "write_scope": _folders,
     "durable": _true_or_false,

@@ -35,6 +35,8 @@ class Facts(NamedTuple):
     """Canonical."""
     name: str
     """What the agent called it, absolute."""
+    root: str = "/"
+    """The project's folder."""
     options: Options = DEFAULTS
     expected: str | None = None
     """What the caller gave, or else the baseline; None: this agent has not read the file."""
@@ -96,6 +98,7 @@ def gather(
         action.kind,
         path,
         name,
+        snapshot.root,
         options,
         expected=expected,
         is_explicit=action.expected_hash is not None or action.observation_id is not None,

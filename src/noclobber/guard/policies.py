@@ -14,7 +14,10 @@ engine looks beforehand only if it must say no for another reason.
 
 from __future__ import annotations
 
+import os
+
 from noclobber.core.actions import CREATE, READ, WRITE
+from noclobber.core.switches import is_below, is_switch
 from noclobber.core.values import ALLOW, Decision
 from noclobber.disk.paths import is_reserved
 from noclobber.errors import (
@@ -59,6 +62,22 @@ def lock_files(facts: Facts) -> Decision:
                 "ask for the lock's status instead.",
             ),
         )
+    return ALLOW
+
+
+def switches(facts: Facts) -> Decision:
+    """Finding S8: an agent changes neither what says how it is checked, nor what `reserved` names."""
+    options = facts.options
+    if facts.kind == READ:
+        return ALLOW
+    for path in {facts.path, facts.name}:
+        if options.switches == "reserved" and is_switch(path, facts.root):
+            reason = "It decides whether and how agents are checked, so agents do not change it."
+        elif any(is_below(path, os.path.join(facts.root, name)) for name in options.reserved or ()):
+            reason = "The project's options reserve it."
+        else:
+            continue
+        return Decision(False, ReservedFileError(facts.path, f"{reason} Ask a person to change it."))
     return ALLOW
 
 
@@ -163,6 +182,7 @@ def resubmitted(facts: Facts) -> Decision:
 RULES: tuple[Callable[[Facts], Decision], ...] = (
     own_records,
     lock_files,
+    switches,
     write_scope,
     unknown_version,
     stale,

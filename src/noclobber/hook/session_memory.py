@@ -21,6 +21,7 @@ import os
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
+from noclobber.core.switches import runtime_folder as runtime_folder
 from noclobber.disk import hashing, mutex
 from noclobber.errors import ABSENT, UNKNOWN, HookFailedError
 
@@ -40,18 +41,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_BYTES = 1 << 20
-
-
-def runtime_folder() -> str:
-    """Return the folder where hooks keep their records. Does not create it."""
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    if given.startswith("/"):
-        try:
-            if os.stat(given).st_uid == os.geteuid():  # Under `sudo -E` it is another user's.
-                return f"{given}/noclobber"
-        except OSError:
-            pass
-    return f"{os.environ.get('TMPDIR') or '/tmp'}/noclobber-{os.geteuid()}"  # noqa: S108 - private, and checked
 
 
 def open_runtime() -> int:

@@ -1,0 +1,66 @@
+"""
+The guard's own switches: files that an agent must not change, because they say whether and how it is checked.
+
+| switch | why |
+|---|---|
+| `noclobber.toml` of the project | the rules |
+| the hook configuration of coding agents, in the project and at home | whether the hooks run at all |
+| the runtime folder | what agents are known to have seen |
+| noclobber's own code | what is done about it |
+
+Rules in `pyproject.toml` are not protected: agents have to change that file for other reasons. Git's own
+files are not ours to forbid, either. `switches = "open"` lets agents change all of this; `reserved` names
+more files and folders.
+
+No imports beyond the smallest: a hook asks on every write.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.core.project import OPTIONS_NAME
+
+# Below the project's root and below the user's home. A test holds every host's own place against these.
+HOOK_FILES = (
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".codex/config.toml",
+    ".codex/hooks.json",
+    ".cursor/hooks.json",
+    ".gemini/settings.json",
+    ".qwen/settings.json",
+)
+HOOK_FOLDERS = (".config/opencode/plugin", ".copilot/hooks", ".github/hooks", ".opencode/plugin")
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+
+def runtime_folder() -> str:
+    """Return where hooks keep what agents saw. Nothing is created."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if given.startswith("/"):
+        try:
+            if os.stat(given).st_uid == os.geteuid():  # Not root's own under `sudo -E`, for one.
+                return f"{given}/noclobber"
+        except OSError:
+            pass
+    return f"{os.environ.get('TMPDIR') or '/tmp'}/noclobber-{os.geteuid()}"  # noqa: S108 - private, and checked
+
+
+def is_switch(path: str, root: str) -> bool:
+    """True if an absolute path is one of the guard's own switches, seen from a project."""
+    if "noclobber" not in path and "/." not in path:
+        return False  # Every switch has one of the two in its path, and most files have neither.
+    if path == f"{root}/{OPTIONS_NAME}":
+        return True
+    for base in (root, os.path.expanduser("~")):
+        if path.startswith(f"{base}/."):
+            below = path[len(base) + 1 :]
+            if below in HOOK_FILES or any(is_below(below, folder) for folder in HOOK_FOLDERS):
+                return True
+    return is_below(path, runtime_folder()) or is_below(path, _PACKAGE_FOLDER)
+
+
+def is_below(path: str, folder: str) -> bool:
+    """True if a path is a folder, or somewhere in it."""
+    return path == folder or path.startswith(f"{folder}/")
