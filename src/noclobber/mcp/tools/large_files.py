@@ -30,7 +30,7 @@ def read_ends(turn: Turn, path: ClientPath, head: int, tail: int) -> tuple[str, 
     name = turn.context.name_of(path.name)
 
     def consume(descriptor: int, real: str) -> tuple[list[bytes], str, int]:
-        admit(turn, Facts(READ, real, name, turn.options))
+        admit(turn, Facts(READ, real, name, turn.root, turn.options))
         return _scan(descriptor, head, tail, real)
 
     real, (shown, sha256, total), _ = turn.guard.scan(path.name, consume)
