@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple, Protocol
 
-    class Change(Protocol):
+    class ContentChange(Protocol):
         """How an edit makes new content from old: a value, so that one call can be told from another."""
 
         def apply(self, data: bytes, path: str) -> bytes:
@@ -32,7 +32,7 @@ class Action(NamedTuple):
     """As the caller spelled it."""
     content: str | bytes | None = None
     """Of a write: the whole new content."""
-    change: Change | None = None
+    change: ContentChange | None = None
     """Of an edit, or of a write that starts from another file: the new content from the old one."""
     first_line: int | None = None
     """Of a read: the first line that was asked for, from 1; 0 means the last `line_count` ones."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 EVIDENCE_LINES = 12
 
 
-class Attempt(NamedTuple):
+class LoggedAttempt(NamedTuple):
     """One agent's try: what it was based on, and what became of it ('' if the agent died in the middle)."""
 
     id: str
@@ -104,7 +104,7 @@ class RoundLogs:
         self.made = 0
         self.parents: dict[str, str] = {"start:0": versions.NO_ID}
         self.missed: dict[int, str] = {}
-        self.attempts: dict[str, Attempt] = {}
+        self.attempts: dict[str, LoggedAttempt] = {}
         self.sightings: list[tuple[str, bool]] = []
         self.sightings_by_agents: list[str] = []
         self.seen_in_parts: list[str] = []
@@ -159,7 +159,7 @@ class RoundLogs:
                 serial, parent, whole, sha256 = facts
                 own_id = f"{name}:{serial}"
                 self.parents[own_id] = parent
-                self.attempts[own_id] = Attempt(own_id, parent, sha256, whole == "1", "")
+                self.attempts[own_id] = LoggedAttempt(own_id, parent, sha256, whole == "1", "")
             elif what in "CSBE":
                 own_id = f"{name}:{facts[0]}"
                 self.attempts[own_id] = self.attempts[own_id]._replace(outcome=what)
@@ -351,9 +351,9 @@ def _torn(logs: RoundLogs, end: versions.Version, evidence: list[str]) -> int:
     return len(torn)
 
 
-def _is_from_a_gap(logs: RoundLogs, attempt: Attempt) -> bool:
+def _is_from_a_gap(logs: RoundLogs, attempt: LoggedAttempt) -> bool:
     """True if a guard created the file while the outsider had moved it away, or built on such a file."""
-    here: Attempt | None = attempt
+    here: LoggedAttempt | None = attempt
     while here and here.parent != versions.ABSENT_ID:
         here = logs.attempts.get(here.parent)
     return here is not None

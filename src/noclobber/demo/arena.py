@@ -52,7 +52,7 @@ class Round(NamedTuple):
         return weaker_guards.FLUSHING if flushes else self.guard
 
 
-class Place(NamedTuple):
+class OutsiderFile(NamedTuple):
     """One outsider's file, and the logs of everybody who writes to it."""
 
     kind: str
@@ -70,7 +70,9 @@ class Arena:
         self.round = round_
         self.folder, self.root = folder, os.path.join(folder, "workspace")
         self.places = [
-            Place(kind, os.path.join(self.root, kind, "shared.txt"), os.path.join(folder, "logs", kind))
+            OutsiderFile(
+                kind, os.path.join(self.root, kind, "shared.txt"), os.path.join(folder, "logs", kind)
+            )
             for kind in round_.kinds
         ]
         for place in self.places:

@@ -32,7 +32,7 @@ from noclobber.text.search_blocks import Blocks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from noclobber.core.actions import Action, Change
+    from noclobber.core.actions import Action, ContentChange
     from noclobber.core.values import ToolCall
 
 Kind = Literal["read", "write", "edit", "delete", "move", "write_many", "harmless"]
@@ -145,27 +145,27 @@ class ChangeForm(NamedTuple):
     """One way to spell a change: its parameters, and what they mean."""
 
     parameters: tuple[str, ...]
-    change: Callable[[Mapping[str, Any], Any], Change]
+    change: Callable[[Mapping[str, Any], Any], ContentChange]
 
 
-def _edits(params: Mapping[str, Any], path: Any) -> Change:
+def _edits(params: Mapping[str, Any], path: Any) -> ContentChange:
     return requests.edits(params.get("edits"), path)
 
 
-def _replacement(params: Mapping[str, Any], path: Any) -> Change:
+def _replacement(params: Mapping[str, Any], path: Any) -> ContentChange:
     return Edits((requests.one_edit(params, 1, path),))
 
 
-def _blocks(params: Mapping[str, Any], path: Any) -> Change:
+def _blocks(params: Mapping[str, Any], path: Any) -> ContentChange:
     return Blocks(_text(params, "diff", path))
 
 
-def _insertion(params: Mapping[str, Any], path: Any) -> Change:
+def _insertion(params: Mapping[str, Any], path: Any) -> ContentChange:
     line = requests.whole_number(params.get("line"), "line", path)
     return Insertion(line or 0, _text(params, "content", path))
 
 
-def _search(params: Mapping[str, Any], path: Any) -> Change:
+def _search(params: Mapping[str, Any], path: Any) -> ContentChange:
     return Search(
         _text(params, "search", path),
         _text(params, "replace", path),

@@ -17,7 +17,7 @@ from noclobber.errors import ABSENT, BadRequestError
 from noclobber.text.edits import Edits
 
 if TYPE_CHECKING:
-    from noclobber.core.actions import Change
+    from noclobber.core.actions import ContentChange
 
 _HASH = re.compile(f"[0-9a-f]{{64}}|{ABSENT}")
 
@@ -62,7 +62,7 @@ def write_many(files: Any, expected_hashes: Any = None) -> tuple[Action, ...]:
     return tuple(write(path, content, expected.get(path)) for path, content in contents.items())
 
 
-def edit(path: Any, change: Change, expected_hash: Any = None, observation_id: Any = None) -> Action:
+def edit(path: Any, change: ContentChange, expected_hash: Any = None, observation_id: Any = None) -> Action:
     """A change of a part of one file."""
     where = _path(path, "path")
     expected, observation = _expected(expected_hash, where), _observation(observation_id, where)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import ParamSpec, TypeVar
 
-    from noclobber.core.actions import Change
+    from noclobber.core.actions import ContentChange
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.core.values import Edit, ReadResult, WriteResult
@@ -187,15 +187,15 @@ class Turn:
     def change_file(
         self,
         path: Path,
-        change: Change | Callable[[], Change],
+        change: ContentChange | Callable[[], ContentChange],
         *,
         expected_hash: str | None = None,
         observation_id: str | None = None,
         tool: str = "edit_file",
     ) -> WriteResult:
-        """Change a part of a file in any way that makes new bytes from old ones (`core.actions.Change`)."""
+        """Change a part of a file, in any way that makes new bytes from old ones: a `ContentChange`."""
         call = self.tool_call(tool)
-        made: Change = self._checked(call, change) if callable(change) else change
+        made: ContentChange = self._checked(call, change) if callable(change) else change
         action = self._checked(call, requests.edit, path, made, expected_hash, observation_id)
         return engine.edit(self, call, action)
 

@@ -36,7 +36,7 @@ MUTEX_WAIT_S = 1.0
 MOST_FOLDERS = 200_000
 
 
-class Seen(NamedTuple):
+class WalkResult(NamedTuple):
     """What a walk through the workspace found."""
 
     folders: dict[tuple[int, int], str]
@@ -100,7 +100,7 @@ def _place_of(note: str) -> tuple[int, int]:
         return -1, -1
 
 
-def _walk(root: str, wanted: set[tuple[int, int]]) -> Seen:
+def _walk(root: str, wanted: set[tuple[int, int]]) -> WalkResult:
     """Walk through the workspace once, to find the folders that notes name and files of ours."""
     inodes = {inode for _, inode in wanted}
     found: dict[tuple[int, int], str] = {}
@@ -123,7 +123,7 @@ def _walk(root: str, wanted: set[tuple[int, int]]) -> Seen:
         if has_ours:
             beside.append(folder)
     _match(root, wanted, found)
-    return Seen(found, tuple(beside), tuple(scratch), count, not waiting)
+    return WalkResult(found, tuple(beside), tuple(scratch), count, not waiting)
 
 
 def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
@@ -143,7 +143,7 @@ def _match(folder: str, wanted: set[tuple[int, int]], found: dict[tuple[int, int
         found[status.st_dev, status.st_ino] = folder
 
 
-def _report(state: str, seen: Seen, clock: Clock) -> list[Finding]:
+def _report(state: str, seen: WalkResult, clock: Clock) -> list[Finding]:
     there = leftovers.found_in(state, clock.now_s())
     remedy = "run doctor without --no-repair when nobody is writing"
     findings = []
@@ -158,7 +158,7 @@ def _report(state: str, seen: Seen, clock: Clock) -> list[Finding]:
     return findings
 
 
-def _repair(root: str, state: str, in_use: tuple[str, ...], seen: Seen, clock: Clock) -> list[Finding]:
+def _repair(root: str, state: str, in_use: tuple[str, ...], seen: WalkResult, clock: Clock) -> list[Finding]:
     findings: list[Finding] = []
     if os.path.isdir(state):
         committer = Committer(root, mutex_wait_s=MUTEX_WAIT_S, clock=clock)
