@@ -123,6 +123,9 @@ class Workspace:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def __repr__(self) -> str:
+        return f"<aio.{repr(self.sync)[1:]}"
+
     @property
     def ledger(self) -> AgentTraceLedger:
         """The ledger. Its methods block for as long as a disk takes; `in_thread` runs them elsewhere."""
@@ -168,6 +171,9 @@ class Turn:
         self.sync = turn
         self.context = turn.context
         self.turn_id, self.agent_id, self.session_id = turn.turn_id, turn.agent_id, turn.session_id
+
+    def __repr__(self) -> str:
+        return f"<aio.{repr(self.sync)[1:]}"
 
     async def __aenter__(self) -> Turn:
         self.sync.__enter__()

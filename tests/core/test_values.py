@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from noclobber import Attempt, OptimisticGuard, StaleFileError, TurnClosedError, Workspace, aio
+from noclobber import (
+    Attempt,
+    DeliverableLock,
+    OptimisticGuard,
+    StaleFileError,
+    TurnClosedError,
+    Workspace,
+    aio,
+)
 from tests.conftest import sha256
 
 
@@ -34,6 +42,23 @@ def test_a_repr_says_what_matters_and_shows_no_content(root: Path) -> None:
             assert len(repr(value)) < 600
     assert repr(workspace) == f"<Workspace '{root}' closed>"
     assert repr(turn) == f"<Turn 't1' of 'ana' in '{root}', ended>"
+
+
+def test_a_lock_and_the_twins_say_what_they_are(root: Path) -> None:
+    """Finding U13: and never the id of a lock, because whoever has it may release the lock."""
+    lock = DeliverableLock(root, holder="ana")
+    assert repr(lock) == f"<DeliverableLock '{root}' by 'ana', not held>"
+    with lock:
+        assert repr(lock) == f"<DeliverableLock '{root}' by 'ana', held>"
+        assert lock.lock_id is not None
+        assert lock.lock_id not in repr(lock)
+    twin = aio.Workspace(root)
+    assert repr(twin) == f"<aio.Workspace '{root}'>"
+    assert repr(twin.turn(turn_id="t1")) == f"<aio.Turn 't1' of 'agent' in '{root}', open>"
+    assert (
+        repr(aio.DeliverableLock(root, holder="ana")) == f"<aio.DeliverableLock '{root}' by 'ana', not held>"
+    )
+    twin.sync.close()
 
 
 def test_a_closed_workspace_opens_no_turn(root: Path) -> None:

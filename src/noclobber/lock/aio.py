@@ -46,6 +46,9 @@ class DeliverableLock:
         tell = None if on_lost is None else self._lost_elsewhere
         self.sync = blocking.DeliverableLock(folder, on_lost=tell, **options)
 
+    def __repr__(self) -> str:
+        return f"<aio.{repr(self.sync)[1:]}"
+
     @property
     def folder(self) -> str:
         """Where the folder is now."""

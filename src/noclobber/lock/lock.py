@@ -326,6 +326,10 @@ class DeliverableLock:
             with suppress(Exception):
                 self.release()
 
+    def __repr__(self) -> str:
+        state = "held" if self.held else "lost" if self.lost is not None else "not held"
+        return f"<DeliverableLock {self._path!r} by {self.holder!r}, {state}>"  # Never the id: it releases.
+
     def __enter__(self) -> DeliverableLock:
         return self if self.held else self.acquire()
 
