@@ -11,18 +11,24 @@ import pytest
 
 from noclobber import (
     AgentTraceLedger,
+    DeliverableLock,
     LedgerError,
+    LockContention,
     LoggingObserver,
     NoclobberError,
     Observer,
     StaleFileError,
     ToolCall,
     Workspace,
+    replace_if_unchanged,
 )
+from noclobber.core.clock import SystemClock
+from noclobber.errors import ABSENT
 from noclobber.mcp.connection import ClientConnection, Workspaces
 from noclobber.mcp.dispatch import call as mcp_call
 from noclobber.mcp.roots import Roots
 from tests.ledger.observer_suite import EVENTS, ObserverSuite
+from tests.rigs.ledgers import recorded
 
 
 class _Counting(logging.Handler):
@@ -201,3 +207,75 @@ def test_an_observer_may_write_through_the_workspace_it_observes(root: Path) -> 
         turn.write_file("a.md", b"v2")
     assert (root / "log.md").read_text() == "1"
     assert [event["payload"]["target_file"] for event in on_record(root)] == ["a.md", "log.md"]
+
+
+# -- locks ---------------------------------------------------------------------------------------------------
+
+
+class Earlier(SystemClock):
+    """A minute ago."""
+
+    def now_s(self) -> float:
+        return super().now_s() - 60
+
+
+def _use_locks(folder: Path, observer: Observer, **options: Any) -> None:
+    with DeliverableLock(folder, holder="ana", observer=observer, **options) as lock:
+        lock.renew()
+        with pytest.raises(LockContention):
+            DeliverableLock(folder, holder="ben", observer=observer, **options).acquire()
+    DeliverableLock(folder, holder="ana", observer=observer, **options).retire()
+
+
+def lock_events(folder: Path) -> list[dict[str, Any]]:
+    return recorded(folder / ".lock-ledger.jsonl")
+
+
+def test_an_observer_of_a_lock_is_told_what_is_on_record(root: Path) -> None:
+    """N-observer, REQ-LOCK-008: acquired, renewed, refused, released, retired."""
+    observer = Listening()
+    _use_locks(root, observer)
+    kinds = [event["action_type"] for event in observer.events]
+    assert kinds == ["LOCK_ACQUIRED", "LOCK_RENEWED", "LOCK_CONTENTION", "LOCK_RELEASED", "LOCK_RETIRED"]
+    assert observer.events == lock_events(root)
+
+
+def test_an_observer_of_a_lock_is_told_of_events_in_another_ledger(root: Path, tmp_path: Path) -> None:
+    """N-observer: a caller may keep lock events elsewhere."""
+    observer, ledger = Listening(), AgentTraceLedger(tmp_path / "locks.jsonl")
+    _use_locks(root, observer, ledger=ledger)
+    assert observer.events == list(ledger.events())
+    assert len(observer.events) == 5
+
+
+def test_a_recovery_is_told_before_the_acquisition_that_made_it(root: Path) -> None:
+    """N-observer, REQ-LOCK-006: in the order of the record."""
+    DeliverableLock(
+        root, holder="gone", lease_duration_s=1, lease_only=True, clock=Earlier()
+    ).acquire().detach()
+    observer = Listening()
+    with DeliverableLock(root, holder="ana", observer=observer):
+        pass
+    kinds = [event["action_type"] for event in observer.events]
+    assert kinds == ["LOCK_RECOVERED", "LOCK_ACQUIRED", "LOCK_RELEASED"]
+
+
+def test_a_broken_observer_of_a_lock_changes_nothing(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """N-observer: the lock is taken, kept and released as without it."""
+    observer = Broken()
+    _use_locks(root, observer)
+    assert observer.count == len(lock_events(root)) == len(caplog.records) == 5
+    assert not (root / ".lock").exists()
+
+
+def test_an_observer_may_write_in_the_folder_of_the_lock_that_tells_it(root: Path) -> None:
+    """N-observer: the folder's own mutex is not held while it is told."""
+
+    class Writing:
+        def observe(self, event: Mapping[str, Any]) -> None:
+            replace_if_unchanged(root / f"{event['action_type']}.md", ABSENT, b"x")
+
+    with DeliverableLock(root, holder="ana", observer=Writing()):
+        pass
+    assert (root / "LOCK_ACQUIRED.md").exists()
+    assert (root / "LOCK_RELEASED.md").exists()

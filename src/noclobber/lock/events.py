@@ -3,7 +3,7 @@ What goes on record about a lock: one event per acquisition, renewal, release, r
 
 Events go to `.lock-ledger.jsonl` inside the deliverable folder (REQ-LOCK-008), or to a ledger that the
 caller passes. They are written inside the section that makes the change, so that their order in the ledger is
-the order in which things happened.
+the order in which things happened. An observer is told of them after the section, by `tell_observer()`.
 
 Automatic and manual recovery write the same event, `LOCK_RECOVERED`. It is written once even if the
 recoverer is killed between taking the lock and writing: the new lock carries `recovered_from`, and
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.errors import LockContention
-    from noclobber.ledger import AgentTraceLedger
+    from noclobber.ledger import AgentTraceLedger, LedgerEntry
+    from noclobber.ledger.observer import Observer
     from noclobber.lock.record import LockRecord
 
     class EventLog(Protocol):
         """What a lock asks of the ledger that a caller passes: less than a whole one."""
 
-        def append(self, event: dict[str, Any]) -> object:
+        def append(self, event: dict[str, Any]) -> LedgerEntry:
             """Record one event or raise `LedgerError`."""
 
         def events(self) -> Any:
@@ -42,8 +43,11 @@ if TYPE_CHECKING:
 class LockEvents:
     """Writes a lock's events. Keeps the folder's ledger open for as long as the lock object lives."""
 
-    def __init__(self, clock: Clock, ledger: EventLog | None) -> None:
-        self._clock, self._given = clock, ledger
+    def __init__(
+        self, clock: Clock, ledger: EventLog | None = None, observer: Observer | None = None
+    ) -> None:
+        self._clock, self._given, self._observer = clock, ledger, observer
+        self._not_told: list[tuple[dict[str, Any], LedgerEntry]] = []
         self._own: AgentTraceLedger | None = None
         self._own_folder = ""
 
@@ -107,6 +111,15 @@ class LockEvents:
             folder, "LOCK_CONTENTION", payload, {"status": "REFUSED", **report}, holder, os.uname().nodename
         )
 
+    def tell_observer(self) -> None:
+        """Tell the observer what was recorded since the last time. Outside the section: it may take long."""
+        if self._observer is None or not self._not_told:
+            return
+        from noclobber.ledger.observer import tell
+
+        while self._not_told:
+            tell(self._observer, *self._not_told.pop(0))
+
     def close(self) -> None:
         """Close the folder's ledger. The next event opens it again."""
         if self._own is not None:
@@ -129,10 +142,10 @@ class LockEvents:
             raise BadEventError(
                 folder, "its path is not valid UTF-8, so nothing can be recorded there; rename the folder"
             ) from None
-        if self._given is None:
+        if self._given is None and self._observer is None:
             self._own_ledger(folder).append_spelled(body)
         else:
-            self._given.append(json.loads(b"{%b}" % body))
+            self._record(folder, json.loads(b"{%b}" % body))
 
     def _write(
         self,
@@ -145,7 +158,12 @@ class LockEvents:
     ) -> None:
         identity = {"agent_id": who, "host": host}
         event = {"action_type": kind, "payload": payload, "result": result, "identity": identity}
-        self._ledger(folder).append(event)
+        self._record(folder, event)
+
+    def _record(self, folder: str, event: dict[str, Any]) -> None:
+        entry = self._ledger(folder).append(event)
+        if self._observer is not None:
+            self._not_told.append((event, entry))
 
     def _ledger(self, folder: str) -> EventLog:
         return self._own_ledger(folder) if self._given is None else self._given

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.errors import LockContention
+    from noclobber.ledger.observer import Observer
     from noclobber.lock.events import EventLog
     from noclobber.lock.liveness import Verdict
     from noclobber.lock.record import LockContent
@@ -90,9 +91,14 @@ class FileHolding(NamedTuple):
 class FileArbiter:
     """Decides by files. One object for one lock object: it keeps the folder and its ledger open."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK, ledger: EventLog | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock = SYSTEM_CLOCK,
+        ledger: EventLog | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self.clock = clock
-        self._audit = LockEvents(clock, ledger)
+        self._audit = LockEvents(clock, ledger, observer)
         self._lock_file: LockFile | None = None  # The folder that was asked for last, open.
 
     def close(self) -> None:
@@ -115,6 +121,8 @@ class FileArbiter:
             self._lock_file = None
             lock_file.close()
             raise
+        finally:
+            self._audit.tell_observer()
 
     def _take(
         self, lock_file: LockFile, folder: str, taker: Taker, began: Callable[[FileHolding], None]
@@ -177,6 +185,7 @@ class FileArbiter:
                 return self._renew(holding, lease_s, self._standing(holding))
         finally:
             lock_file.leave()
+            self._audit.tell_observer()
 
     def _renew(self, holding: FileHolding, lease_s: int, record: LockRecord) -> FileHolding:
         """Inside the section."""
@@ -206,6 +215,7 @@ class FileArbiter:
                 self._audit.released(folder, record)
         finally:
             lock_file.leave()
+            self._audit.tell_observer()
 
     def clear(self, folder: str, taker: Taker, *, retire: bool = False) -> Recovery | LockContention | None:
         """Clear an orphan, or return the refusal; see `Arbiter`."""
@@ -215,6 +225,7 @@ class FileArbiter:
                 return self._clear(lock_file, lock_file.read(), taker, "manual", retire=retire)
         finally:
             lock_file.close()
+            self._audit.tell_observer()
 
     def _clear(
         self,
@@ -252,6 +263,7 @@ class FileArbiter:
     def refused(self, folder: str, asker: str, refusal: LockContention) -> None:
         """Record a refusal."""
         self._audit.refused(folder, asker, refusal)
+        self._audit.tell_observer()
 
     # -- read, list, wait ----------------------------------------------------------------------------------
 

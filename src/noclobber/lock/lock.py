@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.errors import LockContention
+    from noclobber.ledger.observer import Observer
     from noclobber.lock.arbiter import Arbiter, Holding, LockStatus, Recovery
     from noclobber.lock.events import EventLog
 
@@ -65,6 +66,7 @@ class DeliverableLock:
         heartbeat: bool | None = None,
         on_lost: Callable[[LockLost], None] | None = None,
         ledger: EventLog | None = None,
+        observer: Observer | None = None,
         clock: Clock = SYSTEM_CLOCK,
         arbiter: Arbiter[Any] | None = None,
     ) -> None:
@@ -75,7 +77,7 @@ class DeliverableLock:
         holders that are not one process. Either way there is no heartbeat unless it is asked for. `on_lost`
         is called from the heartbeat's thread when the lock turns out to be lost. `arbiter` decides who holds
         the lock; by default it is kept in a file of the folder, and judged by `clock`, with events in
-        `ledger`.
+        `ledger`, which `observer` is told of.
         """
         self._path = os.path.realpath(os.fspath(folder))
         self.deliverable_id = check_text(
@@ -86,7 +88,7 @@ class DeliverableLock:
         self._pid, self._lease_only = pid, lease_only
         self._beats = (pid is None and not lease_only) if heartbeat is None else heartbeat
         self._on_lost, self._clock = on_lost, clock
-        self._arbiter: Arbiter[Any] = FileArbiter(clock, ledger) if arbiter is None else arbiter
+        self._arbiter: Arbiter[Any] = FileArbiter(clock, ledger, observer) if arbiter is None else arbiter
         self._is_attached = False
         self._holding: Holding | None = None
         self._lost: LockLost | None = None
