@@ -29,6 +29,16 @@ def run(
     return arena.run(str(tmp_path / "round"), Round((kind,), guard, seconds=seconds, seed=SEED, **options))[0]
 
 
+def shows(what: str, tmp_path: Path, kind: str, guard: str) -> bool:
+    """True if a round shows what is looked for: on a busy machine two writers may not meet in every round."""
+    for number in range(10):
+        account = run(tmp_path / f"{number}", kind, guard)
+        assert account.commits, "nothing was written, so nothing was tested"
+        if getattr(account, what) > 0:
+            return True
+    return False
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "guard"),
@@ -43,29 +53,26 @@ def test_a_guard_without_a_mutex_loses_outside_updates_and_the_accounting_shows_
     tmp_path: Path, kind: str, guard: str
 ) -> None:
     """N-proof: the accounting finds losses where there are losses."""
-    account = run(tmp_path, kind, guard)
-
-    assert account.commits, "nothing was written, so nothing was tested"
-    assert account.lost > 0
+    assert shows("lost", tmp_path, kind, guard)
 
 
 @pytest.mark.slow
 def test_guards_without_a_mutex_lose_each_others_commits_and_the_accounting_shows_it(tmp_path: Path) -> None:
     """N-proof: the accounting finds what guards lose among themselves."""
-    assert run(tmp_path, "guards", "check-replace").lost_commits > 0
+    assert shows("lost_commits", tmp_path, "guards", "check-replace")
 
 
 @pytest.mark.slow
 def test_writing_in_place_tears_files_and_the_accounting_shows_it(tmp_path: Path) -> None:
     """N-proof: the watcher sees halves where there are halves."""
-    assert run(tmp_path, "guards", "check-inplace").torn > 0
+    assert shows("torn", tmp_path, "guards", "check-inplace")
 
 
 @pytest.mark.slow
 def test_a_directory_mutex_alone_protects_guards_from_guards_but_not_outsiders(tmp_path: Path) -> None:
     """N-proof: the accounting tells the two kinds of loss apart."""
     assert run(tmp_path / "guards", "guards", "check-flock").is_clean
-    assert run(tmp_path / "outsider", "vim", "check-flock").lost > 0
+    assert shows("lost", tmp_path / "outsider", "vim", "check-flock")
 
 
 # --- the real guard ----------------------------------------------------------------------------
