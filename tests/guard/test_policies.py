@@ -34,6 +34,7 @@ def verdict(**changes: Any) -> str:
         (H1, H1, "ALLOW"),
         (H1, H2, "STALE_FILE"),
         (H1, DELETED, "STALE_FILE"),
+        ("f" * 64, DELETED, "STALE_FILE"),
         (H1, NOT_A_FILE, "STALE_FILE"),
         (H1, UNREADABLE, "STALE_FILE"),
         (ABSENT, DELETED, "ALLOW"),
@@ -50,6 +51,18 @@ def test_what_is_there_must_be_what_was_seen(
 ) -> None:
     """009-FR-003, 009-FR-004, 011-FR-001, rulings 5 and 7; None on the disk's side: nobody looked."""
     assert verdict(kind=kind, expected=expected, actual=actual) == answer
+
+
+@pytest.mark.parametrize(
+    ("scope", "named"),
+    [(("/ws/docs",), "/ws/docs"), (("/ws/docs", "/ws/src"), "/ws/docs, /ws/src"), ((), "no folder at all")],
+)
+def test_a_refusal_names_the_folders_that_may_be_written(scope: tuple[str, ...], named: str) -> None:
+    """K-WRITE-1: so that the agent can choose another path."""
+    error = decide(FILE._replace(write_scope=scope)).error
+    assert error is not None
+    assert error.details["scope"] == named
+    assert f"This turn may write in {named}." in error.message
 
 
 @pytest.mark.parametrize(
