@@ -227,7 +227,7 @@ def test_no_member_of_the_wrong_type_lets_a_stale_write_through(
 def _is_another_call(host: str, payload: Any, rig: HookRig, stale: Path) -> bool:
     from noclobber.hosts import load
 
-    event = load(host).read({**payload, **load(host).ASKED})
+    event = load(host).read({**payload, **load(host).CHECK_EVENT})
     same_session = (event.session_id, event.agent_id) == ("s1", "main")
     paths = {os.path.realpath(os.path.join(event.cwd or ".", action.path)) for action in event.actions}
     return event.trouble is None and (not same_session or str(stale) not in paths)

@@ -12,7 +12,7 @@ from noclobber.core.switches import is_switch
 from noclobber.errors import BadRequestError, StaleFileError, UnknownToolError
 from noclobber.hosts import HOSTS, load
 from noclobber.hosts.event import Event, same_moment, unknown_tool
-from noclobber.hosts.hook_entries import place
+from noclobber.hosts.hook_entries import hook_file
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
 from tests.conftest import sha256
@@ -339,4 +339,4 @@ def test_an_agent_cannot_switch_its_own_hooks_off(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CODEX_HOME", raising=False)
     base = tmp_path / ("home" if scope == "user" else "project")
-    assert is_switch(place(host, scope, str(base)).path, str(tmp_path / "project"))
+    assert is_switch(hook_file(host, scope, str(base)).path, str(tmp_path / "project"))

@@ -20,7 +20,7 @@ from noclobber.core.findings import Finding
 from noclobber.errors import AccessDeniedError
 from noclobber.hook import doctor
 from noclobber.hosts import HOSTS, install, json_edit
-from noclobber.hosts.hook_entries import command, find_hosts, is_ours, place
+from noclobber.hosts.hook_entries import command, find_hosts, hook_file, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
 from tests.rigs.hooks import HookRig
 
@@ -80,7 +80,7 @@ def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(
     root: Path, host: str, kind: str
 ) -> None:
     """N-install: everything else stays byte for byte; installing twice changes nothing."""
-    where = place(host, "project", str(root))
+    where = hook_file(host, "project", str(root))
     before = CONFIGURATIONS[kind]
     put(where, before)
 
@@ -115,8 +115,8 @@ def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(
 @pytest.mark.parametrize("host", JSON_HOSTS)
 def test_an_older_installation_is_replaced_and_not_added_to(root: Path, host: str) -> None:
     """N-install: after an upgrade, or a move of the interpreter."""
-    where = place(host, "project", str(root))
-    install.carry_out(place(host, "project", str(root), portable=True))
+    where = hook_file(host, "project", str(root))
+    install.carry_out(hook_file(host, "project", str(root), portable=True))
     assert "noclobber hook" in get(where)
 
     install.carry_out(where)
@@ -131,7 +131,7 @@ def test_fail_open_switches_are_closed_where_a_write_waits(root: Path) -> None:
         ("claude-code", "PreToolUse", ("onFailure", "block")),
         ("cursor", "preToolUse", ("failClosed", True)),
     ):
-        for entry in place(host, "project", str(root)).entries:
+        for entry in hook_file(host, "project", str(root)).entries:
             hooks = entry.value.get("hooks", [entry.value])
             assert [hook.get(switch[0]) for hook in hooks] == [switch[1] if entry.event == event else None]
             if entry.event == event:
@@ -140,7 +140,7 @@ def test_fail_open_switches_are_closed_where_a_write_waits(root: Path) -> None:
 
 def test_the_plugin_of_opencode_is_made_and_taken_away(root: Path) -> None:
     """N-install: a file of our own; somebody else's in its place is left alone."""
-    where = place("opencode", "project", str(root))
+    where = hook_file("opencode", "project", str(root))
     install.carry_out(where)
     assert not install.carry_out(where).is_needed
     if shutil.which("node"):
@@ -159,7 +159,7 @@ def test_the_plugin_of_opencode_is_made_and_taken_away(root: Path) -> None:
 @pytest.mark.skipif(not shutil.which("node"), reason="the plugin runs in node")
 def test_the_plugin_throws_what_the_hook_refuses(rig: HookRig, root: Path) -> None:
     """HOSTS, opencode: throwing refuses, and the message is the object, word for word."""
-    where = place("opencode", "project", str(root))
+    where = hook_file("opencode", "project", str(root))
     install.carry_out(where)
     file = root / "a.txt"
     file.write_text("hello\n")
@@ -212,7 +212,7 @@ def test_the_plugin_throws_what_the_hook_refuses(rig: HookRig, root: Path) -> No
 )
 def test_what_is_not_valid_is_left_alone_and_the_line_is_named(root: Path, text: str, line: int) -> None:
     """N-install, N-input: a configuration that is not valid JSON."""
-    where = place("claude-code", "project", str(root))
+    where = hook_file("claude-code", "project", str(root))
     put(where, text)
 
     with pytest.raises(BadConfigurationError) as refused:
@@ -226,15 +226,15 @@ def test_what_is_not_valid_is_left_alone_and_the_line_is_named(root: Path, text:
 
 def test_a_read_only_configuration_is_left_alone(root: Path, is_root: bool) -> None:
     """N-install, N-input: whoever made it read-only meant it, although a rename would get round that."""
-    where = place("claude-code", "project", str(root))
+    where = hook_file("claude-code", "project", str(root))
     put(where, "{}\n")
     os.chmod(where.path, 0o444)
     program = (
         "import os, sys\n"
         "from noclobber.hook import doctor\nfrom noclobber.hosts import install as installing, json_edit as jsonedit\n"
-        "from noclobber.hosts.hook_entries import place\n"
+        "from noclobber.hosts.hook_entries import hook_file\n"
         "import difflib, json, noclobber.disk.commit.remove, noclobber.disk.commit.committer\n"
-        "where = place('claude-code', 'project', sys.argv[1])\n"
+        "where = hook_file('claude-code', 'project', sys.argv[1])\n"
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "try: installing.carry_out(where)\n"
         "except PermissionError as error: print(error.code, 'read-only' in str(error) or 'cannot be read' in str(error))\n"
@@ -250,7 +250,7 @@ def test_a_read_only_configuration_is_left_alone(root: Path, is_root: bool) -> N
 
 def test_a_read_only_file_is_an_error_that_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same without another user."""
-    where = place("claude-code", "project", str(root))
+    where = hook_file("claude-code", "project", str(root))
     put(where, "{}\n")
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(AccessDeniedError, match="read-only"):
@@ -259,7 +259,7 @@ def test_a_read_only_file_is_an_error_that_says_so(root: Path, monkeypatch: pyte
 
 def test_installs_at_the_same_moment_lose_nothing(root: Path) -> None:
     """N-install, N-input: two installs at once, and the host saving its own settings in between."""
-    where = place("claude-code", "project", str(root))
+    where = hook_file("claude-code", "project", str(root))
     put(where, '{\n  "a": 0\n}\n')
     hosts = [["install", "claude-code"], ["install", "claude-code", "--portable"]] * 3
     codes = []
@@ -289,7 +289,7 @@ def test_installs_at_the_same_moment_lose_nothing(root: Path) -> None:
 
 def test_a_change_in_between_is_read_again_and_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare and swap: what the host saved after we read is in the result."""
-    where = place("claude-code", "project", str(root))
+    where = hook_file("claude-code", "project", str(root))
     put(where, "{}\n")
     real = install._write
     seen: list[Any] = []
@@ -314,7 +314,7 @@ def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """N-install."""
-    where = place("gemini", "project", str(root))
+    where = hook_file("gemini", "project", str(root))
     assert command_line(["install", "gemini", "--dry-run", "--root", str(root)]) == 0
     assert "+++ " in capsys.readouterr().out
     assert get(where) is None
@@ -347,8 +347,8 @@ def test_alone_it_finds_the_hosts_of_this_project(
 def test_user_and_project_are_two_places(root: Path, home: Path) -> None:
     """N-install."""
     for host in HOSTS:
-        assert place(host, "user", str(root)).path.startswith(str(home))
-        assert place(host, "project", str(root)).path.startswith(str(root))
+        assert hook_file(host, "user", str(root)).path.startswith(str(home))
+        assert hook_file(host, "project", str(root)).path.startswith(str(root))
 
 
 def test_a_project_that_does_not_exist_is_not_made(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

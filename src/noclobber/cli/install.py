@@ -47,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Install or remove the hooks, and show what changed."""
     from noclobber.errors import BadRequestError
-    from noclobber.hosts.hook_entries import find_hosts, place
+    from noclobber.hosts.hook_entries import find_hosts, hook_file
     from noclobber.hosts.install import carry_out, plan
 
     project = existing_folder(args.root)
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
         return EXIT_NO
     rows = []
     for host in hosts:
-        where = place(host, "user" if args.user else "project", project, portable=args.portable)
+        where = hook_file(host, "user" if args.user else "project", project, portable=args.portable)
         change = (plan if args.dry_run else carry_out)(where, uninstall=args.uninstall)
         rows.append({"host": host, "path": where.path, "changed": change.is_needed, "diff": change.diff()})
         if args.json:

@@ -1,7 +1,7 @@
 """
-Is this project protected? Hooks that are missing, out of date, untrusted, doubled or slow.
+Is this project protected? Finds hooks that are missing, out of date, untrusted, doubled or slow.
 
-Looks and runs, changes nothing. Only hosts that have left a trace here or at home are asked about.
+Changes nothing. Looks only at hosts that have left files in the project or in the user's home folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRIES = 3
 
 
 def check(project: str) -> list[Finding]:
-    """Return what there is to say about the hooks of every host that is used here."""
+    """Return the findings about the hooks of every host that is used here."""
     project = os.path.realpath(project)
     findings: list[Finding] = []
     installed: dict[str, list[str]] = {}
@@ -36,8 +36,8 @@ def check(project: str) -> list[Finding]:
             Finding(
                 "hooks of copilot and claude-code",
                 True,
-                "doubled: Copilot reads .claude/settings.json too, so every event of Copilot's comes twice",
-                "Harmless, and slower. `noclobber install copilot --uninstall` leaves Claude's for both.",
+                "doubled: Copilot reads .claude/settings.json too, so every event of Copilot comes twice",
+                "Harmless, but slower. `noclobber install copilot --uninstall` leaves Claude's for both.",
             )
         )
     if installed:
@@ -51,18 +51,21 @@ def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
         remedy = f"noclobber install {host}"
         if hook_entries.is_used_in(project, host):
             return [Finding(name, False, "missing", remedy)]
-        # At home only: whoever uses the library here and the agent elsewhere lacks nothing.
+        # In the home folder only: the user may not use this agent in this project.
         return [
             Finding(
-                name, True, "not installed; it has left no trace in this folder", f"to use it here: {remedy}"
+                name,
+                True,
+                "not installed; this project has no files of this agent",
+                f"to use it here: {remedy}",
             )
         ]
     findings = []
     for scope in scopes:
-        place = hook_entries.place(host, scope, project)
+        file = hook_entries.hook_file(host, scope, project)
         trouble = _trouble(host, scope, project)
         option = " --user" if scope == "user" else ""
-        detail = trouble or f"in place ({place.path})"
+        detail = trouble or f"in place ({file.path})"
         findings.append(
             Finding(name, not trouble, detail, f"noclobber install {host}{option}" if trouble else "")
         )
@@ -72,34 +75,33 @@ def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
                 name,
                 True,
                 "doubled: in the project's and in the user's configuration, so every event comes twice",
-                f"Harmless, and slower. `noclobber install {host} --uninstall` leaves the user's.",
+                f"Harmless, but slower. `noclobber install {host} --uninstall` leaves the user's.",
             )
         )
     if host == "codex":
-        findings.append(_codex_trust([hook_entries.place(host, scope, project).path for scope in scopes]))
+        findings.append(_codex_trust([hook_entries.hook_file(host, scope, project).path for scope in scopes]))
     return findings
 
 
 def _has_ours(host: str, scope: str, project: str) -> bool:
-    place = hook_entries.place(host, scope, project)
     try:
-        change = install.plan(place, uninstall=True)
+        change = install.plan(hook_entries.hook_file(host, scope, project), uninstall=True)
     except NoclobberError:
-        return False  # Not ours to read, or not readable: `_trouble` of another scope, or "missing", says it.
+        return False  # It cannot be read. The host is then reported as "missing".
     return change.is_needed
 
 
 def _trouble(host: str, scope: str, project: str) -> str:
-    """Return what is wrong with hooks that are there, empty if nothing is."""
-    text = install.plan(hook_entries.place(host, scope, project)).before or ""
+    """Return what is wrong with installed hooks; empty if nothing is."""
+    text = install.plan(hook_entries.hook_file(host, scope, project)).before or ""
     for portable in (False, True):
-        if not install.plan(hook_entries.place(host, scope, project, portable=portable)).is_needed:
+        if not install.plan(hook_entries.hook_file(host, scope, project, portable=portable)).is_needed:
             return ""
     for line in _commands(text):
         program = shlex.split(line)[0] if line else ""
         if program.startswith("/") and not os.access(program, os.X_OK):
-            return f"broken: {program} is not there any more, so every write is refused or none is checked"
-    return "not as this version of noclobber would write them"
+            return f"broken: {program} does not exist any more, so every write is refused or none is checked"
+    return "out of date: this version of noclobber would write other hooks"
 
 
 def _commands(text: str) -> list[str]:
@@ -137,7 +139,9 @@ def _codex_trust(paths: list[str]) -> Finding:
     except FileNotFoundError:
         hooks = {}
     except (OSError, ValueError) as error:
-        return Finding("hooks of codex", False, f"untrusted, as far as can be told: {error}", remedy)
+        return Finding(
+            "hooks of codex", False, f"probably untrusted: its configuration cannot be read ({error})", remedy
+        )
     states = hooks.get("state", {}) if isinstance(hooks, dict) else {}
     trusted = [
         key
@@ -160,7 +164,7 @@ def _memory() -> Finding:
 
 
 def _speed(host: str) -> Finding:
-    """Run a hook that has nothing to do, and an interpreter that has nothing to do."""
+    """Compare a hook that has nothing to do with an interpreter that has nothing to do."""
     line = shlex.split(hook_entries.command(host, "note"))
     ours_s = min(_seconds(line) for _ in range(TRIES))
     bare_s = min(_seconds([line[0], "-I", "-S", "-c", "pass"]) for _ in range(TRIES))
@@ -171,7 +175,7 @@ def _speed(host: str) -> Finding:
         "speed of a hook",
         False,
         f"slow: {detail}",
-        "Is the package on a slow disk, or are its .pyc files not written? `python -m compileall` helps.",
+        "The package may be on a slow disk, or its .pyc files are missing: run `python -m compileall` on it.",
     )
 
 

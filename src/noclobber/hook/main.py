@@ -64,7 +64,7 @@ def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
             raise ValueError("the event is not an object")
         event = host.read(payload)
         if duty == CHECK and event.kind == "other":  # An unknown event name, and a write waits for it.
-            event = host.read({**payload, **host.ASKED})
+            event = host.read({**payload, **host.CHECK_EVENT})
         return _handle(host, event)
     except Exception as error:  # Any failure: a write that was not judged is not let through.
         return _answer_failure(host, host_name, duty, data, event, error)

@@ -1,15 +1,26 @@
 """
-The coding-agent hosts whose hooks we answer: one file each, pure functions, no disk.
+The coding-agent hosts whose hooks we answer: one file each.
 
-A host module has
+A new host is a new file with these names, and a line in `HOSTS`:
 
-- `read(payload) -> Event`: what its hook JSON says, in our words (`event` has the words);
-- `phrase(event, error) -> Answer`: our decision in its words; `error` None lets the call through;
-- `warn(event, error) -> Answer`: what to tell the agent after a call that cannot be taken back.
+| name | what it is |
+|---|---|
+| `read(payload)` | the host's hook JSON as an `Event` |
+| `phrase(event, error)` | our decision as the host's answer; `error` None lets the call through |
+| `warn(event, error)` | what to tell the agent after a call that already happened |
+| `CHECK_EVENT` | the members of a payload that asks before a tool call |
+| `TRACES` | files and folders that show that the host is used, in a project or (with a dot) at home |
+| `hooks(base, scope, portable)` | where the host's hooks are configured, and our hooks there |
 
-Fields that are not known are left alone, so that a later version of a host is read as far as it is
-understood. What is wrong with a field that is needed raises `BadRequestError`; what that means for
-the call (a write is refused, anything else goes ahead) is for the hook to say.
+The first three are pure functions, and run in every hook call. `hooks` runs only in `install` and `doctor`
+and imports what it needs by itself.
+
+Unknown fields are ignored, so that later versions of a host still work. A field that is needed and cannot be
+read is put into `Event.trouble`; `hook/main` then refuses a write, and lets everything else go ahead.
+
+`event` has the values and readers that hosts share, `hook_entries` the parts of a hook configuration.
+`install` adds our hooks to a configuration and removes them; `json_edit` changes JSON text without
+reformatting it.
 """
 
 from __future__ import annotations
@@ -20,21 +31,25 @@ if TYPE_CHECKING:
 
     from noclobber.errors import NoclobberError
     from noclobber.hosts.event import Answer, Event
+    from noclobber.hosts.hook_entries import ConfigFile
 
     class Host(Protocol):
         """What a host module has."""
 
-        ASKED: dict[str, str]
-        """What a payload says that asks before a tool call."""
+        CHECK_EVENT: dict[str, str]
+        TRACES: tuple[str, ...]
 
         def read(self, payload: dict[str, Any]) -> Event:
-            """Say in our words what happened."""
+            """Return the host's event as ours."""
 
         def phrase(self, event: Event, error: NoclobberError | None) -> Answer:
-            """Say in the host's words what was decided."""
+            """Return our decision as the host's answer."""
 
         def warn(self, event: Event, error: NoclobberError) -> Answer:
-            """Tell the agent what became of a call that is over."""
+            """Return what to tell the agent after a call that already happened."""
+
+        def hooks(self, base: str, scope: str, portable: bool) -> ConfigFile:
+            """Return where the host's hooks are configured, and our hooks there."""
 
 
 HOSTS = {

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.errors import NoclobberError
+    from noclobber.hosts.hook_entries import ConfigFile
 
-ASKED = {"hook_event_name": "PreToolUse"}
+CHECK_EVENT = {"hook_event_name": "PreToolUse"}
 KINDS = {
     "SessionStart": "session-start",
     "SessionEnd": "session-end",
@@ -53,7 +54,7 @@ HARMLESS = (
 
 
 def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
-    """Say in our words what happened."""
+    """Return the host's event as ours."""
     name = maybe_text(payload, "hook_event_name") or ""
     duration_ms = payload.get("duration_ms")
     event = Event(
@@ -86,7 +87,7 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
-    """What a call does to files."""
+    """Return what a call does to files."""
     if tool in HARMLESS:
         return ()
     values = table({"tool_input": given}, "tool_input") if tool in _TOOLS else given
@@ -115,7 +116,7 @@ def _several(values: dict[str, Any]) -> Action:
     listed = values.get("edits")
     where = path(values)
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        return Action("edit", where)  # Checked all the same; what comes out of it cannot be foreseen.
+        return Action("edit", where)  # Checked, but its outcome is unknown.
     changes = (
         Edit(text(one, "old_string"), text(one, "new_string"), one.get("replace_all") is True)
         for one in listed
@@ -168,3 +169,24 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason before the model after the call."""
     return Answer(spell_for_any_reader({"decision": "block", "reason": to_json(error)}))
+
+
+# -- installation ----------------------------------------------------------------------------------
+
+TRACES = (".claude", "CLAUDE.md")
+
+
+def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
+    """Return where its hooks are configured, and ours."""
+    from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, command, group, notes
+
+    writes = "Write|Edit|MultiEdit|NotebookEdit"
+    check, note = (command("claude-code", duty, portable=portable) for duty in ("check", "note"))
+    entries = (
+        # Without `onFailure` a hook that crashes or hangs lets the call through.
+        group("PreToolUse", check, writes, timeout=TIMEOUT_S, onFailure="block"),
+        group("PostToolUse", note, f"Read|{writes}|Bash", timeout=TIMEOUT_S),
+        group("PostToolUseFailure", note, f"Read|{writes}|Bash", timeout=TIMEOUT_S),
+        *notes(("SessionStart", "Stop", "SubagentStop", "SessionEnd"), note, timeout=TIMEOUT_S),
+    )
+    return ConfigFile("claude-code", f"{base}/.claude/settings.json", entries)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
-from noclobber.hosts.claude_code import ASKED, phrase, warn
+from noclobber.hosts.claude_code import CHECK_EVENT, phrase, warn
 from noclobber.hosts.event import Event, acting, maybe_text, table, text, unknown_tool
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
@@ -18,7 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["ASKED", "phrase", "read", "warn"]
+    from noclobber.hosts.hook_entries import ConfigFile
+
+__all__ = ["CHECK_EVENT", "TRACES", "hooks", "phrase", "read", "warn"]
 
 HARMLESS = (
     "update_plan",
@@ -33,7 +35,7 @@ SHELLS = ("Bash", "shell", "exec_command", "local_shell", "unified_exec")
 
 
 def read(payload: dict[str, Any]) -> Event:
-    """Say in our words what happened."""
+    """Return the host's event as ours."""
     event = claude_code.read({**payload, "tool_name": "Glob"}, "codex")  # All but the tool is Claude's.
     if event.kind not in ("pre", "post", "failure"):
         return event
@@ -53,7 +55,7 @@ def _failed(said: str) -> bool:
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
-    """What a call does to files."""
+    """Return what a call does to files."""
     if tool in HARMLESS:
         return ()
     if tool == "apply_patch":
@@ -67,3 +69,25 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
             command = command[-1] if len(command) > 1 and command[1].startswith("-") else " ".join(command)
         return recognise.actions(text({"command": command}, "command"), kind)
     return unknown_tool(tool, given)
+
+
+# -- installation ----------------------------------------------------------------------------------
+
+TRACES = (".codex",)
+
+
+def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
+    """Return where its hooks are configured, and ours."""
+    import os
+
+    from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, command, group, notes
+
+    home = os.environ.get("CODEX_HOME", f"{base}/.codex") if scope == "user" else f"{base}/.codex"
+    check, shell, note = (command("codex", duty, portable=portable) for duty in ("check", "shell", "note"))
+    entries = (
+        group("PreToolUse", check, "^apply_patch$", timeout=TIMEOUT_S),
+        group("PreToolUse", shell, "^Bash$", timeout=TIMEOUT_S),
+        group("PostToolUse", note, "^(apply_patch|Bash)$", timeout=TIMEOUT_S),
+        *notes(("SessionStart", "Stop", "SessionEnd"), note, timeout=TIMEOUT_S),
+    )
+    return ConfigFile("codex", f"{home}/hooks.json", entries)

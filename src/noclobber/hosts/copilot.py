@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action, CallResult
 from noclobber.hosts import claude_code
-from noclobber.hosts.claude_code import ASKED, phrase, warn
+from noclobber.hosts.claude_code import CHECK_EVENT, phrase, warn
 from noclobber.hosts.event import (
     Event,
     acting,
@@ -28,7 +28,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["ASKED", "phrase", "read", "warn"]
+    from noclobber.hosts.hook_entries import ConfigFile
+
+__all__ = ["CHECK_EVENT", "TRACES", "hooks", "phrase", "read", "warn"]
 
 KINDS = {**claude_code.KINDS, "ErrorOccurred": "other"}
 HARMLESS = (
@@ -53,7 +55,7 @@ TOOLS = ("view", "create", "edit", "str_replace", "insert", "bash", "shell", "ap
 
 
 def read(payload: dict[str, Any]) -> Event:
-    """Say in our words what happened."""
+    """Return the host's event as ours."""
     name = maybe_text(payload, "hook_event_name", "hookEventName") or _guess(payload)
     kind = KINDS.get(name, KINDS.get(name[:1].upper() + name[1:], "other"))
     tool = maybe_text(payload, "toolName", "tool_name") or ""
@@ -98,7 +100,7 @@ def _guess(payload: dict[str, Any]) -> str:
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
-    """What a call does to files."""
+    """Return what a call does to files."""
     if tool in HARMLESS:
         return ()
     if isinstance(given, str):  # Older versions sent the arguments as JSON text.
@@ -128,3 +130,23 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     if tool in ("bash", "shell"):
         return recognise.actions(text(values, "command"), kind)
     return unknown_tool(tool, values)
+
+
+# -- installation ----------------------------------------------------------------------------------
+
+TRACES = (".github/hooks", ".copilot", ".github/copilot-instructions.md")
+
+
+def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
+    """Return where its hooks are configured, and ours. There are no matchers: every tool's event comes."""
+    from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, HookEntry, command
+
+    def one(event: str, duty: str) -> HookEntry:
+        line = command("copilot", duty, portable=portable)
+        return HookEntry(event, {"type": "command", "bash": line, "timeoutSec": TIMEOUT_S})
+
+    folder = f"{base}/.copilot/hooks" if scope == "user" else f"{base}/.github/hooks"
+    told = ("sessionStart", "postToolUse", "postToolUseFailure", "agentStop", "subagentStop", "sessionEnd")
+    # `auto`, because a check that cannot be read may be one of a tool that only reads.
+    entries = (one("preToolUse", "auto"), *(one(event, "note") for event in told))
+    return ConfigFile("copilot", f"{folder}/noclobber.json", entries, preamble=(("version", 1),))

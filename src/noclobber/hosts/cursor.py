@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.errors import NoclobberError
+    from noclobber.hosts.hook_entries import ConfigFile
 
-ASKED = {"hook_event_name": "preToolUse"}
+CHECK_EVENT = {"hook_event_name": "preToolUse"}
 KINDS = {
     "sessionStart": "session-start",
     "sessionEnd": "session-end",
@@ -47,7 +48,7 @@ TOOLS = ("Read", "Write", "Delete", "Shell")
 
 
 def read(payload: dict[str, Any]) -> Event:
-    """Say in our words what happened."""
+    """Return the host's event as ours."""
     name = maybe_text(payload, "hook_event_name") or ""
     event = Event(
         host="cursor",
@@ -81,7 +82,7 @@ def _first_root(payload: dict[str, Any]) -> str:
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
-    """What a call does to files."""
+    """Return what a call does to files."""
     if tool in HARMLESS:
         return ()
     values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given
@@ -97,7 +98,7 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
 
 
 def phrase(event: Event, error: NoclobberError | None) -> Answer:
-    """Refuse, or allow in so many words."""
+    """Refuse, or allow explicitly."""
     if error is None:
         is_asked = event.name in ("preToolUse", "beforeReadFile", "") or event.kind == "pre"
         return Answer(spell_for_any_reader({"permission": "allow"} if is_asked else {}))
@@ -108,3 +109,30 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
     return Answer(spell_for_any_reader({"additional_context": to_json(error)}))
+
+
+# -- installation ----------------------------------------------------------------------------------
+
+TRACES = (".cursor", ".cursorrules")
+
+
+def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
+    """Return where its hooks are configured, and ours."""
+    from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, HookEntry, command
+
+    def one(event: str, duty: str, matcher: str | None = None, **more: Any) -> HookEntry:
+        chosen = {"matcher": matcher} if matcher else {}
+        line = command("cursor", duty, portable=portable)
+        return HookEntry(event, {"command": line, **chosen, "timeout": TIMEOUT_S, **more})
+
+    entries = (
+        # Without `failClosed` a hook that crashes or hangs lets the call through.
+        one("preToolUse", "check", "Write|Delete", failClosed=True),
+        one("postToolUse", "note", "Write|Delete|Shell"),
+        one("postToolUseFailure", "note", "Write|Delete"),
+        *(
+            one(event, "note")
+            for event in ("beforeReadFile", "sessionStart", "stop", "subagentStop", "sessionEnd")
+        ),
+    )
+    return ConfigFile("cursor", f"{base}/.cursor/hooks.json", entries, preamble=(("version", 1),))

@@ -1,5 +1,5 @@
 """
-What happened in a host, in our words; and the reading of parameters that all hosts share.
+One event of a host, whichever host it is, and readers of parameters that all hosts share.
 
 An `Event` is one call of a hook. Before and after a tool call it carries `actions`: what the call does to
 which file. Paths are as the host spelled them; `cwd` is what relative ones are relative to.
@@ -182,10 +182,10 @@ _READING = (
 
 def unknown_tool(tool: str, values: Any) -> tuple[Action, ...]:
     """
-    Make the best of a tool that nobody told us about: what may write is checked or refused.
+    Judge a tool that no host file lists by its name and parameters: what may write is checked or refused.
 
-    By its name, and by whether its parameters name a file. A tool that names one and is not plainly a
-    reader counts as one that changes it in a way that we cannot foresee.
+    A tool whose parameters name a file, and whose name does not say that it only reads, counts as an edit
+    with an unknown outcome.
     """
     words = _words(tool)
     given = values if isinstance(values, dict) else {}

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.errors import NoclobberError
+    from noclobber.hosts.hook_entries import ConfigFile
 
-ASKED = {"hook_event_name": "BeforeTool"}
+CHECK_EVENT = {"hook_event_name": "BeforeTool"}
 KINDS = {
     "SessionStart": "session-start",
     "SessionEnd": "session-end",
@@ -30,7 +31,7 @@ KINDS = {
 
 
 def read(payload: dict[str, Any]) -> Event:
-    """Say in our words what happened."""
+    """Return the host's event as ours."""
     name = maybe_text(payload, "hook_event_name") or ""
     event = Event(
         host="gemini",
@@ -67,3 +68,25 @@ def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
     told = {"hookEventName": event.name or "AfterTool", "additionalContext": to_json(error)}
     return Answer(spell_for_any_reader({"hookSpecificOutput": told}))
+
+
+# -- installation ----------------------------------------------------------------------------------
+
+TRACES = (".gemini", "GEMINI.md")
+
+
+def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
+    """Return where its hooks are configured, and ours. Its timeouts are in milliseconds."""
+    from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, command, group, notes
+
+    writes = "write_file|replace"
+    noted = f"^(read_file|read_many_files|{writes}|run_shell_command)$"
+    check, note = (command("gemini", duty, portable=portable) for duty in ("check", "note"))
+    about_check: dict[str, Any] = {"name": "noclobber-check", "timeout": TIMEOUT_S * 1000}
+    about_note: dict[str, Any] = {"name": "noclobber-note", "timeout": TIMEOUT_S * 1000}
+    entries = (
+        group("BeforeTool", check, f"^({writes})$", **about_check),
+        group("AfterTool", note, noted, **about_note),
+        *notes(("SessionStart", "AfterAgent", "SessionEnd"), note, **about_note),
+    )
+    return ConfigFile("gemini", f"{base}/.gemini/settings.json", entries)

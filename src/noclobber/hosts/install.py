@@ -1,10 +1,10 @@
 """
-Adding our hooks to a host's configuration, and taking them out again.
+Add our hooks to a host's configuration, and remove them again.
 
-The file is somebody else's. What is not ours in it stays byte for byte; what is ours is replaced if it is not
-what it should be, and left alone if it is, so installing twice changes nothing. It is written by the
-library's own compare-and-swap: a second install at the same moment, or the host saving its settings,
-makes us read again and start over, and nobody's change is lost.
+The file belongs to the user. Everything in it that is not ours stays byte for byte. Our hooks are replaced if
+they are out of date, so installing twice changes nothing. The file is written with the library's own
+compare-and-swap: if another program saves it at the same moment, we read it again and start over, and no
+change is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from noclobber.disk import hashing
 from noclobber.disk.commit.committer import replace_if_unchanged
 from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalError, StaleFileError
 from noclobber.hosts import json_edit
-from noclobber.hosts.hook_entries import ConfigFile, Entry, is_ours
+from noclobber.hosts.hook_entries import ConfigFile, HookEntry, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
 from noclobber.hosts.opencode_plugin import MARK
 
@@ -24,7 +24,7 @@ ROUNDS = 50
 
 
 class ConfigChange(NamedTuple):
-    """What a configuration was and what it is to be. None: there is no file."""
+    """A configuration's text before and after. None: there is no file."""
 
     path: str
     before: str | None
@@ -32,7 +32,7 @@ class ConfigChange(NamedTuple):
 
     @property
     def is_needed(self) -> bool:
-        """True if anything is to be changed."""
+        """True if the text changes."""
         return self.before != self.after
 
     def diff(self) -> str:
@@ -49,23 +49,24 @@ class ConfigChange(NamedTuple):
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def plan(place: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
-    """Read a configuration and say what has to change."""
-    before = _read(place.path)
+def plan(file: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
+    """Read a configuration and return what has to change."""
+    before = _read(file.path)
     try:
-        after = _without(place, before) if uninstall else _with(place, before)
+        after = _without(file, before) if uninstall else _with(file, before)
     except BadConfigurationError as error:
         raise BadConfigurationError(
-            place.path,
-            f"this is not valid JSON, {error.message}. It was left alone: mend it, then install again.",
+            file.path,
+            f"this is not a valid configuration ({error.message}). It was not changed. Fix it, then install "
+            "again.",
         ) from None
-    return ConfigChange(place.path, before, after)
+    return ConfigChange(file.path, before, after)
 
 
-def carry_out(place: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
-    """Change a configuration, if need be; start over if somebody else changed it meanwhile."""
+def carry_out(file: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
+    """Change a configuration, if needed; start over if another program changed it meanwhile."""
     for _ in range(ROUNDS):
-        change = plan(place, uninstall=uninstall)
+        change = plan(file, uninstall=uninstall)
         if not change.is_needed:
             return change
         try:
@@ -73,7 +74,7 @@ def carry_out(place: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
             return change
         except StaleFileError:
             continue
-    raise StaleFileError(place.path, ABSENT, ABSENT)
+    raise StaleFileError(file.path, ABSENT, ABSENT)
 
 
 def _read(path: str) -> str | None:
@@ -83,9 +84,9 @@ def _read(path: str) -> str | None:
     except FileNotFoundError:
         return None
     except PermissionError:
-        raise AccessDeniedError(path, "it cannot be read by this user; check its permissions.") from None
+        raise AccessDeniedError(path, "it cannot be read by this user. Check its permissions.") from None
     except UnicodeDecodeError:
-        raise BadConfigurationError(path, "this is not UTF-8 text. It was left alone.") from None
+        raise BadConfigurationError(path, "this is not UTF-8 text. It was not changed.") from None
     except OSError as error:
         raise NotAFileError(path, f"it cannot be read ({error.strerror}).") from None
 
@@ -96,8 +97,10 @@ def _write(change: ConfigChange) -> None:
         return
     expected = ABSENT if change.before is None else hashing.of_bytes(change.before.encode())
     if change.before is not None and not os.access(change.path, os.W_OK):
-        # A rename would get round the mode of the file. Whoever made it read-only meant it.
-        raise AccessDeniedError(change.path, "it is read-only, so it was left alone. Make it writable first.")
+        # Replacing the file would ignore its mode. A user made it read-only on purpose.
+        raise AccessDeniedError(
+            change.path, "it is read-only, so it was not changed. Make it writable first."
+        )
     replace_if_unchanged(change.path, expected, change.after.encode())
 
 
@@ -111,18 +114,18 @@ def _remove(change: ConfigChange) -> None:
 # -- what the text should be ---------------------------------------------------------------------------
 
 
-def _with(place: ConfigFile, before: str | None) -> str:
-    if place.whole is not None:
+def _with(file: ConfigFile, before: str | None) -> str:
+    if file.whole is not None:
         if before is not None and not before.startswith(MARK):
-            raise RefusalError(place.path, "another file stands in our plugin's place. Move it away first.")
-        return place.whole
+            raise RefusalError(file.path, "this file is not noclobber's plugin. Move it away first.")
+        return file.whole
     text = before if before is not None and before.strip() else "{}\n"
     present = [entry for entry in _ours(text) if entry.value is not None]
-    wanted = list(place.entries)
+    wanted = list(file.entries)
     if [(entry.event, entry.value) for entry in present] == _in_file_order(text, wanted):
         return before if before is not None else text
     text = _strip(text)
-    for key, value in place.preamble:
+    for key, value in file.preamble:
         if _root(text).get(key) is None:
             text = json_edit.add_member(text, _root(text), key, value)
     for entry in wanted:
@@ -130,8 +133,8 @@ def _with(place: ConfigFile, before: str | None) -> str:
     return text
 
 
-def _in_file_order(text: str, wanted: list[Entry]) -> list[tuple[str, Any]]:
-    """Return the entries as they would be found in the file: by event, in the file's order."""
+def _in_file_order(text: str, wanted: list[HookEntry]) -> list[tuple[str, Any]]:
+    """Return the entries in the order in which the file would have them: by event."""
     hooks = _root(text).get("hooks")
     order = [str(key) for key, _, _ in hooks.children] if hooks else []
     known = [entry for entry in wanted if entry.event in order]
@@ -140,48 +143,48 @@ def _in_file_order(text: str, wanted: list[Entry]) -> list[tuple[str, Any]]:
     ] + [(entry.event, entry.value) for entry in wanted if entry.event not in order]
 
 
-def _without(place: ConfigFile, before: str | None) -> str | None:
+def _without(file: ConfigFile, before: str | None) -> str | None:
     if before is None:
         return None
-    if place.whole is not None:
+    if file.whole is not None:
         return None if before.startswith(MARK) else before
     if not before.strip():
         return before
     text = _strip(before)
-    left = {key: value for key, value in _root(text).value.items() if (key, value) not in place.preamble}
+    left = {key: value for key, value in _root(text).value.items() if (key, value) not in file.preamble}
     is_only_ours = text != before and not left and "//" not in text and "/*" not in text
     return None if is_only_ours else text
 
 
-def _root(text: str) -> json_edit.Node:
+def _root(text: str) -> json_edit.JsonNode:
     root = json_edit.parse(text)
     if not isinstance(root.value, dict):
         raise BadConfigurationError("", "line 1: the configuration must be an object")
     return root
 
 
-def _ours(text: str) -> list[Entry]:
+def _ours(text: str) -> list[HookEntry]:
     """Return our entries in a configuration, in its order."""
     hooks = _hooks(text)
     found = []
     for event, _, groups in hooks.children if hooks else ():
-        found += [Entry(str(event), node.value) for _, _, node in groups.children if is_ours(node.value)]
+        found += [HookEntry(str(event), node.value) for _, _, node in groups.children if is_ours(node.value)]
     return found
 
 
-def _hooks(text: str) -> json_edit.Node | None:
+def _hooks(text: str) -> json_edit.JsonNode | None:
     hooks = _root(text).get("hooks")
     if hooks is None:
         return None
     if not isinstance(hooks.value, dict) or not all(
         isinstance(value, list) for value in hooks.value.values()
     ):
-        raise BadConfigurationError("", 'its "hooks" are not lists of hooks by event')
+        raise BadConfigurationError("", '"hooks" must be an object with a list for each event')
     return hooks
 
 
 def _strip(text: str) -> str:
-    """Take everything of ours out, and what is empty then."""
+    """Remove our hooks, and the lists and objects that are empty afterwards."""
     while True:
         hooks = _hooks(text)
         if hooks is None:
@@ -206,7 +209,7 @@ def _strip(text: str) -> str:
             text = json_edit.remove(text, _root(text), "hooks")
 
 
-def _add(text: str, entry: Entry) -> str:
+def _add(text: str, entry: HookEntry) -> str:
     hooks = _hooks(text)
     if hooks is None:
         return json_edit.add_member(text, _root(text), "hooks", {entry.event: [entry.value]})

@@ -1,10 +1,9 @@
 """
-Small changes to a JSON file that is somebody else's: everything but the change stays byte for byte.
+Small changes to a user's JSON file: everything but the change stays byte for byte.
 
-Key order, indentation, blank lines, comments (`//`, `/* */`) and trailing commas are kept, because the file
-is not ours and its owner reads it. `parse()` gives a tree of places in the text; `add_member()`,
-`add_item()`, `remove_member()` and `remove_item()` return a new text. Removing what was added gives back
-the old one.
+Key order, indentation, blank lines, comments (`//`, `/* */`) and trailing commas are kept, because people
+read the file. `parse()` returns a tree of positions in the text; `add_member()`, `add_item()` and `remove()`
+return a new text. Removing what was added gives back the old text.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ MOST_DEPTH = 200
 
 
 class BadConfigurationError(RefusalError, ValueError):
-    """A host's configuration cannot be understood, so it was left alone."""
+    """A host's configuration cannot be read, so it was not changed."""
 
     code = "BAD_CONFIGURATION"
     resolution = "ASK_A_PERSON"
 
 
-class Node(NamedTuple):
-    """A value's place in the text, and what it is."""
+class JsonNode(NamedTuple):
+    """A value, and its position in the text."""
 
     start: int
     end: int
     value: Any
     """Plain Python; what is inside a container is in `children` as well."""
-    children: tuple[tuple[str | int, int, Node], ...] = ()
+    children: tuple[tuple[str | int, int, JsonNode], ...] = ()
     """Key or index, where the member begins (at its key), and the value."""
 
-    def get(self, key: str | int) -> Node | None:
+    def get(self, key: str | int) -> JsonNode | None:
         """Return a member's value."""
         return next((node for name, _, node in reversed(self.children) if name == key), None)
 
@@ -64,7 +63,7 @@ class _Reader:
             else:
                 return
 
-    def value(self, depth: int = 0) -> Node:
+    def value(self, depth: int = 0) -> JsonNode:
         self.skip()
         if depth > MOST_DEPTH:
             raise self.fail("nested too deeply")
@@ -78,12 +77,12 @@ class _Reader:
             found, self.at = json.JSONDecoder().raw_decode(self.text, self.at)
         except ValueError as error:
             raise self.fail(f"this is not JSON ({str(error).partition(':')[0].lower()})") from None
-        return Node(start, self.at, found)
+        return JsonNode(start, self.at, found)
 
-    def container(self, opening: str, depth: int) -> Node:
+    def container(self, opening: str, depth: int) -> JsonNode:
         start, closing = self.at, "}" if opening == "{" else "]"
         self.at += 1
-        children: list[tuple[str | int, int, Node]] = []
+        children: list[tuple[str | int, int, JsonNode]] = []
         while True:
             self.skip()
             if self.at >= len(self.text):
@@ -111,10 +110,10 @@ class _Reader:
         values: Any = {str(key): node.value for key, _, node in children}
         if opening == "[":
             values = [node.value for _, _, node in children]
-        return Node(start, self.at, values, tuple(children))
+        return JsonNode(start, self.at, values, tuple(children))
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> JsonNode:
     """Read a text; `BadConfigurationError` says which line is wrong."""
     reader = _Reader(text)
     root = reader.value()
@@ -124,17 +123,17 @@ def parse(text: str) -> Node:
     return root
 
 
-def add_member(text: str, container: Node, key: str, value: Any) -> str:
+def add_member(text: str, container: JsonNode, key: str, value: Any) -> str:
     """Return the text with a member added at an object's end."""
     return _add(text, container, value, f"{json.dumps(key, ensure_ascii=False)}: ")
 
 
-def add_item(text: str, container: Node, value: Any) -> str:
+def add_item(text: str, container: JsonNode, value: Any) -> str:
     """Return the text with an item added at an array's end."""
     return _add(text, container, value, "")
 
 
-def _add(text: str, container: Node, value: Any, opening: str) -> str:
+def _add(text: str, container: JsonNode, value: Any, opening: str) -> str:
     outer = _indent_at(text, container.start)
     unit = _unit(text)
     close = container.end - 1
@@ -156,10 +155,10 @@ def _add(text: str, container: Node, value: Any, opening: str) -> str:
     comma = _comma_after(text, last, close)
     if comma is None:
         return f"{text[:last]},{text[last:tail]}{newline}{inner}{spelled}{text[tail:]}"
-    return f"{text[:tail]}{newline}{inner}{spelled},{text[tail:]}"  # Trailing commas are the custom here.
+    return f"{text[:tail]}{newline}{inner}{spelled},{text[tail:]}"  # The file uses trailing commas.
 
 
-def remove(text: str, container: Node, key: str | int) -> str:
+def remove(text: str, container: JsonNode, key: str | int) -> str:
     """Return the text without a member or an item, and without the comma that it needed."""
     at = next(number for number, child in enumerate(container.children) if child[0] == key)
     _, begins, node = container.children[at]
@@ -200,7 +199,7 @@ def _indent_at(text: str, at: int) -> str:
 
 
 def _unit(text: str) -> str:
-    """Return by how much the file indents."""
+    """Return the file's indentation of one level."""
     for line in text.splitlines():
         blank = line[: len(line) - len(line.lstrip(" \t"))]
         if blank and line.strip():

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.errors import NoclobberError
+    from noclobber.hosts.hook_entries import ConfigFile
 
-ASKED = {"ev": "before"}
+CHECK_EVENT = {"ev": "before"}
 KINDS = {
     "before": "pre",
     "after": "post",
@@ -59,7 +60,7 @@ TOOLS = ("read", "write", "edit", "multiedit", "apply_patch", "patch", "bash")
 
 
 def read(payload: dict[str, Any]) -> Event:
-    """Say in our words what happened."""
+    """Return the host's event as ours."""
     name = maybe_text(payload, "ev") or ""
     given, output = payload.get("input"), payload.get("output")
     event = Event(
@@ -93,7 +94,7 @@ def read(payload: dict[str, Any]) -> Event:
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
-    """What a call does to files."""
+    """Return what a call does to files."""
     if tool in HARMLESS:
         return ()
     values = table({"args": given}, "args") if tool in TOOLS else given
@@ -124,3 +125,17 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 def warn(event: Event, error: NoclobberError) -> Answer:
     """The plugin appends it to what the tool returned."""
     return Answer(spell_for_any_reader({"decision": "warn", "reason": to_json(error)}))
+
+
+# -- installation ----------------------------------------------------------------------------------
+
+TRACES = (".opencode", ".config/opencode", "opencode.json", "opencode.jsonc")
+
+
+def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
+    """Return where its plugin is, and ours."""
+    from noclobber.hosts.hook_entries import ConfigFile
+    from noclobber.hosts.opencode_plugin import source
+
+    folder = f"{base}/.config/opencode" if scope == "user" else f"{base}/.opencode"
+    return ConfigFile("opencode", f"{folder}/plugin/noclobber.js", whole=source(portable=portable))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
-from noclobber.hosts.claude_code import ASKED, phrase, warn
+from noclobber.hosts.claude_code import CHECK_EVENT, phrase, warn
 from noclobber.hosts.event import (
     Event,
     acting,
@@ -26,7 +26,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["ASKED", "phrase", "read", "warn"]
+    from noclobber.hosts.hook_entries import ConfigFile
+
+__all__ = ["CHECK_EVENT", "TRACES", "hooks", "phrase", "read", "warn"]
 
 HARMLESS = (
     *(
@@ -47,7 +49,7 @@ TOOLS = ("read_file", "write_file", "replace", "edit", "run_shell_command", "rea
 
 
 def read(payload: dict[str, Any]) -> Event:
-    """Say in our words what happened."""
+    """Return the host's event as ours."""
     event = claude_code.read({**payload, "tool_name": "Glob"}, "qwen")  # All but the tool is Claude's.
     if event.kind not in ("pre", "post", "failure"):
         return event
@@ -72,7 +74,7 @@ def with_tool(event: Event, payload: dict[str, Any]) -> Event:
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
-    """What a call does to files."""
+    """Return what a call does to files."""
     if tool in HARMLESS:
         return ()
     values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given
@@ -92,3 +94,24 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     if tool == "run_shell_command":
         return recognise.actions(text(values, "command"), kind)
     return unknown_tool(tool, values)
+
+
+# -- installation ----------------------------------------------------------------------------------
+
+TRACES = (".qwen", "QWEN.md")
+
+
+def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
+    """Return where its hooks are configured, and ours."""
+    from noclobber.hosts.hook_entries import ConfigFile, command, group, notes
+
+    writes = "write_file|edit|replace"
+    noted = f"^(read_file|read_many_files|{writes}|run_shell_command)$"
+    check, note = (command("qwen", duty, portable=portable) for duty in ("check", "note"))
+    entries = (
+        group("PreToolUse", check, f"^({writes})$"),
+        group("PostToolUse", note, noted),
+        group("PostToolUseFailure", note, noted),
+        *notes(("SessionStart", "Stop", "SubagentStop", "SessionEnd"), note),
+    )
+    return ConfigFile("qwen", f"{base}/.qwen/settings.json", entries)

@@ -1,9 +1,9 @@
 """
-What can be told of a shell command: plain reads, and patches that are handed to `apply_patch`.
+Recognise what a shell command does to files: plain reads, and patches that it gives to `apply_patch`.
 
-Not a shell. A command is split into words; what expands, substitutes or redirects is left alone, because a
-wrong guess about what was read would be worse than none. What a shell *writes* is not seen at all: the
-agent's next guarded write finds the file changed, and is refused until it has read what is there.
+This is not a shell. A command is split into words. Words that expand, substitute or redirect are ignored,
+because a wrong guess about what was read would be worse than none. What a shell *writes* is not recognised:
+the agent's next guarded write finds the file changed, and is refused until the agent has read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def actions(command: str, kind: str) -> tuple[Action, ...]:
     if any(part[:1] in (["apply_patch"], ["applypatch"]) for part, _ in simple):
         raise BadRequestError(
             "",
-            "What this patch writes cannot be seen in the command. Use the apply_patch tool, or a heredoc.",
+            "The patch is not in the command itself, so it cannot be checked. Use the apply_patch tool, or "
+            "put the patch into the command as a heredoc.",
         )
     return () if kind == "pre" else _reads(simple)
 
@@ -62,7 +63,7 @@ def _reads(simple: list[tuple[list[str], str]]) -> tuple[Action, ...]:
     folder, after_pipe = "", False
     for words, separator in simple:
         if any(word.startswith((">", "<")) for word in words):
-            pass  # Where its output went, or what it read, is another matter.
+            pass  # Redirected: the model may not have seen the output.
         elif len(words) == 2 and words[0] == "cd":
             folder = words[1]
         elif words and not after_pipe:
@@ -106,7 +107,7 @@ def _by_count(name: str, words: list[str]) -> list[Action]:
             return []
         else:
             rest.append(word)
-    if name == "tail":  # Which lines those are is for the one to say who knows how many there are.
+    if name == "tail":  # Which lines these are depends on the length of the file, which is not known here.
         return [Action("read", word, line_count=count, first_line=0) for word in _operands(rest)]
     return [Action("read", word, first_line=1, line_count=count) for word in _operands(rest)]
 

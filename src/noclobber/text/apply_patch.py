@@ -13,9 +13,9 @@ Patches as Codex and opencode write them: several files in one text, found by co
     *** Delete File: old.txt
     *** End Patch
 
-`actions()` says what a patch does to which file. A patch that cannot be read is an error, because what it
-writes cannot be checked. `apply()` foresees the outcome where the lines stand in the file exactly as the
-patch says; where they match only loosely hosts differ, and None says that nothing is foreseen.
+`actions()` returns what a patch does to which file. A patch that cannot be read is an error, because what it
+writes cannot be checked. `apply()` returns the outcome if the file has the lines exactly as the patch says.
+Hosts differ in how loosely they match lines; for anything but an exact match it returns None: unknown.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ UPDATE, ADD, DELETE, MOVE = "*** Update File: ", "*** Add File: ", "*** Delete F
 END_OF_FILE = "*** End of File"
 
 
-class Hunk(NamedTuple):
-    """Put `new` lines in the place of `old` ones, which stand below the line `below`, if one is named."""
+class PatchHunk(NamedTuple):
+    """Replace the lines `old` with `new`; look for them below the line `below`, if one is given."""
 
     below: str | None
     old: tuple[str, ...]
@@ -48,7 +48,7 @@ class Hunk(NamedTuple):
 class Patch(NamedTuple):
     """The hunks of one file of a patch."""
 
-    hunks: tuple[Hunk, ...]
+    hunks: tuple[PatchHunk, ...]
 
     def apply(self, data: bytes, path: str) -> bytes:
         """Return the new content; `EditMismatchError` if the lines are not in the file exactly as given."""
@@ -93,7 +93,7 @@ def _update(lines: list[str], at: int, found: list[Action]) -> int:
     if at < len(lines) and lines[at].startswith(MOVE):
         goal = _name(lines[at].rstrip(), MOVE, at)
         at += 1
-    hunks: list[Hunk] = []
+    hunks: list[PatchHunk] = []
     below: str | None = None
     old: list[str] = []
     new: list[str] = []
@@ -101,7 +101,7 @@ def _update(lines: list[str], at: int, found: list[Action]) -> int:
     def close(at_end: bool = False) -> None:
         nonlocal below
         if old or new or below is not None:
-            hunks.append(Hunk(below, tuple(old), tuple(new), at_end))
+            hunks.append(PatchHunk(below, tuple(old), tuple(new), at_end))
         below = None
         old.clear()
         new.clear()
@@ -116,7 +116,7 @@ def _update(lines: list[str], at: int, found: list[Action]) -> int:
             if old or new:
                 close()
             elif below is not None:
-                hunks.append(Hunk(below, (), ()))
+                hunks.append(PatchHunk(below, (), ()))
             below = line[2:].strip() or None
         elif line.startswith("-"):
             old.append(line[1:])
@@ -158,8 +158,8 @@ def _name(line: str, opening: str, at: int) -> str:
     return name
 
 
-def apply(text: str, hunks: Sequence[Hunk]) -> str | None:
-    """Return the text that a patch must leave behind, or None where its lines do not stand there exactly."""
+def apply(text: str, hunks: Sequence[PatchHunk]) -> str | None:
+    """Return the text after the patch; None if the file does not have the lines exactly as given."""
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()

@@ -188,7 +188,7 @@ def _find(data: bytes, edit: Edit, number: int, path: str) -> list[Splice]:
     lines = [re.escape(line) for line in NEWLINE.split(old)]
     spans = _spans(re.compile(_ANY_NEWLINE.join(lines)), data, edit.replace_all)
     if not spans and not lines[-1]:
-        # Said with a newline at its end, stands without: the last line of a file that lacks one.
+        # `old` ends in a newline and the file does not: it may be the file's last line.
         spans = _spans(re.compile(_ANY_NEWLINE.join(lines[:-1]) + rb"\Z"), data, edit.replace_all)
         new = without_last_newline(new)
     if not spans:

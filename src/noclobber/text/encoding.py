@@ -11,7 +11,7 @@ from noclobber.errors import BadRequestError
 
 
 def encode(text: str, path: str) -> bytes:
-    """Return text as UTF-8; `BadRequestError` for a lone surrogate that stands for no byte."""
+    """Return text as UTF-8; `BadRequestError` for a lone surrogate that is no escaped byte."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

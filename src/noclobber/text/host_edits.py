@@ -1,9 +1,8 @@
 """
 Replacements as coding agents make them: `\n` in the old and new text matches either line ending.
 
-The file's byte-order mark and its line endings are kept, as hosts keep them. A host that finds the old text
-in a way of its own (straightened quotes, other blanks) leaves another outcome; then the change does not fit
-here, and nothing is foreseen.
+The file's byte-order mark and its line endings are kept, as hosts keep them. Some hosts also match text that
+differs in quotes or blanks. Such a change does not apply here, and its outcome counts as unknown.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from noclobber.text.encoding import encode as encode
 NEWLINE = re.compile(rb"\r?\n")
 
 # Matches either ending as a whole. Without the look-behind, the second half of `\r\n` would match again,
-# and what stands once would be found twice.
+# and text that occurs once would be found twice.
 ANY_NEWLINE = r"(?:\r\n|(?<!\r)\n)"
 
 

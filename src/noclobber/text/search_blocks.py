@@ -4,13 +4,13 @@ Changes given as SEARCH/REPLACE blocks, the format of `apply_diff`.
     <<<<<<< SEARCH
     :start_line:12
     -------
-    the lines that stand in the file
+    lines of the file
     =======
-    the lines that shall stand there
+    the lines to put in their place
     >>>>>>> REPLACE
 
 The two lines after the first are optional, and there may be several blocks. Lines match whole lines, exactly,
-whatever their endings; `:start_line:` says which ones are meant if they stand more than once, and where
+whatever their endings; `:start_line:` says which ones are meant if they occur more than once, and where
 to insert if SEARCH is empty. A line of the file that looks like a marker is written with `\\` before it.
 Nothing is matched loosely: an edit in the wrong place is worse than an edit that must be sent again.
 """
@@ -36,7 +36,7 @@ class Blocks(NamedTuple):
 
 
 def apply_blocks(data: bytes, diff: str, path: str = "") -> bytes:
-    """Make the changes of SEARCH/REPLACE blocks. A block's lines match whole lines, wherever they stand."""
+    """Make the changes of SEARCH/REPLACE blocks. A block's lines match whole lines anywhere in the file."""
     changes = []
     for number, block in enumerate(_parse_blocks(diff, path), 1):
         changes.append(_place(data, block, number, path))
@@ -101,19 +101,21 @@ def _place(data: bytes, block: _Block, number: int, path: str) -> Splice:
     if not block.search:
         return _placed_by_number(data, block, new, number, path)
     body = ANY_NEWLINE.encode().join(re.escape(encode(line, path)) for line in block.search)
-    # Anchored to whole lines; a byte-order mark may stand before the first. The match itself is empty, so
-    # that places that overlap are all found: two equal lines stand twice in three.
+    # Anchored to whole lines; a byte-order mark may come before the first. The match itself is empty, so that
+    # overlapping occurrences are all found: two equal lines occur twice in three.
     pattern = re.compile(rb"(?:\A(?:%s)?|(?<=\n))(?=(%s)(?:\r?\n|\Z))" % (BOM, body))
     spans = [match.span(1) for match in pattern.finditer(data)]
     if not spans:
         raise mismatch(
-            path, number, f"{quoted(block.search[0])} and what follows it do not stand in the file"
+            path, number, f"{quoted(block.search[0])} and the lines after it were not found in the file"
         )
     if len(spans) > 1:
         spans = [span for span in spans if span[0] == _start_of(data, block.start_line)]
         if not spans:
             raise mismatch(
-                path, number, f"{quoted(block.search[0])} and what follows stands more than once; say which"
+                path,
+                number,
+                f"{quoted(block.search[0])} and the lines after it occur more than once; give :start_line:",
             )
     start, end = spans[0]
     if not block.replace:  # No line at all, which is not the same as an empty one: take its newline too.

@@ -1,10 +1,10 @@
-"""Other people's text, shown: control characters are spelled out, so that printing it moves no cursor."""
+"""Make untrusted text safe to print: control characters are spelled out."""
 
 from __future__ import annotations
 
 
 def visible(text: str) -> str:
-    """Return text with control characters spelled out, so that printing it changes nothing but its cells."""
+    """Return text with control characters spelled out, so that printing it cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
