@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -632,7 +633,7 @@ def test_a_timeout_that_makes_no_sense_is_refused(
 def test_a_folder_that_is_missing_or_none_gives_a_clear_error(tmp_path: Path, clock: ToldClock) -> None:
     """X-003: never a traceback of the operating system's own."""
     (tmp_path / "file").write_text("")
-    for name, words in (("missing", "create it"), ("file", "not a folder"), ("file/below", "not a folder")):
+    for name, words in (("missing", "Create it"), ("file", "not a folder"), ("file/below", "not a folder")):
         for call in (lambda lock: lock.acquire(), lambda lock: lock.recover(), lambda lock: lock.status()):
             with pytest.raises(NoclobberError, match=words) as refused:
                 call(lock_of(tmp_path / name, clock))
@@ -757,3 +758,45 @@ def test_list_shows_every_lock_below_a_root_with_its_state(tmp_path: Path, clock
     }  # fmt: skip
     assert (found["a"].age_s, found["a"].lease_remaining_s, found["a"].holder) == (10, 90, "a")
     live.release()
+
+
+def test_a_lock_and_its_status_say_what_they_are_and_not_their_id(tmp_path: Path) -> None:
+    """Finding U13: useful in a log; the id is the right to release, and stays out of it."""
+    lock = DeliverableLock(tmp_path, deliverable_id="D-1", holder="builder-1")
+    assert repr(lock.status()) == f"<LockStatus {tmp_path}: free (not locked)>"
+    with lock:
+        assert repr(lock.status()) == f"<LockStatus {tmp_path}: live by 'builder-1', 1800 s left (held)>"
+        other = DeliverableLock.attach(tmp_path, str(lock.lock_id))
+        assert str(lock.lock_id) not in repr(lock) + repr(lock.status()) + repr(other)
+    with pytest.raises(LockLost):
+        other.assert_held()
+    assert repr(other) == f"<DeliverableLock '{tmp_path}' by 'builder-1', lost>"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EACCES, "cannot create a lock here: permission denied. The folder belongs to "),
+        (errno.EROFS, "the filesystem is mounted read-only. Mount it writable"),
+        (errno.ENOSPC, "the disk is full. Free some space"),
+        (errno.EIO, "Input/output error. Check the disk"),
+    ],
+)
+def test_a_lock_that_cannot_be_created_says_why_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    """Finding U9: the true reason and the remedy, and no sentence without an object."""
+    opened = os.open
+
+    def failing(path: Any, flags: int, *more: Any, **others: Any) -> int:
+        if flags & os.O_CREAT or path == ".":
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, *more, **others)
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises(NoclobberError) as refused:
+        DeliverableLock(tmp_path, holder="a").acquire()
+    monkeypatch.undo()
+    assert said in str(refused.value)
+    assert "counts as locked" not in str(refused.value)
+    assert os.listdir(tmp_path) == []

@@ -93,7 +93,7 @@ class DeliverableLock:
         await _finished(self.sync.renew, lease_duration_s)
 
     async def release(self) -> bool:
-        """Let go; see the blocking one for what is returned and raised."""
+        """Release; see the blocking one for what is returned and raised."""
         return await _finished(self.sync.release)
 
     async def assert_held(self) -> None:

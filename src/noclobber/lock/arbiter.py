@@ -82,6 +82,11 @@ class LockStatus(NamedTuple):
         """True if acquire would be refused."""
         return self.state == "live"
 
+    def __repr__(self) -> str:
+        # Without the id, which is the right to release: a repr ends up in logs.
+        by = f" by {self.holder!r}, {self.lease_remaining_s} s left" if self.is_locked else ""
+        return f"<LockStatus {self.folder}: {self.state}{by} ({self.detail})>"
+
     def to_dict(self) -> dict[str, Any]:
         """Return what `--json` prints."""
         return self._asdict()

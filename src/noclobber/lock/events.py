@@ -62,7 +62,7 @@ class LockEvents:
         self._append(folder, "LOCK_RENEWED", record, "RENEWED")
 
     def released(self, folder: str, record: LockRecord) -> None:
-        """The holder let go."""
+        """The holder released the lock."""
         self._append(folder, "LOCK_RELEASED", record, "RELEASED")
 
     def retired(self, folder: str, record: LockRecord) -> None:

@@ -310,7 +310,7 @@ class FileArbiter:
                             waiting.append(entry.path)
             except OSError as error:
                 if folder == root:
-                    explain(error, root, "list")
+                    explain(error, root, "list the folder")
                 continue
             if is_locked:
                 try:

@@ -12,7 +12,7 @@ import os
 
 from noclobber.lock.names import GIT_PATTERNS
 
-HEADING = "# Deliverable locks (noclobber): whoever holds one, it is nobody else's business."
+HEADING = "# noclobber: deliverable locks are local to this machine."
 
 
 def keep_out_of_git(root: str) -> str | None:

@@ -4,7 +4,7 @@ Is a lock live, expired, dead or corrupt? One record, one clock.
 The order of the questions is the rule (REQ-LOCK-006):
 
 1. Corrupt: not a record; or a record that was copied here with its folder; or one whose lease ends
-   later than any lease could, held by nobody who can be seen to run.
+   later than any lease could, and its process cannot be seen to run.
 2. Expired: `now >= acquired + lease_duration_s`. Counts everywhere, for everybody.
 3. Dead: that pid with that start time no longer runs. Asked only on the same host, boot and pid
    namespace; elsewhere nobody can know, and the lease alone counts.

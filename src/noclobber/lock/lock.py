@@ -99,7 +99,8 @@ class DeliverableLock:
     @classmethod
     def attach(cls, folder: str | os.PathLike[str], lock_id: str, **options: Any) -> DeliverableLock:
         """
-        Speak for a lock that somebody else acquired and whose id is known; `LockLost` if it no longer stands.
+        Speak for a lock that somebody else acquired and whose id is known; `LockLost` if there is no such
+        lock.
 
         It can be renewed, checked, released and carried by a turn. It has no heartbeat, and leaving a `with`
         block does not release it: that is its owner's to do.
@@ -211,7 +212,7 @@ class DeliverableLock:
         """
         Extend the lease to a full one from now; `LockLost` if the lock is no longer this holder's.
 
-        Allowed after the lease ran out, as long as nobody took the lock over: its id still stands.
+        Allowed after the lease ran out, as long as nobody took the lock over.
         """
         lease_s = self.lease_duration_s if lease_duration_s is None else check_lease_s(lease_duration_s)
         with self.changing():
@@ -301,7 +302,7 @@ class DeliverableLock:
 
     def release(self) -> bool:
         """
-        Let go. True if the lock was held; False if there was nothing to let go (released before, or
+        Release. True if the lock was held; False if there was nothing to release (released before, or
         this is a forked copy of the holder). `LockLost` if it was lost: nothing is changed then.
         """
         with self.changing():
@@ -316,7 +317,7 @@ class DeliverableLock:
             return True
 
     def detach(self) -> str:
-        """Leave the lock standing and return its id: whoever knows it can renew and release it."""
+        """Keep the folder locked and return the id: those who know it can renew and release the lock."""
         with self.changing():
             lock_id = self._held().lock_id
             self._end()
@@ -406,7 +407,7 @@ class DeliverableLock:
         release_at_exit.released(self)
 
     def report(self, refusal: LockContention) -> None:
-        """Put a refusal on record. If that fails the refusal stands, and says so."""
+        """Record a refusal. If that fails, the refusal says so in a note."""
         try:
             self._arbiter.refused(self._path, self.holder or person(), refusal)
         except NoclobberError as error:

@@ -9,7 +9,7 @@ nobody. So every change of an existing record is also *claimed*: a file `.lock.t
 is to be changed>` is made with `link()`, which succeeds for exactly one. Under the claim the record is
 read again; if it still is the one that was judged, it is changed, otherwise the claim is dropped.
 
-- create: `link(staged, .lock)`. Fails if anything stands there. Never `rename`: it would replace a
+- create: `link(staged, .lock)`. Fails if there is anything. Never `rename`: it would replace a
   rival's lock that was published a moment ago.
 - replace (renewal, take-over): claim with the staged new record itself, verify, `rename(claim, .lock)`.
   One step both publishes the new record and ends the claim, so a kill leaves the old lock or the new one.
@@ -35,7 +35,7 @@ from noclobber.disk import mutex, renames
 from noclobber.errors import FileBusyError, MissingFileError
 from noclobber.lock.liveness import FolderIdentity, is_copied, judge
 from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
-from noclobber.lock.os_errors import explain
+from noclobber.lock.os_errors import LINK, explain
 from noclobber.lock.record import read
 
 TYPE_CHECKING = False
@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from noclobber.lock.liveness import Verdict
     from noclobber.lock.record import LockContent, LockRecord
 
-PATIENCE_S = 2.0  # Sections last a fraction of a millisecond. Whoever holds one longer was stopped in it.
+PATIENCE_S = (
+    2.0  # Sections last a fraction of a millisecond. A process that holds one longer was stopped in it.
+)
 
 _IS_LINUX = sys.platform == "linux"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -171,7 +173,7 @@ class LockFile:
     # The calls that the protocol is written on
 
     def read(self) -> LockContent | None:
-        """Return what stands there. Needs no section: a record is published whole or not at all."""
+        """Return what is there. Needs no section: a record is published whole or not at all."""
         return self._read(LOCK_NAME)
 
     def section(self, *, patience_s: float = PATIENCE_S, clock: Clock = SYSTEM_CLOCK) -> _HeldMutex:
@@ -190,7 +192,7 @@ class LockFile:
         judged: LockContent | None = None,
     ) -> bool:
         """
-        Put a record in place of the one with the key `expected`. False if another stands there now.
+        Put a record in place of the one with the key `expected`. False if there is another one now.
 
         `judged` is for a take-over: not a byte may have changed since. A holder that renewed in between has
         the same id, and is no orphan.
@@ -203,7 +205,7 @@ class LockFile:
             raise
 
     def is_free(self) -> bool:
-        """True if nothing stands at the lock's name, not even a broken link. A quarter of a read's cost."""
+        """True if there is nothing at the lock's name, not even a broken link. A quarter of a read's cost."""
         try:
             return not os.access(LOCK_NAME, os.F_OK, dir_fd=self.descriptor, follow_symlinks=False)
         except (NotImplementedError, OSError):
@@ -233,7 +235,7 @@ class LockFile:
         return True
 
     def remove(self, expected: str, claimant: LockRecord, may_break: Callable[[LockContent], bool]) -> bool:
-        """Take the record with the key `expected` away. False if another stands there now."""
+        """Take the record with the key `expected` away. False if there is another one now."""
         claim = CLAIM_PREFIX + expected
         try:
             # An owner's release: the lock file itself becomes the claim, and its content is then proof of
@@ -261,7 +263,7 @@ class LockFile:
                 name for name in os.listdir(self.descriptor) if name.startswith((CLAIM_PREFIX, STAGED_PREFIX))
             )
         except OSError as error:
-            explain(error, self.location(), "list")
+            explain(error, self.location(), "list the folder")
 
     def sweep(self, may_break: Callable[[LockContent], bool]) -> list[str]:
         """Remove leftovers whose makers are gone; return their names. Only within a section."""
@@ -269,7 +271,7 @@ class LockFile:
         gone = []
         for name in self.leftovers():
             found = self._read(name)
-            # A claim on the record that stands is for `_claim` to break, in order, whoever made it.
+            # A claim on the current record is for `_claim` to break, in order, whoever made it.
             if found is not None and name != f"{CLAIM_PREFIX}{current}" and may_break(found):
                 self._unlink(name)
                 gone.append(name)
@@ -286,7 +288,7 @@ class LockFile:
         depth: int = 0,
     ) -> str | None:
         """
-        Claim the right to change what stands at `name`; return the claim's name, or None if another has
+        Claim the right to change what is at `name`; return the claim's name, or None if another has
         it.
         """
         claim = CLAIM_PREFIX + expected
@@ -310,7 +312,7 @@ class LockFile:
     def _finish(
         self, claim: str, name: str, expected: str, record: LockRecord, judged: LockContent | None = None
     ) -> bool:
-        """Under our claim: if what stands there is still what we claimed, rename the claim over it."""
+        """Under our claim: if it is still what we claimed, rename the claim over it."""
         found = self._read(name)
         if (
             found is None
@@ -328,8 +330,8 @@ class LockFile:
             pass  # We were stopped for longer than our own lease, and somebody broke our claim.
         except OSError as error:
             self._unlink(claim)
-            explain(error, self._path(name), "replace", self.descriptor, name)
-        # What stands there now, and not what the calls returned, says who won.
+            explain(error, self._path(name), "replace the lock", self.descriptor, name)
+        # The current content, and not what the calls returned, says who won.
         found = self._read(name)
         return found is not None and found.record is not None and found.record.lock_id == record.lock_id
 
@@ -443,7 +445,7 @@ class LockFile:
         except OSError as error:
             if source == LOCK_NAME and error.errno in (errno.EPERM, errno.EACCES, errno.EMLINK):
                 return False  # A directory, or a file of somebody else's (fs.protected_hardlinks).
-            explain(error, self._path(target), "link", self.descriptor, target)
+            explain(error, self._path(target), LINK, self.descriptor, target)
         return True
 
     def _unlink(self, name: str) -> None:
@@ -452,13 +454,13 @@ class LockFile:
         except FileNotFoundError:
             pass
         except OSError as error:
-            explain(error, self._path(name), "remove", self.descriptor, name)
+            explain(error, self._path(name), "remove the lock", self.descriptor, name)
 
     def _read(self, name: str) -> LockContent | None:
         try:
             return read(name, self.descriptor)
         except OSError as error:
-            explain(error, self._path(name), "read", self.descriptor, name)
+            explain(error, self._path(name), "read the lock", self.descriptor, name)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.location(), name)

@@ -8,6 +8,7 @@ import errno
 import os
 
 from noclobber.errors import AccessDeniedError, MissingFileError, NotAFileError, StorageError
+from noclobber.lock.names import is_lock_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,28 +20,45 @@ def explain(error: OSError, path: str, verb: str, directory: int | None = None, 
     Raise the error that this one is for the user of a lock. `name` in `directory`, where it was by name.
     """
     number = error.errno
-    reason = error.strerror or str(error)
     if number == errno.ENOENT:
-        raise MissingFileError(path, f"cannot {verb}: there is no such folder; create it first") from error
+        raise MissingFileError(path, f"cannot {verb}: there is no such folder. Create it first") from error
     if number in (errno.ENOTDIR, errno.ELOOP):
-        raise NotAFileError(path, f"cannot {verb}: it is not a folder; a deliverable is one") from error
+        raise NotAFileError(
+            path, f"cannot {verb}: this is not a folder. Only folders can be locked"
+        ) from error
     if number in (errno.EACCES, errno.EPERM):
         owner = _owner(path, directory, name)
         raise AccessDeniedError(
-            path,
-            f"cannot {verb} ({reason}): it belongs to {owner}, and this process runs as uid {os.geteuid()}. "
-            f"Ask {owner} to release or remove it, or give this user the rights (chown, chmod, setfacl). "
-            "Until then it counts as locked",
-            owner=owner,
+            path, f"cannot {verb}: permission denied. {_remedy(path, owner)}", owner=owner
         ) from error
-    if number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV) and verb == "link":
+    if number in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV) and verb == LINK:
         raise StorageError(
-            path, "this filesystem has no hard links, which locks are published with; "
-            "keep deliverables on a local filesystem (noclobber doctor says more)"
+            path, "this filesystem has no hard links, which locks are published with. "
+            "Keep deliverables on a local filesystem (`noclobber doctor` says more)"
         ) from error  # fmt: skip
-    raise StorageError(
-        path, f"cannot {verb} ({reason}); check the disk (noclobber doctor)", errno=number
-    ) from error
+    if number == errno.EROFS:
+        why = "the filesystem is mounted read-only. Mount it writable, or work on a copy elsewhere"
+    elif number in (errno.ENOSPC, errno.EDQUOT):
+        why = "the disk is full. Free some space, then try again"
+    else:
+        why = f"{error.strerror or error}. Check the disk (`noclobber doctor`)"
+    raise StorageError(path, f"cannot {verb}: {why}", errno=number) from error
+
+
+LINK = "publish the lock"
+
+
+def _remedy(path: str, owner: str) -> str:
+    us = f"this process runs as uid {os.geteuid()}"
+    if is_lock_file(path):
+        return (
+            f"The lock file belongs to {owner}, and {us}. Ask {owner} to release the lock, "
+            "or to give this user the rights (chown, chmod, setfacl). Until then the folder counts as locked"
+        )
+    return (
+        f"The folder belongs to {owner}, and {us}. Ask {owner} to give this user the rights "
+        "to read and write it (chown, chmod, setfacl), or run as another user"
+    )
 
 
 def _owner(path: str, directory: int | None, name: str) -> str:

@@ -1,5 +1,5 @@
 """
-The content of a lock file: how it is spelled, read and found broken.
+The content of a lock file: how it is written, read and found broken.
 
 Five members are the specification's and enough to judge a lock by (`holder`, `acquired`,
 `lease_duration_s`, `pid`, `deliverable_id`); the lease ends at `acquired + lease_duration_s`, always.
@@ -10,7 +10,7 @@ is for how long one renewal lasts; `lease_duration_s` grows with each, counting 
 `recovered_from` is present if the lock was taken over, so that a recovery is on record in the same step
 in which it happens, even if the recoverer is killed before it reaches the ledger.
 
-Whatever stands at the lock's name, reading it ends: links are not followed, FIFOs and devices are not
+Whatever is at the lock's name, reading it ends: links are not followed, FIFOs and devices are not
 waited for, and no more than `MAX_RECORD_BYTES` are read. What is not a record is `corrupt`, with the reason
 in words. What may not be read is an error, and never "free" (X-003).
 """
@@ -77,7 +77,7 @@ class LockRecord(NamedTuple):
         return ProcessIdentity(self.pid, self.pid_started, self.host or "", self.boot_id, self.pid_namespace)
 
     def to_bytes(self) -> bytes:
-        """Spell it as a lock file: JSON on one line, the five mandatory members first."""
+        """Return the content of the lock file: JSON on one line, the five mandatory members first."""
         members = {
             "holder": self.holder,
             "acquired": self.acquired,
@@ -106,7 +106,7 @@ def new_id() -> str:
 
 
 class LockContent(NamedTuple):
-    """What stands at a lock's name: a record, or something broken. `key` is what a change compares."""
+    """What was found at a lock's name: a record, or something broken. `key` is what a change compares."""
 
     key: str
     record: LockRecord | None
@@ -129,7 +129,7 @@ def parse_time_s(text: str) -> float:
 
 
 def read(name: str, directory: int | None = None) -> LockContent | None:
-    """Read what stands at a name; None if nothing does. `PermissionError` and the like go to the caller."""
+    """Read what is at a name; None if there is nothing. `PermissionError` and the like go to the caller."""
     try:
         descriptor = os.open(name, _OPEN_FLAGS, dir_fd=directory)
     except FileNotFoundError:

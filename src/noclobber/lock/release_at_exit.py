@@ -1,5 +1,5 @@
 """
-Let go when the holder ends, whichever way (REQ-LOCK-005).
+Release when the holder ends, whichever way (REQ-LOCK-005).
 
 Success, exceptions, `SystemExit` and `KeyboardInterrupt` end the `with` block, which releases. What is
 left are a process that ends while a lock is held outside any `with` (an exit handler releases), and
@@ -56,7 +56,7 @@ def holding(lock: Held) -> None:
 
 
 def prepare() -> None:
-    """Set the handler if this is the main thread; otherwise leave it to whoever comes from there."""
+    """Set the handler if this is the main thread; otherwise the next lock that is taken there sets it."""
     if not _is_settled and threading.current_thread() is threading.main_thread():
         release_on_sigterm()
 
@@ -70,7 +70,7 @@ def release_on_sigterm() -> None:
     """
     Set the handler, unless the program has plans of its own. Only in the main thread.
 
-    Not for process 1, which ignores SIGTERM by default: it would let go of its locks and live on.
+    Not for process 1, which ignores SIGTERM by default: it would release its locks and live on.
     """
     global _is_settled
     _is_settled = True
