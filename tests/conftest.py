@@ -23,7 +23,7 @@ def sha256(data: bytes) -> str:
 
 @pytest.fixture(autouse=True)
 def _errors_fit_their_schemas(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Finding C8: an object of the wrong shape fails whichever test made it, unless that is on purpose."""
+    """finding C8: an object of the wrong shape fails whichever test made it, unless that is on purpose."""
     if request.node.get_closest_marker("wrong_errors") is not None:
         yield
         return
@@ -36,7 +36,7 @@ def _errors_fit_their_schemas(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _ledgers_fit_their_schema(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Finding C8: every ledger that a test leaves behind, unless the test broke it on purpose."""
+    """finding C8: every ledger that a test leaves behind, unless the test broke it on purpose."""
     folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     yield
     if folder is not None and request.node.get_closest_marker("broken_ledger") is None:

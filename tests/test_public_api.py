@@ -84,7 +84,7 @@ def test_a_program_with_public_names_only_is_clean(tmp_path: Path, complaints: C
 
 @CHECKERS
 def test_a_misspelled_option_is_found_before_the_program_runs(tmp_path: Path, complaints: Complaints) -> None:
-    """Finding U8: names and values, of a workspace, a turn, a controller and the asyncio twins."""
+    """finding U8: names and values, of a workspace, a turn, a controller and the asyncio twins."""
     program = tmp_path / "mistakes.py"
     program.write_text(MISTAKES)
     found = complaints(tmp_path, program)

@@ -55,7 +55,7 @@ def test_a_former_owner_is_told_and_changes_nothing(tmp_path: Path) -> None:
     lock = DeliverableLock(tmp_path, holder="b").acquire()
     code, _, complaint = noclobber("lock", "release", tmp_path, "--id", "0" * 32)
     assert code == 3
-    assert "or the id is wrong; the folder is locked by b" in complaint  # Finding U13: nobody took it over.
+    assert "or the id is wrong; the folder is locked by b" in complaint  # finding U13: nobody took it over.
     code, text, _ = noclobber("lock", "release", tmp_path, "--id", "0" * 32, "--json")
     assert (code, json.loads(text)["error_type"]) == (3, "LOCK_LOST")
     lock.release()

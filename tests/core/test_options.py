@@ -100,7 +100,7 @@ def test_a_value_of_any_size_is_explained_in_a_short_sentence() -> None:
 
 
 def test_the_nearest_name_is_suggested() -> None:
-    """Finding U8: the nearest one, not just one that is near."""
+    """finding U8: the nearest one, not just one that is near."""
     with pytest.raises(BadRequestError, match="Did you mean 'retained_turn_bytes'") as refused:
         options({"retained_turn_byte": 1})
     assert refused.value.details["option"] == "retained_turn_byte"
@@ -155,7 +155,7 @@ def fields_of(name: str) -> dict[str, tuple[str, str]]:
 
 
 def test_type_checkers_know_the_same_options() -> None:
-    """Finding U8: in the same order, with the same values; only folders may be given in more ways."""
+    """finding U8: in the same order, with the same values; only folders may be given in more ways."""
     told = {name: annotation for name, (annotation, _) in fields_of("OptionValues").items()}
     taken = {name: annotation for name, (annotation, _) in fields_of("Options").items()}
     assert list(told) == list(taken) == list(Options._fields)
@@ -167,7 +167,7 @@ def test_type_checkers_know_the_same_options() -> None:
 
 @pytest.mark.parametrize("name", Options._fields)
 def test_every_option_is_checked_as_its_type_says(name: str) -> None:
-    """Finding U8: the choices of a `Literal`, and nothing else, are accepted; so is the default."""
+    """finding U8: the choices of a `Literal`, and nothing else, are accepted; so is the default."""
     annotation = fields_of("Options")[name][0]
     kind: Any = eval(annotation, {"Literal": typing.Literal})
     accepted = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
@@ -180,7 +180,7 @@ def test_every_option_is_checked_as_its_type_says(name: str) -> None:
 
 
 def test_every_option_is_explained_in_one_sentence() -> None:
-    """Finding U8: below the field, and the same in docs/options.md."""
+    """finding U8: below the field, and the same in docs/options.md."""
     page = (Path(__file__).parents[2] / "docs/options.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", page, re.M)
     explained = {name: sentence for name, (_, sentence) in fields_of("Options").items()}

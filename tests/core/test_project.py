@@ -127,7 +127,7 @@ def test_a_strangers_mark_is_no_mark(root: Path, make_mark: Mark, give_away: Cal
 def test_a_strangers_state_folder_is_no_mark_even_in_a_folder_of_ours(
     root: Path, give_away: Callable[..., None], is_root: bool
 ) -> None:
-    """Finding S1: a root is never found in a state folder that somebody else owns."""
+    """finding S1: a root is never found in a state folder that somebody else owns."""
     if not is_root:
         pytest.skip("giving a folder away needs root")
     give_away(state_folder(root))
@@ -148,7 +148,7 @@ def test_a_colleagues_options_in_a_folder_of_ours_count(
 
 @pytest.mark.parametrize("kind", ["file", "link to a folder", "broken link"])
 def test_a_state_folder_is_a_real_folder(root: Path, tmp_path: Path, kind: str) -> None:
-    """Finding S20: a link in its place would lead recovery elsewhere."""
+    """finding S20: a link in its place would lead recovery elsewhere."""
     (root / "sub").mkdir()
     if kind == "file":
         (root / ".noclobber").write_text("")
@@ -213,7 +213,7 @@ def test_a_workspace_that_was_found_takes_options_and_obeys_the_file(root: Path)
 
 
 def test_the_names_of_state_files_are_written_once() -> None:
-    """Finding C1: two files that each spell a name will differ one day."""
+    """finding C1: two files that each spell a name will differ one day."""
     alone = {project.STATE_FOLDER, project.LEDGER_NAME, project.OPTIONS_NAME, project.SHARED_OPTIONS_NAME}
     below = {
         *(project.SWAP_FOLDER, project.NOTES_FOLDER, project.KEPT_FOLDER),

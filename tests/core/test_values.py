@@ -19,7 +19,7 @@ from tests.conftest import sha256
 
 
 def test_a_repr_says_what_matters_and_shows_no_content(root: Path) -> None:
-    """Finding U13: short enough for a log, and a log is no place for what a file holds."""
+    """finding U13: short enough for a log, and a log is no place for what a file holds."""
     path, secret = root / "a.md", b"secret\nsecret\n"
     path.write_bytes(secret)
     digest = sha256(secret)[:12]
@@ -45,7 +45,7 @@ def test_a_repr_says_what_matters_and_shows_no_content(root: Path) -> None:
 
 
 def test_a_lock_and_the_twins_say_what_they_are(root: Path) -> None:
-    """Finding U13: and never the id of a lock, because whoever has it may release the lock."""
+    """finding U13: and never the id of a lock, because whoever has it may release the lock."""
     lock = DeliverableLock(root, holder="ana")
     assert repr(lock) == f"<DeliverableLock '{root}' by 'ana', not held>"
     with lock:
@@ -62,7 +62,7 @@ def test_a_lock_and_the_twins_say_what_they_are(root: Path) -> None:
 
 
 def test_a_closed_workspace_opens_no_turn(root: Path) -> None:
-    """Finding U13: on either side."""
+    """finding U13: on either side."""
     workspace = Workspace(root)
     workspace.close()
     workspace.close()

@@ -230,7 +230,7 @@ def test_every_other_refusal_has_one_documented_shape(kind: type[Any]) -> None:
 
 
 def test_contention_is_the_same_report_in_every_form() -> None:
-    """Finding D4, REQ-LOCK-007: one flat object, and it is recognised when it comes back."""
+    """finding D4, REQ-LOCK-007: one flat object, and it is recognised when it comes back."""
     error = noclobber.LockContention(
         "/ws/d/a.md",
         "locked",
@@ -282,7 +282,7 @@ def test_json_of_a_path_that_is_no_utf8_can_be_printed() -> None:
     value=st.recursive(st.none() | st.text(st.characters()), lambda inner: st.dictionaries(st.text(), inner))
 )
 def test_any_reader_gets_the_same_value(value: Any) -> None:
-    """Finding C1: one serialiser; escapes are JSON's own."""
+    """finding C1: one serialiser; escapes are JSON's own."""
     text = spell_for_any_reader(value)
     assert text.isprintable()
     assert json.loads(text) == value
@@ -297,7 +297,7 @@ def strings_in(value: Any) -> list[str]:
 
 @pytest.mark.wrong_errors
 def test_hosts_and_library_spell_a_refusal_alike() -> None:
-    """Finding C1, finding D4: one text for every way out, also for a lock's contention."""
+    """finding C1, finding D4: one text for every way out, also for a lock's contention."""
     for error in (
         STALE,
         *(kind("/ws/\udcff", "Do something else.", deliverable_id="d") for kind in REFUSALS),

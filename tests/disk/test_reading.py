@@ -54,7 +54,7 @@ def make(root: Path, what: str) -> Path:
     ],
 )
 def test_a_hook_and_the_guard_see_the_same(root: Path, what: str, state: str, leads_to: str) -> None:
-    """Finding C1: one reader, so a hook and the library cannot come to different answers."""
+    """finding C1: one reader, so a hook and the library cannot come to different answers."""
     path = make(root, what)
     looked = look_at(str(path), keep=True)
     guard = OptimisticGuard(root)
@@ -92,7 +92,7 @@ def test_what_is_outside_the_root_is_refused_and_not_read(root: Path) -> None:
 
 
 def test_a_scan_begins_again_if_a_link_on_the_way_was_changed(root: Path) -> None:
-    """Finding C1: the whole-file read and the MCP server's head and tail share this rule."""
+    """finding C1: the whole-file read and the MCP server's head and tail share this rule."""
     for name in ("one", "two"):
         (root / name).write_bytes(name.encode())
     (root / "link").symlink_to("one")

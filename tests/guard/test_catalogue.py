@@ -80,13 +80,13 @@ def test_parameters_become_actions() -> None:
 def test_a_parameter_that_a_tool_does_not_have_is_refused_with_the_nearest_name(
     tool: str, params: dict[str, Any], near: str
 ) -> None:
-    """Finding U2: a misspelled precondition must not be dropped."""
+    """finding U2: a misspelled precondition must not be dropped."""
     with pytest.raises(BadRequestError, match=near):
         actions(tool, **params)
 
 
 def test_the_expected_hash_has_two_names_and_one_meaning() -> None:
-    """Finding U2: what MCP calls it is accepted, too."""
+    """finding U2: what MCP calls it is accepted, too."""
     one, other = "0" * 64, "1" * 64
     for name in ("expected_hash", "expected_sha256"):
         assert actions("write_file", path="a", content="x", **{name: one})[0].expected_hash == one
@@ -95,7 +95,7 @@ def test_the_expected_hash_has_two_names_and_one_meaning() -> None:
 
 
 def test_two_names_for_the_path_must_name_one_file() -> None:
-    """Finding S4: the one that is checked must be the one that is written."""
+    """finding S4: the one that is checked must be the one that is written."""
     assert actions("read_file", path="a", file_path="a")[0].path == "a"
     with pytest.raises(BadRequestError, match="two different files"):
         actions("write_file", path="decoy", file_path="real", content="x")

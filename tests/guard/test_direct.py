@@ -58,7 +58,7 @@ def target(write: Write, root: Path) -> str:
 
 
 def test_a_write_with_a_ledger_leaves_one_event(root: Path, write: Write, ledger: AgentTraceLedger) -> None:
-    """Finding D9: hashes, level and who asked."""
+    """finding D9: hashes, level and who asked."""
     call = ToolCall("save", {}, agent_id="editor", call_id="c1")
     done = write(V1, b"v2", ledger=ledger, call=call)
     [event] = ledger.events()
@@ -76,7 +76,7 @@ def test_a_write_with_a_ledger_leaves_one_event(root: Path, write: Write, ledger
 
 
 def test_a_refusal_with_a_ledger_leaves_one_event(root: Path, write: Write, ledger: AgentTraceLedger) -> None:
-    """Finding D9, 011-SC-004."""
+    """finding D9, 011-SC-004."""
     (root / "a.md").write_bytes(b"theirs")
     with pytest.raises(StaleFileError):
         write(V1, b"mine", ledger=ledger)
@@ -89,7 +89,7 @@ def test_a_refusal_with_a_ledger_leaves_one_event(root: Path, write: Write, ledg
 
 
 def test_without_a_ledger_there_is_no_event(root: Path, write: Write) -> None:
-    """Finding D9: as the documentation says."""
+    """finding D9: as the documentation says."""
     write(V1, b"v2")
     with pytest.raises(StaleFileError):
         write(V1, b"v3")

@@ -499,7 +499,7 @@ def test_a_foreign_read_that_proves_nothing_must_be_repeated_before_a_write(
 
 
 def test_one_call_leaves_one_event(root: Path, ws: Workspace, turn: Turn) -> None:
-    """Finding D9: judged by `pre_tool_use`, then carried out or refused by `execute`, then told."""
+    """finding D9: judged by `pre_tool_use`, then carried out or refused by `execute`, then told."""
     make_stale(root, turn)
     refused = call(turn, "write_to_file", path="a.md", content="x")
     assert not ws.engine.pre_tool_use(refused).allowed

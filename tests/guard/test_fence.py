@@ -323,7 +323,7 @@ def write(
 
 
 def test_a_lock_above_the_workspace_counts(tree: Path, write: Write) -> None:
-    """Finding S6: the walk goes up to the root of the filesystem, in library, hooks and MCP alike."""
+    """finding S6: the walk goes up to the root of the filesystem, in library, hooks and MCP alike."""
     with DeliverableLock(tree.parent, holder="above"):
         assert write(tree / "d/x.md") == "LOCK_CONTENTION"
         assert not (tree / "d/x.md").exists()
@@ -333,7 +333,7 @@ def test_a_lock_above_the_workspace_counts(tree: Path, write: Write) -> None:
 def test_an_agent_that_carries_a_lock_writes_inside_its_folder_only(
     tree: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding S6: `noclobber lock run` gives the lock to the command, and every door asks for it."""
+    """finding S6: `noclobber lock run` gives the lock to the command, and every door asks for it."""
     with DeliverableLock(tree / "d", holder="run") as lock:
         monkeypatch.setenv("NOCLOBBER_LOCK_ID", str(lock.lock_id))
         monkeypatch.setenv("NOCLOBBER_LOCK_FOLDER", str(tree / "d"))
@@ -350,7 +350,7 @@ def test_an_agent_that_carries_a_lock_writes_inside_its_folder_only(
 def test_other_programs_files_above_the_workspace_are_left_alone(
     tree: Path, write: Write, content: bytes
 ) -> None:
-    """Finding S6: pytest and uv have files called `.lock`; they lock no deliverable, and stay."""
+    """finding S6: pytest and uv have files called `.lock`; they lock no deliverable, and stay."""
     theirs = tree.parent / ".lock"
     theirs.write_bytes(content)
     assert write(tree / "d/x.md") == "written"
@@ -372,7 +372,7 @@ def test_an_orphan_above_the_workspace_does_not_stop_a_write_and_is_left_to_the_
 def test_another_users_lock_in_a_folder_that_everybody_may_write_to_locks_nothing_below(
     tree: Path, clock: ToldClock
 ) -> None:
-    """Finding S6: otherwise one `.lock` in `/tmp` would lock everybody's projects there."""
+    """finding S6: otherwise one `.lock` in `/tmp` would lock everybody's projects there."""
     hold(tree.parent, clock).detach()
     tree.parent.chmod(0o777)
     assert locked_folder(str(tree / "d/x.md"), str(tree), clock) == str(tree.parent)
@@ -407,7 +407,7 @@ def test_an_agents_own_claim_does_not_stop_it(tree: Path) -> None:
 def test_contention_is_one_flat_object_everywhere(
     tree: Path, workspaces: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding D4: the same object in the library, the command line, MCP (text and structured) and hooks."""
+    """finding D4: the same object in the library, the command line, MCP (text and structured) and hooks."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     target = tree / "d/sub/x.md"
     connection = ClientConnection(workspaces, Roots([str(tree)]), is_session=True, is_process=True)
@@ -438,7 +438,7 @@ def test_contention_is_one_flat_object_everywhere(
 
 
 def test_the_ledger_names_the_file_of_a_write_that_was_refused_for_a_lock(tree: Path, write: Write) -> None:
-    """Finding D4: the file, and not the locked folder; the message says which folder is locked."""
+    """finding D4: the file, and not the locked folder; the message says which folder is locked."""
     target = tree / "d/sub/x.md"
     with DeliverableLock(tree / "d", holder="builder-1"):
         assert write(target) == "LOCK_CONTENTION"
@@ -449,7 +449,7 @@ def test_the_ledger_names_the_file_of_a_write_that_was_refused_for_a_lock(tree: 
 
 
 def test_a_write_refused_for_a_lost_lock_names_the_file_and_the_folder(tree: Path, clock: ToldClock) -> None:
-    """Finding D4: so that ledger and agent know which write it was."""
+    """finding D4: so that ledger and agent know which write it was."""
     lock = hold(tree / "d", clock)
     (tree / "d/.lock").unlink()
     for _ in range(2):

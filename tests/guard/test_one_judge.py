@@ -211,7 +211,7 @@ ROWS = [
 @pytest.mark.parametrize("way", ["library", "hook", "mcp"])
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_the_same_decision_through_library_hook_and_mcp(root: Path, rig: HookRig, row: Row, way: str) -> None:
-    """Finding C1, 009-FR-003, 009-FR-004: one judge, whoever asks."""
+    """finding C1, 009-FR-003, 009-FR-004: one judge, whoever asks."""
     file = root / "plan.md"
     file.write_text(V1)
     (root / "noclobber.toml").write_text(row.options)

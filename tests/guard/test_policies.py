@@ -238,7 +238,7 @@ HOME = os.path.expanduser("~")
 )
 @pytest.mark.parametrize("kind", ["write", "edit", "delete", "move", "create"])
 def test_the_guards_own_switches_are_not_an_agents_to_flip(kind: str, path: str, answer: str) -> None:
-    """Finding S8: by its name or through a link; `switches = "open"` lets agents have them; reading is free."""
+    """finding S8: by its name or through a link; `switches = "open"` lets agents have them; reading is free."""
     assert verdict(kind=kind, root="/ws", path=path, name="/ws/link") == answer
     assert verdict(kind=kind, root="/ws", path="/ws/link", name=path) == answer
     assert verdict(kind=kind, root="/ws", path=path, name=path, switches="open") == "ALLOW"
@@ -246,7 +246,7 @@ def test_the_guards_own_switches_are_not_an_agents_to_flip(kind: str, path: str,
 
 
 def test_a_project_may_reserve_more() -> None:
-    """Finding S8: files and folders, relative to the root or absolute."""
+    """finding S8: files and folders, relative to the root or absolute."""
     reserved = ("infra", "/etc/ours", "LICENSE")
     for path in ("/ws/infra/a.tf", "/etc/ours/x", "/ws/LICENSE"):
         assert verdict(root="/ws", path=path, name=path, reserved=reserved) == "RESERVED_FILE"

@@ -67,7 +67,7 @@ def test_a_folder_that_another_thread_makes_at_the_same_moment_is_no_failure(roo
 
 
 def test_many_writes_of_a_workspace_open_the_ledger_once(root: Path, openings: list[str]) -> None:
-    """Finding C3: writes, edits, deletes and refusals alike."""
+    """finding C3: writes, edits, deletes and refusals alike."""
     with Workspace(root) as ws, ws.turn() as turn:
         for number in range(5):
             turn.write_file("a.md", f"{number}\n")
@@ -81,7 +81,7 @@ def test_many_writes_of_a_workspace_open_the_ledger_once(root: Path, openings: l
 
 
 def test_a_hook_opens_the_ledger_once(rig: HookRig, file: Path, openings: list[str]) -> None:
-    """Finding C3: also when it has to make the state folder, and when it refuses."""
+    """finding C3: also when it has to make the state folder, and when it refuses."""
     given = {"file_path": str(file), "content": "x\n"}
     rig.read(file)
 
@@ -185,7 +185,7 @@ def test_a_ledger_that_was_only_prepared_is_closed_with_its_owner(root: Path) ->
 
 
 def test_nobody_is_kept_out_between_prepare_and_append(root: Path) -> None:
-    """Finding C3: a commit may take long, so the ledger's mutex is not held meanwhile."""
+    """finding C3: a commit may take long, so the ledger's mutex is not held meanwhile."""
     _state(root)
     with AgentTraceLedger(_state(root)) as ledger:
         recorder = Recorder(str(root), ledger)
@@ -224,7 +224,7 @@ def test_two_processes_may_make_the_state_folder_at_once(root: Path, monkeypatch
 def test_a_state_folder_that_cannot_be_made_is_the_reason_that_is_told(
     root: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
-    """Finding U9: a read-only project was told that there is no such file."""
+    """finding U9: a read-only project was told that there is no such file."""
 
     def refused(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -242,7 +242,7 @@ def test_a_state_folder_that_cannot_be_made_is_the_reason_that_is_told(
 
 @pytest.mark.parametrize("tool", ["move_file", "delete_file", "edit_file"])
 def test_a_turn_that_deleted_a_file_itself_is_not_told_of_another_actor(root: Path, tool: str) -> None:
-    """Finding U9: delete, then move."""
+    """finding U9: delete, then move."""
     arguments: dict[str, tuple[Any, ...]] = {"move_file": ("b.md",), "edit_file": ([Edit("v1", "v2")],)}
     with Workspace(root) as ws, ws.turn() as turn:
         turn.read_file("a.md")

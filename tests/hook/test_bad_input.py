@@ -499,13 +499,13 @@ def test_a_hook_whose_package_is_broken_refuses_by_its_exit_code(
     assert done.returncode == 2
     told = done.stderr.decode()
     assert "noclobber doctor" in told
-    assert "noclobber install claude-code --uninstall" in told  # Finding U4: the way out.
+    assert "noclobber install claude-code --uninstall" in told  # finding U4: the way out.
     assert str(package / "hook" / "start.py") in told  # For when `noclobber` itself does not run any more.
     assert "refused" in told
 
 
 def test_a_refusal_because_the_hook_failed_says_how_to_work_without_it(rig: HookRig) -> None:
-    """Finding U4: what the model is told names the repair and the way out, for the host that asked."""
+    """finding U4: what the model is told names the repair and the way out, for the host that asked."""
     for host in HOSTS:
         told = refusal(rig.call(host, b"not json", "check")[0])
         assert told["error_type"] == "HOOK_FAILED"

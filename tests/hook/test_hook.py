@@ -546,7 +546,7 @@ def test_a_resumed_session_whose_memory_is_gone_must_read_first(rig: HookRig, fi
 
 @pytest.mark.parametrize("reason", ["clear", "other", "prompt_input_exit"])
 def test_a_session_that_has_ended_is_forgotten(rig: HookRig, file: Path, reason: str) -> None:
-    """Finding D8: hashes are gone at the end of the session; one that goes on has to read again."""
+    """finding D8: hashes are gone at the end of the session; one that goes on has to read again."""
     rig.read(file)
     rig.call("claude-code", rig.event("SessionEnd", reason=reason), "note")
 
@@ -556,7 +556,7 @@ def test_a_session_that_has_ended_is_forgotten(rig: HookRig, file: Path, reason:
 
 
 def test_the_project_of_a_session_is_settled_by_its_first_event(rig: HookRig, root: Path, file: Path) -> None:
-    """Finding S5, ruling 16: a nested repository that appears later changes nothing; nor does a `cd`."""
+    """finding S5, ruling 16: a nested repository that appears later changes nothing; nor does a `cd`."""
     (root / "noclobber.toml").write_text('unread = "deny"\n')
     rig.call("claude-code", rig.event("SessionStart", source="startup"), "note")
     nested = root / "docs"

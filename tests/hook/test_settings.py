@@ -50,7 +50,7 @@ def test_options_that_cannot_be_understood_stop_writes_and_are_on_record(
 
 
 def test_a_nested_repository_does_not_change_the_project_of_a_hook(rig: HookRig, root: Path) -> None:
-    """Finding S5: `mkdir docs/.git; cd docs` leaves the rules in force."""
+    """finding S5: `mkdir docs/.git; cd docs` leaves the rules in force."""
     (root / "noclobber.toml").write_text('unread = "deny"\n')
     (root / "docs" / ".git").mkdir(parents=True)
     (root / "docs" / "a.md").write_text("x\n")

@@ -335,7 +335,7 @@ def test_ranges_of_lines_that_a_shell_showed() -> None:
 def test_an_agent_cannot_switch_its_own_hooks_off(
     host: str, scope: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding S8: wherever `noclobber install` puts hooks, agents do not write."""
+    """finding S8: wherever `noclobber install` puts hooks, agents do not write."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CODEX_HOME", raising=False)
     base = tmp_path / ("home" if scope == "user" else "project")

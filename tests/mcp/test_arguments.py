@@ -27,7 +27,7 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 def test_a_mistyped_parameter_is_refused_with_the_nearest_name(
     call: Call, root: Path, tool: str, arguments: dict[str, Any]
 ) -> None:
-    """Finding U2: a precondition that is dropped would overwrite what it was to protect."""
+    """finding U2: a precondition that is dropped would overwrite what it was to protect."""
     (root / "plan.md").write_bytes(b"v1")
 
     refused = call(tool, **arguments, expected_sha=sha256(b"v0"))
@@ -40,7 +40,7 @@ def test_a_mistyped_parameter_is_refused_with_the_nearest_name(
 
 
 def test_a_mistyped_parameter_of_one_file_of_several_is_refused(call: Call, root: Path) -> None:
-    """Finding U2, at any depth: none of the files is written."""
+    """finding U2, at any depth: none of the files is written."""
     files = [{"path": "a.md", "content": "1"}, {"path": "b.md", "content": "2", "expected": "ABSENT"}]
 
     refused = call("write_files", files=files)
@@ -51,7 +51,7 @@ def test_a_mistyped_parameter_of_one_file_of_several_is_refused(call: Call, root
 
 
 def test_a_parameter_that_is_like_none_is_refused_with_the_known_ones(call: Call, root: Path) -> None:
-    """Finding U2: the message says what would have been right."""
+    """finding U2: the message says what would have been right."""
     refused = call("create_directory", path="new", zzz=1)
 
     assert "unknown parameter 'zzz'; known are: path, lock_id" in refused.content[0]["text"]
@@ -59,7 +59,7 @@ def test_a_parameter_that_is_like_none_is_refused_with_the_known_ones(call: Call
 
 
 def test_only_reading_tools_of_the_replaced_server_ignore_what_they_do_not_know() -> None:
-    """Finding U2; the recorded answers show that the replaced server ignores it."""
+    """finding U2; the recorded answers show that the replaced server ignores it."""
     ignoring = {name for name, tool in TOOLS.items() if tool.ignores_unknown}
 
     assert ignoring == {tool.name for tool in REFERENCE if tool.annotations["readOnlyHint"]}
@@ -70,7 +70,7 @@ def test_only_reading_tools_of_the_replaced_server_ignore_what_they_do_not_know(
 def test_both_names_of_the_expected_hash_protect(
     call: Call, root: Path, name: str, tool: str, arguments: dict[str, Any]
 ) -> None:
-    """Finding U2: `expected_hash` as in the library; `expected_sha256` is accepted."""
+    """finding U2: `expected_hash` as in the library; `expected_sha256` is accepted."""
     (root / "plan.md").write_bytes(b"v1")
 
     refused = call(tool, **arguments, **{name: sha256(b"v0")})
@@ -81,7 +81,7 @@ def test_both_names_of_the_expected_hash_protect(
 
 
 def test_both_names_of_the_expected_hash_protect_each_of_several_files(call: Call, root: Path) -> None:
-    """Finding U2: also inside a list."""
+    """finding U2: also inside a list."""
     (root / "a.md").write_bytes(b"v1")
 
     for name in ("expected_hash", "expected_sha256"):
@@ -90,7 +90,7 @@ def test_both_names_of_the_expected_hash_protect_each_of_several_files(call: Cal
 
 
 def test_two_expected_hashes_that_differ_are_refused(call: Call, root: Path) -> None:
-    """Finding U2: nobody can tell which of the two is meant. Equal ones, and null, are fine."""
+    """finding U2: nobody can tell which of the two is meant. Equal ones, and null, are fine."""
     one, two = sha256(b"v1"), sha256(b"v2")
     (root / "plan.md").write_bytes(b"v1")
 

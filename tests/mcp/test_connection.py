@@ -133,7 +133,7 @@ def test_each_root_has_its_own_record(connect: Connect, tmp_path: Path) -> None:
 
 
 def test_the_option_scope_does_not_mix_what_different_clients_saw(connect: Connect, root: Path) -> None:
-    """Finding D8: a connection remembers until it ends; without sessions there is nothing to remember by."""
+    """finding D8: a connection remembers until it ends; without sessions there is nothing to remember by."""
     (root / "noclobber.toml").write_text('scope = "session"\n')
     anyone = connect(is_session=False, is_process=False)
     anyone("write_file", path="plan.md", content="by one client")
@@ -145,7 +145,7 @@ def test_the_option_scope_does_not_mix_what_different_clients_saw(connect: Conne
 
 
 def test_a_connection_remembers_until_it_ends(connect: Connect, root: Path) -> None:
-    """Finding D8: turns do not exist here; what was read long ago still counts, on this connection only."""
+    """finding D8: turns do not exist here; what was read long ago still counts, on this connection only."""
     (root / "plan.md").write_bytes(b"v1")
     call = connect()
     call("read_text_file", path="plan.md")

@@ -37,7 +37,7 @@ def test_a_bug_of_ours_is_answered_and_does_not_end_the_server(
 def test_lock_contention_is_one_flat_object_in_text_and_structured_content(
     connect: Connect, root: Path
 ) -> None:
-    """Finding D4, REQ-LOCK-007: for an acquire and for a write; the output schema admits it."""
+    """finding D4, REQ-LOCK-007: for an acquire and for a write; the output schema admits it."""
     (root / "part").mkdir()
     holder, other = connect(), connect()
     holder("lock_acquire", path="part", holder="builder-1", deliverable_id="part-7", lease_duration_s=60)

@@ -15,7 +15,7 @@ from tests.rigs.schemas import Errors, check, check_ledgers, check_output, check
 
 @pytest.mark.wrong_errors
 def test_an_error_of_the_wrong_shape_is_noticed_where_it_is_made() -> None:
-    """Finding C8: whoever catches it; a relative path, and details that JSON has no plain value for."""
+    """finding C8: whoever catches it; a relative path, and details that JSON has no plain value for."""
     errors = Errors()
     with pytest.MonkeyPatch.context() as patch:
         errors.watch(patch)
@@ -31,7 +31,7 @@ def test_an_error_of_the_wrong_shape_is_noticed_where_it_is_made() -> None:
 
 
 def test_a_key_too_many_is_noticed_in_what_a_hook_or_a_command_says() -> None:
-    """Finding C8: `error_type` alone proves nothing."""
+    """finding C8: `error_type` alone proves nothing."""
     good = FileBusyError("/w/a.md", "wait").to_refusal()
     text = '{"error_type": "FILE_BUSY", "message": "wait"}'
     check(good)
@@ -47,7 +47,7 @@ def test_a_key_too_many_is_noticed_in_what_a_hook_or_a_command_says() -> None:
 
 @pytest.mark.broken_ledger
 def test_a_line_that_does_not_fit_is_noticed_in_any_ledger_that_is_left(tmp_path: Path) -> None:
-    """Finding C8: R-ledger."""
+    """finding C8: R-ledger."""
     folder = tmp_path / "deep" / ".noclobber"
     folder.mkdir(parents=True)
     with AgentTraceLedger(folder / "agent_trace.jsonl") as ledger:

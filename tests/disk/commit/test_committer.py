@@ -18,7 +18,7 @@ from tests.conftest import sha256
 
 
 def test_every_kind_of_commit_gives_back_the_same_value(root: Path) -> None:
-    """Finding C3: one result value, from the commit to the caller."""
+    """finding C3: one result value, from the commit to the caller."""
     guard = OptimisticGuard(root)
     one, two = sha256(b"1"), sha256(b"2")
     a, b = str(root / "a.md"), str(root / "b.md")
@@ -38,7 +38,7 @@ def test_every_kind_of_commit_gives_back_the_same_value(root: Path) -> None:
 
 
 def test_the_old_name_of_the_result_is_gone() -> None:
-    """Finding C3: two names for one value would make callers look for a difference."""
+    """finding C3: two names for one value would make callers look for a difference."""
     assert not hasattr(noclobber, "Commit")
 
 
@@ -55,7 +55,7 @@ Committer(sys.argv[1]).replace("a.md", sys.argv[2], b"dead")
 
 
 def test_a_turn_hears_what_a_dead_process_had_left_in_the_folder(root: Path) -> None:
-    """Finding C3: what the commit found is in the result that the caller gets, not only in the ledger."""
+    """finding C3: what the commit found is in the result that the caller gets, not only in the ledger."""
     (root / "a.md").write_bytes(b"v1")
     child = subprocess.run(
         [sys.executable, "-c", KILLED_AFTER_THE_EXCHANGE, str(root), sha256(b"v1")], check=False
@@ -69,7 +69,7 @@ def test_a_turn_hears_what_a_dead_process_had_left_in_the_folder(root: Path) -> 
 
 
 def test_a_write_of_any_size_leaves_no_thread_behind(root: Path) -> None:
-    """Finding C4: Python 3.12 warns a program that forks while it has threads."""
+    """finding C4: Python 3.12 warns a program that forks while it has threads."""
     count = _thread._count()
     for size in (1, 1 << 16, 1 << 20):
         noclobber.replace_if_unchanged(root / "f", None, bytes(size))
@@ -97,7 +97,7 @@ interpreters.destroy(other)
 
 
 def test_another_interpreter_can_be_ended_right_after_a_write(tmp_path: Path) -> None:
-    """Finding C4: web servers run programs in several. One with a thread in it cannot be ended."""
+    """finding C4: web servers run programs in several. One with a thread in it cannot be ended."""
     command = [sys.executable, "-c", SUBINTERPRETER, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if "No module named '_xxsubinterpreters'" in done.stderr:

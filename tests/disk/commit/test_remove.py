@@ -359,7 +359,7 @@ def test_a_link_is_neither_deleted_nor_moved(root: Path) -> None:
 
 @pytest.mark.parametrize("remove", ["delete", "move"])
 def test_what_the_agent_knows_to_be_absent_is_missing_or_was_created_since(root: Path, remove: str) -> None:
-    """Finding U9: an own delete before is no other actor's doing; and a file that somebody created is theirs."""
+    """finding U9: an own delete before is no other actor's doing; and a file that somebody created is theirs."""
 
     def attempt() -> None:
         committer = Committer(str(root))
