@@ -108,6 +108,30 @@ def test_a_class_name_has_one_meaning() -> None:
     assert set(twice) == TWO_MEANINGS, twice
 
 
+# Tests of a whole folder, or of a property that no single file has. Everything else is named as its source.
+SCENARIOS = {
+    *("races", "faults", "late_writers", "properties", "macos", "access", "bad_input"),
+    *("one_judge", "snapshot_model", "turn_with_lock"),
+}
+WITHOUT_SOURCE = {"data", "e2e", "rigs", "torture"}
+
+
+def test_tests_are_found_by_the_name_of_what_they_test() -> None:
+    """Finding C8: tests/<folder>/test_<file>.py; `test_<folder>.py` is about the folder's front door."""
+    tests = Path(__file__).parent
+    astray = []
+    for path in sorted(tests.rglob("test_*.py")):
+        folder = path.parent.relative_to(tests)
+        if folder == Path() or folder.parts[0] in WITHOUT_SOURCE:
+            continue
+        name = path.stem.removeprefix("test_")
+        source = PACKAGE / folder
+        is_named = (source / f"{name}.py").exists() or (source / name / "__init__.py").exists()
+        if not (source / "__init__.py").exists() or not (is_named or name in {folder.name, *SCENARIOS}):
+            astray.append(str(path.relative_to(tests)))
+    assert astray == []
+
+
 MAY_USE_OTHERS = ["demo", "cli", "mcp"]
 
 

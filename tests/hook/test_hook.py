@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -19,28 +16,15 @@ from jsonschema import Draft202012Validator
 from noclobber import DeliverableLock
 from noclobber.core import wire
 from noclobber.core.actions import Action, CallResult, Shown
-from noclobber.core.values import WHOLE, Coverage, Edit
-from noclobber.disk.commit.committer import Committer
+from noclobber.core.values import WHOLE, Edit
 from noclobber.disk.reading import FileState
-from noclobber.errors import HookFailedError
 from noclobber.guard import claims
-from noclobber.guard.fence import WriteFence
 from noclobber.guard.outcome import foresee
 from noclobber.guard.shown import seen_part
-from noclobber.hook import session_memory
-from noclobber.hook.session_memory import SessionMemory
 from noclobber.hosts.hook_entries import START
 from noclobber.text.host_edits import HostEdits
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, is_denied, refusal
-
-
-@pytest.fixture
-def file(root: Path) -> Path:
-    path = root / "a.txt"
-    path.write_bytes(b"hello\nworld\n")
-    return path
-
 
 # -- before a write ---------------------------------------------------------------------------------------
 
@@ -434,71 +418,6 @@ def test_a_refused_patch_leaves_no_claim_behind(rig: HookRig, root: Path, file: 
     assert claims.live(str(root)) == []
 
 
-def test_a_claim_is_seen_from_every_workspace_above_and_below(root: Path) -> None:
-    """Workspaces inside workspaces: the claim lies in one, and the commit happens in another."""
-    inner = root / "packages" / "one"
-    inner.mkdir(parents=True)
-    (root / ".noclobber").mkdir()
-    file = inner / "a.txt"
-    file.write_bytes(b"")
-
-    claims.acquire(str(root), str(file), "owner", "call")
-    (inner / ".noclobber").mkdir()
-
-    assert claims.check(str(inner), str(file)).owner == "owner"
-    assert claims.check(str(inner), str(file), "owner") is None
-    with pytest.raises(claims.ClaimedError):
-        claims.refuse_if_claimed(str(inner), str(file))
-    assert claims.release(str(inner), str(file), "somebody else") is False
-    assert claims.release(str(inner), str(file), "owner") is True
-    claims.refuse_if_claimed(str(inner), str(file))
-
-
-def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root: Path) -> None:
-    """N-claim: inside the commit's own critical section, so that neither slips past the other."""
-    file = root / "a.txt"
-    file.write_bytes(b"old")
-    (root / ".noclobber").mkdir()
-    committer = Committer(str(root))
-    fence = WriteFence(str(root))
-
-    def commit() -> Any:
-        return committer.replace(str(file), sha256(b"old"), b"new", fence=fence)
-
-    claims.acquire(str(root), str(file), "agent", "call")
-    with pytest.raises(claims.ClaimedError) as refused:
-        claims.retrying(commit, 0.05)
-    assert refused.value.resolution == "RETRY_LATER"
-    assert file.read_bytes() == b"old"
-
-    timer = threading.Timer(0.05, claims.release, (str(root), str(file), "agent"))
-    timer.start()
-    assert claims.retrying(commit, 10.0).sha256 == sha256(b"new")
-    timer.join()
-
-
-def test_a_claim_that_nobody_made_costs_one_look_for_each_folder(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """N-claim: every guarded write of the library asks, so it opens, lists and reads nothing."""
-    deep = root / "a" / "b" / "c" / "d" / "file.txt"
-    looks: list[str] = []
-    others: list[Any] = []
-    access = os.access
-    with monkeypatch.context() as patched:
-
-        def look(path: str, mode: int) -> bool:
-            looks.append(path)
-            return access(path, mode)
-
-        patched.setattr(os, "access", look)
-        for name in ("open", "stat", "lstat", "listdir", "scandir"):
-            patched.setattr(os, name, lambda *given, **_: others.append(given))
-        found = claims.check(str(root), str(deep))
-    above = len(deep.parents) - 1  # A claim may stand in any folder above it, but not in the root of all.
-    assert (found, len(looks), others) == (None, above, [])
-
-
 def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(
     rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -514,249 +433,6 @@ def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(
         monkeypatch.setenv("NOCLOBBER_LOCK_ID", str(lock.lock_id))
         monkeypatch.setenv("NOCLOBBER_LOCK_FOLDER", str(folder))
         assert rig.write(file, "y") == {}
-
-
-# -- sessions --------------------------------------------------------------------------------------------
-
-
-def test_a_session_remembers_across_turns_and_compaction(rig: HookRig, file: Path) -> None:
-    """Ruling 14: the model remembers earlier turns, so we do."""
-    rig.read(file, prompt_id="p1")
-    for name, members in (
-        ("Stop", {}),
-        ("UserPromptSubmit", {"prompt_id": "p2"}),
-        ("SessionStart", {"source": "compact"}),
-        ("SessionStart", {"source": "resume"}),
-    ):
-        rig.call("claude-code", rig.event(name, **members), "note")
-    file.write_bytes(b"theirs\n")
-
-    refused = refusal(rig.write(file, "mine\n", prompt_id="p2"))
-    assert refused["details"]["baseline_hash"] == sha256(b"hello\nworld\n")
-
-
-def test_a_resumed_session_whose_memory_is_gone_must_read_first(rig: HookRig, file: Path) -> None:
-    """A model that remembers what we do not: nothing is let through on trust."""
-    rig.call("claude-code", rig.event("SessionStart", source="resume"), "note")
-
-    assert refusal(rig.write(file, "mine\n"))["error_type"] == "UNREAD_FILE"
-    rig.read(file)
-    assert rig.write(file, "mine\n") == {}
-
-
-@pytest.mark.parametrize("reason", ["clear", "other", "prompt_input_exit"])
-def test_a_session_that_has_ended_is_forgotten(rig: HookRig, file: Path, reason: str) -> None:
-    """finding D8: hashes are gone at the end of the session; one that goes on has to read again."""
-    rig.read(file)
-    rig.call("claude-code", rig.event("SessionEnd", reason=reason), "note")
-
-    assert os.listdir(session_memory.runtime_folder()) == []
-    rig.call("claude-code", rig.event("SessionStart", source="resume"), "note")
-    assert refusal(rig.write(file, "mine\n"))["error_type"] == "UNREAD_FILE"
-
-
-def test_the_project_of_a_session_is_settled_by_its_first_event(rig: HookRig, root: Path, file: Path) -> None:
-    """finding S5, ruling 16: a nested repository that appears later changes nothing; nor does a `cd`."""
-    (root / "noclobber.toml").write_text('unread = "deny"\n')
-    rig.call("claude-code", rig.event("SessionStart", source="startup"), "note")
-    nested = root / "docs"
-    (nested / ".git").mkdir(parents=True)
-    (nested / ".noclobber").mkdir()
-    (nested / "b.txt").write_text("theirs\n")
-
-    given = {"file_path": str(nested / "b.txt"), "content": "mine\n"}
-    answer = rig.ask("Write", given, tool_use_id="w", cwd=str(nested))
-
-    assert refusal(answer)["error_type"] == "UNREAD_FILE"
-    assert rig.kinds() == ["MUTATION_REFUSED"]  # In the ledger of the session's project.
-
-
-def test_parallel_first_events_settle_on_one_project(rig: HookRig, root: Path) -> None:
-    """Ruling 16: whoever comes second takes what the first one found."""
-    found = iter([str(root), str(root.parent)])
-
-    def find_late() -> str:
-        session_memory.settle_project("claude-code", "s9", lambda: next(found))
-        return next(found)
-
-    assert session_memory.settle_project("claude-code", "s9", find_late) == str(root)
-
-
-def test_what_nobody_touched_for_weeks_is_forgotten(rig: HookRig, file: Path) -> None:
-    """Cleaned up by age; younger sessions stay."""
-    rig.read(file)
-    old = os.listdir(session_memory.runtime_folder())
-    for name in old:
-        os.utime(f"{session_memory.runtime_folder()}/{name}", (1, 1))
-    young = HookRig(rig.root, rig.runtime, session="young")
-    young.read(file)
-
-    young.call("claude-code", young.event("SessionStart", source="startup"), "note")
-
-    left = os.listdir(session_memory.runtime_folder())
-    assert len(left) == len(old)
-    assert not set(left) & set(old)
-
-
-def test_subagents_and_sessions_have_pictures_of_their_own(rig: HookRig, root: Path, file: Path) -> None:
-    """R-turn: what one has read, another has not."""
-    rig.read(file)
-    file.write_bytes(b"theirs\n")
-
-    assert rig.write(file, "sub's\n", agent_id="sub") == {}
-    assert is_denied(rig.write(file, "mine\n"))
-    assert HookRig(root, rig.runtime, session="s2").write(file, "other's\n") == {}
-
-
-def test_nothing_is_kept_in_the_project_but_the_record(rig: HookRig, root: Path, file: Path) -> None:
-    """N-session: what was seen lies in the runtime folder, which is private."""
-    rig.read(file)
-    rig.write(file, "x\n")
-
-    assert sorted(os.listdir(root / ".noclobber")) == [
-        ".gitignore",
-        "agent_trace.jsonl",
-        "claims",
-        "kept",
-        "notes",
-        "swap",
-        f"workspace_id.{os.stat(root / '.noclobber').st_ino}",
-    ]
-    folder = os.stat(session_memory.runtime_folder())
-    assert folder.st_mode & 0o777 == 0o700
-
-
-# -- many at once -------------------------------------------------------------------------------------------
-
-
-def test_hooks_of_parallel_calls_lose_nothing_of_each_others(rig: HookRig, root: Path) -> None:
-    """N-session: ten processes at once, each with a part of one file and the whole of another."""
-    big = root / "big.txt"
-    lines = [f"line {number}" for number in range(10)]
-    big.write_text("\n".join(lines) + "\n")
-    payloads = []
-    for number in range(10):
-        own = root / f"{number}.txt"
-        own.write_text("own\n")
-        shown = {"content": lines[number], "startLine": number + 1, "numLines": 1, "totalLines": 11}
-        given = {"file_path": str(big), "offset": number + 1, "limit": 1}
-        payloads.append(rig.tool("PostToolUse", "Read", given, tool_response={"file": shown}))
-        shown = {"content": "own\n", "startLine": 1, "numLines": 2, "totalLines": 2}
-        payloads.append(
-            rig.tool("PostToolUse", "Read", {"file_path": str(own)}, tool_response={"file": shown})
-        )
-
-    failed: list[Any] = []
-
-    def run(part: Any) -> None:
-        failed.extend(
-            done for payload in part if (done := rig.process("claude-code", payload, "note")).returncode
-        )
-
-    threads = [threading.Thread(target=run, args=(payloads[at::5],)) for at in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert failed == []
-    with SessionMemory("claude-code", "s1", "main") as known:
-        context, _ = known.recall(str(big), str(big))
-        assert context.coverage_for(str(big), str(big)).is_whole
-    for number in range(10):
-        (root / f"{number}.txt").write_text("theirs\n")
-        assert is_denied(rig.write(root / f"{number}.txt", "x"))
-
-
-def _note_parts(root: Path, start: Any, numbers: Any) -> None:
-    """In a process of its own: see one line of a file after another."""
-    path = f"{root}/big.txt"
-    start.wait()
-    for number in numbers:
-        with SessionMemory("claude-code", "s1", "main") as known:
-            context, noted = known.recall(path, path)
-            os.sched_yield()  # Somebody else's turn, if there is nothing to keep them out.
-            context.observe(path, path, "ab" * 32, None, Coverage(((number, number + 1),), 80))
-            known.keep(context, path, path, noted)
-
-
-def test_one_hook_of_an_agent_at_a_time(rig: HookRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-session: a second one waits, and gives up after a while; another agent's does not even wait."""
-    monkeypatch.setattr(session_memory, "PATIENCE_S", 0.01)
-    with SessionMemory("claude-code", "s1", "main"):
-        with pytest.raises(HookFailedError), SessionMemory("claude-code", "s1", "main"):
-            pass
-        with SessionMemory("claude-code", "s1", "sub"):
-            pass
-
-
-def test_notes_of_one_file_from_several_processes_add_up(rig: HookRig, root: Path) -> None:
-    """N-session: four processes, twenty lines each, all at once; not one line is forgotten."""
-    fork = multiprocessing.get_context("fork")
-    start = fork.Barrier(4)
-    workers = [fork.Process(target=_note_parts, args=(str(root), start, range(at, 80, 4))) for at in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    with SessionMemory("claude-code", "s1", "main") as known:
-        context, _ = known.recall(f"{root}/big.txt", f"{root}/big.txt")
-        assert context.coverage_for(f"{root}/big.txt", f"{root}/big.txt").is_whole
-
-
-@pytest.mark.slow
-def test_two_sessions_that_race_on_one_file_lose_nothing(rig: HookRig, root: Path) -> None:
-    """009-SC-001: real hook processes around plain writes; every line that was acknowledged is there."""
-    file = root / "shared.txt"
-    file.write_text("start\n")
-    acknowledged: list[str] = []
-    met = []
-    both_have_read = threading.Barrier(2)
-
-    def play(session: str) -> None:
-        host = HookRig(root, rig.runtime, session=session)
-        done = 0
-        for attempt in range(80):
-            if done == 4:
-                return
-            seen = file.read_text()
-            count = seen.count("\n") + 1
-            shown = {"content": seen, "startLine": 1, "numLines": count, "totalLines": count}
-            given = {"file_path": str(file)}
-            host.process(
-                "claude-code",
-                host.tool("PostToolUse", "Read", given, tool_response={"file": shown}, duration_ms=1),
-            )
-            if attempt == 0:
-                both_have_read.wait(60)  # else one may be done before the other begins, and they never meet
-            line = f"{session}-{done}"
-            given = {"file_path": str(file), "content": f"{seen}{line}\n"}
-            call = host.next_id()
-            answer = host.process(
-                "claude-code", host.tool("PreToolUse", "Write", given, tool_use_id=call), "check"
-            )
-            assert answer.returncode == 0, answer.stderr
-            if answer.stdout:
-                met.append(line)
-                continue
-            file.write_text(given["content"])
-            told = host.process(
-                "claude-code", host.tool("PostToolUse", "Write", given, tool_use_id=call, tool_response={})
-            )
-            assert told.stdout == b"", told.stdout
-            acknowledged.append(line)
-            done += 1
-
-    threads = [threading.Thread(target=play, args=(name,)) for name in ("left", "right")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(file.read_text().splitlines()) == sorted(["start", *acknowledged])
-    assert len(acknowledged) == 8
-    assert met, "the sessions never met, so this run proves nothing"
 
 
 # -- the process --------------------------------------------------------------------------------------------

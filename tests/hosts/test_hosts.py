@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from noclobber.core.switches import is_switch
-from noclobber.errors import BadRequestError, StaleFileError, UnknownToolError
+from noclobber.errors import StaleFileError, UnknownToolError
 from noclobber.hosts import HOSTS, load
 from noclobber.hosts.event import Event, same_moment, unknown_tool
 from noclobber.hosts.hook_entries import hook_file
-from noclobber.shell import recognise
-from noclobber.text import apply_patch
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, is_denied, refusal
 
@@ -225,109 +223,6 @@ def test_one_moment_in_two_spellings() -> None:
     """HOSTS, Copilot: epoch milliseconds here, ISO 8601 there."""
     assert same_moment(1794768047262) == same_moment("2026-11-15T18:40:47.262Z") == "47262"
     assert same_moment("nonsense") == same_moment(None) == same_moment(True) == ""
-
-
-# -- patches and shells ------------------------------------------------------------------------------------------
-
-
-def test_a_patch_names_every_file_that_it_touches() -> None:
-    """N-hosts: update, add, delete, move."""
-    found = apply_patch.actions(
-        "*** Begin Patch\n*** Update File: a\n@@ def f():\n context\n-old\n+new\n*** End of File\n"
-        "*** Update File: b\n*** Move to: c\n@@\n-x\n+y\n*** Add File: d\n+1\n+2\n*** Delete File: e\n*** End Patch\n"
-    )
-    assert [(action.kind, action.path, action.moved_from) for action in found] == [
-        ("edit", "a", None),
-        ("write", "c", "b"),
-        ("delete", "b", None),
-        ("write", "d", None),
-        ("delete", "e", None),
-    ]
-    assert found[3].content == "1\n2\n"
-
-
-@pytest.mark.parametrize(
-    "patch",
-    [
-        "",
-        "*** Begin Patch\n*** End Patch",
-        "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n",
-        "*** Begin Patch\n*** Rewrite File: a\n*** End Patch",
-        "*** Begin Patch\n*** Delete File: \n*** End Patch",
-        "*** Begin Patch\n*** Add File: a\nno plus\n*** End Patch",
-    ],
-)
-def test_a_patch_that_cannot_be_read_is_an_error(patch: str) -> None:
-    """N-hosts: what cannot be understood cannot be checked."""
-    with pytest.raises(BadRequestError):
-        apply_patch.actions(patch)
-
-
-@pytest.mark.parametrize(
-    ("text", "patch", "outcome"),
-    [
-        ("a\nb\nc\n", "@@\n a\n-b\n+B\n c", "a\nB\nc\n"),
-        ("a\nb\na\nb\n", "@@ a\n-b\n+B", "a\nB\na\nb\n"),
-        ("a\n", "@@\n+end", "a\nend\n"),
-        ("x\ny\nx\ny\n", "@@\n-x\n-y\n+z\n*** End of File", "x\ny\nz\n"),
-        ("a\nb\n", "@@\n-  a\n+c", None),
-        ("a", "@@\n-a\n+b", "b\n"),
-        ("a\nb\nc\nd\n", "@@\n-a\n+A\n@@\n-c\n+C", "A\nb\nC\nd\n"),
-    ],
-)
-def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(
-    text: str, patch: str, outcome: str | None
-) -> None:
-    """N-foresight: what the call must have produced; loose matches are nobody's guess."""
-    [action] = apply_patch.actions(f"*** Begin Patch\n*** Update File: f\n{patch}\n*** End Patch")
-    assert isinstance(action.change, apply_patch.Patch)
-    assert apply_patch.apply(text, action.change.hunks) == outcome
-
-
-@pytest.mark.parametrize(
-    ("command", "paths"),
-    [
-        ("cat a.txt", ["a.txt"]),
-        ("cat -n 'a b.txt' c.txt", ["a b.txt", "c.txt"]),
-        ("cd src && cat x.py; ls", ["src/x.py"]),
-        ("sed -n '1,20p' a.txt", ["a.txt"]),
-        ("head -n 5 a.txt && tail -3 b.txt", ["a.txt", "b.txt"]),
-        ("nl -ba a.txt | sed -n '1,5p'", ["a.txt"]),
-        ("cat *.txt", []),
-        ("cat $FILE", []),
-        ("cat a.txt > b.txt", []),
-        ("grep x a.txt", []),
-        ("echo 'cat a.txt'", []),
-        ("cat 'unclosed", []),
-        ("# cat a.txt", []),
-        ("", []),
-    ],
-)
-def test_plain_reads_are_recognised_in_a_shell_command(command: str, paths: list[str]) -> None:
-    """N-hosts: what expands or redirects is left alone."""
-    assert [action.path for action in recognise.actions(command, "post")] == paths
-    assert recognise.actions(command, "pre") == ()
-
-
-def test_a_patch_in_a_shell_command_is_found_and_one_that_is_hidden_is_refused() -> None:
-    """HOSTS, Codex: `apply_patch <<EOF` arrives as a shell command."""
-    command = "cd sub && apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: a\n*** End Patch\nEOF"
-    assert [(action.kind, action.path) for action in recognise.actions(command, "pre")] == [
-        ("delete", "sub/a")
-    ]
-    with pytest.raises(BadRequestError):
-        recognise.actions("apply_patch < some.patch", "pre")
-    assert recognise.actions("which apply_patch", "pre") == ()
-
-
-def test_ranges_of_lines_that_a_shell_showed() -> None:
-    """A part is a part."""
-    [part] = recognise.actions("sed -n '3,5p' a", "post")
-    assert (part.first_line, part.line_count) == (3, 3)
-    [part] = recognise.actions("head -20 a", "post")
-    assert (part.first_line, part.line_count) == (1, 20)
-    [part] = recognise.actions("tail -n 20 a", "post")
-    assert (part.first_line, part.line_count) == (0, 20)
 
 
 @pytest.mark.parametrize("scope", ["project", "user"])
