@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import find_project
@@ -34,13 +35,11 @@ from noclobber.guard.controller import (
 )
 from noclobber.lock.aio import DeliverableLock
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     import random
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, Literal, ParamSpec, TypeVar, Unpack
 
     from noclobber.core.clock import Clock
     from noclobber.core.options import OptionValues

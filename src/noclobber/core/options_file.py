@@ -26,16 +26,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import Any, NamedTuple
 
 from noclobber.core.options import options
 from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME
 from noclobber.errors import BadRequestError, ConfigError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 MAX_BYTES = 4 << 20
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -30,7 +30,7 @@ asyncio twin does them its own way, and the machine is the same.
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.values import ReadResult
@@ -44,10 +44,8 @@ from noclobber.errors import (
 )
 from noclobber.text.diff import unified
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from typing import Any, Literal, TypeVar
 
     from noclobber.core.clock import Clock
     from noclobber.guard.turn import Turn

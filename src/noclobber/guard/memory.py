@@ -18,10 +18,9 @@ out:
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+if TYPE_CHECKING:
     from noclobber.guard.snapshot import TurnContext
 
     Notes = dict[str, Any]

@@ -9,8 +9,8 @@ the turn. Kept apart by session *and* agent, because one agent has not seen what
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.guard.snapshot import Remembered, TurnContext
 

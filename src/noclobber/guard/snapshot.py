@@ -29,7 +29,7 @@ Not promised: the bytes of a baseline are kept for diffs within bounds only; the
 from __future__ import annotations
 
 import os
-from _thread import RLock  # `threading` is a part of a millisecond of a hook's start, for the same lock.
+from _thread import RLock  # Not `threading`: see core/light.
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import RETAINED_FILE_BYTES, RETAINED_TURN_BYTES

@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from _thread import allocate_lock, get_ident  # `threading` takes a millisecond to load.
+from _thread import allocate_lock, get_ident  # Not `threading`: see core/light.
 from fcntl import LOCK_UN, flock
 
 from noclobber.core.clock import SYSTEM_CLOCK

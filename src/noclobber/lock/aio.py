@@ -15,16 +15,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from noclobber.errors import BadRequestError, LockLost
 from noclobber.lock import lock as blocking
 from noclobber.lock import release_at_exit
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Any, TypeVar
 
     from noclobber.lock.arbiter import LockStatus, Recovery
 

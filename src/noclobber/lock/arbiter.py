@@ -25,12 +25,10 @@ seam is here and not below.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Literal
 
     from noclobber.disk.processes import ProcessIdentity
     from noclobber.errors import LockContention

@@ -21,12 +21,12 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from noclobber.core.findings import Finding
 from noclobber.disk.filesystems import KEEPS_INODES, NETWORK, filesystem_type
 from noclobber.errors import LockContention, NoclobberError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -16,14 +16,12 @@ import json
 import os
 from contextlib import suppress
 from json.encoder import encode_basestring as _quote
+from typing import TYPE_CHECKING, Any, Protocol
 
 from noclobber.errors import BadEventError
 from noclobber.lock.names import LEDGER_NAME
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
-
     from noclobber.core.clock import Clock
     from noclobber.errors import LockContention
     from noclobber.ledger import AgentTraceLedger, LedgerEntry

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.project import STATE_FOLDER
@@ -35,10 +35,8 @@ from noclobber.lock.names import LOCK_NAME
 from noclobber.lock.os_errors import explain
 from noclobber.lock.record import LockRecord, new_id, read
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Literal
 
     from noclobber.core.clock import Clock
     from noclobber.errors import LockContention

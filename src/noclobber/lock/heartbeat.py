@@ -23,10 +23,9 @@ import os
 import threading
 import time
 import weakref
+from typing import TYPE_CHECKING, Protocol
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
 
     class Beating(Protocol):
         """What the heartbeat asks of a lock."""

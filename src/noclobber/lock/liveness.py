@@ -14,16 +14,14 @@ The order of the questions is the rule (REQ-LOCK-006):
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from noclobber.disk.filesystems import keeps_inodes
 from noclobber.disk.processes import GONE, RUNNING, fate, surroundings
 from noclobber.lock.limits import MAX_LEASE_S
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Literal
 
     from noclobber.disk.processes import ProcessIdentity
     from noclobber.lock.arbiter import LockState

@@ -25,7 +25,7 @@ import random
 import threading
 import warnings
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk.processes import identify
@@ -36,7 +36,6 @@ from noclobber.lock.file_arbiter import FileArbiter, person
 from noclobber.lock.limits import DEFAULT_LEASE_S, check_lease_s, check_text
 from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType

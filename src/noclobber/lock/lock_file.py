@@ -29,6 +29,7 @@ import os
 import stat
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex, renames
@@ -38,7 +39,6 @@ from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAG
 from noclobber.lock.os_errors import LINK, explain
 from noclobber.lock.record import read
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

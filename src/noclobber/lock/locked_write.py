@@ -15,12 +15,12 @@ lost.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from noclobber.errors import NoclobberError
 from noclobber.lock import messages
 from noclobber.lock.file_arbiter import FileArbiter
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 

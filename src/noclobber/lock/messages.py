@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from noclobber.core.clock import iso8601
 from noclobber.errors import LockContention, LockLost
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.errors import FileBusyError
 

@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import NoReturn
 
 from noclobber.errors import AccessDeniedError, MissingFileError, NotAFileError, StorageError
 from noclobber.lock.names import is_lock_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
 
 
 def explain(error: OSError, path: str, verb: str, directory: int | None = None, name: str = "") -> NoReturn:

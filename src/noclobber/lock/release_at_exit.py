@@ -25,11 +25,10 @@ import signal
 import threading
 import weakref
 from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Protocol
 
     class Held(Protocol):
         """What is asked of a lock at the end."""

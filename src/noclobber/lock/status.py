@@ -6,11 +6,12 @@ What is reported was true at the moment of reading, and may be history when it i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.lock.arbiter import LockStatus as LockStatus
 from noclobber.lock.file_arbiter import FileArbiter
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -16,7 +16,7 @@ Not promised: a regular expression given to `search_and_replace` may take for ev
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError, EditMismatchError
@@ -34,7 +34,6 @@ from noclobber.text.lines import (
     without_last_newline,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

@@ -1,12 +1,11 @@
 """
-JSON for the hook's path, without the `json` package.
+JSON without the `json` package, which imports `re`; the package's docstring has the figures.
 
-`json` is quick; importing it is not, because it brings `re` along. Its C half, `_json`, is all that is needed
-to parse and to spell, and importing that costs next to nothing. Where `_json` is missing or has changed,
-the `json` package does the same work a few milliseconds later.
+The C half of `json`, `_json`, is enough to parse and to encode, and is quick to import. If it is missing or
+has changed, the `json` package is used.
 
-`parse()` takes what the world sends: any encoding error, any depth, anything that is not JSON is a
-`ValueError`. `spell()` gives UTF-8 without spaces between members, and refuses NaN.
+`parse()` reads untrusted input: an encoding error, deep nesting or anything else that is not JSON is a
+`ValueError`. `spell()` gives text without spaces between members, and refuses NaN.
 """
 
 from __future__ import annotations

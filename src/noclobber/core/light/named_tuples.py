@@ -1,16 +1,8 @@
 """
-`NamedTuple` without `typing`.
+`NamedTuple` without `typing`; the package's docstring says why and how to use it.
 
-A hook is a process per tool call, and `typing` alone takes as long to import as all else that a hook does
-(it pulls in `re`, `collections` and `contextlib`). Values on a hook's path are declared the usual way,
-
-    if TYPE_CHECKING:
-        from typing import NamedTuple
-    else:
-        from noclobber.core.light.named_tuples import NamedTuple
-
-so that type checkers see the real thing. What is here behaves the same as far as this library goes:
-fields in order, defaults, keywords, `_fields`, `_replace`, `_asdict`, `repr`, pickling, methods, properties.
+It behaves like the real one as far as this library goes: fields in order, defaults, keywords, `_fields`,
+`_replace`, `_asdict`, `_make`, `repr`, pickling, pattern matching, methods and properties.
 """
 
 from __future__ import annotations
@@ -50,7 +42,7 @@ class _Maker(type):
 
 
 def _until_needed(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
-    """Put off making a constructor until the first value is made: most processes make few kinds of them."""
+    """Make the constructor when the first value is made: most processes make values of few classes."""
 
     def __new__(cls: Any, /, *given: Any, **named: Any) -> Any:  # noqa: N807
         made = _constructor(name, fields, defaults)
