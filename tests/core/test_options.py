@@ -112,7 +112,7 @@ def test_given_options_change_their_base_and_leave_the_rest() -> None:
     assert options({"partial": "deny"}, base) == base._replace(partial="deny")
     assert options({"unread": "allow"}, base) == Options(wait_s=7.0)
     assert options({}, base) == base
-    assert DEFAULTS.wait_s == 1.0
+    assert (DEFAULTS.wait_s, DEFAULTS.durable, DEFAULTS.write_scope) == (1.0, False, None)
     assert Options(scope="session") == HOOK_DEFAULTS
 
 
