@@ -37,6 +37,8 @@ JSON = st.recursive(
     max_leaves=8,
 )
 
+OBJECTS = st.dictionaries(st.text(max_size=8), JSON, max_size=3)
+
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -53,60 +55,48 @@ def stale(rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(claims, "PATIENCE_S", 0.0)
     file = root / "a.txt"
     file.write_text("hello\n")
-    rig.read(file)
-    for host, read in (
-        ("codex", {"tool_name": "Bash", "tool_input": {"command": "cat a.txt"}, "tool_response": "hello\n"}),
-        (
-            "qwen",
-            {
-                "tool_name": "read_file",
-                "tool_input": {"file_path": str(file)},
-                "tool_response": {"llmContent": "hello\n"},
-            },
-        ),
-    ):
-        rig.call(host, rig.event("PostToolUse", **read))
-    rig.call(
-        "cursor",
-        {
+    for host in HOSTS:
+        rig.call(host, read_note(host, rig, file))
+    file.write_text("theirs\n")
+    return file
+
+
+def read_note(host: str, rig: HookRig, file: Path) -> dict[str, Any]:
+    """A read of the whole file, as each host tells about it."""
+    root = str(rig.root)
+    shown = {"content": "hello\n", "startLine": 1, "numLines": 2, "totalLines": 2}
+    given = {"file_path": str(file)}
+    if host == "claude-code":
+        return rig.tool("PostToolUse", "Read", given, tool_response={"file": shown})
+    if host == "codex":
+        return rig.tool("PostToolUse", "Bash", {"command": "cat a.txt"}, tool_response="hello\n")
+    if host == "qwen":
+        return rig.tool("PostToolUse", "read_file", given, tool_response={"llmContent": "hello\n"})
+    if host == "gemini":
+        return rig.tool("AfterTool", "read_file", given, tool_response={"llmContent": "hello\n"})
+    if host == "cursor":
+        return {
             "hook_event_name": "beforeReadFile",
             "conversation_id": "s1",
-            "cwd": str(root),
+            "cwd": root,
             "file_path": str(file),
             "content": "hello\n",
-        },
-    )
-    rig.call(
-        "gemini",
-        {
-            **rig.event("AfterTool"),
-            "tool_name": "read_file",
-            "tool_input": {"file_path": str(file)},
-            "tool_response": {"llmContent": "hello\n"},
-        },
-    )
-    rig.call(
-        "copilot",
-        {
+        }
+    if host == "copilot":
+        return {
             "sessionId": "s1",
-            "cwd": str(root),
+            "cwd": root,
             "toolName": "view",
             "toolArgs": {"path": str(file)},
             "toolResult": {"resultType": "success", "textResultForLlm": "hello\n"},
-        },
-    )
+        }
     display = {"text": "hello", "lineStart": 1, "lineEnd": 1, "totalLines": 1, "truncated": False}
-    rig.call(
-        "opencode",
-        {
-            "ev": "after",
-            "directory": str(root),
-            "input": {"tool": "read", "sessionID": "s1", "callID": "r", "args": {"filePath": str(file)}},
-            "output": {"metadata": {"display": display}},
-        },
-    )
-    file.write_text("theirs\n")
-    return file
+    return {
+        "ev": "after",
+        "directory": root,
+        "input": {"tool": "read", "sessionID": "s1", "callID": "r", "args": {"filePath": str(file)}},
+        "output": {"metadata": {"display": display}},
+    }
 
 
 def stale_write(host: str, rig: HookRig, file: Path) -> dict[str, Any]:
@@ -231,6 +221,84 @@ def _is_another_call(host: str, payload: Any, rig: HookRig, stale: Path) -> bool
     same_session = (event.session_id, event.agent_id) == ("s1", "main")
     paths = {os.path.realpath(os.path.join(event.cwd or ".", action.path)) for action in event.actions}
     return event.trouble is None and (not same_session or str(stale) not in paths)
+
+
+def write_note(host: str, rig: HookRig, file: Path) -> dict[str, Any]:
+    """A write that was carried out, as each host tells about it."""
+    payload = stale_write(host, rig, file)
+    if host == "opencode":
+        call = {**payload["input"], "args": payload["output"]["args"]}
+        return {**payload, "ev": "after", "input": call, "output": {"output": "done", "metadata": {}}}
+    if host == "copilot":
+        return {**payload, "toolResult": {"resultType": "success", "textResultForLlm": "done"}}
+    after = {"cursor": "postToolUse", "gemini": "AfterTool"}.get(host, "PostToolUse")
+    return {**payload, "hook_event_name": after, "tool_response": {"llmContent": "done"}, "duration_ms": 3}
+
+
+def fields_of(value: Any, trail: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Every field of an event, the nested ones too."""
+    if not isinstance(value, dict):
+        return []
+    return [found for key in value for found in ((*trail, key), *fields_of(value[key], (*trail, key)))]
+
+
+def replaced(value: Any, trail: tuple[str, ...], new: Any) -> Any:
+    """The event with another value in one field."""
+    return {**value, trail[0]: replaced(value[trail[0]], trail[1:], new)} if trail else new
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("kind", [read_note, write_note])
+@SLOWLY
+@given(data=st.data())
+def test_a_note_passes_whatever_is_in_any_of_its_fields(
+    rig: HookRig, stale: Path, host: str, kind: Any, data: st.DataObject
+) -> None:
+    """N-hook, N-input, fuzzed: nothing of ours blocks what nobody asks about, and nothing crashes."""
+    payload = kind(host, rig, stale)
+    field = data.draw(st.sampled_from(fields_of(payload)))
+    if field[-1] in ("hook_event_name", "ev", "toolResult"):
+        return  # Those make it another event.
+
+    answer, code = rig.call(host, replaced(payload, field, data.draw(OBJECTS)), "note")
+
+    assert not is_denied(answer)
+    assert code == 0
+    assert tracebacks(rig) == []
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@SLOWLY
+@given(data=st.data())
+def test_a_check_with_an_object_in_any_field_is_answered_and_never_crashes(
+    rig: HookRig, stale: Path, host: str, data: st.DataObject
+) -> None:
+    """N-hook, N-input, fuzzed: a field that a write needs and that is an object is a refusal."""
+    payload = stale_write(host, rig, stale)
+    field = data.draw(st.sampled_from(fields_of(payload)))
+    event = replaced(payload, field, data.draw(OBJECTS))
+
+    answer, code = rig.call(host, event, "check")
+
+    assert code == 0
+    assert is_denied(answer) or _is_another_call(host, event, rig, stale), event
+    assert tracebacks(rig) == []
+
+
+@pytest.mark.parametrize("duration_ms", [10**400, -1, True, "3"])
+def test_a_duration_that_cannot_be_one_is_ignored(rig: HookRig, stale: Path, duration_ms: Any) -> None:
+    """N-input: a number of four hundred digits is JSON, and no float."""
+    payload = read_note("claude-code", rig, stale)
+
+    assert rig.call("claude-code", {**payload, "duration_ms": duration_ms}, "note") == ({}, 0)
+    assert tracebacks(rig) == []
+
+
+def tracebacks(rig: HookRig) -> list[Any]:
+    """What the log says of failures that nobody foresaw: those have a traceback."""
+    log = rig.runtime / "noclobber" / "hook.log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [entry["traceback"] for line in lines if "traceback" in (entry := json.loads(line))]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from noclobber.hosts.hook_entries import ConfigFile
 
 CHECK_EVENT = {"hook_event_name": "PreToolUse"}
+MOST_DURATION_MS = 7 * 86_400_000
 KINDS = {
     "SessionStart": "session-start",
     "SessionEnd": "session-end",
@@ -57,6 +58,8 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
     """Return the host's event as ours."""
     name = maybe_text(payload, "hook_event_name") or ""
     duration_ms = payload.get("duration_ms")
+    if not isinstance(duration_ms, (int, float)) or not 0 <= duration_ms < MOST_DURATION_MS:
+        duration_ms = None  # JSON may have a number of four hundred digits, which no float can hold.
     event = Event(
         host=host,
         kind=KINDS.get(name, "other"),
@@ -68,7 +71,7 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
         cwd=maybe_text(payload, "cwd") or "",
         tool=maybe_text(payload, "tool_name") or "",
         result=CallResult(
-            duration_s=duration_ms / 1000 if isinstance(duration_ms, (int, float)) else None,
+            duration_s=None if duration_ms is None else duration_ms / 1000,
             happened_at=same_moment(payload.get("timestamp")),
         ),
         detail=maybe_text(payload, "source", "reason") or "",
