@@ -29,7 +29,7 @@ from noclobber.demo.arena import AnHourLater
 from noclobber.demo.weaker_guards import Seen
 from noclobber.disk import hashing
 from noclobber.disk.commit.many import Change
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import FileExistsAlreadyError, MissingFileError, NoclobberError, StaleFileError
 
 TYPE_CHECKING = False
@@ -241,7 +241,7 @@ def run_round(
 
         def work() -> None:
             # Every other one flushes, which stages its bytes in another way.
-            guard = Naive(root) if naive else OptimisticGuard(root, wait_s=WAIT_S, durable=number % 2 == 1)
+            guard = Naive(root) if naive else FileGuard(root, wait_s=WAIT_S, durable=number % 2 == 1)
             _agent(root, kind, log, guard, until_s)
 
         return _child(work, log)
@@ -339,7 +339,7 @@ def _settle(
 def _recover(root: str) -> list[str]:
     try:
         for _ in range(2):  # The first finishes what was left, the second sweeps what that displaced.
-            guard = OptimisticGuard(root, clock=AnHourLater())
+            guard = FileGuard(root, clock=AnHourLater())
             for place in (FIRST, SECOND):
                 guard.write(f"{os.path.dirname(place)}/after.txt", b"over\n", expected=None)
             guard.sweep()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.core.wire import schema as schema
     from noclobber.core.wire import to_json as to_json
     from noclobber.disk.commit.many import Change as Change
-    from noclobber.disk.optimistic_guard import FileRead as FileRead
+    from noclobber.disk.file_guard import FileRead as FileRead
     from noclobber.errors import AccessDeniedError as AccessDeniedError
     from noclobber.errors import BadEventError as BadEventError
     from noclobber.errors import BadPathError as BadPathError
@@ -102,7 +102,7 @@ _HOMES = {
     "EditMismatchError": "errors",
     "FileBusyError": "errors",
     "FileExistsAlreadyError": "errors",
-    "FileRead": "disk.optimistic_guard",
+    "FileRead": "disk.file_guard",
     "GaveUpError": "errors",
     "HookEngine": "guard.hook_engine",
     "HookFailedError": "errors",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 
 
 @pytest.fixture
-def guard(root: Path) -> OptimisticGuard:
-    return OptimisticGuard(root)
+def guard(root: Path) -> FileGuard:
+    return FileGuard(root)

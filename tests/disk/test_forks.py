@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from noclobber.disk import forks
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from tests.conftest import sha256
 
 WAIT_S = 30
@@ -105,7 +105,7 @@ def test_a_child_keeps_no_file_of_a_commit_open(
     name: str, is_it: Callable[..., Any], before: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-fork: a child's copy counts as a writer, and the file would be busy for its life."""
-    guard = OptimisticGuard(str(root))
+    guard = FileGuard(str(root))
     guard.write("a.txt", b"two", expected=sha256(b"one"))
     hold = Hold(monkeypatch, name, is_it, before=before)
     thread = threading.Thread(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from noclobber.disk import leases
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import (
     MetadataNotKeptError,
 )
@@ -25,7 +25,7 @@ def test_metadata_is_kept(root: Path) -> None:
         os.setxattr(path, "user.colour", b"blue")
     except OSError:
         pytest.skip("no extended attributes on this filesystem")
-    OptimisticGuard(root).write("a.sh", b"v2", expected=sha256(b"v1"))
+    FileGuard(root).write("a.sh", b"v2", expected=sha256(b"v1"))
     assert path.stat().st_mode & 0o777 == 0o750
     assert os.getxattr(path, "user.colour") == b"blue"
 
@@ -47,7 +47,7 @@ def test_owner_and_acl_are_kept(root: Path) -> None:
     except OSError:
         pytest.skip("no ACL on this filesystem")
     os.chown(path, 1234, 4321)
-    OptimisticGuard(root).write("a.md", b"v2", expected=sha256(b"v1"))
+    FileGuard(root).write("a.md", b"v2", expected=sha256(b"v1"))
     status = path.stat()
     assert (status.st_uid, status.st_gid) == (1234, 4321)
     assert os.getxattr(path, "system.posix_acl_access") == acl
@@ -60,7 +60,7 @@ def test_a_created_file_gets_what_its_folder_gives(root: Path) -> None:
     (root / "team").mkdir()
     os.chown(root / "team", 0, 4321)
     (root / "team").chmod(0o2775)
-    OptimisticGuard(root).write("team/a.md", b"x", expected="ABSENT")
+    FileGuard(root).write("team/a.md", b"x", expected="ABSENT")
     assert (root / "team/a.md").stat().st_gid == 4321
 
 
@@ -74,5 +74,5 @@ def test_a_hard_link_that_cannot_be_kept_is_a_refusal(root: Path, monkeypatch: p
     os.link(root / "a.md", root / "b.md")
     monkeypatch.setattr(leases, "try_lease", none_to_be_had)
     with pytest.raises(MetadataNotKeptError, match="hard links"):
-        OptimisticGuard(root).write("a.md", b"v2", expected=sha256(b"v1"))
+        FileGuard(root).write("a.md", b"v2", expected=sha256(b"v1"))
     assert (root / "a.md").read_bytes() == (root / "b.md").read_bytes() == b"v1"

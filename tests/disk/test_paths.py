@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import (
     BadPathError,
     MissingFileError,
@@ -19,7 +19,7 @@ from tests.conftest import AtStep, sha256
 
 
 @pytest.mark.parametrize("path", ["../out.md", "/etc/passwd", "sub/../../out.md", "/"])
-def test_paths_outside_the_workspace_are_refused(guard: OptimisticGuard, root: Path, path: str) -> None:
+def test_paths_outside_the_workspace_are_refused(guard: FileGuard, root: Path, path: str) -> None:
     """N-paths: neither read nor written, and nothing is created out there."""
     with pytest.raises((OutsideWorkspaceError, NotAFileError)):
         guard.read(path)
@@ -28,9 +28,7 @@ def test_paths_outside_the_workspace_are_refused(guard: OptimisticGuard, root: P
     assert not (root.parent / "out.md").exists()
 
 
-def test_a_link_out_of_the_workspace_is_not_followed(
-    guard: OptimisticGuard, root: Path, tmp_path: Path
-) -> None:
+def test_a_link_out_of_the_workspace_is_not_followed(guard: FileGuard, root: Path, tmp_path: Path) -> None:
     """N-paths: through links too, to files and to folders."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -47,7 +45,7 @@ def test_a_link_out_of_the_workspace_is_not_followed(
 
 
 def test_a_folder_swapped_for_a_link_in_between_leads_nowhere(
-    guard: OptimisticGuard, root: Path, tmp_path: Path, at_step: AtStep
+    guard: FileGuard, root: Path, tmp_path: Path, at_step: AtStep
 ) -> None:
     """N-paths: the folder was pinned before it was judged, so the swap comes too late."""
     outside = tmp_path / "outside"
@@ -68,7 +66,7 @@ def test_a_folder_swapped_for_a_link_in_between_leads_nowhere(
 
 
 @pytest.mark.parametrize("path", [".noclobber/agent_trace.jsonl", ".noclobber/notes/x", "a/.noclobber/x"])
-def test_our_own_records_are_out_of_reach(guard: OptimisticGuard, root: Path, path: str) -> None:
+def test_our_own_records_are_out_of_reach(guard: FileGuard, root: Path, path: str) -> None:
     """N-paths: an agent cannot read or edit its own trace."""
     (root / "a").mkdir()
     with pytest.raises((OutsideWorkspaceError, MissingFileError)):
@@ -77,7 +75,7 @@ def test_our_own_records_are_out_of_reach(guard: OptimisticGuard, root: Path, pa
         guard.write(path, b"x", expected=None)
 
 
-def test_a_link_into_our_own_records_is_out_of_reach(guard: OptimisticGuard, root: Path) -> None:
+def test_a_link_into_our_own_records_is_out_of_reach(guard: FileGuard, root: Path) -> None:
     """N-paths."""
     guard.write("a.md", b"x", expected=None)
     (root / "door").symlink_to(".noclobber")
@@ -90,9 +88,7 @@ def test_a_link_into_our_own_records_is_out_of_reach(guard: OptimisticGuard, roo
     ["a\0b", "", "x" * 300, "/".join(["d" * 200] * 30), "bad\udcff.md", b"bytes"],
     ids=["nul", "empty", "long name", "long path", "not utf-8", "bytes"],
 )
-def test_paths_that_cannot_name_a_file_are_refused_by_name(
-    guard: OptimisticGuard, root: Path, path: Any
-) -> None:
+def test_paths_that_cannot_name_a_file_are_refused_by_name(guard: FileGuard, root: Path, path: Any) -> None:
     """N-paths: the error names the path and the reason, and prints."""
     for call in (guard.read, lambda p: guard.write(p, b"x", expected=None)):
         with pytest.raises((BadPathError, MissingFileError)) as refused:
@@ -102,7 +98,7 @@ def test_paths_that_cannot_name_a_file_are_refused_by_name(
         guard.write(path, b"x", expected="0" * 64)
 
 
-def test_links_in_a_circle_are_refused(guard: OptimisticGuard, root: Path) -> None:
+def test_links_in_a_circle_are_refused(guard: FileGuard, root: Path) -> None:
     """N-links."""
     (root / "a").symlink_to("b")
     (root / "b").symlink_to("a")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from noclobber.disk import reading
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.reading import look_at
 from noclobber.errors import (
     DELETED,
@@ -57,7 +57,7 @@ def test_a_hook_and_the_guard_see_the_same(root: Path, what: str, state: str, le
     """finding C1: one reader, so a hook and the library cannot come to different answers."""
     path = make(root, what)
     looked = look_at(str(path), keep=True)
-    guard = OptimisticGuard(root)
+    guard = FileGuard(root)
     assert (looked.path, looked.sha256) == (str(root / leads_to), state)
     assert guard.digest(path) == state
     if state != NOT_A_FILE:
@@ -105,7 +105,7 @@ def test_a_scan_begins_again_if_a_link_on_the_way_was_changed(root: Path) -> Non
             os.replace(root / "new", root / "link")
         return reading.read_all(descriptor)
 
-    assert OptimisticGuard(root).scan("link", consume) == (str(root / "two"), b"two", ())
+    assert FileGuard(root).scan("link", consume) == (str(root / "two"), b"two", ())
     assert seen == [str(root / "one"), str(root / "two")]
 
 

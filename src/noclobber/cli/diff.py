@@ -32,7 +32,7 @@ from noclobber.core.project import (
     state_folder,
 )
 from noclobber.disk import hashing
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
 from noclobber.ledger.browse import Lines, summary_of
 from noclobber.ledger.root import relative
@@ -106,13 +106,13 @@ def run(args: Namespace) -> int:
     return EXIT_NO if changed else EXIT_OK
 
 
-def _place(args: Namespace) -> tuple[OptimisticGuard, str]:
+def _place(args: Namespace) -> tuple[FileGuard, str]:
     if args.root is not None:
         root = existing_folder(args.root)
     else:
         folder = os.path.dirname(os.path.abspath(args.file)) if "\0" not in args.file else os.getcwd()
         root = find_project(folder)
-    guard = OptimisticGuard(root)
+    guard = FileGuard(root)
     name = args.file if "\0" in args.file or not args.file else os.path.abspath(args.file)
     return guard, guard.locate(name)
 
@@ -205,7 +205,7 @@ def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
 # Where its bytes are
 
 
-def _content(guard: OptimisticGuard, path: str) -> bytes:
+def _content(guard: FileGuard, path: str) -> bytes:
     try:
         return guard.read(path).content
     except MissingFileError:

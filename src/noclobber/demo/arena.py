@@ -156,14 +156,14 @@ class Arena:
         """Let the real guard finish what killed agents left; return what it kept aside, and what is wrong."""
         if self.round.guard != weaker_guards.REAL:
             return [], []
-        from noclobber.disk.optimistic_guard import OptimisticGuard
+        from noclobber.disk.file_guard import FileGuard
 
         homes = [os.path.dirname(place.path) for place in self.places]
         folders = [*homes, *filter(os.path.isdir, [os.path.join(home, "elsewhere") for home in homes])]
         faults: list[str] = []
         try:
             for _ in range(2):  # The first finishes what was left, the second sweeps what that displaced.
-                guard = OptimisticGuard(self.root, clock=AnHourLater())
+                guard = FileGuard(self.root, clock=AnHourLater())
                 for folder in folders:  # A commit in a folder finishes what was left there.
                     guard.write(os.path.join(folder, "after.txt"), b"over\n", expected=None)
                 guard.sweep()

@@ -119,6 +119,6 @@ def guard_named(name: str, root: str, *, wait_s: float) -> GuardLike:
     """Return the real guard of a workspace, or a weaker one."""
     if name not in (REAL, FLUSHING):
         return WeakerGuard(name)
-    from noclobber.disk.optimistic_guard import OptimisticGuard
+    from noclobber.disk.file_guard import FileGuard
 
-    return OptimisticGuard(root, wait_s=wait_s, durable=name == FLUSHING)
+    return FileGuard(root, wait_s=wait_s, durable=name == FLUSHING)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.values import ToolCall
-from noclobber.disk import optimistic_guard
+from noclobber.disk import file_guard
 from noclobber.disk.commit import committer
 from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.errors import NoclobberError
@@ -60,7 +60,7 @@ def replace_if_unchanged(
     return _recorded(Recorder(None, ledger), call or ToolCall("replace_if_unchanged", {}), commit)
 
 
-class OptimisticGuard(optimistic_guard.OptimisticGuard):
+class OptimisticGuard(file_guard.FileGuard):
     """Guarded access to the files below one root. Records nothing, unless a write is given a ledger."""
 
     def write(

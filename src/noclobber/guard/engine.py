@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from noclobber.core.actions import CREATE, DELETE, EDIT, MOVE, READ, WRITE, Action
 from noclobber.core.values import WHOLE, Coverage, ReadResult, WriteResult
 from noclobber.disk.commit.flushing import UnflushedError
+from noclobber.disk.file_guard import Change
 from noclobber.disk.hashing import is_hash
-from noclobber.disk.optimistic_guard import Change
 from noclobber.disk.reading import look_at
 from noclobber.errors import (
     AccessDeniedError,

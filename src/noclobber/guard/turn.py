@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.core.values import Edit, ReadResult, WriteResult
-    from noclobber.disk.optimistic_guard import OptimisticGuard
+    from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.catalogue import Catalogue
     from noclobber.guard.recording import Recorder
@@ -59,7 +59,7 @@ class Turn:
         state: WorkspaceState,
         catalogue: Catalogue,
         context: TurnContext,
-        guard: OptimisticGuard,
+        guard: FileGuard,
         options: Options,
         write_scope: tuple[str, ...] | None,
         lock: DeliverableLock | None,

@@ -19,7 +19,7 @@ import noclobber.ledger.root  # noqa: F401 - `recording` loads it late, for hook
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import DEFAULTS, load_options, options
 from noclobber.core.project import find_project
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import TurnClosedError
 from noclobber.guard.catalogue import Catalogue
 from noclobber.guard.hook_engine import HookEngine
@@ -60,7 +60,7 @@ class Workspace:
         self.clock = clock
         self.root = os.path.realpath(root)
         self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
-        self._guards: dict[tuple[bool, float], OptimisticGuard] = {}
+        self._guards: dict[tuple[bool, float], FileGuard] = {}
         self.guard = self._guard(self.options.durable, self.options.wait_s)
         self.catalogue = Catalogue()
         self.engine = HookEngine(self)
@@ -177,10 +177,10 @@ class Workspace:
     def __repr__(self) -> str:
         return f"<Workspace {self.root!r}{' closed' if self._is_closed else ''}>"
 
-    def _guard(self, durable: bool, wait_s: float) -> OptimisticGuard:
+    def _guard(self, durable: bool, wait_s: float) -> FileGuard:
         guard = self._guards.get((durable, wait_s))
         if guard is None:
-            guard = OptimisticGuard(self.root, durable=durable, wait_s=wait_s, clock=self.clock)
+            guard = FileGuard(self.root, durable=durable, wait_s=wait_s, clock=self.clock)
             self._guards[durable, wait_s] = guard
         return guard
 

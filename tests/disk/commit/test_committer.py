@@ -12,14 +12,14 @@ import pytest
 
 import noclobber
 from noclobber.disk.commit.many import Change
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, DELETED
 from tests.conftest import sha256
 
 
 def test_every_kind_of_commit_gives_back_the_same_value(root: Path) -> None:
     """finding C3: one result value, from the commit to the caller."""
-    guard = OptimisticGuard(root)
+    guard = FileGuard(root)
     one, two = sha256(b"1"), sha256(b"2")
     a, b = str(root / "a.md"), str(root / "b.md")
     created = guard.write("a.md", b"1", expected=ABSENT)

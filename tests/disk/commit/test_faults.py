@@ -16,7 +16,7 @@ import pytest
 
 from noclobber.disk import forks, renames
 from noclobber.disk.commit import committer, open_stores, sweep
-from noclobber.disk.optimistic_guard import Change, OptimisticGuard
+from noclobber.disk.file_guard import Change, FileGuard
 from noclobber.errors import ABSENT, NoclobberError
 from tests.conftest import sha256
 
@@ -79,7 +79,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-SCENARIOS: dict[str, Callable[[OptimisticGuard], object]] = {
+SCENARIOS: dict[str, Callable[[FileGuard], object]] = {
     "replace": lambda guard: guard.write("a.md", NEW, expected=sha256(OLD)),
     "unchecked": lambda guard: guard.write("a.md", NEW, expected=None),
     "create": lambda guard: guard.write("c.md", NEW, expected=ABSENT),
@@ -104,12 +104,12 @@ DURABLE = {
 }
 
 
-def prepared(root: Path, scenario: str = "") -> OptimisticGuard:
+def prepared(root: Path, scenario: str = "") -> FileGuard:
     (root / "sub").mkdir(parents=True)
     for name in ("a.md", "sub/b.md", "sub/again.md", "linked.md", "w.md", "sub/w.md"):
         (root / name).write_bytes(OLD)
     os.link(root / "linked.md", root / "other-name.md")
-    guard = OptimisticGuard(root, wait_s=0.05, durable=scenario in DURABLE)
+    guard = FileGuard(root, wait_s=0.05, durable=scenario in DURABLE)
     guard.committer.mutex_wait_s = 0.2
     use(guard)
     if scenario == "again, durable":  # Then an old version waits for being written over.
@@ -118,7 +118,7 @@ def prepared(root: Path, scenario: str = "") -> OptimisticGuard:
     return guard
 
 
-def use(guard: OptimisticGuard) -> None:
+def use(guard: FileGuard) -> None:
     for name in ("w.md", "sub/w.md"):
         guard.write(name, b"used", expected=None)
     guard.sweep()
@@ -145,7 +145,7 @@ def test_whichever_system_call_fails_nothing_is_lost_leaked_or_locked(
     run, faults.code = (SCENARIOS | DURABLE)[scenario], code
     prepared(tmp_path / "model")
     before = contents(tmp_path / "model")
-    run(OptimisticGuard(tmp_path / "model"))
+    run(FileGuard(tmp_path / "model"))
     after = contents(tmp_path / "model")
     for nth in range(1, MOST_CALLS):
         root = tmp_path / "workspace"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import FileBusyError, StaleFileError
 from tests.conftest import AtStep, sha256
 
@@ -332,7 +332,7 @@ def test_a_read_after_a_crash_sees_the_recovered_file(root: Path, step: str) -> 
     path = root / "a.md"
     path.write_bytes(b"v1")
     subprocess.run([sys.executable, "-c", CHILD_CONFLICT, str(root), step, sha256(b"v1")], check=False)
-    seen = OptimisticGuard(root).read("a.md")
+    seen = FileGuard(root).read("a.md")
     assert seen.content == b"editor"
     assert [(found.path, found.outcome) for found in seen.recovered] == [(str(path), "restored")]
     # The refused version was in view for a while; who read it will save over this without having seen it.

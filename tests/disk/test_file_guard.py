@@ -17,7 +17,7 @@ import pytest
 
 import noclobber
 from noclobber.disk import steps
-from noclobber.disk.optimistic_guard import Change, OptimisticGuard
+from noclobber.disk.file_guard import Change, FileGuard
 from noclobber.errors import (
     FileBusyError,
     MissingFileError,
@@ -55,7 +55,7 @@ def special(root: Path, kind: str) -> Path:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["folder", "fifo", "socket", "device"])
 def test_what_is_not_a_file_is_refused_and_nothing_blocks(
-    guard: OptimisticGuard, root: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    guard: FileGuard, root: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ruling 12: a clear NOT_A_FILE; nothing is touched."""
     monkeypatch.chdir(root)
@@ -74,7 +74,7 @@ def test_what_is_not_a_file_is_refused_and_nothing_blocks(
     assert path.lstat().st_ino == before.st_ino
 
 
-def test_a_dangling_link_reads_as_missing_and_is_written_through(guard: OptimisticGuard, root: Path) -> None:
+def test_a_dangling_link_reads_as_missing_and_is_written_through(guard: FileGuard, root: Path) -> None:
     """N-links: a link is written through; here that creates what it points to."""
     (root / "link").symlink_to("target.md")
     with pytest.raises(MissingFileError):
@@ -84,7 +84,7 @@ def test_a_dangling_link_reads_as_missing_and_is_written_through(guard: Optimist
     assert (root / "target.md").read_bytes() == b"x"
 
 
-def test_a_symlink_is_written_through_and_stays(guard: OptimisticGuard, root: Path) -> None:
+def test_a_symlink_is_written_through_and_stays(guard: FileGuard, root: Path) -> None:
     """N-links: the link stays a link, its target gets the bytes."""
     (root / "real.md").write_bytes(b"v1")
     (root / "link.md").symlink_to("real.md")
@@ -96,10 +96,10 @@ def test_a_symlink_is_written_through_and_stays(guard: OptimisticGuard, root: Pa
 
 AS_NOBODY = """
 import os, sys
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import NoclobberError
 os.setgid({nobody}); os.setuid({nobody})
-guard = OptimisticGuard(sys.argv[1])
+guard = FileGuard(sys.argv[1])
 try:
     {call}
 except NoclobberError as error:
@@ -112,7 +112,7 @@ else:
 def interpreter_for_nobody() -> str | None:
     """An interpreter that another user may run: ours may live in a private home."""
     for candidate in (sys.executable, "/usr/bin/python3"):
-        code = f"import os, sys; os.setuid({NOBODY}); import noclobber.disk.optimistic_guard; sys.exit(sys.version_info < (3, 11))"
+        code = f"import os, sys; os.setuid({NOBODY}); import noclobber.disk.file_guard; sys.exit(sys.version_info < (3, 11))"
         probe = subprocess.run(
             [candidate, "-c", code], capture_output=True, check=False, env={"PYTHONPATH": SOURCES}
         )
@@ -185,7 +185,7 @@ def test_files_that_may_not_be_written_say_why(
     assert path.stat().st_uid == owner
 
 
-def test_empty_files_have_a_hash_and_can_be_written(guard: OptimisticGuard, root: Path) -> None:
+def test_empty_files_have_a_hash_and_can_be_written(guard: FileGuard, root: Path) -> None:
     """010-edge-empty, ruling 8: the SHA-256 of nothing is a hash like any other."""
     (root / "a.md").write_bytes(b"")
     assert guard.read("a.md").sha256 == sha256(b"")
@@ -200,7 +200,7 @@ def test_hashing_a_large_file_takes_constant_memory(root: Path) -> None:
     with open(root / "big", "wb") as big:
         big.truncate(128 << 20)
     code = (
-        "import resource, sys\nfrom noclobber.disk.optimistic_guard import OptimisticGuard\nguard = OptimisticGuard(sys.argv[1])\n"
+        "import resource, sys\nfrom noclobber.disk.file_guard import FileGuard\nguard = FileGuard(sys.argv[1])\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\nprint(guard.digest('big'))\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
     )
@@ -235,7 +235,7 @@ def test_a_full_disk_at_any_stage_leaves_the_old_content(small_disk: Path, free_
     (small_disk / "a.md").write_bytes(old)
     (small_disk / "b.md").write_bytes(old)
     os.truncate(small_disk / "ballast", max(0, fill(small_disk) - free_kib * 1024))
-    guard = OptimisticGuard(small_disk)
+    guard = FileGuard(small_disk)
     new = b"n" * 60_000
     landed = False
     try:
@@ -267,7 +267,7 @@ def test_a_conflict_on_a_full_disk_still_gives_the_outsider_their_bytes(
     """009-SC-001, N-disk-full: restoring by copy needs room; then it is done by rename."""
     path = small_disk / "a.md"
     path.write_bytes(b"v1")
-    guard = OptimisticGuard(small_disk)
+    guard = FileGuard(small_disk)
     guard.write("a.md", b"v2", expected=sha256(b"v1"))
     theirs = b"e" * 70_000
 
@@ -287,7 +287,7 @@ def test_a_conflict_on_a_full_disk_still_gives_the_outsider_their_bytes(
 INTERRUPTED = """
 import os, signal, sys
 from noclobber.disk import leases as openers, steps
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 root, step, number, expected = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 if number == signal.SIGTERM:
     def stop(*_):
@@ -298,7 +298,7 @@ def observe(reached):
         steps.observer = None
         os.kill(os.getpid(), number)
 steps.observer = observe
-guard = OptimisticGuard(root)
+guard = FileGuard(root)
 try:
     guard.write("a.md", b"agent", expected=expected)
     print("landed")
@@ -331,7 +331,7 @@ def test_an_interrupt_in_the_middle_of_a_commit_waits_for_its_end(
 def test_an_exception_out_of_nowhere_leaves_old_or_new_and_no_rubbish(root: Path, step: str) -> None:
     """N-signals: what a handler run by another thread's signal would do to us."""
     (root / "a.md").write_bytes(b"v1")
-    guard = OptimisticGuard(root)
+    guard = FileGuard(root)
 
     def observe(reached: str) -> None:
         if reached == step:
@@ -365,7 +365,7 @@ def test_a_fork_during_a_commit_blocks_nobody(root: Path, at_step: AtStep) -> No
         children.append(pid)
 
     seen = at_step("before-exchange", fork)
-    guard = OptimisticGuard(root, wait_s=0.05)
+    guard = FileGuard(root, wait_s=0.05)
     guard.write("a.md", b"v2", expected=sha256(b"v1"))
     assert seen
     guard.write("a.md", b"v3", expected=sha256(b"v2"))
@@ -379,14 +379,14 @@ def test_a_stopped_process_inside_its_commit_does_not_hang_the_others(root: Path
     """N-stopped: they wait as long as they were told to, and then say who is in the way."""
     (root / "a.md").write_bytes(b"v1")
     code = (
-        "import os, signal, sys\nfrom noclobber.disk import steps\nfrom noclobber.disk.optimistic_guard import OptimisticGuard\n"
+        "import os, signal, sys\nfrom noclobber.disk import steps\nfrom noclobber.disk.file_guard import FileGuard\n"
         "def observe(s):\n"
         "    if s == 'verified': print('here', flush=True); os.kill(os.getpid(), signal.SIGSTOP)\n"
         "steps.observer = observe\nOptimisticGuard(sys.argv[1]).write('a.md', b'stopped', expected=sys.argv[2])\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(root), sha256(b"v1")], stdout=subprocess.PIPE)
     assert child.stdout.readline() == b"here\n"
-    guard = OptimisticGuard(root)
+    guard = FileGuard(root)
     guard.committer.mutex_wait_s = 0.05
     with pytest.raises(FileBusyError, match="stopped"):
         guard.write("a.md", b"x", expected=sha256(b"v1"))
@@ -398,7 +398,7 @@ def test_a_stopped_process_inside_its_commit_does_not_hang_the_others(root: Path
 def test_threads_committing_to_one_file_are_ordered(root: Path) -> None:
     """N-threads: each sees the other's version or is refused; nothing is lost."""
     (root / "n").write_bytes(b"0")
-    guard = OptimisticGuard(root)
+    guard = FileGuard(root)
 
     def work() -> None:
         for _ in range(25):
@@ -420,7 +420,7 @@ def test_threads_committing_to_one_file_are_ordered(root: Path) -> None:
 
 def test_the_state_folder_may_be_removed_under_our_feet(root: Path) -> None:
     """N-clean: `git clean -fdx` takes .noclobber along; the next commit makes it again."""
-    guard = OptimisticGuard(root)
+    guard = FileGuard(root)
     guard.write("a.md", b"v1", expected=None)
     shutil.rmtree(root / ".noclobber")
     guard.write("a.md", b"v2", expected=sha256(b"v1"))
@@ -432,7 +432,7 @@ def test_a_state_folder_that_is_a_link_is_refused(root: Path, tmp_path: Path) ->
     (tmp_path / "elsewhere").mkdir()
     (root / ".noclobber").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(NoclobberError):
-        OptimisticGuard(root).write("a.md", b"v1", expected=None)
+        FileGuard(root).write("a.md", b"v1", expected=None)
     assert os.listdir(tmp_path / "elsewhere") == []
 
 
@@ -448,7 +448,7 @@ def test_a_target_on_another_mount_is_committed_beside_it(root: Path) -> None:
         pytest.skip("cannot mount here")
     try:
         (root / "mnt/a.md").write_bytes(b"v1")
-        guard = OptimisticGuard(root)
+        guard = FileGuard(root)
         commit = guard.write("mnt/a.md", b"v2", expected=sha256(b"v1"))
         assert commit.level == "lease+exchange"
         guard.sweep()
@@ -468,7 +468,7 @@ def test_a_hash_that_is_none_is_a_mistake_and_no_conflict(tmp_path: Path, expect
 
 def test_a_state_folder_that_was_moved_away_is_made_anew(root: Path) -> None:
     """N-clean: others would look for our notes in the new one."""
-    guard = OptimisticGuard(root)
+    guard = FileGuard(root)
     guard.write("a.md", b"v1", expected=None)
     os.rename(root / ".noclobber", root / "gone")
     guard.write("a.md", b"v2", expected=sha256(b"v1"))
@@ -482,7 +482,7 @@ def test_a_flush_that_fails_after_the_exchange_says_that_the_write_landed(
 ) -> None:
     """N-durable: "the old content is still there" would be wrong."""
     (root / "a.md").write_bytes(b"v1")
-    guard = OptimisticGuard(root, durable=True)
+    guard = FileGuard(root, durable=True)
     real = os.fsync
 
     def fail_for_folders(descriptor: int) -> None:

@@ -1,5 +1,5 @@
 """
-OptimisticGuard: read, check and commit as one step, for one file or many.
+FileGuard: read, check and commit as one step, for one file or many.
 
 The guard knows nothing of agents, turns or ledgers. The caller says what it expects, and the guard
 answers with what happened. Who may write what is decided by the engine and its policies.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-__all__ = ["Change", "FileRead", "OptimisticGuard"]
+__all__ = ["Change", "FileRead", "FileGuard"]
 
 
 class FileRead(NamedTuple):
@@ -52,7 +52,7 @@ class FileRead(NamedTuple):
         return f"<FileRead {self.path!r} sha256 {self.sha256[:12]}, {len(self.content)} bytes>"
 
 
-class OptimisticGuard:
+class FileGuard:
     """Guarded access to the files below one root."""
 
     def __init__(
