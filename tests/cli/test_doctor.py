@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from noclobber import BadRequestError, FileGuard, Workspace
+from noclobber import BadRequestError, OptimisticGuard, Workspace
 from noclobber.lock.lock import DeliverableLock
 from tests.conftest import sha256
 from tests.rigs.commands import environment, run
@@ -23,9 +23,9 @@ VICTIM = """
 import os, signal, sys
 from noclobber.disk import steps
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.file_guard import FileGuard, Change
+from noclobber.disk.file_guard import OptimisticGuard, Change
 root, wanted, how, act = sys.argv[1:5]
-guard = FileGuard(root)
+guard = OptimisticGuard(root)
 def observe(step):
     if step == wanted:
         steps.observer = None
@@ -249,7 +249,7 @@ def test_a_level_that_is_none_is_a_finding_and_a_clear_error(
     assert (finding["ok"], done.code) == (False, 1)
     monkeypatch.setenv("NOCLOBBER_LEVEL", "frob")
     with pytest.raises(BadRequestError, match="NOCLOBBER_LEVEL is 'frob'"):
-        FileGuard(root)
+        OptimisticGuard(root)
 
 
 def test_a_lower_level_is_said_to_be_one(root: Path) -> None:

@@ -382,7 +382,7 @@ def test_a_stopped_process_inside_its_commit_does_not_hang_the_others(root: Path
         "import os, signal, sys\nfrom noclobber.disk import steps\nfrom noclobber.disk.file_guard import FileGuard\n"
         "def observe(s):\n"
         "    if s == 'verified': print('here', flush=True); os.kill(os.getpid(), signal.SIGSTOP)\n"
-        "steps.observer = observe\nOptimisticGuard(sys.argv[1]).write('a.md', b'stopped', expected=sys.argv[2])\n"
+        "steps.observer = observe\nFileGuard(sys.argv[1]).write('a.md', b'stopped', expected=sys.argv[2])\n"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(root), sha256(b"v1")], stdout=subprocess.PIPE)
     assert child.stdout.readline() == b"here\n"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-__all__ = ["Change", "FileRead", "FileGuard"]
+__all__ = ["Change", "FileGuard", "FileRead"]
 
 
 class FileRead(NamedTuple):
