@@ -32,7 +32,6 @@ HOOK_FILES = (
     ".qwen/settings.json",
 )
 HOOK_FOLDERS = (".config/opencode/plugin", ".copilot/hooks", ".github/hooks", ".opencode/plugin")
-_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def runtime_folder() -> str:
@@ -58,7 +57,8 @@ def is_switch(path: str, root: str) -> bool:
             below = path[len(base) + 1 :]
             if below in HOOK_FILES or any(is_below(below, folder) for folder in HOOK_FOLDERS):
                 return True
-    return is_below(path, runtime_folder()) or is_below(path, _PACKAGE_FOLDER)
+    package_folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    return is_below(path, runtime_folder()) or is_below(path, package_folder)
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from noclobber.core.actions import Action, CallResult, Shown
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.core.values import Edit
-from noclobber.core.wire import to_json
 from noclobber.hosts.event import (
     NOTHING,
     Answer,
     Event,
     acting,
     edit_action,
+    edits_action,
     maybe_count,
     maybe_text,
     path,
@@ -24,9 +24,9 @@ from noclobber.hosts.event import (
     same_moment,
     table,
     text,
+    told_to_model,
     unknown_tool,
 )
-from noclobber.text.host_edits import HostEdits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _several(values: dict[str, Any]) -> Action:
         Edit(text(one, "old_string"), text(one, "new_string"), one.get("replace_all") is True)
         for one in listed
     )
-    return Action("edit", where, change=HostEdits(tuple(changes)))
+    return edits_action(where, tuple(changes))
 
 
 def _shown(response: Any) -> Shown:
@@ -162,7 +162,7 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
                 "hookSpecificOutput": {
                     "hookEventName": event.name or "PreToolUse",
                     "permissionDecision": "deny",
-                    "permissionDecisionReason": to_json(error),
+                    "permissionDecisionReason": told_to_model(error),
                 }
             }
         )
@@ -171,7 +171,7 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason before the model after the call."""
-    return Answer(spell_for_any_reader({"decision": "block", "reason": to_json(error)}))
+    return Answer(spell_for_any_reader({"decision": "block", "reason": told_to_model(error)}))
 
 
 # -- installation ----------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.core.light.json_text import spell_for_any_reader
-from noclobber.core.wire import to_json
 from noclobber.hosts.event import (
     Answer,
     Event,
@@ -19,6 +18,7 @@ from noclobber.hosts.event import (
     read_action,
     table,
     text,
+    told_to_model,
     unknown_tool,
 )
 from noclobber.shell import recognise
@@ -102,13 +102,13 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
     if error is None:
         is_asked = event.name in ("preToolUse", "beforeReadFile", "") or event.kind == "pre"
         return Answer(spell_for_any_reader({"permission": "allow"} if is_asked else {}))
-    told = to_json(error)
+    told = told_to_model(error)
     return Answer(spell_for_any_reader({"permission": "deny", "user_message": told, "agent_message": told}))
 
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
-    return Answer(spell_for_any_reader({"additional_context": to_json(error)}))
+    return Answer(spell_for_any_reader({"additional_context": told_to_model(error)}))
 
 
 # -- installation ----------------------------------------------------------------------------------

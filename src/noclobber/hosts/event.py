@@ -11,12 +11,13 @@ from noclobber.core.actions import Action, CallResult, Shown
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError, RefusalError, UnknownToolError
 from noclobber.text.encoding import encode_anyway
-from noclobber.text.host_edits import HostEdits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, NamedTuple
+
+    from noclobber.errors import NoclobberError
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -97,6 +98,13 @@ class Answer(NamedTuple):
 NOTHING = Answer()
 
 
+def told_to_model(error: NoclobberError) -> str:
+    """Return an error's exact JSON object as text."""
+    from noclobber.core.wire import to_json  # Here: most calls are let through, and load no serialiser.
+
+    return to_json(error)
+
+
 # -- reading parameters -----------------------------------------------------------------------------
 
 
@@ -165,7 +173,14 @@ def edit_action(values: Mapping[str, Any], old: tuple[str, ...], new: tuple[str,
     many = values.get("expected_replacements")
     several = isinstance(many, int) and many > 1
     change = Edit(text(values, *old), text(values, *new), every is True or several)
-    return Action("edit", path(values), change=HostEdits((change,)))
+    return edits_action(path(values), (change,))
+
+
+def edits_action(where: str, edits: tuple[Edit, ...]) -> Action:
+    """Replacements in one file, one after the other."""
+    from noclobber.text.host_edits import HostEdits  # Here: only edits need it.
+
+    return Action("edit", where, change=HostEdits(edits))
 
 
 # -- tools that no host module knows ------------------------------------------------------------------

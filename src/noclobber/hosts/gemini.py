@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from noclobber.core.actions import CallResult
 from noclobber.core.light.json_text import spell_for_any_reader
-from noclobber.core.wire import to_json
 from noclobber.hosts import qwen
-from noclobber.hosts.event import NOTHING, Answer, Event, maybe_text, same_moment
+from noclobber.hosts.event import NOTHING, Answer, Event, maybe_text, same_moment, told_to_model
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,13 +59,13 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
     return (
         NOTHING
         if error is None
-        else Answer(spell_for_any_reader({"decision": "deny", "reason": to_json(error)}))
+        else Answer(spell_for_any_reader({"decision": "deny", "reason": told_to_model(error)}))
     )
 
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
-    told = {"hookEventName": event.name or "AfterTool", "additionalContext": to_json(error)}
+    told = {"hookEventName": event.name or "AfterTool", "additionalContext": told_to_model(error)}
     return Answer(spell_for_any_reader({"hookSpecificOutput": told}))
 
 

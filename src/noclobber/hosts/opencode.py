@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.core.light.json_text import spell_for_any_reader
-from noclobber.core.wire import to_json
 from noclobber.hosts.event import (
     NOTHING,
     Answer,
@@ -22,6 +21,7 @@ from noclobber.hosts.event import (
     read_action,
     table,
     text,
+    told_to_model,
     unknown_tool,
 )
 from noclobber.shell import recognise
@@ -118,13 +118,13 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
     return (
         NOTHING
         if error is None
-        else Answer(spell_for_any_reader({"decision": "deny", "reason": to_json(error)}))
+        else Answer(spell_for_any_reader({"decision": "deny", "reason": told_to_model(error)}))
     )
 
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """The plugin appends it to what the tool returned."""
-    return Answer(spell_for_any_reader({"decision": "warn", "reason": to_json(error)}))
+    return Answer(spell_for_any_reader({"decision": "warn", "reason": told_to_model(error)}))
 
 
 # -- installation ----------------------------------------------------------------------------------
