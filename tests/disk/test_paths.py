@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from noclobber.disk import paths
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import (
     BadPathError,
     MissingFileError,
+    NoclobberError,
     NotAFileError,
     OutsideWorkspaceError,
 )
@@ -104,3 +109,101 @@ def test_links_in_a_circle_are_refused(guard: FileGuard, root: Path) -> None:
     (root / "b").symlink_to("a")
     with pytest.raises(BadPathError):
         guard.read("a")
+
+
+@pytest.fixture
+def other_namespace(root: Path) -> Iterator[str]:
+    """`/proc/PID/root` of a process that has a filesystem of its own mounted at the workspace's `sub`."""
+    if sys.platform != "linux":
+        pytest.skip("mount namespaces are Linux's")
+    (root / "sub").mkdir()
+    script = 'mount -t tmpfs none "$1" && echo secret > "$1/secret" && mkdir "$1/deep" && echo up && cat'
+    # A user namespace for those who are not root.
+    command = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
+    process = subprocess.Popen(
+        [*command, "sh", "-c", script, "sh", str(root / "sub")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    is_up = process.stdout.readline() == b"up\n"
+    try:
+        if not is_up:
+            pytest.skip("no mount namespace can be made here")
+        yield f"/proc/{process.pid}/root"
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(30)
+
+
+def test_a_folder_of_another_mount_namespace_is_not_inside_for_its_name(
+    root: Path, other_namespace: str
+) -> None:
+    """Finding S14: the kernel calls it `ROOT/sub`, and that name leads to another folder here."""
+    (root / "link").symlink_to(f"{other_namespace}{root}/sub")
+    guard = FileGuard(root)
+
+    for attempt in (
+        lambda: guard.read("link/secret"),
+        lambda: guard.write("link/secret", b"mine", expected=None),
+        lambda: guard.write("link/new", b"mine", expected=None),
+        lambda: guard.delete("link/secret", expected=None),
+    ):
+        with pytest.raises(NoclobberError):
+            attempt()
+
+    there = Path(f"{other_namespace}{root}/sub")
+    assert (there / "secret").read_bytes() == b"secret\n"
+    assert sorted(one.name for one in there.iterdir()) == ["deep", "secret"]
+
+
+def test_a_folder_there_that_has_no_namesake_here_is_refused_too(root: Path, other_namespace: str) -> None:
+    """Finding S14: `ROOT/sub/deep` exists in that namespace only; a link in the last place leads there."""
+    (root / "file").symlink_to(f"{other_namespace}{root}/sub/deep/new")
+    (root / "folder").symlink_to(f"{other_namespace}{root}/sub/deep")
+    guard = FileGuard(root)
+
+    for name in ("file", "folder/a/b"):
+        with pytest.raises(NoclobberError):
+            guard.write(name, b"mine", expected=None)
+
+    assert list(Path(f"{other_namespace}{root}/sub/deep").iterdir()) == []
+    assert not (root / "sub/deep").exists()
+
+
+def test_what_the_kernel_calls_a_folder_must_lead_to_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding S14, where there are no namespaces to be had: the name is of a namesake."""
+    namesake = root / "namesake"
+    namesake.mkdir()
+    monkeypatch.setattr(paths, "_kernel_name", lambda *_: str(namesake))
+
+    with pytest.raises(BadPathError, match="namespace"):
+        FileGuard(root).write("a.md", b"x", expected=None)
+
+    assert list(namesake.iterdir()) == []
+
+
+def test_a_folder_that_was_deleted_while_it_was_open_is_missing(root: Path) -> None:
+    """N-paths: its name then ends in `(deleted)`, which is no name."""
+    gone = root / "gone"
+    gone.mkdir()
+    descriptor = os.open(gone, paths.OPEN_FOLDER)
+    gone.rmdir()
+    try:
+        with pytest.raises(FileNotFoundError):
+            paths.folder_name(descriptor, str(gone))
+    finally:
+        os.close(descriptor)
+    with pytest.raises(MissingFileError):
+        FileGuard(root).read("gone/a.md")
+
+
+@pytest.mark.parametrize("name", [".noclobber/x", ".NoClobber/x", ".NOCLOBBER-notes/x", "a/.noClobber"])
+def test_reserved_names_fold_case_everywhere(root: Path, name: str) -> None:
+    """Finding S20: FAT, SMB and casefolded ext4 folders do not tell cases apart either."""
+    assert paths.is_reserved(f"{root}/{name}", str(root))
+    with pytest.raises(OutsideWorkspaceError):
+        FileGuard(root).write(name, b"x", expected=None)

@@ -31,6 +31,7 @@ else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 MOST_LINKS = 40  # As many as the kernel follows.
+NAMING_TRIES = 8
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -78,10 +79,11 @@ def _text(path: str | os.PathLike[str]) -> str:
 def is_reserved(path: str, root: str | None) -> bool:
     """True for noclobber's own records: an agent must not read or edit its own trace."""
     below = path[len(root) :] if root and path.startswith(root) else path
-    if STATE_FOLDER not in below.casefold():
+    # Case is folded everywhere: macOS, FAT, SMB and folders of ext4 with the attribute +F do not tell cases
+    # apart, and a mount of another kind may be anywhere in the project. It costs a name that nobody uses.
+    below = below.casefold()
+    if STATE_FOLDER not in below:
         return False
-    if sys.platform == "darwin":  # Its filesystems do not tell cases apart.
-        below = below.casefold()
     return any(part == STATE_FOLDER or part.startswith(BESIDE_PREFIX) for part in below.split("/"))
 
 
@@ -96,7 +98,29 @@ def check_inside(path: str, root: str | None) -> None:
 
 
 def folder_name(folder_fd: int, fallback: str) -> str:
-    """Ask the kernel what an open folder is called now."""
+    """
+    Ask the kernel what an open folder is called now, and make sure that this name leads to it.
+
+    The name alone proves nothing: a folder that was reached through `/proc/PID/root` of a process in another
+    mount namespace is named as that process sees it, and may be called like one in the workspace.
+    """
+    opened = os.fstat(folder_fd)
+    for _ in range(NAMING_TRIES):  # Somebody may rename the folder between the two questions.
+        name = _kernel_name(folder_fd, fallback)
+        try:
+            if os.path.samestat(os.stat(name), opened):
+                return name
+        except OSError:
+            if name.endswith(" (deleted)") or not os.fstat(folder_fd).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), fallback) from None
+    raise BadPathError(
+        fallback,
+        "the name of this folder leads to another one: it is being moved, or it is in another mount namespace."
+        " Use its path in this one.",
+    )
+
+
+def _kernel_name(folder_fd: int, fallback: str) -> str:
     try:
         if sys.platform == "darwin":
             import fcntl
@@ -104,13 +128,8 @@ def folder_name(folder_fd: int, fallback: str) -> str:
             answer = fcntl.fcntl(folder_fd, 50, bytes(1024))  # F_GETPATH
             return os.fsdecode(answer.split(b"\0", 1)[0])
         return os.readlink(f"/proc/self/fd/{folder_fd}")
-    except OSError:  # No /proc: look it up twice, and accept the name only if both results agree.
-        name = os.path.realpath(fallback)
-        if not os.path.samestat(os.stat(name), os.fstat(folder_fd)):
-            raise BadPathError(
-                fallback, "the folder changed while it was being resolved; try again."
-            ) from None
-        return name
+    except OSError:  # No /proc. What the path leads to now is the folder, if `stat` agrees.
+        return os.path.realpath(fallback)
 
 
 def pin(root: str | None, path: str, *, make_folders: bool = False) -> PinnedPath:
