@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 import noclobber
 from noclobber.core.options import DEFAULTS, Options
 from noclobber.core.switches import runtime_folder
-from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNKNOWN, UNREADABLE
+from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNKNOWN, UNREADABLE, ReservedFileError
 from noclobber.guard.facts import Facts
-from noclobber.guard.policies import decide
+from noclobber.guard.policies import decide, lock_files
+from noclobber.guard.workspace import Workspace
 from tests.conftest import sha256
 
 H1, H2 = sha256(b"v1"), sha256(b"v2")
@@ -252,3 +254,14 @@ def test_a_project_may_reserve_more() -> None:
         assert verdict(root="/ws", path=path, name=path, reserved=reserved) == "RESERVED_FILE"
         assert verdict(kind="read", root="/ws", path=path, name=path, reserved=reserved) == "ALLOW"
     assert verdict(root="/ws", path="/ws/infrared", name="/ws/infrared", reserved=reserved) == "ALLOW"
+
+
+def test_a_write_makes_no_folder_with_the_name_of_a_locks_file(root: Path) -> None:
+    """Finding S20: a write creates missing folders. What is above the workspace is not judged."""
+    workspace = Workspace(root)
+    with workspace.turn() as turn, pytest.raises(ReservedFileError):
+        turn.write_file("part/.lock-ledger.jsonl/x", b"x")
+    workspace.close()
+
+    assert not (root / "part").exists()
+    assert lock_files(Facts("write", "/.lock/ws/a.md", "/.lock/ws/a.md", "/.lock/ws")).allowed

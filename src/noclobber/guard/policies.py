@@ -32,7 +32,7 @@ from noclobber.errors import (
     StaleFileError,
     UnreadFileError,
 )
-from noclobber.lock.names import is_lock_file
+from noclobber.lock.names import LOCK_NAME, is_lock_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +52,16 @@ def own_records(facts: Facts) -> Decision:
 
 
 def lock_files(facts: Facts) -> Decision:
-    """REQ-LOCK-010: lock files are neither read nor written through an agent's tools."""
-    if is_lock_file(facts.path) or is_lock_file(facts.name):
+    """
+    REQ-LOCK-010: lock files are neither read nor written through an agent's tools.
+
+    Nor does a folder get such a name (finding S20): no lock could be taken beside it. A write creates the
+    folders that are missing, so every part of the path counts.
+    """
+    parts = [facts.path, facts.name]
+    if facts.kind in (CREATE, WRITE) and LOCK_NAME in facts.path.casefold():
+        parts += facts.path.removeprefix(f"{facts.root}/").split("/")
+    if any(map(is_lock_file, parts)):
         return Decision(
             False,
             ReservedFileError(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
+from noclobber.lock.names import is_lock_file
 from noclobber.mcp.reference.os_errors import os_error, outside_roots
 
 if TYPE_CHECKING:
@@ -161,8 +162,9 @@ def plain(path: str) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """True for names of noclobber's own files, which listings leave out."""
-    return name == STATE_FOLDER or name.startswith(BESIDE_PREFIX)
+    """True for names of noclobber's own files and of locks' files, which listings leave out."""
+    folded = name.casefold()
+    return folded == STATE_FOLDER or folded.startswith(BESIDE_PREFIX) or is_lock_file(name)
 
 
 def _is_within(path: str, root: str) -> bool:

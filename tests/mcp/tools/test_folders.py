@@ -103,3 +103,20 @@ def test_a_folder_in_a_locked_one_is_not_created_and_that_is_recorded(connect: C
     assert refused.structured["error_type"] == "LOCK_CONTENTION"
     assert not (root / "part/new").exists()
     assert [event["action_type"] for event in events(root)] == ["MUTATION_REFUSED"]
+
+
+@pytest.mark.parametrize("name", [".lock", ".lock-ledger.jsonl", ".LOCK", ".lock.take.1", ".lock.new.x"])
+def test_no_folder_gets_the_name_of_a_locks_file(call: Call, root: Path, name: str) -> None:
+    """Finding S20: such a folder stopped all locking beside it, also if it came with a folder below it."""
+    (root / "part").mkdir()
+    (root / "empty").mkdir()
+
+    refused = [
+        call("create_directory", path=f"part/{name}"),
+        call("create_directory", path=f"part/{name}/below/it"),
+        call("move_file", source="empty", destination=f"part/{name}"),
+    ]
+
+    assert [one.structured["error_type"] for one in refused] == ["RESERVED_FILE"] * 3
+    assert list((root / "part").iterdir()) == []
+    assert not call("lock_acquire", path="part").is_error

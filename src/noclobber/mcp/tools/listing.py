@@ -2,7 +2,7 @@
 The tools that look at folders: list, tree, search, and describe one entry.
 
 Entries come in the order of their bytes. A link counts as a file and is never followed downwards; a search
-leaves out links that lead out of the roots. noclobber's own files are not shown.
+leaves out links that lead out of the roots. noclobber's own files and those of locks are not shown.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any
 
+from noclobber.core.actions import READ
+from noclobber.guard.facts import Facts
+from noclobber.guard.policies import decide
 from noclobber.mcp.reference import collation
 from noclobber.mcp.reference.globs import BadPatternError, matcher
 from noclobber.mcp.reference.os_errors import RewordedError, bad_request, os_error
@@ -33,7 +36,7 @@ _EXCLUDE = {"excludePatterns": {"type": "array", "items": TEXT, "default": []}}
 
 def list_directory(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
     """List a folder."""
-    folder = connection.roots.locate(given["path"]).real
+    folder = _place(connection, given["path"])
     return text_answer(
         "\n".join(f"[{'DIR' if is_folder else 'FILE'}] {name}" for name, is_folder in _entries(folder))
     )
@@ -53,7 +56,7 @@ def list_directory_with_sizes(
     connection: ClientConnection, given: Mapping[str, Any], report: Report
 ) -> McpAnswer:
     """List a folder, with sizes."""
-    folder = connection.roots.locate(given["path"]).real
+    folder = _place(connection, given["path"])
     rows = [(name, is_folder, _size(f"{folder}/{name}")) for name, is_folder in _entries(folder)]
     if given["sortBy"] == "size":
         rows.sort(key=lambda row: -row[2])
@@ -84,7 +87,7 @@ LIST_DIRECTORY_WITH_SIZES = tool(
 
 def directory_tree(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
     """Show a folder and everything below it, as JSON."""
-    top = connection.roots.locate(given["path"]).real
+    top = _place(connection, given["path"])
     excluded = _tree_filter(given["excludePatterns"])
     seen = 0
 
@@ -121,7 +124,7 @@ DIRECTORY_TREE = tool(
 
 def search_files(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
     """Find the files and folders whose path below a folder matches a pattern."""
-    top = connection.roots.locate(given["path"]).real
+    top = _place(connection, given["path"])
     matches, excluded = _compiled([given["pattern"]]), _compiled(given["excludePatterns"])
     found: list[str] = []
     seen = 0
@@ -157,7 +160,7 @@ SEARCH_FILES = tool(
 
 def get_file_info(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
     """Show size, times, kind and permissions."""
-    path = connection.roots.locate(given["path"]).real
+    path = _place(connection, given["path"])
     try:
         status = os.stat(path)
     except OSError as error:
@@ -201,6 +204,16 @@ LIST_ALLOWED_DIRECTORIES = tool(
 
 
 # -- inside ----------------------------------------------------------------------------------------
+
+
+def _place(connection: ClientConnection, given: str) -> str:
+    """Return where a path really is. What may not be read may not be described either."""
+    path = connection.roots.locate(given)
+    root = connection.roots.root_of(path.real)
+    decision = decide(Facts(READ, path.real, path.name, root))
+    if not decision.allowed:
+        raise decision.error
+    return path.real
 
 
 def _entries(folder: str) -> list[tuple[str, bool]]:
