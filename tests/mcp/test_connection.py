@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,17 +24,125 @@ def test_two_connections_have_seen_different_things(connect: Connect, root: Path
     assert plan.read_bytes() == b"two's"
 
 
-def test_an_expected_hash_beats_what_the_connection_saw(call: Call, root: Path) -> None:
-    """Ruling 9."""
+def test_an_expected_hash_that_the_connection_saw_beats_what_it_saw_last(call: Call, root: Path) -> None:
+    """Ruling 9, finding S10: whichever of the versions that were read, or written, on this connection."""
+    plan = root / "plan.md"
+    for version in (b"v1", b"v2"):
+        plan.write_bytes(version)
+        call("read_text_file", path="plan.md")
+    call("write_file", path="plan.md", content="own")
+    plan.write_bytes(b"v3")
+    call("read_text_file", path="plan.md")
+
+    for older in (b"v1", b"own"):
+        assert call("write_file", path="plan.md", content="x", expected_hash=sha256(older)).is_error
+        plan.write_bytes(older)  # Somebody took it back to that version.
+        written = call("write_file", path="plan.md", content="v4", expected_hash=sha256(older))
+        assert written.structured["previous_sha256"] == sha256(older)
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "write_file": {"path": "plan.md", "content": "mine"},
+    "edit_file": {"path": "plan.md", "edits": [{"oldText": "v2", "newText": "mine"}]},
+    "delete_file": {"path": "plan.md"},
+    "move_file": {"source": "plan.md", "destination": "taken.md"},
+    "write_files": {"files": [{"path": "plan.md", "content": "mine"}]},
+}
+
+
+def with_hash(tool: str, sha256: str) -> dict[str, Any]:
+    """The arguments of a change that says what it expects."""
+    given = CHANGES[tool]
+    if tool == "write_files":
+        return {"files": [{**given["files"][0], "expected_hash": sha256}]}
+    return {**given, "expected_hash": sha256}
+
+
+@pytest.mark.parametrize("tool", CHANGES)
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_the_hash_that_a_refusal_shows_is_not_a_read(
+    connect: Connect, root: Path, tool: str, is_strict: bool
+) -> None:
+    """Finding S10: `expected_hash = actual_hash` of the refusal gets the same refusal again."""
     plan = root / "plan.md"
     plan.write_bytes(b"v1")
-    call("read_text_file", path="plan.md")
+    call = connect(strict=is_strict)
+    first = call("read_text_file", path="plan.md").structured["sha256"]
     plan.write_bytes(b"v2")
+    refused = call(tool, **with_hash(tool, first)).structured
 
-    written = call("write_file", path="plan.md", content="v3", expected_hash=sha256(b"v2"))
+    again = call(tool, **with_hash(tool, refused["actual_hash"])).structured
 
-    assert written.structured["sha256"] == sha256(b"v3")
-    assert written.structured["previous_sha256"] == sha256(b"v2")
+    assert refused["error_type"] == "STALE_FILE"
+    assert again == refused
+    assert plan.read_bytes() == b"v2"
+    call("read_text_file", path="plan.md")
+    assert not call(tool, **with_hash(tool, refused["actual_hash"])).is_error
+
+
+@pytest.mark.parametrize("tool", CHANGES)
+def test_a_hash_of_a_file_that_was_never_read_is_refused_with_a_sentence(
+    connect: Connect, root: Path, tool: str
+) -> None:
+    """Finding S10: another connection's read, `changes_since_read` or a guess is not this one's read."""
+    (root / "plan.md").write_bytes(b"v2")
+    call, other = connect(), connect()
+    other("read_text_file", path="plan.md")
+
+    refused = call(tool, **with_hash(tool, sha256(b"v2"))).structured
+
+    assert refused["error_type"] == "UNREAD_FILE"
+    assert "Read the file" in refused["message"]
+    assert (root / "plan.md").read_bytes() == b"v2"
+
+
+def test_a_read_that_showed_nothing_or_another_file_of_the_same_bytes_is_no_read(
+    call: Call, root: Path
+) -> None:
+    """Finding S10: the hash alone proves nothing, wherever it was shown."""
+    plan = root / "plan.md"
+    plan.write_bytes(b"v1\n")
+    call("read_text_file", path="plan.md")
+    plan.write_bytes(b"v2\n")
+    (root / "twin.md").write_bytes(b"v2\n")
+    twin = call("read_text_file", path="twin.md").structured
+    shown = call("changes_since_read", path="plan.md").structured
+    empty = call("read_text_file", path="plan.md", head=-1).structured
+
+    refused = [
+        call("write_file", path="plan.md", content="x", expected_hash=twin["sha256"]),
+        call("write_file", path="plan.md", content="x", expected_hash=shown["sha256"]),
+        call("write_file", path="plan.md", content="x", expected_hash=empty["sha256"]),
+        call("write_file", path="plan.md", content="x", observation_id=empty["observation_id"]),
+    ]
+
+    assert [one.structured["error_type"] for one in refused] == ["STALE_FILE"] * 4
+    assert plan.read_bytes() == b"v2\n"
+
+
+def test_a_hash_that_was_read_in_part_does_not_pass_for_all_of_it(connect: Connect, root: Path) -> None:
+    """Finding S10, `partial = "deny"`: naming the newer version did not show the rest of it."""
+    (root / "noclobber.toml").write_text('partial = "deny"\n')
+    plan = root / "plan.md"
+    plan.write_bytes(b"v1\n")
+    call = connect()
+    call("read_text_file", path="plan.md")
+    plan.write_bytes(b"v2\nand more\n")
+    part = call("read_text_file", path="plan.md", head=1).structured
+
+    refused = call("write_file", path="plan.md", content="x", expected_hash=part["sha256"])
+
+    assert refused.structured["error_type"] == "PARTIAL_READ"
+
+
+def test_without_a_session_any_hash_counts(connect: Connect, root: Path) -> None:
+    """Finding S10: there, what a write says is all that there is to check it against."""
+    (root / "noclobber.toml").write_text('explicit_hash = "seen"\n')
+    (root / "plan.md").write_bytes(b"v2")
+    anyone = connect(is_session=False, is_process=False)
+
+    assert anyone("write_file", path="plan.md", content="x", expected_hash=sha256(b"v1")).is_error
+    assert not anyone("write_file", path="plan.md", content="x", expected_hash=sha256(b"v2")).is_error
 
 
 def test_an_observation_id_stands_for_the_version_that_was_read(call: Call, root: Path) -> None:

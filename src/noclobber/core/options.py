@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         unread: Literal["allow", "deny"]
         partial: Literal["allow", "deny"]
         explicit: Literal["allow", "require"]
+        explicit_hash: Literal["any", "seen"]
         resubmitted: Literal["allow", "deny"]
         switches: Literal["reserved", "open"]
         reserved: Iterable[str | os.PathLike[str]] | None
@@ -55,6 +56,8 @@ class Options(NamedTuple):
     """Whether an agent that has read only part of a file may replace all of it."""
     explicit: Literal["allow", "require"] = "allow"
     """Whether a change of an existing file must itself say which version it was made from."""
+    explicit_hash: Literal["any", "seen"] = "any"
+    """Which versions a change may name as the one it was made from: any, or those that the agent saw."""
     resubmitted: Literal["allow", "deny"] = "allow"
     """Whether the bytes that were refused as stale may be written unchanged after a re-read."""
     switches: Literal["reserved", "open"] = "reserved"
@@ -168,6 +171,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "unread": _one_of("allow", "deny"),
     "partial": _one_of("allow", "deny"),
     "explicit": _one_of("allow", "require"),
+    "explicit_hash": _one_of("any", "seen"),
     "resubmitted": _one_of("allow", "deny"),
     "switches": _one_of("reserved", "open"),
     "reserved": _folders,

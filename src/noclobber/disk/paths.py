@@ -115,8 +115,8 @@ def folder_name(folder_fd: int, fallback: str) -> str:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), fallback) from None
     raise BadPathError(
         fallback,
-        "the name of this folder leads to another one: it is being moved, or it is in another mount namespace."
-        " Use its path in this one.",
+        "the name of this folder leads to another one: it is being moved, or it is in another mount"
+        " namespace. Use its path in this one.",
     )
 
 

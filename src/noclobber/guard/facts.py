@@ -12,7 +12,7 @@ from noclobber.core.actions import READ
 from noclobber.core.options import DEFAULTS
 from noclobber.core.values import BOM
 from noclobber.disk import hashing
-from noclobber.errors import BadRequestError
+from noclobber.errors import ABSENT, BadRequestError
 from noclobber.text.encoding import encode, encode_anyway
 
 TYPE_CHECKING = False
@@ -42,6 +42,10 @@ class Facts(NamedTuple):
     """What the caller gave, or else the baseline; None: this agent has not read the file."""
     is_explicit: bool = False
     """True if the caller itself said what it expects."""
+    is_expected_seen: bool = True
+    """False if the caller named a version that this agent has neither read nor written."""
+    baseline: str | None = None
+    """What this agent last saw, whatever the caller named; None: it has not read the file."""
     actual: str | None = None
     """What is on the disk: a hash, or the word for why there is none. None: nobody looked."""
     seen_whole: bool = True
@@ -91,6 +95,9 @@ def gather(
         if by_us and not data.startswith(BOM) and snapshot.starts_with_bom(name, path):
             data = BOM + data
     expected, seen_whole = _expectation(action, snapshot, name, path)
+    baseline = snapshot.expected_for(name, path)
+    # What the turn last saw it has seen, and that there is no file needs no reading.
+    is_expected_seen = expected in (None, ABSENT, baseline) or snapshot.saw(name, path, expected)
     refused_from = None
     if data is not None and options.resubmitted == "deny":
         refused_from = snapshot.refused_from(name, path, hashing.of_bytes(data))
@@ -102,6 +109,8 @@ def gather(
         options,
         expected=expected,
         is_explicit=action.expected_hash is not None or action.observation_id is not None,
+        is_expected_seen=is_expected_seen,
+        baseline=baseline,
         actual=None if action.kind == READ else actual,
         seen_whole=seen_whole,
         refused_from=refused_from,
@@ -123,4 +132,6 @@ def _expectation(action: Action, snapshot: TurnContext, name: str, path: str) ->
         return observation.sha256, is_whole if observation.sha256 == baseline else observation.seen.is_whole
     if expected_hash is None or expected_hash == baseline:
         return baseline, is_whole
-    return expected_hash, True  # A hash from elsewhere: nothing is known of how much its owner saw.
+    seen = snapshot.coverage_of(name, path, expected_hash)
+    # Of a hash from elsewhere nothing is known about how much its owner saw.
+    return expected_hash, True if seen is None else seen.is_whole

@@ -143,6 +143,27 @@ def explicit(facts: Facts) -> Decision:
     )
 
 
+def explicit_hash(facts: Facts) -> Decision:
+    """
+    `explicit_hash = "seen"`, finding S10: the hash that a refusal shows is not a read.
+
+    A version that the agent never saw does not count, even if it is the present one. If the agent saw an
+    older version then the write is stale, and the refusal is the one that it would get without the hash.
+    """
+    if facts.options.explicit_hash != "seen" or facts.is_expected_seen or facts.kind in (READ, CREATE):
+        return ALLOW
+    if facts.baseline not in (None, UNKNOWN) and facts.actual not in (None, facts.baseline):
+        return Decision(False, StaleFileError(facts.path, facts.baseline, facts.actual))
+    return Decision(
+        False,
+        UnreadFileError(
+            facts.path,
+            "expected_hash names a version that was neither read nor written in this session, and a hash "
+            "from a refusal does not count as read. Read the file, then write with the hash that you get.",
+        ),
+    )
+
+
 def unread(facts: Facts) -> Decision:
     """`unread = "deny"`. A path where there is no file may be written: there is nothing to read."""
     is_denied = facts.options.unread == "deny" or facts.is_memory_lost
@@ -195,6 +216,7 @@ RULES: tuple[Callable[[Facts], Decision], ...] = (
     unknown_version,
     stale,
     explicit,
+    explicit_hash,
     unread,
     partial,
     resubmitted,

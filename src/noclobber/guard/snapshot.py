@@ -133,6 +133,7 @@ class TurnContext:
             self._read_hashes: list[str] = []
             self._read_parts: list[Coverage] = []
             self._read_times_s: list[float] = []
+            self._written: dict[tuple[str, str], Coverage] = {}  # Own writes, by path and hash.
             self._retained: dict[str, bytes] = {}  # Bytes of baselines by path, the oldest first.
             self._retained_bytes = 0
             self._inherited: dict[str, str] = {}
@@ -252,6 +253,7 @@ class TurnContext:
         with _LOCK:
             file = self._file(canonical)
             self._take(file, sha256, seen)
+            self._written[canonical, sha256] = seen
             if file.trouble:
                 file.trouble.refused.clear()  # What landed was made from the latest version.
             self._bind(lexical, file, may_move=True)
@@ -313,6 +315,36 @@ class TurnContext:
         with _LOCK:
             file = self._look_up(lexical, canonical)
             return None if file is None or file.baseline is None else file.seen or WHOLE
+
+    def saw(self, lexical: str, canonical: str, sha256: str) -> bool:
+        """True if some of that version of the file was read, or if it is an own write."""
+        seen = self.coverage_of(lexical, canonical, sha256)
+        return seen is not None and (seen.is_whole or bool(seen.ranges))
+
+    def coverage_of(self, lexical: str, canonical: str, sha256: str) -> Coverage | None:
+        """
+        Return how much of one version of a file was seen, now or earlier; None if nothing was.
+
+        What the agent wrote it has seen. Under the name and under the path, which a link may have parted.
+        """
+        with _LOCK:
+            files = {self._look_up(lexical, canonical), self._known_files().get(canonical)} - {None}
+            seen: Coverage | None = None
+            for file in files:
+                assert file is not None
+                parts = [
+                    self._read_parts[row]
+                    for row, read in enumerate(self._read_files)
+                    if read is file and self._read_hashes[row] == sha256
+                ]
+                if file.baseline == sha256:  # Also in a turn that goes on where an earlier one ended.
+                    parts.append(file.seen or WHOLE)
+                if (file.path, sha256) in self._written:
+                    parts.append(self._written[file.path, sha256])
+                for part in parts:
+                    whole = part.is_whole or (seen is not None and seen.is_whole)
+                    seen = WHOLE if whole else part if seen is None else seen.plus(part)
+            return seen
 
     def starts_with_bom(self, lexical: str, canonical: str) -> bool:
         """True if the baseline begins with a byte-order mark, which no text that is read back shows."""

@@ -124,7 +124,9 @@ class ClientConnection:
     def _new_turn(self, root: str, held: Mapping[str, str] | None = None) -> Turn:
         workspace = self.workspaces.at(root)
         # The connection is what remembers. A longer memory would mix what different clients saw.
-        options: OptionValues = {"scope": "turn"}
+        # A session counts a hash only if it saw that version (finding S10). Without sessions the hash is all
+        # that there is: nobody can tell who read what.
+        options: OptionValues = {"scope": "turn", "explicit_hash": "seen" if self.is_session else "any"}
         if self.strict:
             options["explicit"] = "require"
         turn = workspace.turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST, **options)
