@@ -77,6 +77,7 @@ def test_both_names_of_the_expected_hash_protect(
 
     assert refused.structured["error_type"] == "STALE_FILE"
     assert (root / "plan.md").read_bytes() == b"v1"
+    call("read_text_file", path="plan.md")
     assert not call(tool, **arguments, **{name: sha256(b"v1")}).is_error
 
 
@@ -93,6 +94,7 @@ def test_two_expected_hashes_that_differ_are_refused(call: Call, root: Path) -> 
     """finding U2: nobody can tell which of the two is meant. Equal ones, and null, are fine."""
     one, two = sha256(b"v1"), sha256(b"v2")
     (root / "plan.md").write_bytes(b"v1")
+    call("read_text_file", path="plan.md")
 
     differing = call("write_file", path="plan.md", content="x", expected_hash=one, expected_sha256=two)
     kept = (root / "plan.md").read_bytes()

@@ -42,6 +42,8 @@ class Action(NamedTuple):
     expected_hash: str | None = None
     """What the caller says that the file holds; it beats what the turn remembers."""
     observation_id: str | None = None
+    mode: int | None = None
+    """Of a write that creates a file: its permissions. None: as the umask says."""
 
 
 class Shown(NamedTuple):

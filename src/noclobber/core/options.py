@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         reserved: Iterable[str | os.PathLike[str]] | None
         scope: Literal["turn", "session"]
         write_scope: Iterable[str | os.PathLike[str]] | None
+        hard_links: Literal["write", "refuse"]
         durable: bool
         wait_s: float
         retained_file_bytes: int
@@ -68,6 +69,8 @@ class Options(NamedTuple):
     """How long what an agent has read counts as read: to the end of the turn or of the session."""
     write_scope: tuple[str, ...] | None = None
     """The folders that agents may write in; without it, the whole project."""
+    hard_links: Literal["write", "refuse"] = "write"
+    """Whether a file with several hard links may be changed; the change shows under all of its names."""
     durable: bool = False
     """Whether a write is reported as done only when it is on the disk, so that it survives a power cut."""
     wait_s: float = 1.0
@@ -177,6 +180,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "reserved": _folders,
     "scope": _one_of("turn", "session"),
     "write_scope": _folders,
+    "hard_links": _one_of("write", "refuse"),
     "durable": _true_or_false,
     "wait_s": _seconds,
     "retained_file_bytes": _byte_count,

@@ -62,6 +62,7 @@ class FileGuard:
         durable: bool = False,
         wait_s: float = DEFAULT_WAIT_S,
         ceiling: Level | None = None,
+        hard_links: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.root = os.path.realpath(root)
@@ -75,7 +76,9 @@ class FileGuard:
                 f"NOCLOBBER_LEVEL is {from_environment!r}; it must be one of {', '.join(LADDER)}, or unset.",
             )
         asked: Level = ceiling or from_environment or "lease+exchange"  # type: ignore[assignment]
-        self.committer = Committer(self.root, durable=durable, wait_s=wait_s, ceiling=asked, clock=clock)
+        self.committer = Committer(
+            self.root, durable=durable, wait_s=wait_s, ceiling=asked, hard_links=hard_links, clock=clock
+        )
 
     def lexical(self, path: str | os.PathLike[str]) -> str:
         """Return the absolute name that was meant, without touching the disk."""
@@ -159,14 +162,16 @@ class FileGuard:
         expected: str | None,
         at: str | None = None,
         fence: Fence | None = None,
+        mode: int | None = None,
     ) -> WriteResult:
         """
         Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked).
 
         `at` is the canonical path that the caller has judged; if the path leads elsewhere by the time of
-        the commit, it is refused. `fence` is asked as well, inside the same critical section.
+        the commit, it is refused. `fence` is asked as well, inside the same critical section. `mode` are the
+        permissions of a file that is created.
         """
-        return self.committer.replace(path, expected, data, at=at, fence=fence)
+        return self.committer.replace(path, expected, data, at=at, fence=fence, mode=mode)
 
     def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[WriteResult]:
         """Replace or create several files: all of them or none."""

@@ -71,6 +71,7 @@ class OptimisticGuard(file_guard.FileGuard):
         expected: str | None,
         at: str | None = None,
         fence: Fence | None = None,
+        mode: int | None = None,
         ledger: LedgerWriter | None = None,
         call: ToolCall | None = None,
     ) -> WriteResult:
@@ -78,11 +79,13 @@ class OptimisticGuard(file_guard.FileGuard):
         Replace or create, if the file is still `expected` (a hash, `ABSENT`, or None: unchecked).
 
         With a `ledger`, what happened is recorded there, under the names in `call`; without one, nowhere.
-        `at` and `fence` are as in the guard of a turn.
+        `at`, `fence` and `mode` are as in the guard of a turn.
         """
 
         def commit() -> WriteResult:
-            return super(OptimisticGuard, self).write(path, data, expected=expected, at=at, fence=fence)
+            return super(OptimisticGuard, self).write(
+                path, data, expected=expected, at=at, fence=fence, mode=mode
+            )
 
         if ledger is None:
             return commit()

@@ -89,7 +89,14 @@ def write(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
         [target] = targets
         facts, data = admit(turn, target.facts), target.data
         assert data is not None
-        done = turn.guard.write(facts.name, data, expected=facts.expected, at=facts.path, fence=turn.fence)
+        done = turn.guard.write(
+            facts.name,
+            data,
+            expected=facts.expected,
+            at=facts.path,
+            fence=turn.fence,
+            mode=target.action.mode,
+        )
         turn.context.wrote(facts.name, facts.path, done.sha256, data)
         return _recorded(turn, call, facts.path, done)
 

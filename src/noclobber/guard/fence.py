@@ -30,7 +30,7 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.errors import FileBusyError, LockContention, LockLost
 from noclobber.guard import claims
 from noclobber.lock.locked_folder import locked_folder
-from noclobber.lock.names import ENVIRONMENT_ID
+from noclobber.lock.names import ENVIRONMENT_ID, LOCK_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,6 +95,27 @@ class WriteFence:
         """Raise if a write to `path` would be refused now; for writes that another program carries out."""
         with self.guarding(path):
             pass
+
+    def check_tree(self, folder: str) -> None:
+        """
+        Raise if a folder, or one somewhere in it, is locked and the lock is not the writer's own.
+
+        For a move of the folder: a lock is a lock on a place, and its holder would go on at the old one.
+        Looks into every folder below, so it is not for writes.
+        """
+        from noclobber.lock.file_arbiter import FileArbiter
+        from noclobber.lock.locked_write import contention_at
+
+        for found in FileArbiter(self._clock).list(folder):
+            if not found.is_locked:
+                continue
+            try:
+                lock = self._lock_for(f"{found.folder}/{LOCK_NAME}")
+                if lock is None or lock.folder != found.folder:
+                    raise contention_at(found.folder, self._clock)
+                lock.assert_held()
+            except (LockContention, LockLost) as error:
+                raise _of_file(error, folder) from None
 
     def _lock_for(self, path: str) -> DeliverableLock | None:
         """Return the lock that the writer carries for a path; `LockLost` if it was lost."""

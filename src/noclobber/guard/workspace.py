@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from noclobber.core.clock import Clock
-    from noclobber.core.options import OptionValues
+    from noclobber.core.options import Options, OptionValues
     from noclobber.core.values import ToolCall
     from noclobber.errors import LedgerError
     from noclobber.guard.recording import Recorder
@@ -60,8 +60,8 @@ class Workspace:
         self.clock = clock
         self.root = os.path.realpath(root)
         self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
-        self._guards: dict[tuple[bool, float], FileGuard] = {}
-        self.guard = self._guard(self.options.durable, self.options.wait_s)
+        self._guards: dict[tuple[bool, float, str], FileGuard] = {}
+        self.guard = self._guard(self.options)
         self.catalogue = Catalogue()
         self.engine = HookEngine(self)
         self._state = WorkspaceState(self.root, clock=clock, durable=self.options.durable, observer=observer)
@@ -141,7 +141,7 @@ class Workspace:
             self._state,
             self.catalogue,
             context,
-            self._guard(chosen.durable, chosen.wait_s),
+            self._guard(chosen),
             chosen,
             folders,
             lock,
@@ -177,11 +177,17 @@ class Workspace:
     def __repr__(self) -> str:
         return f"<Workspace {self.root!r}{' closed' if self._is_closed else ''}>"
 
-    def _guard(self, durable: bool, wait_s: float) -> FileGuard:
-        guard = self._guards.get((durable, wait_s))
+    def _guard(self, options: Options) -> FileGuard:
+        key = (options.durable, options.wait_s, options.hard_links)
+        guard = self._guards.get(key)
         if guard is None:
-            guard = FileGuard(self.root, durable=durable, wait_s=wait_s, clock=self.clock)
-            self._guards[durable, wait_s] = guard
+            guard = self._guards[key] = FileGuard(
+                self.root,
+                durable=options.durable,
+                wait_s=options.wait_s,
+                hard_links=options.hard_links == "write",
+                clock=self.clock,
+            )
         return guard
 
     def _scope_folder(self, folder: str) -> str:

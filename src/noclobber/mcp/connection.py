@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager, suppress
+from collections import Counter
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noclobber.core import options_file
 from noclobber.errors import BadRequestError, NoclobberError
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.workspace import Workspace
@@ -30,6 +32,7 @@ from noclobber.lock.locked_folder import locked_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import Unpack
 
     from noclobber.core.options import OptionValues
     from noclobber.guard.turn import Turn
@@ -55,8 +58,18 @@ class Workspaces:
         with self._lock:
             found = self._by_root.get(root)
             if found is None:
-                found = self._by_root[root] = Workspace(root, **self._options)
+                found = self._by_root[root] = Workspace(root, **self._defaults(root), **self._options)
             return found
+
+    @staticmethod
+    def _defaults(root: str) -> OptionValues:
+        """
+        Return the options that differ from the library's unless the root's options file sets them.
+
+        A client is confined to its roots, and another name of a hard-linked file may be outside of them
+        (finding S20).
+        """
+        return {} if "hard_links" in options_file.load(root).given else {"hard_links": "refuse"}
 
     def close(self) -> None:
         """End every turn and close the ledgers."""
@@ -92,7 +105,9 @@ class ClientConnection:
         self.is_session, self.is_process, self.agent_id = is_session, is_process, agent_id
         self.session_id = session_id or os.urandom(8).hex()
         self._folders_by_lock: dict[str, str] = {}
-        """Folders by the id of the lock that this connection acquired there, or passed with a write."""
+        """Folders by the id of the lock: acquired here, or passed with a call that is under way."""
+        self._passed: Counter[str] = Counter()
+        """By lock id, how many calls that pass it are under way."""
         self._acquired: set[str] = set()
         """Ids of the locks that it acquired itself, and that end with it."""
         self._turns: dict[str, Turn] = {}
@@ -121,7 +136,9 @@ class ClientConnection:
                 found = self._turns[root] = self._new_turn(root)
             return found
 
-    def _new_turn(self, root: str, held: Mapping[str, str] | None = None) -> Turn:
+    def _new_turn(
+        self, root: str, held: Mapping[str, str] | None = None, **more: Unpack[OptionValues]
+    ) -> Turn:
         workspace = self.workspaces.at(root)
         # The connection is what remembers. A longer memory would mix what different clients saw.
         # A session counts a hash only if it saw that version (finding S10). Without sessions the hash is all
@@ -129,6 +146,7 @@ class ClientConnection:
         options: OptionValues = {"scope": "turn", "explicit_hash": "seen" if self.is_session else "any"}
         if self.strict:
             options["explicit"] = "require"
+        options |= more
         turn = workspace.turn(agent_id=self.agent_id, session_id=self.session_id, host=HOST, **options)
         held = self._folders_by_lock if held is None else held
         turn.fence = WriteFence(turn.root, owner=turn.owner, held_locks=held, clock=turn.clock)
@@ -138,26 +156,51 @@ class ClientConnection:
 
     def add_lock(self, lock_id: str, folder: str) -> None:
         """Remember a lock that this connection acquired."""
-        self._folders_by_lock[lock_id] = folder
-        self._acquired.add(lock_id)
+        with self._lock:
+            self._folders_by_lock[lock_id] = folder
+            self._acquired.add(lock_id)
 
     def forget_lock(self, lock_id: str) -> None:
         """Stop using a lock: it was released, or lost."""
-        self._folders_by_lock.pop(lock_id, None)
-        self._acquired.discard(lock_id)
+        with self._lock:
+            self._folders_by_lock.pop(lock_id, None)
+            self._acquired.discard(lock_id)
+
+    def folder_moved(self, source: str, destination: str) -> None:
+        """Find this connection's own locks again that were in a folder which it moved."""
+        with self._lock:
+            for lock_id, folder in list(self._folders_by_lock.items()):
+                if f"{folder}/".startswith(f"{source}/"):
+                    self._folders_by_lock[lock_id] = destination + folder[len(source) :]
+
+    @contextmanager
+    def _carrying(self, lock_id: str, folder: str) -> Iterator[None]:
+        """
+        Let writes in a folder use a lock for as long as one call lasts that passes its id.
+
+        Not longer: a wrong id would make every later write of the connection fail with it.
+        """
+        with self._lock:
+            self._passed[lock_id] += 1
+            self._folders_by_lock.setdefault(lock_id, folder)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._passed[lock_id] -= 1
+                if not self._passed[lock_id]:
+                    del self._passed[lock_id]
+                    if lock_id not in self._acquired:
+                        self._folders_by_lock.pop(lock_id, None)
 
     # -- writing -----------------------------------------------------------------------------------
 
     @contextmanager
     def writing(self, path: ClientPath, given: Mapping[str, Any]) -> Iterator[PreparedWrite]:
         """Prepare one change. `given` may have `expected_hash`, `observation_id` and `lock_id`."""
-        remembering = self.turn(path)
-        turn = self._writing_turn(remembering, self.roots.root_of(path.real), path, given.get("lock_id"))
-        try:
+        remembering, root = self.turn(path), self.roots.root_of(path.real)
+        with self._writing_turn(remembering, root, path, given.get("lock_id")) as turn:
             yield PreparedWrite(turn, self._expected(remembering, turn, path, given))
-        finally:
-            if turn is not remembering:
-                turn.end()
 
     @contextmanager
     def writing_many(
@@ -166,8 +209,7 @@ class ClientConnection:
         """Prepare a change of several files of one root. Yields the turn and the expected hashes by name."""
         root = self.roots.root_of(files[0][0].real)
         remembering = self._turn_of(root)
-        turn = self._writing_turn(remembering, root, files[0][0], lock_id)
-        try:
+        with self._writing_turn(remembering, root, files[0][0], lock_id) as turn:
             hashes = {}
             for path, given in files:
                 expected = self._expected(remembering, turn, path, given)
@@ -176,19 +218,37 @@ class ClientConnection:
                 if "expected_hash" in expected:
                     hashes[path.name] = expected["expected_hash"]
             yield turn, hashes
-        finally:
-            if turn is not remembering:
-                turn.end()
 
-    def _writing_turn(self, remembering: Turn, root: str, path: ClientPath, lock_id: str | None) -> Turn:
-        """Return the turn to write with. A call that passes a lock's id may write where that lock is."""
-        passed = {}
-        if lock_id is not None:
-            passed = {lock_id: locked_folder(path.real, root) or os.path.dirname(path.real)}
-        if not self.is_session:
-            return self._new_turn(root, passed)
-        self._folders_by_lock |= passed
-        return remembering
+    @contextmanager
+    def _writing_turn(
+        self, remembering: Turn, root: str, path: ClientPath, lock_id: str | None
+    ) -> Iterator[Turn]:
+        """Yield the turn to write with. A call that passes a lock's id may write where that lock is."""
+        folder = "" if lock_id is None else locked_folder(path.real, root) or os.path.dirname(path.real)
+        if self.is_session:
+            with nullcontext() if lock_id is None else self._carrying(lock_id, folder):
+                yield remembering
+            return
+        turn = self._new_turn(root, {} if lock_id is None else {lock_id: folder})
+        try:
+            yield turn
+        finally:
+            turn.end()
+
+    @contextmanager
+    def second_step(self, turn: Turn) -> Iterator[Turn]:
+        """
+        Yield a turn for a step that we take ourselves after `turn` was let through: it may name any version.
+
+        A client that moves a file between roots without having read it names no version, and the step must
+        still be held to the very bytes that were copied.
+        """
+        step = self._new_turn(turn.root, explicit_hash="any")
+        step.fence = turn.fence
+        try:
+            yield step
+        finally:
+            step.end()
 
     def _expected(
         self, remembering: Turn, turn: Turn, path: ClientPath, given: Mapping[str, Any]

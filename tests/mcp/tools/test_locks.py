@@ -69,6 +69,7 @@ def test_a_locked_folder_is_written_only_by_the_holder_or_with_the_lock_id(
 
     other("lock_release", path="part", lock_id=taken["lock_id"])
     other("lock_acquire", path="part")
+    holder("read_text_file", path="part/a.md")
     lost = holder("write_file", path="part/a.md", content="3", expected_hash=sha256(b"2"))
     assert lost.structured["error_type"] == "LOCK_LOST"
 
@@ -94,3 +95,21 @@ def test_locks_end_with_a_connection_that_is_a_process(connect: Connect, root: P
     call.connection.close()
 
     assert connect()("lock_status", path="part").structured["state"] == "free"
+
+
+def test_a_wrong_lock_id_spoils_nothing_but_its_own_call(connect: Connect, root: Path) -> None:
+    """Finding S7: an id that is passed holds for that call; a wrong one made every later write fail."""
+    (root / "part").mkdir()
+    holder = connect()
+    taken = holder("lock_acquire", path="part").structured
+
+    wrong = [
+        holder("write_file", path="part/a.md", content="1", lock_id="zzz"),
+        holder("write_file", path="free.md", content="1", lock_id="zzz"),
+    ]
+
+    assert [one.structured["error_type"] for one in wrong] == ["LOCK_LOST"] * 2
+    assert not holder("write_file", path="part/a.md", content="2").is_error
+    assert not holder("write_file", path="part/a.md", content="3", lock_id=taken["lock_id"]).is_error
+    assert not holder("write_file", path="part/a.md", content="4").is_error
+    assert not holder("write_file", path="free.md", content="2").is_error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from noclobber import schema
 from noclobber.errors import STALE_HINT, STALE_MESSAGE
-from tests.conftest import sha256
-from tests.mcp.conftest import Call, events
+from tests.conftest import AtStep, sha256
+from tests.mcp.conftest import Call, Connect, events
 
 
 def test_a_client_that_knows_nothing_of_hashes_cannot_overwrite_somebody_elses_edit(
@@ -238,3 +239,52 @@ def test_an_edit_across_bytes_that_are_no_text_keeps_them(call: Call, root: Path
 
     assert not edited.is_error
     assert (root / "latin").read_bytes() == b"caF\xe9 1\r\n2\n"
+
+
+@pytest.mark.parametrize("tool", ["write_file", "edit_file", "write_files"])
+def test_a_write_does_not_reach_out_of_the_root_by_a_hard_link(
+    call: Call, root: Path, tmp_path: Path, tool: str
+) -> None:
+    """Finding S20: the other name may be anywhere. Deleting and writing anew changes this name alone."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"theirs")
+    (root / "inside").hardlink_to(outside)
+    arguments: dict[str, dict[str, Any]] = {
+        "write_file": {"path": "inside", "content": "mine"},
+        "edit_file": {"path": "inside", "edits": [{"oldText": "theirs", "newText": "mine"}]},
+        "write_files": {"files": [{"path": "inside", "content": "mine"}, {"path": "new", "content": "x"}]},
+    }
+
+    refused = call(tool, **arguments[tool])
+
+    assert refused.is_error
+    code = "BAD_REQUEST" if tool == "write_files" else "OUTSIDE_WORKSPACE"
+    assert refused.structured["error_type"] == code
+    assert outside.read_bytes() == b"theirs"
+    assert not (root / "new").exists()
+    assert not call("delete_file", path="inside").is_error
+    assert not call("write_file", path="inside", content="mine").is_error
+    assert outside.read_bytes() == b"theirs"
+
+
+def test_a_hard_link_that_appears_during_the_write_does_not_lead_out(
+    call: Call, root: Path, tmp_path: Path, at_step: AtStep
+) -> None:
+    """Finding S20: looked at inside the commit, and not only before it."""
+    (root / "a.md").write_bytes(b"v1")
+    reached = at_step("noted", lambda: os.link(root / "a.md", tmp_path / "outside"))
+
+    call("write_file", path="a.md", content="mine")
+
+    assert reached == ["noted"]
+    assert (tmp_path / "outside").read_bytes() == b"v1"
+
+
+def test_the_options_file_may_allow_hard_links(connect: Connect, root: Path, tmp_path: Path) -> None:
+    """Finding S20: where all names are known to be inside, for instance."""
+    (root / "noclobber.toml").write_text('hard_links = "write"\n')
+    (root / "a.md").write_bytes(b"v1")
+    (root / "b.md").hardlink_to(root / "a.md")
+
+    assert not connect()("write_file", path="a.md", content="mine").is_error
+    assert (root / "b.md").read_bytes() == b"mine"

@@ -45,6 +45,7 @@ from noclobber.errors import (
     FileBusyError,
     MetadataNotKeptError,
     MissingFileError,
+    OutsideWorkspaceError,
     StaleFileError,
 )
 
@@ -72,12 +73,13 @@ class Committer:
         wait_s: float = DEFAULT_WAIT_S,
         mutex_wait_s: float = DEFAULT_PATIENCE_S,
         ceiling: Level = "lease+exchange",
+        hard_links: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if ceiling not in LADDER:
             raise BadRequestError("", f"the level must be one of {', '.join(LADDER)}, not {ceiling!r}.")
         self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
-        self.mutex_wait_s, self.ceiling = mutex_wait_s, ceiling
+        self.mutex_wait_s, self.ceiling, self.hard_links = mutex_wait_s, ceiling, hard_links
         self._store: Store | None = None
         # Files that were kept and not reported yet. Without a workspace a committer lives for one write.
         self._unreported: deque[tuple[str, str]] = deque() if root is not None else _unreported_anywhere
@@ -233,9 +235,16 @@ class Committer:
         *,
         at: str | None = None,
         fence: Fence | None = None,
+        mode: int | None = None,
     ) -> WriteResult:
-        """Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for any content."""
-        return retry_while_links_appear(lambda: self._replace(path, expected, data, at, fence), str(path))
+        """
+        Write `data` if the file is still `expected`: a hash, `ABSENT`, or None for any content.
+
+        `mode` is for a file that is created: its permissions, from the start. Without it the umask decides.
+        """
+        return retry_while_links_appear(
+            lambda: self._replace(path, expected, data, at, fence, mode), str(path)
+        )
 
     def _replace(
         self,
@@ -244,6 +253,7 @@ class Committer:
         data: bytes,
         at: str | None,
         fence: Fence | None,
+        mode: int | None,
     ) -> WriteResult:
         try:
             target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
@@ -253,7 +263,7 @@ class Committer:
             self.tidy(target.path if self.durable else "")
             with self.section([target], fence) as section:
                 reached("entered")
-                result, trouble = self._replace_in(section, target, expected, data)
+                result, trouble = self._replace_in(section, target, expected, data, mode)
         except OSError as error:
             raise commit_failed(error, target.path) from error
         finally:
@@ -266,11 +276,12 @@ class Committer:
         target: PinnedPath,
         expected: str | None,
         data: bytes,
+        mode: int | None,
     ) -> tuple[WriteResult, UnflushedError | None]:
         for _ in range(MOST_TRIES):
             if expected == ABSENT or (expected is None and not _exists(target)):
                 try:
-                    return self._create(section, target, data)
+                    return self._create(section, target, data, mode)
                 except StaleFileError:
                     if expected is not None:
                         raise
@@ -300,6 +311,14 @@ class Committer:
             can_exchange = self.can_exchange(store) and section.is_exclusive
             if must_keep_inode or not can_exchange:
                 swap.close()  # Our own open descriptor would prevent the write lease.
+                if must_keep_inode and not self.hard_links:
+                    raise OutsideWorkspaceError(
+                        target.path,
+                        f"it has {swap.links} hard links, and a write would show under all of its names,"
+                        " which may be outside the workspace. To change it under this name alone, delete it"
+                        " and write it anew.",
+                        links=swap.links,
+                    )
                 if with_leases or must_keep_inode:
                     in_use.clear()  # It clears the note itself, or leaves it for recovery.
                     try:
@@ -376,7 +395,7 @@ class Committer:
         return False
 
     def _create(
-        self, section: Section, target: PinnedPath, data: bytes
+        self, section: Section, target: PinnedPath, data: bytes, mode: int | None
     ) -> tuple[WriteResult, UnflushedError | None]:
         """Create a file that must not exist: complete, or not at all."""
         folder = target.folder
@@ -388,7 +407,8 @@ class Committer:
         prefix = store.new_prefix()
         note.prepare(prefix)
         try:
-            name, new_fd = store.create_swap(prefix, target.name, None, 0o666)
+            # The umask may take away from a given mode, never add. It is set exactly before it is shown.
+            name, new_fd = store.create_swap(prefix, target.name, None, 0o666 if mode is None else mode)
         except BaseException:
             note.clear()
             if store is not section.store(folder):
@@ -398,6 +418,8 @@ class Committer:
             reached("creating")
             write_all(new_fd, data)
             metadata.inherit_group(new_fd, target.folder_fd)
+            if mode is not None:
+                os.fchmod(new_fd, mode)
             if self.durable:
                 os.fsync(new_fd)
             section.look_again()

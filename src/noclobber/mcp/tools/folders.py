@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import CREATE, Action
 from noclobber.disk import paths, renames
+from noclobber.disk.hashing import of_bytes
+from noclobber.disk.reading import read_all
 from noclobber.errors import ABSENT, NoclobberError, NotAFileError
 from noclobber.guard import engine, requests
 from noclobber.mcp.connection import EXPECTATIONS
@@ -132,27 +134,55 @@ def _move_between_roots(
         leaving = requests.delete(source.name, **here.expected)
         engine.check(here.turn, here.turn.tool_call("move_file"), [leaving])
         with reference_wording(source.real):
-            now = here.turn.guard.read(source.name)
+            _, (content, mode), _ = here.turn.guard.scan(source.name, _content_and_mode)
+        sha256 = of_bytes(content)
         with connection.writing(destination, {"lock_id": given.get("lock_id")}) as there:
-            there.turn.write_file(destination.name, now.content, expected_hash=ABSENT)
+            arriving = requests.write(destination.name, content, ABSENT, None)._replace(mode=mode)
+            engine.write(there.turn, there.turn.tool_call("write_file"), arriving)
             try:
-                os.chmod(destination.real, stat.S_IMODE(os.stat(source.real).st_mode))
                 # The very bytes that were copied; and they must be what the client expects, too.
-                baseline = here.turn.context.expected_for(source.name, source.real)
-                expected = here.expected or {"expected_hash": baseline or now.sha256}
-                deleted = here.turn.delete_file(source.name, **expected)
-                if deleted.previous_sha256 != now.sha256:  # pragma: no cover - expected is one of the two
+                expected = here.turn.context.expected_for(source.name, source.real) or sha256
+                if here.expected:
+                    deleted = here.turn.delete_file(source.name, **here.expected)
+                else:
+                    with connection.second_step(here.turn) as step:
+                        deleted = step.delete_file(source.name, expected_hash=expected)
+                    here.turn.context.removed(source.name, source.real)
+                if deleted.previous_sha256 != sha256:  # pragma: no cover - expected is one of the two
                     raise AssertionError(f"{source.real}: deleted another version than was copied")
             except (OSError, NoclobberError):
-                there.turn.delete_file(destination.name, expected_hash=now.sha256)
+                there.turn.delete_file(destination.name, expected_hash=sha256)
                 raise
-            return deleted._replace(path=destination.real, sha256=now.sha256)
+            return deleted._replace(path=destination.real, sha256=sha256)
+
+
+def _content_and_mode(descriptor: int, _: str) -> tuple[bytes, int]:
+    """
+    Return a file's bytes, and the permissions that its copy gets.
+
+    Without the bits that let a program run as the file's owner or group: the copy has another one.
+    """
+    return read_all(descriptor), os.fstat(descriptor).st_mode & 0o777
 
 
 def _check_place(connection: ClientConnection, tool: str, path: ClientPath, given: Mapping[str, Any]) -> None:
     """Ask the rules and the locks about a place. A folder has no version that could be expected."""
     with connection.writing(path, {"lock_id": given.get("lock_id")}) as write:
         engine.check(write.turn, write.turn.tool_call(tool), [Action(CREATE, path.name)])
+
+
+def _check_locks_in(
+    connection: ClientConnection, moved: ClientPath, given: Mapping[str, Any], folder: str
+) -> None:
+    """Ask for the locks of a folder that is moved, and of those in it (finding S7)."""
+    if not os.path.isdir(folder):
+        return
+    with connection.writing(moved, {"lock_id": given.get("lock_id")}) as write:
+        try:
+            write.turn.fence.check_tree(folder)
+        except NoclobberError as error:
+            write.turn.recorder.refusal(write.turn.tool_call("move_file", dict(given)), error)
+            raise
 
 
 def _rename(
@@ -166,6 +196,7 @@ def _rename(
     recorder = connection.workspaces.at(root).recorder
     for moved in (source, destination):
         _check_place(connection, "move_file", moved, given)
+    _check_locks_in(connection, source, given, source.real)
     here = paths.pin(root, source.real)
     try:
         there = paths.pin(connection.roots.root_of(destination.real), destination.real)
@@ -175,6 +206,15 @@ def _rename(
             raise destination_exists(destination.real) from None
         except OSError as error:
             raise os_error(error.errno, "rename", source.real, destination.real) from None
+        else:
+            try:
+                # Somebody may have locked a folder in it since we looked.
+                connection.folder_moved(source.real, destination.real)
+                _check_locks_in(connection, source, given, destination.real)
+            except NoclobberError:
+                renames.move_without_replacing(there.folder_fd, there.name, here.folder_fd, here.name)
+                connection.folder_moved(destination.real, source.real)
+                raise
         finally:
             there.close()
     finally:
