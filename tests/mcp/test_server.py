@@ -331,7 +331,7 @@ def test_nothing_but_the_server_imports_the_sdk() -> None:
         "import importlib, os, pkgutil, sys, noclobber\n"
         "os._exit = sys.exit\n"
         "for found in pkgutil.walk_packages(noclobber.__path__, 'noclobber.'):\n"
-        "    if '__main__' not in found.name and found.name not in ('noclobber.mcp.server', 'noclobber.mcp.stdio'):\n"
+        "    if '__main__' not in found.name and found.name not in ('noclobber.mcp.server', 'noclobber.mcp.stdio', 'noclobber.mcp.http'):\n"
         "        try:\n"
         "            importlib.import_module(found.name)\n"
         "        except SystemExit:\n"  # A program, which ends when it is imported. What it loaded counts.

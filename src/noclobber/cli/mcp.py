@@ -107,9 +107,8 @@ def _http(server: object, port: int) -> int:
     import secrets
     import socket
 
-    import uvicorn
-
-    from noclobber.mcp.server import FileServer, http_app
+    from noclobber.mcp.http import serve
+    from noclobber.mcp.server import FileServer
 
     assert isinstance(server, FileServer)
     token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(32)
@@ -121,11 +120,7 @@ def _http(server: object, port: int) -> int:
     print(f"noclobber: guarded file tools on {url}", file=sys.stderr)
     if TOKEN_VARIABLE not in os.environ:
         print(f"noclobber: send the header 'Authorization: Bearer {token}'", file=sys.stderr, flush=True)
-    config = uvicorn.Config(http_app(server, token), log_level="warning", lifespan="on")
-    try:
-        uvicorn.Server(config).run(sockets=[listener])
-    finally:
-        server.close()
+    serve(server, token, listener)
     return 0
 
 

@@ -1,22 +1,21 @@
 """
 The MCP server: passes tool calls from stdio or HTTP to `dispatch`, and its answers back.
 
-This module and `stdio` import the SDK, and nothing else does. Every call runs in a thread, because disks
-block; the event loop stays free for pings, progress and other calls.
+This module, `stdio` and `http` import the SDK, and nothing else does. Every call runs in a thread, because
+disks block; the event loop stays free for pings, progress and other calls.
 
 Roots come from the command line. A client of the older protocol that declares roots of its own is asked
 for them, and they replace those of the command line, as in the replaced server; `client_roots=False` turns
 that off.
 
-HTTP is for loopback only: it needs a bearer token, and the SDK refuses foreign `Host` and `Origin` headers.
+A client with a session has a connection of its own, for as long as the SDK keeps that session; all clients
+without one share one.
 """
 
 from __future__ import annotations
 
-import secrets
 import sys
 import warnings
-from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,16 +35,15 @@ from noclobber.mcp.stdio import protocol_streams
 from noclobber.mcp.tools import TOOLS
 
 if TYPE_CHECKING:
+    from mcp.server.connection import Connection
     from mcp.server.context import ServerRequestContext
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from noclobber.ledger.observer import Observer
 
     Context = ServerRequestContext[Any, Any]
 
-MOST_SESSIONS = 1000  # Over HTTP; the one that was silent the longest is forgotten.
-MOST_BODY_BYTES = 64 << 20
 ROOTS_TIMEOUT_S = 10.0
+_STATE_KEY = "noclobber"
 INSTRUCTIONS = (
     "File tools that refuse to overwrite what you have not seen. Reads return a sha256; pass it as "
     "expected_hash when you write. If a write fails with STALE_FILE, somebody changed the file since you "
@@ -72,7 +70,9 @@ class FileServer:
         self.workspaces = Workspaces(observer=observer, **options)
         self.one_process = one_process
         """True on stdio: the process serves one client, and is its session."""
-        self._connections: OrderedDict[str, ClientConnection] = OrderedDict()
+        self._shared: ClientConnection | None = None
+        """The connection of the one client, or of all clients that have no session."""
+        self._of_sessions: set[ClientConnection] = set()
         self._asked_for_roots: set[str] = set()
         with warnings.catch_warnings():
             # Roots are deprecated, and clients of the older protocol still have them.
@@ -90,9 +90,11 @@ class FileServer:
 
     def close(self) -> None:
         """End all turns."""
-        for connection in self._connections.values():
+        for connection in {*self._of_sessions, self._shared} - {None}:
+            assert connection is not None
             connection.close()
-        self._connections.clear()
+        self._of_sessions.clear()
+        self._shared = None
         self.workspaces.close()
 
     # -- handlers ----------------------------------------------------------------------------------
@@ -116,24 +118,39 @@ class FileServer:
     # -- the client -----------------------------------------------------------------------------
 
     def _connection(self, context: Context) -> ClientConnection:
-        """Return the client's connection; without sessions all clients share one."""
-        session_id = None if self.one_process else _session_id(context)
-        key = session_id or ""
-        connection = self._connections.get(key)
+        """
+        Return the client's connection.
+
+        The SDK's own state says whose request it is. A header would be the client's word: invented session
+        ids made it forget what a real session had seen (finding S11).
+        """
+        client: Connection = context.session._connection
+        if self.one_process or client.session_id is None:
+            if self._shared is None:
+                self._shared = self._new_connection(context, None)
+            return self._shared
+        connection: ClientConnection | None = client.state.get(_STATE_KEY)
         if connection is None:
-            connection = self._connections[key] = ClientConnection(
-                self.workspaces,
-                self.roots,
-                is_session=self.one_process or session_id is not None,
-                is_process=self.one_process,
-                strict=self.strict,
-                agent_id=_client_name(context),
-                session_id=session_id,
-            )
-        self._connections.move_to_end(key)
-        while len(self._connections) > MOST_SESSIONS:
-            self._connections.popitem(last=False)[1].close()
+            connection = client.state[_STATE_KEY] = self._new_connection(context, client.session_id)
+            self._of_sessions.add(connection)
+            client.exit_stack.push_async_callback(self._session_ended, connection)
         return connection
+
+    def _new_connection(self, context: Context, session_id: str | None) -> ClientConnection:
+        return ClientConnection(
+            self.workspaces,
+            self.roots,
+            is_session=self.one_process or session_id is not None,
+            is_process=self.one_process,
+            strict=self.strict,
+            agent_id=_client_name(context),
+            session_id=session_id,
+        )
+
+    async def _session_ended(self, connection: ClientConnection) -> None:
+        self._of_sessions.discard(connection)
+        self._asked_for_roots.discard(connection.session_id)
+        await anyio.to_thread.run_sync(connection.close)
 
     async def _ask_for_roots(self, context: Context, connection: ClientConnection) -> None:
         if (
@@ -177,36 +194,6 @@ async def serve_stdio(server: FileServer) -> None:
         server.close()
 
 
-def http_app(server: FileServer, token: str) -> ASGIApp:
-    """Return the ASGI application: MCP at `/mcp`, for clients that know the token."""
-    app = server.protocol.streamable_http_app(
-        json_response=True, max_request_body_size=MOST_BODY_BYTES, host="127.0.0.1"
-    )
-    return _TokenGate(app, token)
-
-
-class _TokenGate:
-    """Lets requests with the right bearer token through, and answers the others with 401."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_allowed(scope):
-            await self._app(scope, receive, send)
-            return
-        headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b'{"error": "a bearer token is required"}'})
-
-    def _is_allowed(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) != 1:
-            return False
-        kind, _, token = given[0].partition(b" ")
-        return kind.lower() == b"bearer" and secrets.compare_digest(token.strip(), self._token)
-
-
 # -- small translations ----------------------------------------------------------------------------
 
 
@@ -243,11 +230,6 @@ def _report(context: Context, done: int, total: int | None, message: str) -> Non
 
 def _check_cancelled(_: int, __: int | None, ___: str) -> None:
     anyio.from_thread.check_cancelled()
-
-
-def _session_id(context: Context) -> str | None:
-    headers = getattr(context.request, "headers", None)
-    return None if headers is None else headers.get("mcp-session-id")
 
 
 def _client_name(context: Context) -> str:
