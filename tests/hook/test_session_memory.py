@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from noclobber.core.values import Coverage
 from noclobber.errors import HookFailedError
 from noclobber.hook import session_memory
 from noclobber.hook.session_memory import SessionMemory
+from noclobber.hosts.claude_code import MCP_WRITERS
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, is_denied, refusal
 
@@ -253,3 +255,55 @@ def test_two_sessions_that_race_on_one_file_lose_nothing(rig: HookRig, root: Pat
     assert sorted(file.read_text().splitlines()) == sorted(["start", *acknowledged])
     assert len(acknowledged) == 8
     assert met, "the sessions never met, so this run proves nothing"
+
+
+@pytest.mark.parametrize(
+    "command", ["cat {} | grep -c x", "true || cat {}", "test -f {} && cat {}", "cat {}; ls"]
+)
+@pytest.mark.parametrize("options", ["", 'unread = "deny"'])
+def test_a_shell_read_that_showed_nothing_for_certain_ends_no_conflict(
+    rig: HookRig, root: Path, command: str, options: str
+) -> None:
+    """Finding S3: after STALE_FILE, also if the file is old; and it is not the read that `unread` asks for."""
+    (root / "noclobber.toml").write_text(options)
+    file = root / "a.txt"
+    file.write_text("hello\n")
+    rig.read(file)
+    file.write_text("theirs\n")
+    os.utime(file, (1, 1))
+    assert refusal(rig.write(file, "mine\n"))["error_type"] == "STALE_FILE"
+    for stdout in ("", "1\n", "theirs\n"):
+        given = {"command": command.replace("{}", str(file))}
+        rig.call("claude-code", rig.tool("PostToolUse", "Bash", given, tool_response={"stdout": stdout}))
+        assert refusal(rig.write(file, "mine\n"))["error_type"] == "STALE_FILE"
+    other = root / "b.txt"
+    other.write_text("unread\n")
+    os.utime(other, (1, 1))
+    given = {"command": command.replace("{}", str(other))}
+    rig.call("claude-code", rig.tool("PostToolUse", "Bash", given, tool_response={"stdout": ""}))
+    answer = rig.write(other, "mine\n")
+    assert (refusal(answer)["error_type"] == "UNREAD_FILE") if options else answer == {}
+
+
+@pytest.mark.parametrize("tool", ["Write", "Edit", "mcp__files__write_file"])
+def test_two_parameters_that_name_two_files_are_refused(rig: HookRig, root: Path, tool: str) -> None:
+    """Finding S4: the hook would check the decoy, and the host write the other one."""
+    file = root / "a.txt"
+    file.write_text("theirs\n")
+    given = {"file_path": str(root / "decoy.txt"), "filePath": str(file), "content": "x", "old_string": "t"}
+    answer = rig.ask(tool, {**given, "new_string": "y"}, tool_use_id="w")
+    assert refusal(answer)["error_type"] == "BAD_REQUEST"
+    same = {**given, "filePath": given["file_path"], "old_string": "", "new_string": "y"}
+    assert rig.ask(tool, same, tool_use_id="w2") == {}
+
+
+def test_a_writing_tool_of_another_mcp_server_is_judged(rig: HookRig, root: Path) -> None:
+    """Finding S9: it reaches the hook by the matcher, and path and content are plain."""
+    assert re.fullmatch(MCP_WRITERS, "mcp__files__write_file")
+    assert not re.fullmatch(MCP_WRITERS, "mcp__files__read_file")
+    file = root / "a.txt"
+    file.write_text("hello\n")
+    rig.read(file)
+    file.write_text("theirs\n")
+    given = {"path": str(file), "content": "mine\n"}
+    assert refusal(rig.ask("mcp__files__write_file", given, tool_use_id="w"))["error_type"] == "STALE_FILE"

@@ -235,3 +235,26 @@ def test_an_agent_cannot_switch_its_own_hooks_off(
     monkeypatch.delenv("CODEX_HOME", raising=False)
     base = tmp_path / ("home" if scope == "user" else "project")
     assert is_switch(hook_file(host, scope, str(base)).path, str(tmp_path / "project"))
+
+
+def test_copilots_own_hooks_are_refused_in_the_form_that_they_obey() -> None:
+    """Finding S2: flat for its own hooks, nested for Claude's, which it runs as well."""
+    import json
+
+    host = load("copilot")
+    event = host.read({"sessionId": "s", "cwd": "/p", "toolName": "create", "toolArgs": {}})
+    answer = json.loads(host.phrase(event, StaleFileError("/p/a", "0" * 64, "1" * 64)).stdout)
+    assert answer["permissionDecision"] == answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert json.loads(answer["permissionDecisionReason"])["error_type"] == "STALE_FILE"
+    told = json.loads(host.warn(event, StaleFileError("/p/a", "0" * 64, "1" * 64)).stdout)
+    assert json.loads(told["additionalContext"])["error_type"] == "STALE_FILE"
+    assert "decision" not in told
+
+
+def test_a_patch_that_copilot_sends_as_plain_text_is_understood() -> None:
+    """Finding H2: with GPT models the arguments of `apply_patch` are the patch itself."""
+    patch = "*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch"
+    event = load("copilot").read({"sessionId": "s", "toolName": "apply_patch", "toolArgs": patch})
+    assert [(action.kind, action.path) for action in event.actions] == [("write", "a.txt")]
+    failed = {"sessionId": "s", "toolName": "edit", "toolArgs": {"path": "a"}, "error": "no match"}
+    assert load("copilot").read(failed).kind == "failure"

@@ -127,8 +127,11 @@ class HookRig:
 def refusal(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the object that a denial gives to the model; fails for anything that is not a denial."""
     if "hookSpecificOutput" in answer:
-        assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
-        reason = answer["hookSpecificOutput"]["permissionDecisionReason"]
+        nested = answer["hookSpecificOutput"]
+        assert nested["permissionDecision"] == "deny"
+        reason = nested["permissionDecisionReason"]
+        if "permissionDecision" in answer:  # Copilot's own hooks obey the flat form only.
+            assert (answer["permissionDecision"], answer["permissionDecisionReason"]) == ("deny", reason)
     elif "permission" in answer:
         assert answer["permission"] == "deny"
         assert answer["user_message"] == answer["agent_message"]

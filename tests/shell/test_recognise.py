@@ -16,7 +16,10 @@ from noclobber.shell import recognise
         ("cd src && cat x.py; ls", ["src/x.py"]),
         ("sed -n '1,20p' a.txt", ["a.txt"]),
         ("head -n 5 a.txt && tail -3 b.txt", ["a.txt", "b.txt"]),
-        ("nl -ba a.txt | sed -n '1,5p'", ["a.txt"]),
+        ("nl -ba a.txt | sed -n '1,5p'", []),
+        ("cat a.txt | grep -c x", []),
+        ("true || cat a.txt", []),
+        ("cat a.txt &", []),
         ("cat *.txt", []),
         ("cat $FILE", []),
         ("cat a.txt > b.txt", []),
@@ -52,3 +55,22 @@ def test_ranges_of_lines_that_a_shell_showed() -> None:
     assert (part.first_line, part.line_count) == (1, 20)
     [part] = recognise.actions("tail -n 20 a", "post")
     assert (part.first_line, part.line_count) == (0, 20)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_certain"),
+    [
+        ("cat a.txt", True),
+        ("cd src && cat a.txt", True),
+        ("cat a.txt b.txt", True),
+        ("cat a.txt; ls", False),
+        ("cat a.txt && cat b.txt", False),
+        ("test -f a.txt && cat a.txt", False),
+        ("false; cat a.txt", False),
+    ],
+)
+def test_only_a_command_that_runs_alone_shows_a_file_for_certain(command: str, is_certain: bool) -> None:
+    """Finding S3: a mixed, piped, conditional or redirected output shows nothing for certain."""
+    found = recognise.actions(command, "post")
+    assert found
+    assert {action.is_certain for action in found} == {is_certain}

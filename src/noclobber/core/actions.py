@@ -37,6 +37,8 @@ class Action(NamedTuple):
     first_line: int | None = None
     """Of a read: the first line that was asked for, from 1; 0 means the last `line_count` ones."""
     line_count: int | None = None
+    is_certain: bool = True
+    """Of a read: False if it may not have happened, or not alone: one of several commands of a shell line."""
     moved_from: str | None = None
     """Of a patch that moves: where the text comes from; `change` is applied to that."""
     expected_hash: str | None = None

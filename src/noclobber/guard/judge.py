@@ -311,7 +311,7 @@ class Outside:
                 snapshot.observe_absent(looked.name, looked.path)
         elif not hashing.is_hash(state.sha256):
             snapshot.observe_error(looked.name, looked.path, state.sha256)
-        else:
+        elif looked.action.is_certain or self._may_begin_with(looked):
             if before == state.sha256:
                 seen: Coverage | None = asked_part(state, looked.action)
             elif self.turn.confined_to is not None:
@@ -321,10 +321,21 @@ class Outside:
             if seen is not None:
                 content = state.content if seen.is_whole and self.turn.confined_to is not None else None
                 snapshot.observe(looked.name, looked.path, state.sha256, content, seen)
-            elif snapshot.expected_for(looked.name, looked.path) != state.sha256:
+            elif looked.action.is_certain and snapshot.expected_for(looked.name, looked.path) != state.sha256:
                 # What the agent was shown is not what is there now, and nobody can say what it was.
                 snapshot.saw_unknown(looked.name, looked.path)
         looked.keep(self.turn)
+
+    def _may_begin_with(self, looked: _Looked) -> bool:
+        """
+        True if a read that is not certain may give a first baseline: that only makes later writes stricter.
+
+        It never refreshes one, and never stands for the read that `unread = "deny"` asks for.
+        """
+        turn = self.turn
+        if turn.options.unread == "deny" or turn.memory.is_lost:
+            return False
+        return looked.snapshot.expected_for(looked.name, looked.path) is None
 
     def _was_not_read(self, looked: _Looked, error: BaseException | None) -> None:
         before = _pop_note(looked.notes, "reading", self.key)

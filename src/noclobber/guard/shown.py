@@ -39,7 +39,9 @@ def seen_part(looked: FileState, action: Action, result: CallResult, now_s: floa
             return found
     age_s = now_s - looked.changed_at_s
     if age_s > (UNTOLD_S if duration_s is None else duration_s + SLACK_S):
-        if shown.is_part and asked.is_whole:
+        if (shown.is_part and asked.is_whole) or shown.is_mixed:
+            # A shell's output that does not hold the file: cut short, perhaps. Nothing of it was seen for
+            # certain.
             return Coverage((), max(1, _line_count(looked)))
         return asked
     return None

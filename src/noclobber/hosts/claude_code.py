@@ -177,13 +177,15 @@ def warn(event: Event, error: NoclobberError) -> Answer:
 # -- installation ----------------------------------------------------------------------------------
 
 TRACES = (".claude", "CLAUDE.md")
+# Tools of other MCP servers whose names say that they change something.
+MCP_WRITERS = "mcp__.*(write|edit|create|delete|remove|move|rename|patch|replace|insert|save|update|append).*"
 
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its hooks are configured, and ours."""
     from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, command, group, notes
 
-    writes = "Write|Edit|MultiEdit|NotebookEdit"
+    writes = f"Write|Edit|MultiEdit|NotebookEdit|{MCP_WRITERS}"
     check, note = (command("claude-code", duty, portable=portable) for duty in ("check", "note"))
     entries = (
         # Without `onFailure` a hook that crashes or hangs lets the call through.

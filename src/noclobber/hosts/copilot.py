@@ -8,9 +8,12 @@ to be one. Its own payloads name no event: what is in them tells. There is no ca
 from __future__ import annotations
 
 from noclobber.core.actions import Action, CallResult
+from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.hosts import claude_code
-from noclobber.hosts.claude_code import CHECK_EVENT, phrase, warn
+from noclobber.hosts.claude_code import CHECK_EVENT
 from noclobber.hosts.event import (
+    NOTHING,
+    Answer,
     Event,
     acting,
     edit_action,
@@ -20,6 +23,7 @@ from noclobber.hosts.event import (
     same_moment,
     table,
     text,
+    told_to_model,
     unknown_tool,
 )
 from noclobber.shell import recognise
@@ -28,6 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
 
 __all__ = ["CHECK_EVENT", "TRACES", "hooks", "phrase", "read", "warn"]
@@ -86,9 +91,32 @@ def read(payload: dict[str, Any]) -> Event:
     return event.showing(said, is_mixed=tool in ("bash", "shell"))
 
 
+def phrase(event: Event, error: NoclobberError | None) -> Answer:
+    """
+    Refuse, or say nothing.
+
+    Its own hooks obey a flat `permissionDecision` only, and Claude's, which it runs as well, the nested
+    one. Which of the two files this process was started from cannot be told, so the answer has both.
+    """
+    if error is None:
+        return NOTHING
+    denied = {"permissionDecision": "deny", "permissionDecisionReason": told_to_model(error)}
+    nested = {"hookEventName": event.name or "PreToolUse", **denied}
+    return Answer(spell_for_any_reader({**denied, "hookSpecificOutput": nested}))
+
+
+def warn(event: Event, error: NoclobberError) -> Answer:
+    """Add what happened to the tool's result. `decision: block` would replace it."""
+    added = {"additionalContext": told_to_model(error)}
+    nested = {"hookEventName": event.name or "PostToolUse", **added}
+    return Answer(spell_for_any_reader({**added, "hookSpecificOutput": nested}))
+
+
 def _guess(payload: dict[str, Any]) -> str:
     """Its own payloads do not say which event they are."""
     if "toolName" in payload or "toolArgs" in payload:
+        if "error" in payload:
+            return "PostToolUseFailure"
         return "PostToolUse" if "toolResult" in payload else "PreToolUse"
     if "stopReason" in payload:
         return "Stop"
@@ -103,6 +131,10 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     """Return what a call does to files."""
     if tool in HARMLESS:
         return ()
+    if tool == "apply_patch" and isinstance(given, str) and "*** Begin Patch" in given:
+        from noclobber.text import apply_patch
+
+        return apply_patch.actions(given)  # With GPT models the arguments are the patch itself.
     if isinstance(given, str):  # Older versions sent the arguments as JSON text.
         from noclobber.core.light.json_text import parse
 

@@ -109,21 +109,30 @@ def told_to_model(error: NoclobberError) -> str:
 
 
 def text(values: Mapping[str, Any], *names: str) -> str:
-    """Return the first of some members that is present; it must be text."""
-    for name in names:
-        if name in values:
-            value = values[name]
-            if isinstance(value, str):
-                return value
+    """Return the member that goes by one of several names: text, and the same under each of them."""
+    given = [name for name in names if name in values]
+    if not given:
+        raise BadRequestError("", f"The parameter {names[0]!r} is missing.", parameter=names[0])
+    for name in given:
+        if not isinstance(values[name], str):
             raise BadRequestError("", f"The parameter {name!r} must be text.", parameter=name)
-    raise BadRequestError("", f"The parameter {names[0]!r} is missing.", parameter=names[0])
+        if values[name] != values[given[0]]:  # Hosts differ in which one they use. The other is a decoy.
+            raise BadRequestError(
+                "",
+                f"{given[0]!r} and {name!r} say different things. Send only {names[0]!r}.",
+                parameter=name,
+            )
+    found: str = values[given[0]]
+    return found
 
 
 def path(values: Mapping[str, Any], *names: str) -> str:
     """Return a path: text, and not empty."""
-    found = text(values, *(names or PATH_KEYS))
+    own = names or PATH_KEYS
+    found = text(values, *own)
     if not found:
-        raise BadRequestError("", f"The parameter {(names or PATH_KEYS)[0]!r} is empty.")
+        raise BadRequestError("", f"The parameter {own[0]!r} is empty.")
+    text(values, *own, *(name for name in PATH_KEYS if name not in own))  # No other name of a path differs.
     return found
 
 
@@ -204,8 +213,11 @@ def unknown_tool(tool: str, values: Any) -> tuple[Action, ...]:
     """
     words = _words(tool)
     given = values if isinstance(values, dict) else {}
-    where = maybe_text(given, *PATH_KEYS)
     is_writer = any(word in _WRITING for word in words)
+    named = {given[name] for name in PATH_KEYS if isinstance(given.get(name), str)}
+    if is_writer and len(named) > 1:
+        raise BadRequestError("", "Several parameters name a file, so what is written cannot be checked.")
+    where = maybe_text(given, *PATH_KEYS)
     if not is_writer and any(word in _READING for word in words):
         return (Action("read", where),) if where else ()
     if where:

@@ -59,17 +59,21 @@ def _below(folder: str, action: Action) -> Action:
 
 
 def _reads(simple: list[tuple[list[str], str]]) -> tuple[Action, ...]:
+    """Return what a line shows: for certain only if it is one plain command, after a `cd` at most."""
     found: list[Action] = []
-    folder, after_pipe = "", False
+    folder, before = "", ""
     for words, separator in simple:
+        is_shown = separator not in ("|", "&") and before not in ("|", "||")
         if any(word.startswith((">", "<")) for word in words):
             pass  # Redirected: the model may not have seen the output.
         elif len(words) == 2 and words[0] == "cd":
             folder = words[1]
-        elif words and not after_pipe:
+        elif words and is_shown:
             found += [_below(folder, action) for action in _read_by(words)]
-        after_pipe = separator == "|"
-    return tuple(found)
+        before = separator
+    commands = [words for words, _ in simple if words and words[0] != "cd"]
+    is_plain = len(commands) == 1 and all(separator in ("", "&&", ";", "\n") for _, separator in simple)
+    return tuple(action._replace(is_certain=is_plain) for action in found)
 
 
 def _read_by(words: list[str]) -> list[Action]:
