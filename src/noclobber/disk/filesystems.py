@@ -1,15 +1,73 @@
 """
-Which filesystem is a folder on, and what is known about that kind?
+Which filesystem is a file or folder on, and what can be promised there?
 
-Nothing is promised because of a name: `doctor` tries every primitive for real. But two things cannot be
-tried from one machine: whether a mutex excludes other machines, and whether inode numbers stay what
-they are. For these the name decides, and what is not known to be good is taken for bad.
+`doctor` and every commit try the primitives for real. But some things cannot be tried from one machine:
+whether a mutex excludes other machines, whether inode numbers stay what they are, and whether a lease sees
+every writer. FUSE grants leases that do not see who writes on the other side. For these the kind decides,
+and what is not known to be good is taken for bad.
+
+`PROMISES` is the one table of levels: the README has its rows, and `doctor` prints its words.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.core.values import Level
+
+PROMISES: dict[Level, tuple[str, str, str]] = {
+    "lease+exchange": (
+        "Linux on ext2/3/4, xfs, btrfs, f2fs, bcachefs, zfs, tmpfs; own files. On overlay (containers): if"
+        " this user may see what every process here has mapped",
+        "lose nothing",
+        "lose nothing. A crash leaves the old or the new version, and the next call finishes the job",
+    ),
+    "lease+inplace": (
+        "the same, for a file with several hard links or one that is a mount point",
+        "lose nothing",
+        "lose nothing. A crash can leave a mixture until the next call undoes it",
+    ),
+    "exchange": (
+        "macOS; files that belong to somebody else; FUSE, network and unknown filesystems that can exchange"
+        " names; other overlays",
+        "lose nothing",
+        "bytes saved at the moment of the exchange are put back, or kept aside and reported. But a refused"
+        " version is in view for a moment, and who reads it just then may save on top of it; and who has the"
+        " file open or mapped and writes much later is not seen",
+    ),
+    "plain": (
+        "filesystems without exchange-rename",
+        "lose nothing",
+        "who saves between our last look and our rename is overwritten",
+    ),
+    "create": ("a new file", "exactly one creates it", "exactly one creates it"),
+}
+"""For each level: where it is given, what other guarded writers lose, what editors, shells and git lose."""
+
+OTHER_SIDE = (
+    "what is saved on another machine, or behind this mount, is seen only when the mount shows it, and"
+    " mutexes may not reach there"
+)
+"""What no level promises on FUSE and network filesystems."""
+
+LAYERED = "overlay"
+
+# Here a lease sees every process that has the file open for writing, or has it mapped.
+LEASES_SEE_WRITERS = frozenset(("ext4", "xfs", "btrfs", "tmpfs", "ramfs", "f2fs", "zfs", "bcachefs"))
+
+# From the kernel's linux/magic.h. ext2 and ext3 have ext4's number. What is not here is unknown.
+_KINDS = {
+    0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0x01021994: "tmpfs", 0x858458F6: "ramfs",
+    0xF2F52010: "f2fs", 0x2FC12FC1: "zfs", 0xCA451A4E: "bcachefs", 0x794C7630: LAYERED,
+    0x65735546: "fuse", 0x6969: "nfs", 0xFF534D42: "cifs", 0xFE534D42: "smb3", 0x517B: "smbfs",
+    0x01021997: "9p", 0x00C36400: "ceph", 0x5346414F: "afs", 0x01161970: "gfs2", 0x7461636F: "ocfs2",
+    0x0BD00BD0: "lustre", 0x786F4256: "vboxsf",
+}  # fmt: skip
 
 # Inode numbers identify a folder here for as long as it exists.
 KEEPS_INODES = frozenset(
@@ -33,6 +91,63 @@ def filesystem_type(folder: str) -> str:
 def keeps_inodes(folder: str) -> bool:
     """True where a folder's inode number is known to be its own for life."""
     return filesystem_type(folder) in KEEPS_INODES
+
+
+def is_remote(kind: str) -> bool:
+    """True where others can write without this kernel: on another machine, or behind a FUSE mount."""
+    return kind in NETWORK or kind.startswith("fuse")
+
+
+_fstatfs: Callable[[int], int] | None = None
+
+
+def kind_of(descriptor: int) -> str:
+    """
+    Return the kind of filesystem that an open file is on, or `unknown`.
+
+    Asked of the file, not of its folder: a single file can be a mount of its own. Asked each time, at 2 µs:
+    device numbers of FUSE and network mounts are given to other mounts after an unmount.
+    """
+    if sys.platform != "linux":
+        return "unknown"
+    return _KINDS.get((_fstatfs or _load())(descriptor), "unknown")
+
+
+def _load() -> Callable[[int], int]:
+    global _fstatfs
+    import ctypes
+
+    call = ctypes.CDLL(None).fstatfs
+    call.argtypes = [ctypes.c_int, ctypes.c_char_p]
+    word = ctypes.sizeof(ctypes.c_long)
+
+    def fstatfs(descriptor: int) -> int:
+        buffer = ctypes.create_string_buffer(256)  # struct statfs begins with f_type, a long.
+        if call(descriptor, buffer):
+            return 0
+        return int.from_bytes(buffer.raw[:word], sys.byteorder) & 0xFFFFFFFF
+
+    _fstatfs = fstatfs
+    return fstatfs
+
+
+FORCE_SYNC, EMPTY_PATH, STATX_BASIC = 0x2000, 0x1000, 0x7FF
+
+
+def forget_cached(descriptor: int) -> None:
+    """
+    Look afresh at an open file on FUSE or a network: drop its cached pages, and ask for its size.
+
+    Otherwise a save on the other side is not seen for as long as this mount trusts its caches.
+    """
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    if statx is not None:
+        statx(descriptor, b"", FORCE_SYNC | EMPTY_PATH, STATX_BASIC, ctypes.create_string_buffer(256))
 
 
 def _type_linux(folder: str) -> str:

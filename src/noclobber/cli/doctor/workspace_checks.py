@@ -1,8 +1,8 @@
 """
 The doctor's checks of a workspace: the level that writes have here, the options, the ledger.
 
-The level is found by a real guarded write in a scratch folder on the same filesystem, because a filesystem's
-name does not say what it can do. What crashes left behind is in `crash_leftovers`.
+The level is found by a real guarded write in a scratch folder on the same filesystem, and is explained in the
+words of `disk.filesystems.PROMISES`, as in the README. What crashes left behind is in `crash_leftovers`.
 
 A finding that is only a limit of this filesystem is `ok`, and its remedy says what is not promised.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.findings import Finding
 from noclobber.core.project import BESIDE_PREFIX, ledger_path
-from noclobber.disk import hashing
+from noclobber.disk import filesystems, hashing
 from noclobber.disk.commit.committer import LADDER, Committer
 from noclobber.errors import BrokenChainError, ConfigError, NoclobberError
 
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCRATCH_PREFIX = f"{BESIDE_PREFIX}doctor-"
-
-PROMISES = {
-    "lease+exchange": "nobody loses an update, neither other agents nor editors, shells and git",
-    "exchange": "agents lose nothing among themselves; what an editor or a shell loses is kept and reported",
-    "plain": "agents lose nothing among themselves; a save at the very moment of a write is overwritten",
-}
 
 
 def check_level(root: str) -> list[Finding]:
@@ -56,7 +50,12 @@ def check_level(root: str) -> list[Finding]:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     limit = "" if level == "lease+exchange" else "use a local filesystem for a stronger promise"
-    findings = [Finding("level", level != "plain", f"{level}: {PROMISES.get(level, '')}", limit)]
+    kind = filesystems.filesystem_type(root)
+    if filesystems.is_remote(kind):
+        limit += f"; {filesystems.OTHER_SIDE}"
+    _, guarded, outsiders = filesystems.PROMISES[level]
+    promise = f"{level} on {kind}: other guarded writers {guarded}; editors, shells, git: {outsiders}"
+    findings = [Finding("level", level != "plain", promise, limit)]
     if asked := os.environ.get("NOCLOBBER_LEVEL"):
         detail = f"NOCLOBBER_LEVEL={asked} limits every process that has it to that level"
         if asked not in LADDER:

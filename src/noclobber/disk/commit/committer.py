@@ -2,15 +2,8 @@
 Replace a file's content, if it is still what the caller saw: the commit primitive and its ladder.
 
 Readers see the old bytes or the new bytes, never a mixture. The level that comes back says how
-strong the promise was:
-
-| level | cooperating writers | outsiders |
-|---|---|---|
-| `lease+exchange` | lose nothing | lose nothing; a crash leaves the old or the new version |
-| `lease+inplace` | lose nothing | lose nothing; a crash can leave a mixture until the next call undoes it |
-| `exchange` | lose nothing | what they lose is kept aside and reported |
-| `plain` | lose nothing | a save between our last check and our rename is overwritten |
-| `create` | exactly one creates | exactly one creates |
+strong the promise was; `disk.filesystems.PROMISES` is the table. It depends on what the file's filesystem is
+known to do, and on what the kernel granted for this very write.
 
 Calling sequence: `Committer(root)` once, `replace()` for each write. `replace_if_unchanged()` is the
 same for one write without a workspace; it keeps its files beside the target.
@@ -319,19 +312,16 @@ class Committer:
                         " and write it anew.",
                         links=swap.links,
                     )
-                if with_leases or must_keep_inode:
+                if must_keep_inode and not swap.sees_writers:
+                    raise _cannot_keep_inode(target, swap.links)
+                if swap.leases or must_keep_inode:
                     in_use.clear()  # It clears the note itself, or leaves it for recovery.
                     try:
                         return self._in_place(section, target, expected, data, patience), None
                     except leases.LeasesUnavailableError:
                         in_use.append(note)
                         if must_keep_inode:
-                            raise MetadataNotKeptError(
-                                target.path,
-                                "it has several hard links, and without file leases it cannot be changed"
-                                " under all of them at once. Write to a copy, or unlink the other names.",
-                                links=swap.links,
-                            ) from None
+                            raise _cannot_keep_inode(target, swap.links) from None
                 swap.open_old()
             prefix = store.new_prefix()
             note.prepare(prefix)
@@ -361,7 +351,7 @@ class Committer:
         data: bytes,
         patience: Patience,
     ) -> WriteResult:
-        previous = inplace.rewrite(
+        previous, level = inplace.rewrite(
             target,
             expected,
             data,
@@ -370,7 +360,7 @@ class Committer:
             patience=patience,
             durable=self.durable,
         )
-        return section.landed(target.path, hashing.of_bytes(data), "lease+inplace", previous)
+        return section.landed(target.path, hashing.of_bytes(data), level, previous)
 
     def _plain(self, section: Section, swap: Swap) -> tuple[WriteResult, UnflushedError | None]:
         os.rename(
@@ -440,6 +430,15 @@ class Committer:
 
 _tried_devices: set[int] = set()
 _unreported_anywhere: deque[tuple[str, str]] = deque()
+
+
+def _cannot_keep_inode(target: PinnedPath, links: int) -> MetadataNotKeptError:
+    return MetadataNotKeptError(
+        target.path,
+        "it has several hard links, and without file leases it cannot be changed"
+        " under all of them at once. Write to a copy, or unlink the other names.",
+        links=links,
+    )
 
 
 def _exists(target: PinnedPath) -> bool:

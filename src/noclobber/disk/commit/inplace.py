@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from noclobber.disk import forks, hashing, leases, metadata
+from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.restore import copy_all
 from noclobber.disk.commit.swap import write_all
@@ -20,6 +20,7 @@ from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
+    from noclobber.core.values import Level
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
@@ -36,8 +37,12 @@ def rewrite(
     note: Note,
     patience: Patience,
     durable: bool,
-) -> str:
-    """Replace the content and return the hash of what was there. LeasesUnavailableError: not here."""
+) -> tuple[str, Level]:
+    """
+    Replace the content; return the hash of what was there, and the level. LeasesUnavailableError: not here.
+
+    The level is `plain` where a mapping that the lease does not see could have written meanwhile.
+    """
     try:
         file_fd = forks.open_tracked(target.name, OPEN_BOTH_WAYS, dir_fd=target.folder_fd)
     except PermissionError:
@@ -49,6 +54,11 @@ def rewrite(
     try:
         if not leases.lease(file_fd, leases.WRITE, patience):
             raise FileBusyError(target.path, "another process has it open; try again when it has closed it.")
+        is_mapped: bool | None = False
+        if filesystems.kind_of(file_fd) == filesystems.LAYERED:
+            is_mapped = mappings.is_mapped_for_writing(file_fd)
+        if is_mapped:
+            raise FileBusyError(target.path, "another process has it mapped; try again when it has finished.")
         previous = hashing.of_descriptor(file_fd)
         if expected is not None and previous != expected:
             raise StaleFileError(target.path, expected, previous)
@@ -83,7 +93,7 @@ def rewrite(
             is_torn = False
             raise
         is_torn = False
-        return previous
+        return previous, "plain" if is_mapped is None else "lease+inplace"
     finally:
         leases.release(file_fd)
         forks.close(file_fd)

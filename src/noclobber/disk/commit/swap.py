@@ -23,7 +23,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from noclobber.disk import forks, hashing, leases, metadata, paths, renames
+from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata, paths, renames
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
 from noclobber.disk.commit.journal import Planned
 from noclobber.disk.commit.link_appeared import LinkAppearedError
@@ -79,6 +79,8 @@ class Swap:
         self.is_swapped, self.is_settled = False, False
         self.is_reused = False  # The swap file is an older version, and has had its lease from the start.
         self.kept: list[str] = []
+        self.sees_writers = True  # Of the filesystem: False where a lease would be blind.
+        self._is_layered, self._is_proved = False, True
         self.old_status: os.stat_result
         self._new_status: os.stat_result
         self._old_metadata: metadata.Metadata
@@ -86,7 +88,7 @@ class Swap:
     @property
     def level(self) -> Level:
         """What this commit promises."""
-        return "lease+exchange" if self.leases else "exchange"
+        return "lease+exchange" if self.leases and self._is_proved else "exchange"
 
     @property
     def links(self) -> int:
@@ -119,6 +121,10 @@ class Swap:
         self.old_status = os.fstat(self.old_fd)
         if not stat.S_ISREG(self.old_status.st_mode):
             raise self._not_a_file()
+        kind = filesystems.kind_of(self.old_fd)
+        self._is_layered = kind == filesystems.LAYERED
+        self.sees_writers = self._is_layered or kind in filesystems.LEASES_SEE_WRITERS
+        self.leases = self.leases and self.sees_writers
         # Replacing needs only the folder's permission, but a read-only file is meant to stay as it is.
         if not self._is_writable():
             raise AccessDeniedError(path, "it is read-only for this user; change its mode first (chmod u+w).")
@@ -212,15 +218,31 @@ class Swap:
         """Make sure that nobody is writing, then compare the content with what was expected."""
         if self.leases:
             try:
-                if not leases.lease(self.old_fd, leases.READ, patience):
+                if not self._lease_old(patience):
                     raise self.busy("another process has it open for writing")
             except leases.LeasesUnavailableError:
                 self.leases = False
         reached("leased")
+        if not self.sees_writers:
+            filesystems.forget_cached(self.old_fd)
         self.previous = hashing.of_descriptor(self.old_fd, size_hint=self.old_status.st_size)
         if self.expected is not None and self.previous != self.expected:
             raise self.stale(self.previous)
         reached("verified")
+
+    def _lease_old(self, patience: Patience) -> bool:
+        """Take a read lease on the old file; False if somebody keeps it open, or mapped, for writing."""
+        while leases.lease(self.old_fd, leases.READ, patience):
+            if not self._is_layered:
+                return True
+            is_mapped = mappings.is_mapped_for_writing(self.old_fd)
+            if not is_mapped:
+                self._is_proved = self._is_proved and is_mapped is not None
+                return True
+            leases.release(self.old_fd)
+            if not patience.nap():
+                return False
+        return False
 
     # 4
 
@@ -263,7 +285,7 @@ class Swap:
     def _let_writers_finish(self, patience: Patience) -> None:
         """Somebody opens the old file for writing: let them, and hash again when they have closed it."""
         leases.release(self.old_fd)
-        if not leases.lease(self.old_fd, leases.READ, patience):
+        if not self._lease_old(patience):
             raise self.busy("another process has it open for writing")
         self.previous = hashing.of_descriptor(self.old_fd)
         if self.expected is not None and self.previous != self.expected:
@@ -280,10 +302,8 @@ class Swap:
             if self.leases:
                 while not leases.is_quiet(self.old_fd, leases.READ):
                     self._let_writers_finish(patience)
-            elif (now := hashing.of_descriptor(self.old_fd)) != self.previous:
-                self.previous = now
-                if self.expected is not None and now != self.expected:
-                    raise self.stale(now)
+            else:
+                self._hash_again()
             if not paths.still_leads_to(self.root, self.target):
                 raise LinkAppearedError(self.target.path)  # The link that led here leads elsewhere now.
             # A chmod or chown between our copy and the exchange went to the displaced file.
@@ -297,6 +317,16 @@ class Swap:
             raise
         self.is_settled = True
         reached("settled")
+
+    def _hash_again(self) -> None:
+        """Without leases, only the content shows who wrote to it before it was displaced."""
+        if not self.sees_writers:
+            filesystems.forget_cached(self.old_fd)
+        now = hashing.of_descriptor(self.old_fd)
+        if now != self.previous:
+            self.previous = now
+            if self.expected is not None and now != self.expected:
+                raise self.stale(now)
 
     def _take_the_other(self, displaced: os.stat_result, patience: Patience) -> None:
         """Somebody put another file in place between our check and the exchange. Verify that one."""
@@ -314,7 +344,7 @@ class Swap:
         self.old_status = os.fstat(self.old_fd)
         if self.leases:
             try:
-                if not leases.lease(self.old_fd, leases.READ, patience):
+                if not self._lease_old(patience):
                     raise self.busy("another process has just replaced it and is still writing")
             except leases.LeasesUnavailableError:
                 raise self.busy("a file of another user was put in its place") from None

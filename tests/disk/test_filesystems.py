@@ -1,0 +1,145 @@
+"""Levels by filesystem: what is claimed is what holds, on real overlay, FUSE and bind mounts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from noclobber.disk import filesystems, mappings
+from noclobber.disk.file_guard import FileGuard
+from noclobber.disk.hashing import of_bytes
+from noclobber.errors import MetadataNotKeptError
+from tests.rigs.mounts import BINDFS, OVERLAY, USER_OVERLAY, run_in_mounts
+
+README = Path(__file__).parents[2] / "README.md"
+OWN_PIDS = ("--mount", "--pid", "--fork", "--mount-proc")  # All processes there are ours to look at.
+IN_USER_NAMESPACE = ("--user", "--map-root-user", *OWN_PIDS)
+
+WRITE = """
+import json
+from noclobber.disk.file_guard import FileGuard
+from noclobber.disk.hashing import of_bytes
+open("merged/f", "wb").write(b"before")
+done = FileGuard("merged").write("f", b"after", expected=of_bytes(b"before"))
+print(json.dumps({"level": done.level, "content": open("merged/f").read()}))
+"""
+
+MAPPED = """
+import json, subprocess, sys
+from noclobber.disk.file_guard import FileGuard
+from noclobber.disk.hashing import of_bytes
+from noclobber.errors import FileBusyError
+open("merged/f", "wb").write(b"before")
+MAPPER = '''
+import mmap, os, sys
+fd = os.open("merged/f", os.O_RDWR)
+held = mmap.mmap(fd, 6, mmap.MAP_SHARED, PROTECTION)
+os.close(fd)
+print("mapped", flush=True)
+sys.stdin.readline()
+if PROTECTION & mmap.PROT_WRITE:
+    held[:6] = b"theirs"
+'''.replace("PROTECTION", PROTECTION)
+mapper = subprocess.Popen([sys.executable, "-c", MAPPER], stdin=-1, stdout=-1, text=True)
+mapper.stdout.readline()
+try:
+    level = FileGuard("merged", wait_s=0.05).write("f", b"after", expected=of_bytes(b"before")).level
+except FileBusyError:
+    level = "busy"
+mapper.communicate("go")
+print(json.dumps({"level": level, "content": open("merged/f").read()}))
+"""
+
+
+@pytest.mark.parametrize("flags", [OWN_PIDS, IN_USER_NAMESPACE])
+def test_a_write_in_a_container_is_at_the_strongest_level(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """finding R2: overlay, as root and in a user namespace, when every process can be looked at."""
+    mount = USER_OVERLAY if "--user" in flags else OVERLAY
+    assert run_in_mounts(tmp_path, mount, WRITE, flags=flags) == {
+        "level": "lease+exchange",
+        "content": "after",
+    }
+
+
+@pytest.mark.parametrize("protection", ["mmap.PROT_READ | mmap.PROT_WRITE", "mmap.PROT_READ"])
+def test_a_mapping_of_a_file_on_overlay_is_seen(tmp_path: Path, protection: str) -> None:
+    """finding R2: mapped, then closed: the lease is blind to it, and what is written later was lost.
+
+    A mapping that may only read is seen as well, if `mprotect` can make it writable."""
+    program = f"PROTECTION = {protection!r}\n{MAPPED}"
+    seen = run_in_mounts(tmp_path, OVERLAY, program, flags=OWN_PIDS)
+    assert seen == {"level": "busy", "content": "theirs" if "WRITE" in protection else "before"}
+
+
+def test_a_level_on_overlay_is_weaker_where_processes_cannot_be_looked_at(
+    tmp_path: Path,
+) -> None:
+    """finding R2: what could not be proved is not claimed."""
+    blind = f"from noclobber.disk import mappings\nmappings.is_mapped_for_writing = lambda _: None\n{WRITE}"
+    assert run_in_mounts(tmp_path, OVERLAY, blind)["level"] == "exchange"
+
+
+def test_no_lease_is_trusted_on_fuse(tmp_path: Path) -> None:
+    """finding R3: the kernel grants leases there that do not see writers behind the mount."""
+    done = run_in_mounts(tmp_path, BINDFS, WRITE)
+    assert done["content"] == "after"
+    assert done["level"] in ("exchange", "plain")  # Old versions of bindfs cannot exchange names.
+
+
+def test_a_save_behind_a_fuse_mount_is_seen_before_the_write(tmp_path: Path) -> None:
+    """finding R3: also if it changed the size, which the mount had cached."""
+    program = """
+import json
+from noclobber.disk.file_guard import FileGuard
+from noclobber.errors import StaleFileError
+open("merged/f", "wb").write(b"before")
+guard = FileGuard("merged")
+lost = 0
+for number in range(50):
+    read = guard.read("f")
+    open("back/f", "ab").write(b"+")
+    try:
+        guard.write("f", b"after", expected=read.sha256)
+        lost += 1
+    except StaleFileError:
+        pass
+print(json.dumps({"lost": lost}))
+"""
+    assert run_in_mounts(tmp_path, BINDFS, program) == {"lost": 0}
+
+
+def test_an_unknown_filesystem_gets_no_lease(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """finding R3: what is not known to be good is taken for bad; hard links are then refused."""
+    monkeypatch.setattr(filesystems, "kind_of", lambda _: "unknown")
+    (root / "f").write_bytes(b"before")
+    assert FileGuard(root).write("f", b"after", expected=of_bytes(b"before")).level == "exchange"
+    (root / "second").hardlink_to(root / "f")
+    with pytest.raises(MetadataNotKeptError):
+        FileGuard(root).write("f", b"again", expected=of_bytes(b"after"))
+
+
+def test_the_readme_says_of_each_level_what_doctor_says() -> None:
+    """finding R3: one table, in `filesystems`; `doctor` prints its words."""
+    rows = [line for line in README.read_text().splitlines() if line.startswith("| `")]
+    for level, (where, guarded, outsiders) in filesystems.PROMISES.items():
+        assert f"| `{level}` | {where} | {guarded} | {outsiders} |" in rows
+
+
+def test_a_file_that_nobody_has_mapped_is_not_mapped(tmp_path: Path) -> None:
+    """finding R2: our own look, and a private or read-only mapping, do not count."""
+    import mmap
+    import os
+
+    file = tmp_path / "f"
+    file.write_bytes(b"x" * 10)
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        with mmap.mmap(descriptor, 10, mmap.MAP_SHARED, mmap.PROT_READ):
+            assert mappings.is_mapped_for_writing(descriptor) in (False, None)
+        both = os.open(file, os.O_RDWR)
+        with mmap.mmap(both, 10, mmap.MAP_SHARED):
+            os.close(both)
+            assert mappings.is_mapped_for_writing(descriptor) is True
+    finally:
+        os.close(descriptor)
