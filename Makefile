@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e bench torture mutants lock release-check clean help
+.PHONY: python demo test lint coverage e2e bench torture model mutants lock release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -16,6 +16,7 @@ help:
 	@echo "make coverage       the tests once more, with the lines that no test reached"
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9 (SECONDS=, SEED=)"
+	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make bench          speed and memory as ratios within one run"
 	@echo "make mutants        change the decisions one by one and see whether a test notices (ONLY=policies)"
 	@echo "make lock           renew requirements-dev.lock from the ranges"
@@ -71,6 +72,10 @@ $(VENV)/.peers: $(READY) requirements-bench.txt
 torture: $(VENV)/.peers
 	$(PY) -m torture
 	$(PY) -m torture --lock
+
+# Says what to install if Spin is missing. One core, some minutes.
+model: $(READY)
+	$(PY) tools/check_models.py
 
 bench: $(VENV)/.peers
 	$(PY) -m bench
