@@ -108,7 +108,7 @@ SCENARIOS = {
     *("races", "faults", "late_writers", "properties", "macos", "access", "bad_input"),
     *("one_judge", "snapshot_model", "turn_with_lock"),
 }
-WITHOUT_SOURCE = {"data", "e2e", "rigs", "torture"}
+WITHOUT_SOURCE = {"data", "e2e", "rigs", "torture", "models", "fuzz"}
 
 
 def test_tests_are_found_by_the_name_of_what_they_test() -> None:
