@@ -104,7 +104,7 @@ inline claim_it(key, record) {
                 :: else -> break
                 fi
             };
-            if                                   /* function: _finish, of the claim on the claim */
+            if                                   /* function: _finish. Of the claim on the claim. */
             :: claim[key] != rival -> inner[key] = NONE
             :: else ->
                 atomic { MAY_CRASH; claim[key] = inner[key]; inner[key] = NONE };
