@@ -73,7 +73,7 @@ bool all_started = false;
 #define TAKE(f) atomic { mutex[f] == FREE -> mutex[f] = p }
 #define GIVE(f) if :: mutex[f] == p -> mutex[f] = FREE :: else fi
 
-/* function: put_back, or the same in a recovery */
+/* function: put_back. A recovery does the same */
 inline put_back(f, by) {
     if
     :: target[f] != OWN(by) -> kept[f] = kept[f] | content[AT(f, aside[SWAP(f, by)])]
@@ -137,7 +137,7 @@ inline recover(n) {
     atomic { MAY_CRASH; note[n] = IDLE }
 }
 
-/* function: _recover, of a section that has both mutexes */
+/* function: _recover. Of a section that has both mutexes */
 inline recover_both() {
     if
     :: note[0] != IDLE && note[0] != MEMBER -> recover(0)
