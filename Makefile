@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e bench torture model mutants lock release-check clean help
+.PHONY: python demo test lint coverage e2e bench torture model fuzz mutants lock release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -17,6 +17,7 @@ help:
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9 (SECONDS=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
+	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=)"
 	@echo "make bench          speed and memory as ratios within one run"
 	@echo "make mutants        change the decisions one by one and see whether a test notices (ONLY=policies)"
 	@echo "make lock           renew requirements-dev.lock from the ranges"
@@ -42,8 +43,8 @@ demo: python
 	@PYTHONPATH=src $(PYTHON) -m noclobber demo
 
 lint: $(READY)
-	$(PY) -m ruff check src tests torture bench tools
-	$(PY) -m ruff format --check src tests torture bench tools
+	$(PY) -m ruff check src tests torture bench fuzz tools
+	$(PY) -m ruff format --check src tests torture bench fuzz tools
 	$(PY) -m mypy
 
 # Two workers: most of the time goes into waiting for processes that the tests start.
@@ -76,6 +77,9 @@ torture: $(VENV)/.peers
 # Says what to install if Spin is missing. One core, some minutes.
 model: $(READY)
 	$(PY) tools/check_models.py
+
+fuzz: $(READY)
+	$(PY) -m fuzz
 
 bench: $(VENV)/.peers
 	$(PY) -m bench

@@ -178,10 +178,10 @@ def apply(text: str, hunks: Sequence[PatchHunk]) -> str | None:
             continue
         start = max(at, len(lines) - len(old)) if hunk.at_end else at
         found = _seek(lines, old, start)
-        if found is None and old[-1] == "":
+        if found is None and old[-1] == "" and len(old) > 1:
             old, new = old[:-1], new[:-1] if new and new[-1] == "" else new
             found = _seek(lines, old, start)
-        if found is None or not old:
+        if found is None:
             return None
         changes.append((found, len(old), new))
         at = found + len(old)
