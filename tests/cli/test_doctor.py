@@ -23,7 +23,8 @@ VICTIM = """
 import os, signal, sys
 from noclobber.disk import steps
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.file_guard import OptimisticGuard, Change
+from noclobber import OptimisticGuard
+from noclobber.disk.commit.many import Change
 root, wanted, how, act = sys.argv[1:5]
 guard = OptimisticGuard(root)
 def observe(step):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         hard_links: Literal["write", "refuse"]
         durable: bool
         wait_s: float
+        busy: Literal["refuse", "exchange"]
         retained_file_bytes: int
         retained_turn_bytes: int
 else:
@@ -75,6 +76,8 @@ class Options(NamedTuple):
     """Whether a write is reported as done only when it is on the disk, so that it survives a power cut."""
     wait_s: float = 1.0
     """How many seconds to wait for a program that has the file open for writing, before `FILE_BUSY`."""
+    busy: Literal["refuse", "exchange"] = "refuse"
+    """What happens then: `exchange` replaces the file; what the program writes to the old one is kept."""
     retained_file_bytes: int = RETAINED_FILE_BYTES
     """How much of one file that was read is kept in memory, so that a diff can be shown."""
     retained_turn_bytes: int = RETAINED_TURN_BYTES
@@ -183,6 +186,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "hard_links": _one_of("write", "refuse"),
     "durable": _true_or_false,
     "wait_s": _seconds,
+    "busy": _one_of("refuse", "exchange"),
     "retained_file_bytes": _byte_count,
     "retained_turn_bytes": _byte_count,
 }

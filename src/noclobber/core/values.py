@@ -92,10 +92,13 @@ class WriteResult(NamedTuple):
     """Files kept aside because somebody wrote to a version after it had been replaced."""
     recovered: tuple[Recovered, ...] = ()
     """What dead processes had left unfinished in the file's folder, and what became of it."""
+    not_kept: tuple[str, ...] = ()
+    """What the new version has not from the old one: `owner` of a colleague's file, `flags` (chattr)."""
 
     def __repr__(self) -> str:
         more = f", kept {list(self.kept)}" if self.kept else ""
         more += f", recovered {list(self.recovered)}" if self.recovered else ""
+        more += f", not kept {list(self.not_kept)}" if self.not_kept else ""
         change = f"{self.previous_sha256[:12]} -> {self.sha256[:12]}"
         return f"<WriteResult {self.path!r} {change}, level {self.level!r}{more}>"
 

@@ -63,6 +63,7 @@ class FileGuard:
         wait_s: float = DEFAULT_WAIT_S,
         ceiling: Level | None = None,
         hard_links: bool = True,
+        busy: str = "refuse",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.root = os.path.realpath(root)
@@ -77,7 +78,13 @@ class FileGuard:
             )
         asked: Level = ceiling or from_environment or "lease+exchange"  # type: ignore[assignment]
         self.committer = Committer(
-            self.root, durable=durable, wait_s=wait_s, ceiling=asked, hard_links=hard_links, clock=clock
+            self.root,
+            durable=durable,
+            wait_s=wait_s,
+            ceiling=asked,
+            hard_links=hard_links,
+            busy=busy,
+            clock=clock,
         )
 
     def lexical(self, path: str | os.PathLike[str]) -> str:

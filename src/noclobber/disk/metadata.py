@@ -4,6 +4,11 @@ Owner, mode, extended attributes and ACL of a file: taken from the old version, 
 On Linux an ACL is an extended attribute, so copying those copies it. What cannot be carried over
 makes the commit refuse: a file that silently gets another owner is damaged, too.
 
+Two things are reported instead (`not_kept` of the write's result). The *owner*, in a project that a group
+shares: a colleague's file, whose group may do all that its owner may, keeps its group and mode and becomes
+the writer's, as with git and most editors. And *flags* (`chattr`) that the filesystem does not give to a file
+with content. Immutable and append-only files cannot be replaced at all.
+
 Three attributes are not carried over, because they certify the old content, and the kernel drops
 them on a write too: file capabilities and the two integrity signatures.
 """
@@ -11,6 +16,7 @@ them on a write too: file capabilities and the two integrity signatures.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import sys
@@ -20,6 +26,10 @@ from noclobber.errors import MetadataNotKeptError
 
 CERTIFY_CONTENT = ("security.capability", "security.ima", "security.evm")
 NO_XATTRS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+ACL = "system.posix_acl_access"
+GET_FLAGS, SET_FLAGS = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
+KEPT_FLAGS = 0x8000CC  # c (compress), S (sync), d (no dump), A (no atime), C (no copy on write).
+PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 MACOS_COPYFILE_METADATA = 0b111  # COPYFILE_ACL | COPYFILE_STAT | COPYFILE_XATTR
 
 
@@ -30,12 +40,37 @@ class Metadata(NamedTuple):
     uid: int
     gid: int
     xattrs: tuple[tuple[str, bytes], ...]
+    flags: int = 0
+    """What `chattr` has set, as far as it can be set on another file."""
 
 
 def of(descriptor: int, status: os.stat_result | None = None) -> Metadata:
     """Read what must be kept from an open file."""
     status = status or os.fstat(descriptor)
-    return Metadata(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, _xattrs(descriptor))
+    return Metadata(
+        stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, _xattrs(descriptor), _flags(descriptor)
+    )
+
+
+def _flags(descriptor: int) -> int:
+    if sys.platform != "linux":
+        return 0
+    try:
+        answer = fcntl.ioctl(descriptor, GET_FLAGS, bytes(8))
+    except OSError:
+        return 0  # A filesystem without flags.
+    return int.from_bytes(answer[:4], sys.byteorder) & KEPT_FLAGS
+
+
+def _set_flags(descriptor: int, wanted: int) -> bool:
+    """Give a file its flags; False if it cannot have them."""
+    try:
+        answer = fcntl.ioctl(descriptor, GET_FLAGS, bytes(8))
+        flags = int.from_bytes(answer[:4], sys.byteorder) & ~KEPT_FLAGS | wanted
+        fcntl.ioctl(descriptor, SET_FLAGS, flags.to_bytes(8, sys.byteorder))
+    except OSError:
+        return False
+    return True
 
 
 def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
@@ -69,17 +104,20 @@ def give(
     source: int | None = None,
     status: os.stat_result | None = None,
     is_bare: bool = False,
-) -> None:
+) -> tuple[str, ...]:
     """
     Make an open file of ours look like `wanted`; MetadataNotKeptError if it cannot be done.
 
-    `is_bare`: it is known to have no attributes yet.
+    Returns what was not kept and need not be: `owner`, `flags`. `is_bare`: it is known to have no attributes
+    yet.
     """
+    not_kept: tuple[str, ...] = ()
     status = status or os.fstat(descriptor)
     mode: int | None = stat.S_IMODE(status.st_mode)
     try:
         if (status.st_uid, status.st_gid) != (wanted.uid, wanted.gid):
-            os.fchown(descriptor, wanted.uid, wanted.gid)
+            if not _give_owner(descriptor, wanted):
+                not_kept += ("owner",)
             mode = None  # chown clears set-user-id bits, so the mode must be set after it.
         if sys.platform == "darwin" and source is not None:
             _copy_macos_metadata(source, descriptor)
@@ -87,6 +125,9 @@ def give(
             _set_xattrs(descriptor, wanted.xattrs)
         if mode != wanted.mode or wanted.xattrs:
             os.fchmod(descriptor, wanted.mode)
+        if (wanted.flags or not is_bare) and _flags(descriptor) != wanted.flags:
+            not_kept += () if _set_flags(descriptor, wanted.flags) else ("flags",)
+        return not_kept
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
@@ -98,6 +139,20 @@ def give(
             owner_uid=wanted.uid,
             owner_gid=wanted.gid,
         ) from error
+
+
+def _give_owner(descriptor: int, wanted: Metadata) -> bool:
+    """Give a file its owner and group; False if only the group, because its members share it."""
+    try:
+        os.fchown(descriptor, wanted.uid, wanted.gid)
+        return True
+    except PermissionError:
+        owner, group = wanted.mode >> 6 & 7, wanted.mode >> 3 & 7
+        has_acl = any(name == ACL for name, _ in wanted.xattrs)  # Then the group's bits say something else.
+        if owner & ~group or has_acl or wanted.mode & PRIVILEGED:
+            raise  # The owner would lose access, or the file a privilege.
+        os.fchown(descriptor, -1, wanted.gid)
+        return False
 
 
 def inherit_group(new_fd: int, folder_fd: int) -> None:

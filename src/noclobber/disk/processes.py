@@ -242,3 +242,57 @@ def mutex_holder(device: int, inode: int) -> int | None:
     except (OSError, ValueError):
         return None
     return None
+
+
+MOST_NAMED = 3
+
+
+def writers_of(file: os.stat_result) -> list[tuple[int, str]]:
+    """
+    Return (pid, program) of those that have a file open for writing, this process included, a few at most.
+
+    Where the kernel tells: Linux, and processes that this user may look at.
+    """
+    found: list[tuple[int, str]] = []
+    try:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return found
+    for pid in pids:
+        if len(found) < MOST_NAMED and _writes_to(pid, file):
+            found.append((pid, _program(pid)))
+    return found
+
+
+def _writes_to(pid: int, file: os.stat_result) -> bool:
+    try:
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                status = os.stat(f"/proc/{pid}/fd/{descriptor}")
+                if os.path.samestat(status, file) and _is_for_writing(pid, descriptor):
+                    return True
+            except OSError:
+                continue  # Closed meanwhile.
+    except OSError:
+        pass  # It has ended, or is another user's.
+    return False
+
+
+def _is_for_writing(pid: int, descriptor: str) -> bool:
+    with open(f"/proc/{pid}/fdinfo/{descriptor}", encoding="ascii", errors="replace") as info:
+        for line in info:
+            if line.startswith("flags:"):
+                return bool(int(line.split()[1], 8) & (os.O_WRONLY | os.O_RDWR))
+    return False
+
+
+def _program(pid: int) -> str:
+    """Return a process's name, on one plain line: it is shown to models and on terminals."""
+    if pid == os.getpid():
+        return "this process"
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            name = file.read(64)
+    except OSError:
+        return "a program"
+    return "".join(letter for letter in name if letter.isprintable()).strip() or "a program"

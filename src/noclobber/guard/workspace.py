@@ -60,7 +60,7 @@ class Workspace:
         self.clock = clock
         self.root = os.path.realpath(root)
         self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
-        self._guards: dict[tuple[bool, float, str], FileGuard] = {}
+        self._guards: dict[tuple[bool, float, str, str], FileGuard] = {}
         self.guard = self._guard(self.options)
         self.catalogue = Catalogue()
         self.engine = HookEngine(self)
@@ -178,7 +178,7 @@ class Workspace:
         return f"<Workspace {self.root!r}{' closed' if self._is_closed else ''}>"
 
     def _guard(self, options: Options) -> FileGuard:
-        key = (options.durable, options.wait_s, options.hard_links)
+        key = (options.durable, options.wait_s, options.hard_links, options.busy)
         guard = self._guards.get(key)
         if guard is None:
             guard = self._guards[key] = FileGuard(
@@ -186,6 +186,7 @@ class Workspace:
                 durable=options.durable,
                 wait_s=options.wait_s,
                 hard_links=options.hard_links == "write",
+                busy=options.busy,
                 clock=self.clock,
             )
         return guard

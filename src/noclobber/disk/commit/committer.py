@@ -13,6 +13,7 @@ Not promised: on FUSE, NFS and SMB the mutex excludes nobody on other machines; 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from typing import TYPE_CHECKING
@@ -67,12 +68,14 @@ class Committer:
         mutex_wait_s: float = DEFAULT_PATIENCE_S,
         ceiling: Level = "lease+exchange",
         hard_links: bool = True,
+        busy: str = "refuse",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if ceiling not in LADDER:
             raise BadRequestError("", f"the level must be one of {', '.join(LADDER)}, not {ceiling!r}.")
         self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
         self.mutex_wait_s, self.ceiling, self.hard_links = mutex_wait_s, ceiling, hard_links
+        self.busy = busy  # `exchange`: a file that somebody has open for writing is replaced without leases.
         self._store: Store | None = None
         # Files that were kept and not reported yet. Without a workspace a committer lives for one write.
         self._unreported: deque[tuple[str, str]] = deque() if root is not None else _unreported_anywhere
@@ -296,7 +299,16 @@ class Committer:
         folder = target.folder
         store, note, patience = section.store(folder), section.note(folder), self.patience()
         with_leases = self.ceiling == "lease+exchange" and leases.SUPPORTED
-        swap = Swap(target, expected, data, store, leases=with_leases, durable=self.durable, root=self.root)
+        swap = Swap(
+            target,
+            expected,
+            data,
+            store,
+            leases=with_leases,
+            durable=self.durable,
+            root=self.root,
+            busy=self.busy,
+        )
         in_use = [note]
         try:
             swap.open_old()
@@ -334,10 +346,22 @@ class Committer:
             note.swap(swap.planned())
             reached("noted")
             section.look_again()
-            swap.exchange(patience)
+            try:
+                swap.exchange(patience)
+            except OSError as error:
+                if error.errno != errno.EBUSY or swap.is_swapped:
+                    raise
+                # A single file that is mounted there, as containers do: no rename can replace it.
+                swap.close()
+                if not swap.leases:
+                    raise _cannot_keep_inode(target, swap.links) from None
+                note.clear()
+                in_use.clear()
+                return self._in_place(section, target, expected, data, patience), None
             swap.settle(patience, note)
             trouble = swap.finish()
-            return section.landed(target.path, swap.new_hash, swap.level, swap.previous), trouble
+            result = section.landed(target.path, swap.new_hash, swap.level, swap.previous)
+            return result._replace(not_kept=swap.not_kept) if swap.not_kept else result, trouble
         finally:
             section.conclude([swap], in_use, landed=swap.is_settled)
             if swap.kept:
@@ -436,7 +460,10 @@ def _cannot_keep_inode(target: PinnedPath, links: int) -> MetadataNotKeptError:
     return MetadataNotKeptError(
         target.path,
         "it has several hard links, and without file leases it cannot be changed"
-        " under all of them at once. Write to a copy, or unlink the other names.",
+        " under all of them at once. Write to a copy, or unlink the other names."
+        if links > 1
+        else "it is a mount of its own, which cannot be replaced, and without file leases it cannot be"
+        " changed in place. Mount its folder instead.",
         links=links,
     )
 

@@ -262,6 +262,7 @@ def _begin(
         leases=with_leases,
         durable=committer.durable,
         root=committer.root,
+        busy=committer.busy,
     )
     try:
         swap.open_old()

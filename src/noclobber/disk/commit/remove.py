@@ -121,7 +121,14 @@ def _delete_in(
         store, note = section.store(folder), section.note(folder)
         with_leases = committer.ceiling == "lease+exchange" and leases.SUPPORTED
         swap = Swap(
-            target, expected, b"", store, leases=with_leases, durable=committer.durable, root=committer.root
+            target,
+            expected,
+            b"",
+            store,
+            leases=with_leases,
+            durable=committer.durable,
+            root=committer.root,
+            busy=committer.busy,
         )
         landed, gone = False, ""
         try:
@@ -243,6 +250,7 @@ def _move_in(
         leases=committer.ceiling == "lease+exchange" and leases.SUPPORTED,
         durable=committer.durable,
         root=committer.root,
+        busy=committer.busy,
     )
     try:
         try:

@@ -30,6 +30,7 @@ from noclobber.disk.commit.link_appeared import LinkAppearedError
 from noclobber.disk.commit.restore import copy_all, restore
 from noclobber.disk.commit.reuse import detach_pages, reuse
 from noclobber.disk.commit.sweep import MARK_FROM_BYTES, mark_if, mark_verified
+from noclobber.disk.processes import writers_of
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
 from noclobber.errors import (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from noclobber.disk.paths import PinnedPath
 
 NO_FD = -1
+ANY_MAY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 
 
@@ -67,8 +69,9 @@ class Swap:
         leases: bool,
         durable: bool,
         root: str | None,
+        busy: str = "refuse",
     ) -> None:
-        self.root = root
+        self.root, self._when_busy = root, busy
         self.target, self.expected, self.data = target, expected, data
         self.store, self.leases, self.durable = store, leases, durable
         self.previous = ""  # The hash of what was replaced.
@@ -79,6 +82,7 @@ class Swap:
         self.is_swapped, self.is_settled = False, False
         self.is_reused = False  # The swap file is an older version, and has had its lease from the start.
         self.kept: list[str] = []
+        self.not_kept: tuple[str, ...] = ()  # Of the old file's metadata.
         self.sees_writers = True  # Of the filesystem: False where a lease would be blind.
         self._is_layered, self._is_proved = False, True
         self.old_status: os.stat_result
@@ -131,8 +135,8 @@ class Swap:
 
     def _is_writable(self) -> bool:
         user = os.geteuid()
-        if user == 0:
-            return True
+        if user == 0:  # Root may write to anything; but what nobody may write to is meant to stay.
+            return bool(self.old_status.st_mode & ANY_MAY_WRITE)
         if self.old_status.st_uid == user:
             return bool(self.old_status.st_mode & stat.S_IWUSR)
         effective = os.access in os.supports_effective_ids
@@ -150,6 +154,10 @@ class Swap:
     def busy(self, why: str) -> FileBusyError:
         """Return the refusal of a file that cannot be committed to at the moment."""
         return FileBusyError(self.target.path, f"{why}; try again when it has finished.")
+
+    def _open_elsewhere(self) -> FileBusyError:
+        who = ", ".join(f"{name} (process {pid})" for pid, name in writers_of(self.old_status))
+        return self.busy(f"{who or 'another process'} has it open for writing")
 
     # 2
 
@@ -187,7 +195,7 @@ class Swap:
         is_privileged = self._new_status.st_mode & PRIVILEGED
         if not self.is_reused or is_privileged:  # Otherwise it has the same metadata already.
             self._old_metadata = metadata.of(self.old_fd, self.old_status)
-            metadata.give(
+            self.not_kept = metadata.give(
                 self.new_fd,
                 self._old_metadata,
                 path=self.target.path,
@@ -219,7 +227,9 @@ class Swap:
         if self.leases:
             try:
                 if not self._lease_old(patience):
-                    raise self.busy("another process has it open for writing")
+                    if self._when_busy != "exchange":
+                        raise self._open_elsewhere()
+                    self.leases = False  # What they write to the displaced file, the sweep keeps.
             except leases.LeasesUnavailableError:
                 self.leases = False
         reached("leased")
@@ -261,7 +271,12 @@ class Swap:
             self._start_over(patience)
         reached("before-exchange")
         self.is_swapped = True  # Set before it is true: after an interrupt in between it must be set.
-        if not flip():
+        try:
+            is_done = flip()
+        except OSError as error:
+            self.is_swapped = error.errno != errno.EBUSY  # Refused: the name is a mount point.
+            raise
+        if not is_done:
             self.is_swapped = False
             os.stat(self.swap_name, dir_fd=store.swap_fd)  # Raises if it is our own file that is missing.
             raise self.stale(DELETED)
@@ -286,7 +301,7 @@ class Swap:
         """Somebody opens the old file for writing: let them, and hash again when they have closed it."""
         leases.release(self.old_fd)
         if not self._lease_old(patience):
-            raise self.busy("another process has it open for writing")
+            raise self._open_elsewhere()
         self.previous = hashing.of_descriptor(self.old_fd)
         if self.expected is not None and self.previous != self.expected:
             raise self.stale(self.previous)
