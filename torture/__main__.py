@@ -12,7 +12,7 @@ import time
 
 from noclobber.demo import arena, outsiders
 from noclobber.demo.accounting import Account
-from torture import counter, lock, plan, report, several
+from torture import counter, lock, mounts, plan, report, several
 
 LEVELS = ("lease+exchange", "exchange", "plain")
 
@@ -32,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
         ok = _files(args)
         if not args.kind:
             ok = several.run(args) and ok
+            ok = mounts.run(args) and ok
         if not args.kind and not args.no_counter:
             ok = counter.run(args) and ok
     verdict = "every bar was met" if ok else f"BARS WERE MISSED; the failing seed is {args.seed}"

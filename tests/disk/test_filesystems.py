@@ -87,6 +87,18 @@ def test_no_lease_is_trusted_on_fuse(tmp_path: Path) -> None:
     assert done["level"] in ("exchange", "plain")  # Old versions of bindfs cannot exchange names.
 
 
+def test_a_file_that_was_just_created_on_fuse_can_be_written(tmp_path: Path) -> None:
+    """finding R3: created by link and unlink, it has two names for as long as the mount caches them."""
+    program = """
+import json
+from noclobber.disk.file_guard import FileGuard
+guard = FileGuard("merged")
+first = guard.write("new", b"before", expected="ABSENT")
+print(json.dumps({"level": guard.write("new", b"after", expected=first.sha256).level}))
+"""
+    assert run_in_mounts(tmp_path, BINDFS, program)["level"] in ("exchange", "plain")
+
+
 def test_a_save_behind_a_fuse_mount_is_seen_before_the_write(tmp_path: Path) -> None:
     """finding R3: also if it changed the size, which the mount had cached."""
     program = """

@@ -122,13 +122,15 @@ class Swap:
                     path, "it cannot be read by this user; check its permissions."
                 ) from None
             raise
-        self.old_status = os.fstat(self.old_fd)
-        if not stat.S_ISREG(self.old_status.st_mode):
-            raise self._not_a_file()
         kind = filesystems.kind_of(self.old_fd)
         self._is_layered = kind == filesystems.LAYERED
         self.sees_writers = self._is_layered or kind in filesystems.LEASES_SEE_WRITERS
         self.leases = self.leases and self.sees_writers
+        if not self.sees_writers:
+            filesystems.forget_cached(self.old_fd)  # FUSE goes on counting a name that is gone.
+        self.old_status = os.fstat(self.old_fd)
+        if not stat.S_ISREG(self.old_status.st_mode):
+            raise self._not_a_file()
         # Replacing needs only the folder's permission, but a read-only file is meant to stay as it is.
         if not self._is_writable():
             raise AccessDeniedError(path, "it is read-only for this user; change its mode first (chmod u+w).")
