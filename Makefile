@@ -15,7 +15,7 @@ help:
 	@echo "make lint           ruff and mypy only"
 	@echo "make coverage       the tests once more, with the lines that no test reached"
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
-	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9 (SECONDS=, SEED=)"
+	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, CUTS=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=)"
 	@echo "make bench          speed and memory as ratios within one run"
@@ -73,6 +73,7 @@ $(VENV)/.peers: $(READY) requirements-bench.txt
 torture: $(VENV)/.peers
 	$(PY) -m torture
 	$(PY) -m torture --lock
+	$(PY) -m torture --power
 
 # Says what to install if Spin is missing. One core, some minutes.
 model: $(READY)

@@ -27,6 +27,8 @@ def rows() -> Iterator[Row]:
         for durable in (False, True):
             for size, name, bar in SIZES:
                 yield _row(folder, size, name, DURABLE_BAR if durable else bar, durable)
+        for size, name, _ in SIZES[:3]:
+            yield _same_promise(folder, size, name)
         yield _first_writes(folder)
         yield _overhead(folder)
     finally:
@@ -84,6 +86,32 @@ def plain_write(path: str, data: bytes, durable: bool) -> None:
         folder = os.open(os.path.dirname(path), os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
+
+
+def _same_promise(folder: str, size: int, name: str) -> Row:
+    """Against a program that also survives a power cut on every filesystem: it flushes before it renames."""
+    ours, _ = _contenders(folder, size, False)
+    data = os.urandom(size)
+
+    def peer() -> None:
+        hashlib.sha256(data).hexdigest()
+        hashlib.sha256(data).hexdigest()
+        path = f"{folder}/flushed"
+        with open(f"{path}.tmp", "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.tmp", path)
+
+    mine, theirs, ratio = in_turns(ours, peer, rounds={KIB: 200, 100 * KIB: 100}.get(size, 40))
+    return Row(
+        f"guarded write, {name}, the same after a power cut",
+        "temp + fsync + os.replace + 2 SHA-256",
+        ratio,
+        "none",
+        True,
+        f"{spelled(mine)} / {spelled(theirs)}",
+    )
 
 
 def _first_writes(folder: str) -> Row:

@@ -12,7 +12,7 @@ import time
 
 from noclobber.demo import arena, outsiders
 from noclobber.demo.accounting import Account
-from torture import counter, lock, mounts, plan, report, several
+from torture import counter, lock, mounts, plan, power, report, several
 
 LEVELS = ("lease+exchange", "exchange", "plain")
 
@@ -26,7 +26,9 @@ def main(argv: list[str] | None = None) -> int:
     level = os.environ.get("NOCLOBBER_LEVEL") or "the strongest available"
     print(f"torture: seed {args.seed}, {args.seconds:g} s, level: {level}")
     ok = True
-    if args.lock:
+    if args.power:
+        ok = power.run(args)
+    elif args.lock:
         ok = lock.run(args)
     else:
         ok = _files(args)
@@ -59,6 +61,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="which agents have every write flushed to the disk (default: every other one)",
     )
     parser.add_argument("--lock", action="store_true", help="torture the deliverable lock instead")
+    parser.add_argument("--power", action="store_true", help="cut the power instead; needs root")
+    parser.add_argument("--cuts", type=int, default=int(os.environ.get("CUTS") or power.DEFAULT_CUTS))
+    parser.add_argument(
+        "--filesystem",
+        action="append",
+        choices=[each.name for each in power.FILESYSTEMS],
+        help="cut only on this one; repeatable",
+    )
     parser.add_argument("--no-counter", action="store_true", help="leave out the 64 agents with one counter")
     parser.add_argument("--folder", help="work below this folder, to try its filesystem")
     parser.add_argument(

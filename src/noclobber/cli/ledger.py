@@ -5,6 +5,7 @@
 |---|---|
 | `show`, `tail`, `export` | 0; 1 if a line is not an entry; 3 if there is no ledger or it cannot be read |
 | `verify` | 0 if the chain is whole; 1 if it is broken (the line is named); 3 as above |
+| `verify --files` | 1 also if a file went back to a version before the last one on record |
 
 Every answer of `verify` prints the head. Saved somewhere else, `verify --head` later shows whether
 the end of the ledger was cut off, which nothing inside the file can show.
@@ -32,6 +33,8 @@ from noclobber.cli.terminal import (
 from noclobber.core.project import ledger_path
 from noclobber.errors import BadRequestError, BrokenChainError
 from noclobber.ledger.browse import Lines, summary_of
+from noclobber.ledger.lost_versions import find_lost_versions
+from noclobber.ledger.root import root_of_ledger
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.ledger import AgentTraceLedger
+    from noclobber.ledger.lost_versions import LostVersion
 
     Event = dict[str, Any]
 
@@ -177,6 +181,11 @@ def _phrase(event: Event) -> str:
 
 def _declare_verify(parser: ArgumentParser) -> None:
     parser.add_argument("--head", metavar="HASH", help="a head saved earlier; it must still be in the chain")
+    parser.add_argument(
+        "--files",
+        action="store_true",
+        help="also find files that have an older version than the last on record, as after a power cut",
+    )
 
 
 def _verify(args: Namespace) -> int:
@@ -195,10 +204,12 @@ def _verify(args: Namespace) -> int:
             print(f"{styled('BROKEN', 'bad')}  {visible(error.path)}\n  {visible(error.message)}.")
             print(f"  intact events   {answer['event_count']}\n  head of those   {answer['head']}")
         return EXIT_NO
+    lost = _lost_versions(ledger) if args.files else []
     if args.json:
-        print_json({"ok": True, **report._asdict()})
-        return EXIT_OK
-    print(f"{styled('OK', 'good')}  {visible(report.path)}")
+        found = {"lost": [each._asdict() for each in lost]} if args.files else {}
+        print_json({"ok": not lost, **report._asdict(), **found})
+        return EXIT_NO if lost else EXIT_OK
+    print(f"{styled('LOST', 'bad') if lost else styled('OK', 'good')}  {visible(report.path)}")
     print(f"  events  {report.event_count}\n  head    {report.head}")
     if report.saved_head_line is not None:
         print(f"  the saved head is at line {report.saved_head_line}: nothing up to there was cut off")
@@ -206,7 +217,20 @@ def _verify(args: Namespace) -> int:
         print(f"  the last {report.torn_bytes} bytes are torn; the next append sets them aside")
     for path in report.set_aside:
         print(f"  set aside after a crash: {visible(path)}")
-    return EXIT_OK
+    for each in lost:
+        print(
+            f"  event {each.seq} recorded {each.recorded_hash} of {visible(each.path)}, which is not"
+            f" there: the file has an earlier version ({each.current_hash}). A power cut took it away, or"
+            " somebody put the earlier version back; write it again."
+        )
+    return EXIT_NO if lost else EXIT_OK
+
+
+def _lost_versions(ledger: AgentTraceLedger) -> list[LostVersion]:
+    root = root_of_ledger(ledger.path)
+    if root is None:
+        raise BadRequestError("", "--files needs the ledger of a project; this one is in no state folder.")
+    return find_lost_versions(ledger.events(), root)
 
 
 # export

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCRATCH_PREFIX = f"{BESIDE_PREFIX}doctor-"
+MOST_LOST = 100
 
 
 def check_level(root: str) -> list[Finding]:
@@ -83,8 +84,9 @@ def check_config(root: str) -> list[Finding]:
 
 
 def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[Finding]:
-    """Verify the chain, and report lines that crashes cut off."""
+    """Verify the chain, and report lines that crashes cut off and versions that they took away."""
     from noclobber.ledger import AgentTraceLedger
+    from noclobber.ledger.lost_versions import find_lost_versions
 
     path = ledger_path(root)
     if not os.path.lexists(path):
@@ -106,4 +108,8 @@ def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[F
         findings.append(Finding("ledger's end", True, detail, "the next append sets it aside"))
     for aside in report.set_aside:
         findings.append(Finding("torn line", True, f"{aside}, from a crash", "look at it, then delete it"))
+    for lost in find_lost_versions(AgentTraceLedger(path).events(), root)[:MOST_LOST]:
+        detail = f"{lost.path} has a version before the one that event {lost.seq} recorded"
+        remedy = "a power cut took it away, or somebody put the earlier one back; look, and write it again"
+        findings.append(Finding("lost version", True, detail, remedy))
     return findings

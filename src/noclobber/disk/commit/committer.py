@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.project import NOTES_FOLDER, STATE_FOLDER
 from noclobber.core.values import WriteResult
-from noclobber.disk import forks, hashing, leases, metadata, paths, renames
+from noclobber.disk import forks, hashing, leases, metadata, ordering, paths, renames
 from noclobber.disk.commit import inplace, open_stores, sweep
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
 from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, retry_while_links_appear
@@ -382,11 +382,11 @@ class Committer:
             store=section.store(target.folder),
             note=section.note(target.folder),
             patience=patience,
-            durable=self.durable,
         )
         return section.landed(target.path, hashing.of_bytes(data), level, previous)
 
     def _plain(self, section: Section, swap: Swap) -> tuple[WriteResult, UnflushedError | None]:
+        swap.await_bytes()
         os.rename(
             swap.swap_name,
             swap.target.name,
@@ -436,6 +436,8 @@ class Committer:
                 os.fchmod(new_fd, mode)
             if self.durable:
                 os.fsync(new_fd)
+            elif data:
+                ordering.wait(new_fd, store.filesystem)
             section.look_again()
             try:
                 renames.move_without_replacing(store.swap_fd, name, target.folder_fd, target.name)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from noclobber.disk import ordering
 from noclobber.errors import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from noclobber.core.values import WriteResult
     from noclobber.disk.paths import PinnedPath
 
@@ -32,9 +35,15 @@ def flush_name(target: PinnedPath, landed: str, *more: int) -> UnflushedError | 
 
     Returns what went wrong: it is raised when everything else is done.
     """
+    return flush_names(target, landed, (target.folder_fd, *more), "")
+
+
+def flush_names(
+    target: PinnedPath, landed: str, folders: Iterable[int], filesystem: str
+) -> UnflushedError | None:
+    """The same for several changes of names that must not be lasting in part."""
     try:
-        for folder_fd in (target.folder_fd, *more):
-            os.fsync(folder_fd)
+        ordering.flush_names(folders, filesystem)
     except OSError as error:
         return UnflushedError(
             target.path,

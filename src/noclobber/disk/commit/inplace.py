@@ -36,7 +36,6 @@ def rewrite(
     store: Store,
     note: Note,
     patience: Patience,
-    durable: bool,
 ) -> tuple[str, Level]:
     """
     Replace the content; return the hash of what was there, and the level. LeasesUnavailableError: not here.
@@ -70,9 +69,6 @@ def rewrite(
         write_all(new_fd, data)
         copy_all(file_fd, undo_fd)
         metadata.give(undo_fd, metadata.of(file_fd), path=target.path)
-        if durable:
-            os.fsync(new_fd)
-            os.fsync(undo_fd)
         folder = target.folder
         planned = journal.Planned(
             "inplace",
@@ -85,11 +81,17 @@ def rewrite(
             undo_name,
         )
         note.swap(planned)
+        # Flushed in every mode: no journal orders what is written in place, and a power cut in the middle of
+        # it leaves a mixture.
+        for descriptor in (new_fd, undo_fd, store.swap_fd):
+            os.fsync(descriptor)
+        note.flush()
         is_torn = True
         try:
-            _overwrite(file_fd, new_fd, len(data), durable)
+            _overwrite(file_fd, new_fd, len(data))
         except BaseException:
             os.ftruncate(file_fd, copy_all(undo_fd, file_fd))
+            os.fsync(file_fd)
             is_torn = False
             raise
         is_torn = False
@@ -106,7 +108,7 @@ def rewrite(
             note.clear()
 
 
-def _overwrite(file_fd: int, new_fd: int, size: int, durable: bool) -> None:
+def _overwrite(file_fd: int, new_fd: int, size: int) -> None:
     # Space first: a full disk must be noticed before the first old byte is overwritten.
     if size:
         os.posix_fallocate(file_fd, 0, size)
@@ -114,5 +116,4 @@ def _overwrite(file_fd: int, new_fd: int, size: int, durable: bool) -> None:
     copy_all(new_fd, file_fd)
     reached("inplace-written")
     os.ftruncate(file_fd, size)
-    if durable:
-        os.fsync(file_fd)
+    os.fsync(file_fd)  # In every mode: the copies are removed next.

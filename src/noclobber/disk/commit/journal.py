@@ -15,8 +15,10 @@ far the commit is:
 
 A note is a mapped file: writing it is a store to memory, with no system call and no journal entry of
 the filesystem, and `kill -9` cannot take back what is in the page cache. The body goes in before the
-state byte, so a note that was cut off in the middle still says what it said before. No fsync: after a
-power cut every other writer is dead too, and an old note causes no more than an unneeded recovery.
+state byte, so a note that was cut off in the middle still says what it said before. The exchange of one
+file needs no more: a power cut leaves it done or not done, and an old note causes no more than an unneeded
+recovery. What takes several steps (several files, a delete, a rewrite in place, restoring) has its note
+written before the first of them, and keeps it until the last is on the disk.
 
 The record of several files, or of one with a very long name, goes to a file of its own, named in the note.
 """
@@ -27,6 +29,8 @@ import json
 import mmap
 import os
 from typing import NamedTuple
+
+from noclobber.disk import ordering
 
 IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
 NOTE_BYTES = 4096
@@ -160,6 +164,22 @@ class Note:
         finally:
             os.close(book_fd)
         return book
+
+    def await_bytes(self, filesystem: str) -> None:
+        """Wait until it is written, with its record: what is renamed after this never lasts without it."""
+        book = self.book if self._memory[0:1] == SWAPPING else None
+        if book:
+            book_fd = os.open(book, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder_fd)
+            try:
+                ordering.wait(book_fd, filesystem)
+            finally:
+                os.close(book_fd)
+        ordering.wait(self._fd, filesystem)
+
+    def flush(self) -> None:
+        """Flush it to the disk, with its name: for what a journal of the filesystem does not order."""
+        os.fsync(self._fd)
+        os.fsync(self._folder_fd)
 
     def clear(self) -> None:
         """The commit is over."""

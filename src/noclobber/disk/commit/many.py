@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.disk import forks, hashing, leases, metadata, renames
+from noclobber.disk import forks, hashing, leases, metadata, ordering, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.flushing import flush_name
+from noclobber.disk.commit.flushing import flush_name, flush_names
 from noclobber.disk.commit.journal import Planned
 from noclobber.disk.commit.link_appeared import retry_while_links_appear
 from noclobber.disk.commit.swap import Swap, write_all
@@ -81,6 +81,8 @@ class Creation:
         metadata.inherit_group(self.new_fd, self.target.folder_fd)
         if self.durable:
             os.fsync(self.new_fd)
+        else:
+            ordering.start(self.new_fd)
 
     def planned(self) -> Planned:
         """Return what the note says of this file, before it gets its name."""
@@ -91,6 +93,8 @@ class Creation:
 
     def exchange(self, patience: Patience) -> None:
         """Give it its name; hidden by a lease, where there are leases, until the other files are done."""
+        if not self.durable:
+            ordering.wait(self.new_fd, self.store.filesystem)
         try:
             leases.lease(self.new_fd, leases.WRITE, patience)
         except leases.LeasesUnavailableError:
@@ -218,6 +222,10 @@ def _replace_in(
         leader.swap(*[file.planned() for file in files])
         for member in members:
             member.join(folders[0])
+        # The record before the exchanges: after a power cut between two of them it is what undoes the first.
+        kind = section.store(folders[0]).filesystem
+        for note in (leader, *members):
+            note.await_bytes(kind)
         reached("many-noted")
         section.look_again()
         try:
@@ -229,10 +237,14 @@ def _replace_in(
         except (NoclobberError, OSError):
             _take_back(files, patience, leader)
             raise
+        # The exchanges before the end of the record, for the same reason.
+        unflushed = flush_names(files[0].target, files[0].new_hash, section.folders.values(), kind)
         leader.mark(journal.LANDED)  # The commit point.
         landed = True
         reached("many-committed")
         troubles = [file.finish() for file in files]
+        if committer.durable:
+            troubles.append(unflushed)
         results = [
             section.landed(file.target.path, file.new_hash, _level(file), file.previous) for file in files
         ]

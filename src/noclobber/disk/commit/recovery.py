@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 WAIT_FOR_WRITERS_S = 1.0
 MOST_COPIED = 100  # Files and folders.
+SECTOR_BYTES = 512  # The least that a disk writes whole or not at all.
 GONE = "+"  # Appended to a swap file's name: the placeholder of a delete, after it was moved away.
 
 
@@ -394,8 +395,8 @@ def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovere
     """
     Undo a rewrite in place that was cut off, if the content can only be our own unfinished write.
 
-    The rewrite goes front to back, so a file that it was cut off in has the new bytes up to some
-    point and the old ones behind it. Anything else was written by somebody else.
+    A file that it was cut off in has new bytes and old ones, each at their place, and no others. Anything
+    else was written by somebody else.
     """
     path = f"{planned.folder}/{planned.name}"
     actual = _hash_if(folder_fd, planned.name, planned.inode)
@@ -410,6 +411,7 @@ def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovere
             try:
                 if _is_part_new_part_old(current_fd, new_fd, old_fd):
                     os.ftruncate(current_fd, copy_all(old_fd, current_fd))
+                    os.fsync(current_fd)
                     store.remove_swap(planned.swap)
                     store.remove_swap(planned.undo)
                     return Recovered(path, "restored")
@@ -436,23 +438,22 @@ class _Opened:
 
 
 def _is_part_new_part_old(current_fd: int, new_fd: int, old_fd: int) -> bool:
-    """True if a file is a beginning of the new bytes followed by the rest of the old ones."""
+    """
+    True if a file consists of nothing but new bytes and old ones, each at its place.
+
+    A killed process leaves the new bytes up to some point. A power cut leaves each sector as it was, or as it
+    became. Space for a longer version is allocated first, so behind the old bytes there may be zeros.
+    """
     size = os.fstat(current_fd).st_size
-    offset = 0
-    while offset < size:
-        current = os.pread(current_fd, hashing.CHUNK_BYTES, offset)
-        new = os.pread(new_fd, hashing.CHUNK_BYTES, offset)
-        if current != new:
-            same = len(os.path.commonprefix([current, new]))
-            offset += same
-            break
-        offset += len(current)
-    else:
-        return True
-    while offset < size:
-        current = os.pread(current_fd, hashing.CHUNK_BYTES, offset)
-        # Space for a longer version is allocated first: behind the old bytes there may be zeros.
-        if not current or current != os.pread(old_fd, len(current), offset).ljust(len(current), b"\0"):
-            return False
-        offset += len(current)
+    for offset in range(0, size, hashing.CHUNK_BYTES):
+        current = os.pread(current_fd, min(hashing.CHUNK_BYTES, size - offset), offset)
+        new = os.pread(new_fd, len(current), offset).ljust(len(current), b"\0")
+        old = os.pread(old_fd, len(current), offset).ljust(len(current), b"\0")
+        for at in range(0, len(current), SECTOR_BYTES):
+            sector = slice(at, at + SECTOR_BYTES)
+            if current[sector] in (new[sector], old[sector]):
+                continue
+            same = len(os.path.commonprefix([current[sector], new[sector]]))
+            if current[at + same : at + SECTOR_BYTES] != old[at + same : at + SECTOR_BYTES]:
+                return False
     return True

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.disk import leases, paths, renames
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.flushing import flush_name
+from noclobber.disk.commit.flushing import flush_name, flush_names
 from noclobber.disk.commit.link_appeared import LinkAppearedError, retry_while_links_appear
 from noclobber.disk.commit.recovery import GONE
 from noclobber.disk.commit.restore import copy_all
@@ -145,12 +145,16 @@ def _delete_in(
             swap.stage()
             swap.verify(patience)
             note.swap(swap.planned("delete"))
+            note.await_bytes(store.filesystem)  # A power cut may leave the placeholder at the name.
             section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
             if _take_placeholder_away(swap):
                 landed = True
+                # Not the exchange without this: the note, which is what undoes it, ends after it.
+                unflushed = flush_names(target, DELETED, (target.folder_fd,), store.filesystem)
                 trouble = swap.finish(DELETED)
+                trouble = trouble or (unflushed if committer.durable else None)
                 return section.landed(target.path, DELETED, swap.level, swap.previous), trouble
             # Somebody waits inside open() for the placeholder. Give them the file instead.
             swap.undo(patience, note)
@@ -292,7 +296,10 @@ def _move_in(
                 pass  # And yet another one there; both stay, under the two names, and nothing is lost.
             if expected is not None:
                 raise swap.stale(now)
-        trouble = flush_name(goal, swap.previous, origin.folder_fd) if committer.durable else None
+        trouble = None
+        if committer.durable:  # Both at once: half of it would leave the file under both names, or none.
+            folders = (goal.folder_fd, origin.folder_fd)
+            trouble = flush_names(goal, swap.previous, folders, swap.store.filesystem)
         return section.landed(goal.path, swap.previous, "create", swap.previous), trouble
     finally:
         swap.close()

@@ -42,6 +42,7 @@ NO_FD = -1
 def restore(swap: Swap, patience: Patience, note: Note) -> None:
     """Bring the displaced content back to its name, and leave the rest to the sweep."""
     note.mark(journal.RESTORING)
+    note.flush()  # Before the copy: a power cut in the middle of it leaves a mixture, which is then undone.
     reached("restoring")
     if swap.leases and swap.old_fd != NO_FD and swap.old_status.st_nlink <= 1:
         while leases.lease(swap.old_fd, leases.READ, patience):
@@ -66,8 +67,7 @@ def _copy_back(swap: Swap) -> None:
     wanted = metadata.of(swap.old_fd, status)
     metadata.give(swap.new_fd, wanted, path=swap.target.path, source=swap.old_fd)
     os.utime(swap.new_fd, ns=(status.st_atime_ns, status.st_mtime_ns))
-    if swap.durable:
-        os.fsync(swap.new_fd)
+    os.fsync(swap.new_fd)  # In every mode: the displaced file will be deleted.
     reached("copied-back")
 
 

@@ -21,7 +21,7 @@ from _signal import pthread_sigmask  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING
 
 from noclobber.core.values import WriteResult
-from noclobber.disk import forks, mutex, paths
+from noclobber.disk import forks, mutex, ordering, paths
 from noclobber.disk.commit import journal, open_stores, recovery
 from noclobber.errors import FileBusyError
 
@@ -224,6 +224,8 @@ class Section:
             self.store,
             self._clock,
         )
+        if here:  # What recovery did must last before the note that asked for it is cleared.
+            ordering.flush_names(self.folders.values(), self.store(folder).filesystem)
         self.note(folder).clear()
 
     def _recover_wider(self, folders: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ from collections import deque
 from typing import NamedTuple
 
 from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
-from noclobber.disk import after_fork, forks
+from noclobber.disk import after_fork, forks, ordering
 from noclobber.disk.commit.journal import BOOK_PREFIX, NOTE_BYTES, Note
 from noclobber.disk.reading import LOOK
 
@@ -69,6 +69,11 @@ class Store:
         except FileNotFoundError:
             return False
         return status.st_ino == self._status.st_ino and status.st_dev == self._status.st_dev
+
+    @property
+    def filesystem(self) -> str:
+        """The kind of filesystem that it is on: what a power cut can do there."""
+        return ordering.type_of(self.device, self.path)
 
     @property
     def is_beside(self) -> bool:

@@ -23,7 +23,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata, paths, renames
+from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata, ordering, paths, renames
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
 from noclobber.disk.commit.journal import Planned
 from noclobber.disk.commit.link_appeared import LinkAppearedError
@@ -208,7 +208,14 @@ class Swap:
             )
         if self.durable:
             os.fsync(self.new_fd)
+        elif self.data:
+            ordering.start(self.new_fd)
         reached("staged")
+
+    def await_bytes(self) -> None:
+        """Wait until the new bytes have been written: a power cut must not leave a name without them."""
+        if self.data and not self.durable:
+            ordering.wait(self.new_fd, self.store.filesystem)
 
     def planned(self, kind: str = "exchange") -> Planned:
         """Return what the note says of this file, before it is exchanged."""
@@ -260,6 +267,7 @@ class Swap:
 
     def exchange(self, patience: Patience) -> None:
         """Swap the names, with the new bytes hidden until `finish()`."""
+        self.await_bytes()
         if self.leases:
             if not (self.is_reused or leases.lease(self.new_fd, leases.WRITE, patience)):
                 raise self.busy("another program keeps opening noclobber's own files")

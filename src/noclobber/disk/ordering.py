@@ -1,0 +1,129 @@
+"""
+Bytes before names: after a power cut, a name must not lead to a file whose bytes were never written.
+
+A kernel writes a file's bytes some 30 s after the program did, and the names of files after 5. In between, a
+cut leaves the new name with an empty file, and the old version is gone. For `rename` over a file ext4 and
+btrfs have an exception; for exchange-rename, `link` and files on xfs there is none. So a commit waits, before
+it gives a file its name, until the bytes have been written.
+
+Not until they are *flushed*, which costs several times as much. On filesystems with a journal or a log
+(`ORDERED`) that is not needed: they flush the disk themselves before they make a change of names lasting, and
+what the disk had received before that is part of it. What must be over before the name is changed is
+
+- on ext4 and xfs the write itself, because only its end makes the blocks part of the file;
+- on btrfs its *ordered extent*, which enters the file into the tree some time after the write.
+
+`FIEMAP` with its "sync" flag waits for exactly these on each of the three. Elsewhere nothing is known, and
+the file is flushed. On tmpfs that does nothing, and costs nothing.
+
+Not promised: with the mount option `nobarrier`, on ext4 without a journal, and on disks that lie about
+flushes, nothing of this holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+from typing import TYPE_CHECKING
+
+from noclobber.disk.filesystems import filesystem_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# Here a change of names is lasting only together with everything that was written and named before it.
+ORDERED = frozenset(("ext3", "ext4", "xfs", "btrfs"))
+
+_FIEMAP = 0xC020660B
+_SYNC_ONLY = struct.pack("=QQIIII", 0, 1, 1, 0, 0, 0)  # FIEMAP_FLAG_SYNC, and room for no extents.
+_START = 2  # SYNC_FILE_RANGE_WRITE
+_NOT_HERE = (
+    errno.EOPNOTSUPP,
+    errno.ENOTTY,
+    errno.EINVAL,
+    errno.ENOSYS,
+    errno.EBADR if sys.platform == "linux" else 0,
+)
+_BARRIER = 85  # F_BARRIERFSYNC of macOS.
+_BTRFS_START_COMMIT, _BTRFS_WAIT_COMMIT = 0x80089418, 0x40089416
+
+_types: dict[int, str] = {}
+
+
+def type_of(device: int, folder: str) -> str:
+    """Return the kind of filesystem that a folder is on; looked up once per device."""
+    kind = _types.get(device)
+    if kind is None:
+        kind = _types[device] = filesystem_type(folder)
+    return kind
+
+
+def start(descriptor: int) -> None:
+    """Have the kernel begin to write a file's bytes, so that `wait()` takes less time later."""
+    (_sync_file_range or _load())(descriptor, 0, 0, _START)  # A failure shows in `wait()`.
+
+
+def wait(descriptor: int, kind: str) -> None:
+    """Return when the bytes of a file have been written; a name that it gets now never leads to less."""
+    if kind in ORDERED:
+        try:
+            fcntl.ioctl(descriptor, _FIEMAP, _SYNC_ONLY)
+            return
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+    flush_bytes(descriptor)
+
+
+def flush_bytes(descriptor: int) -> None:
+    """Flush a file's bytes to the disk."""
+    if sys.platform == "darwin":
+        try:
+            fcntl.fcntl(descriptor, _BARRIER)
+        except OSError:
+            os.fsync(descriptor)
+    else:
+        os.fdatasync(descriptor)
+
+
+def flush_names(folders: Iterable[int], kind: str) -> None:
+    """
+    Make changes of names lasting, all of them, before what is needed to undo them is given up.
+
+    btrfs can flush a folder without what left it, so there the whole transaction is committed.
+    """
+    folders = list(folders)
+    if kind == "btrfs":
+        try:
+            number = fcntl.ioctl(folders[0], _BTRFS_START_COMMIT, bytes(8))
+            fcntl.ioctl(folders[0], _BTRFS_WAIT_COMMIT, number)
+            return
+        except OSError as error:
+            if error.errno not in (*_NOT_HERE, errno.EPERM):
+                raise
+    for folder_fd in folders:
+        os.fsync(folder_fd)
+
+
+_sync_file_range: Callable[[int, int, int, int], int] | None = None
+
+
+def _load() -> Callable[[int, int, int, int], int]:
+    global _sync_file_range
+    import ctypes
+
+    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if function is None:
+        _sync_file_range = _not_here
+        return _not_here
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    function.restype = ctypes.c_int
+    _sync_file_range = function
+    return function  # type: ignore[no-any-return]
+
+
+def _not_here(*_: int) -> int:
+    return -1

@@ -1,0 +1,48 @@
+"""A few power cuts on one filesystem, where that can be done; `make torture` makes hundreds on three."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from torture import power, power_disk
+
+SEED = 20_240_611
+
+
+def _records(*writes: tuple[int, bytes] | None) -> bytes:
+    log = b""
+    for write in writes:
+        offset, data = write or (power_disk.FLUSHED, b"")
+        log += offset.to_bytes(8, "little") + len(data).to_bytes(8, "little") + data
+    return log
+
+
+def test_a_cut_keeps_what_was_flushed_and_any_part_of_the_rest(tmp_path: Path) -> None:
+    """Finding R1: the disk on which cuts are made loses what a real one may lose, and nothing else."""
+    one, two, three = (bytes([letter]) * 4096 for letter in b"123")
+    log = tmp_path / "log"
+    log.write_bytes(_records((0, one), None, (0, two), (4096, three)))
+    seen = set()
+    for seed in range(60):
+        cutter = power_disk.Cutter(str(log), str(tmp_path / "stable"), 8192)
+        cutter.cut(4, str(tmp_path / "image"), random.Random(seed))
+        cutter.close()
+        data = (tmp_path / "image").read_bytes()
+        seen.add((data[:4096], data[4096:]))
+    assert seen == {(first, second) for first in (one, two) for second in (bytes(4096), three)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_after_a_power_cut_every_file_is_whole() -> None:
+    """Finding R1, N-power: old or new, of several files all or none, and durable writes are there."""
+    ext4 = power.FILESYSTEMS[0]
+    if reason := power.unavailable(ext4):
+        pytest.skip(reason)
+    outcome = power.cut_often(ext4, 4, SEED, 4.0)
+    assert outcome.cuts == 4
+    assert outcome.operations["write"] > 5, "nothing was written, so nothing was tested"
+    assert outcome.wrong == []
