@@ -56,7 +56,9 @@ class StaleFileError(NoclobberError):
         self.path, self.expected, self.actual = path, expected, actual
 
     def __str__(self) -> str:
-        return f"{self.path}: {STALE_MESSAGE} (expected {self.expected[:12]}, found {self.actual[:12]})"
+        missing = "Target missing: it was deleted. " if self.actual == DELETED else ""
+        hashes = f"(expected {self.expected[:12]}, found {self.actual[:12]})"
+        return f"{self.path}: {missing}{STALE_MESSAGE} {hashes}"
 
     def to_controller(self) -> dict[str, str]:
         """Return the 011 object, machine to machine. Exactly these keys."""

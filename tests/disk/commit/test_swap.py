@@ -13,7 +13,13 @@ import pytest
 
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
-from noclobber.errors import AccessDeniedError, FileBusyError, MetadataNotKeptError, NoclobberError
+from noclobber.errors import (
+    AccessDeniedError,
+    FileBusyError,
+    MetadataNotKeptError,
+    NoclobberError,
+    StaleFileError,
+)
 from tests.rigs.mounts import run_in_mounts
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two users")
@@ -141,6 +147,13 @@ def test_a_file_that_nobody_may_write_to_is_refused_to_root_as_well(root: Path) 
     with pytest.raises(AccessDeniedError, match="chmod u\\+w"):
         FileGuard(root).write("f", b"after", expected=of_bytes(b"before"))
     assert (root / "f").read_bytes() == b"before"
+
+
+def test_a_deleted_target_is_said_to_be_missing(root: Path) -> None:
+    """finding D13: beside the object, whose words are fixed."""
+    with pytest.raises(StaleFileError, match="Target missing") as refused:
+        FileGuard(root).write("f", b"after", expected=of_bytes(b"before"))
+    assert "Target missing" not in str(refused.value.to_agent())
 
 
 def _chattr(flags: str, path: Path) -> None:
