@@ -118,14 +118,12 @@ def _load() -> Callable[[int], int]:
     import ctypes
 
     call = ctypes.CDLL(None).fstatfs
-    call.argtypes = [ctypes.c_int, ctypes.c_char_p]
-    word = ctypes.sizeof(ctypes.c_long)
+    call.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    words = ctypes.c_long * 32
 
     def fstatfs(descriptor: int) -> int:
-        buffer = ctypes.create_string_buffer(256)  # struct statfs begins with f_type, a long.
-        if call(descriptor, buffer):
-            return 0
-        return int.from_bytes(buffer.raw[:word], sys.byteorder) & 0xFFFFFFFF
+        buffer = words()  # struct statfs begins with f_type, a long.
+        return 0 if call(descriptor, buffer) else buffer[0] & 0xFFFFFFFF
 
     _fstatfs = fstatfs
     return fstatfs
