@@ -312,6 +312,7 @@ class Committer:
         in_use = [note]
         try:
             swap.open_old()
+            swap.refuse_read_only()
             must_keep_inode = swap.links > 1
             can_exchange = self.can_exchange(store) and section.is_exclusive
             if must_keep_inode or not can_exchange:

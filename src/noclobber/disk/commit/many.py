@@ -278,6 +278,7 @@ def _begin(
     )
     try:
         swap.open_old()
+        swap.refuse_read_only()
         if swap.links > 1:
             raise BadRequestError(
                 target.path,

@@ -133,12 +133,22 @@ class Swap:
             raise self._not_a_file()
         # Replacing needs only the folder's permission, but a read-only file is meant to stay as it is.
         if not self._is_writable():
-            raise AccessDeniedError(path, "it is read-only for this user; change its mode first (chmod u+w).")
+            raise self._read_only()
+
+    def refuse_read_only(self) -> None:
+        """Refuse new content for a file that nobody may write to: root could, but it is meant to stay."""
+        if not self.old_status.st_mode & ANY_MAY_WRITE:
+            raise self._read_only()
+
+    def _read_only(self) -> AccessDeniedError:
+        return AccessDeniedError(
+            self.target.path, "it is read-only for this user; change its mode first (chmod u+w)."
+        )
 
     def _is_writable(self) -> bool:
         user = os.geteuid()
-        if user == 0:  # Root may write to anything; but what nobody may write to is meant to stay.
-            return bool(self.old_status.st_mode & ANY_MAY_WRITE)
+        if user == 0:
+            return True
         if self.old_status.st_uid == user:
             return bool(self.old_status.st_mode & stat.S_IWUSR)
         effective = os.access in os.supports_effective_ids
