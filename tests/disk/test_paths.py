@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,32 +112,41 @@ def test_links_in_a_circle_are_refused(guard: FileGuard, root: Path) -> None:
         guard.read("a")
 
 
-@pytest.fixture
-def other_namespace(root: Path) -> Iterator[str]:
-    """`/proc/PID/root` of a process that has a filesystem of its own mounted at the workspace's `sub`."""
+@contextmanager
+def namespace_with_mount(folder: Path) -> Iterator[str]:
+    """`/proc/PID/root` of a process that has a filesystem of its own mounted at a folder."""
     if sys.platform != "linux":
         pytest.skip("mount namespaces are Linux's")
-    (root / "sub").mkdir()
-    script = 'mount -t tmpfs none "$1" && echo secret > "$1/secret" && mkdir "$1/deep" && echo up && cat'
+    script = (
+        'mount -t tmpfs none "$1" && mkdir -p "$1/sub" "$1/deep" && echo secret > "$1/secret" && '
+        'echo secret > "$1/sub/secret" && echo up && cat'
+    )
     # A user namespace for those who are not root.
     command = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
     process = subprocess.Popen(
-        [*command, "sh", "-c", script, "sh", str(root / "sub")],
+        [*command, "sh", "-c", script, "sh", str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    is_up = process.stdout.readline() == b"up\n"
     try:
-        if not is_up:
+        if process.stdout.readline() != b"up\n":
             pytest.skip("no mount namespace can be made here")
         yield f"/proc/{process.pid}/root"
     finally:
         process.stdin.close()
         process.stdout.close()
         process.wait(30)
+
+
+@pytest.fixture
+def other_namespace(root: Path) -> Iterator[str]:
+    """A namespace that has another filesystem at the workspace's `sub`."""
+    (root / "sub").mkdir()
+    with namespace_with_mount(root / "sub") as path:
+        yield path
 
 
 def test_a_folder_of_another_mount_namespace_is_not_inside_for_its_name(
@@ -157,7 +167,7 @@ def test_a_folder_of_another_mount_namespace_is_not_inside_for_its_name(
 
     there = Path(f"{other_namespace}{root}/sub")
     assert (there / "secret").read_bytes() == b"secret\n"
-    assert sorted(one.name for one in there.iterdir()) == ["deep", "secret"]
+    assert sorted(one.name for one in there.iterdir()) == ["deep", "secret", "sub"]
 
 
 def test_a_folder_there_that_has_no_namesake_here_is_refused_too(root: Path, other_namespace: str) -> None:
@@ -172,6 +182,30 @@ def test_a_folder_there_that_has_no_namesake_here_is_refused_too(root: Path, oth
 
     assert list(Path(f"{other_namespace}{root}/sub/deep").iterdir()) == []
     assert not (root / "sub/deep").exists()
+
+
+@pytest.mark.parametrize("name", ["sub", "sub/deeper"])
+def test_a_link_into_another_namespace_cannot_confirm_its_own_name(root: Path, name: str) -> None:
+    """Finding S14: `ROOT/sub` is a link to what is called `ROOT/sub` there, so that name leads there, too."""
+    guard = FileGuard(root)
+    with namespace_with_mount(root) as other:
+        there = Path(f"{other}{root}/sub")
+        (there / "deeper").mkdir()
+        (there / "deeper" / "secret").write_bytes(b"secret\n")
+        (root / "sub").symlink_to(there)
+
+        for attempt in (
+            lambda: guard.read(f"{name}/secret"),
+            lambda: guard.write(f"{name}/new", b"mine", expected=None),
+            lambda: guard.write(f"{name}/secret", b"mine", expected=None),
+            lambda: guard.delete(f"{name}/secret", expected=None),
+        ):
+            with pytest.raises(NoclobberError):
+                attempt()
+
+        found = sorted(str(one.relative_to(there)) for one in there.rglob("*"))
+        assert found == ["deeper", "deeper/secret", "secret"]
+        assert (there / "secret").read_bytes() == b"secret\n"
 
 
 def test_what_the_kernel_calls_a_folder_must_lead_to_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,10 @@ else:
 
 MOST_LINKS = 40  # As many as the kernel follows.
 NAMING_TRIES = 8
+MOST_CONFIRMED = 10_000
+
+_confirmed: dict[str, tuple[int, int]] = {}
+"""Names of folders that were found to lead to them, with device and inode: the walk is made once for each."""
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -105,10 +109,17 @@ def folder_name(folder_fd: int, fallback: str) -> str:
     mount namespace is named as that process sees it, and may be called like one in the workspace.
     """
     opened = os.fstat(folder_fd)
+    identity = (opened.st_dev, opened.st_ino)
     for _ in range(NAMING_TRIES):  # Somebody may rename the folder between the two questions.
         name = _kernel_name(folder_fd, fallback)
+        if _confirmed.get(name) == identity:
+            return name
         try:
-            if os.path.samestat(os.stat(name), opened):
+            # No link on the way: it may be the very link that leads into the other namespace.
+            if os.path.samestat(os.lstat(name), opened) and not _has_link(name):
+                if len(_confirmed) >= MOST_CONFIRMED:
+                    _confirmed.clear()
+                _confirmed[name] = identity
                 return name
         except OSError:
             if name.endswith(" (deleted)") or not os.fstat(folder_fd).st_nlink:
@@ -118,6 +129,16 @@ def folder_name(folder_fd: int, fallback: str) -> str:
         "the name of this folder leads to another one: it is being moved, or it is in another mount"
         " namespace. Use its path in this one.",
     )
+
+
+def _has_link(name: str) -> bool:
+    """True if a folder above an absolute path is a link."""
+    above = name.rpartition("/")[0]
+    while above:
+        if os.path.islink(above):
+            return True
+        above = above.rpartition("/")[0]
+    return False
 
 
 def _kernel_name(folder_fd: int, fallback: str) -> str:

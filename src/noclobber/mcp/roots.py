@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
+from noclobber.disk.paths import MOST_LINKS
 from noclobber.lock.names import is_lock_file
 from noclobber.mcp.reference.os_errors import os_error, outside_roots
 
@@ -73,7 +74,7 @@ class Roots:
         except UnicodeEncodeError:
             raise os_error(errno.EINVAL, "realpath", name.encode("utf-8", "replace").decode()) from None
         try:
-            real = os.path.realpath(name, strict=True)
+            real = _real(name)
         except FileNotFoundError:
             return self._within_one_root(name, self._future(name))
         except OSError as error:
@@ -99,7 +100,7 @@ class Roots:
             raise self._no_parent(name, above)
         while True:
             try:
-                folder = os.path.realpath(above, strict=True)
+                folder = _real(above)
                 break
             except FileNotFoundError:
                 if os.path.islink(above):
@@ -159,6 +160,37 @@ def plain(path: str) -> str:
     """Return an absolute path without `.`, `..` and doubled slashes."""
     path = os.path.normpath(path)
     return path[1:] if path.startswith("//") else path  # POSIX lets two slashes mean something else.
+
+
+def _real(path: str) -> str:
+    """
+    Return where an absolute path leads, every link followed; `OSError` as the kernel would raise it.
+
+    `os.path.realpath` goes round in circles on a link through `/proc/PID/root` that comes back to its own
+    name: to the kernel that is another file system, so it finds no loop there (finding S14).
+    """
+    here, links_left = "", MOST_LINKS
+    rest = path.split("/")[::-1]
+    while rest:
+        part = rest.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            here = here.rpartition("/")[0]
+            continue
+        try:
+            target = os.readlink(f"{here}/{part}")
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            here = f"{here}/{part}"  # Not a link.
+            continue
+        links_left -= 1
+        if links_left < 0:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        here = "" if target.startswith("/") else here
+        rest += target.split("/")[::-1]
+    return here or "/"
 
 
 def is_ours(name: str) -> bool:
