@@ -91,8 +91,9 @@ def test_a_turn_that_carries_a_lock_writes_inside_its_folder_only(tree: Path, cl
 
 
 def test_the_innermost_lock_decides(tree: Path, clock: ToldClock) -> None:
-    """A deliverable inside a deliverable: each has its own holder."""
-    outer, inner = hold(tree / "d", clock, "outer"), hold(tree / "d/sub", clock, "inner")
+    """Ruling 24: a deliverable inside a deliverable, whose holder locked it for a part of its work."""
+    outer = hold(tree / "d", clock, "outer")
+    inner = hold(tree / "d/sub", clock, "inner", held_ids=[outer.lock_id])
     with pytest.raises(LockContention, match="inner"), enter(tree, "d/sub/x.md", outer, clock):
         pass
     with enter(tree, "d/sub/x.md", inner, clock), enter(tree, "d/x.md", outer, clock):

@@ -639,3 +639,23 @@ def test_importing_the_ledger_stays_cheap() -> None:
 
     slow = {"dataclasses", "inspect", "threading", "logging", "argparse", "subprocess", "asyncio"}
     assert not slow & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("place", ["a hard link", "a symbolic link"])
+def test_a_torn_end_is_not_written_through_a_link_that_was_placed_before(tmp_path: Path, place: str) -> None:
+    """finding S20: the copy's name can be foreseen, so whatever has it is replaced and never written to."""
+    path, victim = tmp_path / "ledger.jsonl", tmp_path / "victim"
+    AgentTraceLedger(path).append({"action_type": "FIRST", "payload": {}, "result": {}, "identity": {}})
+    torn = b'{"seq":2,"cut'
+    with path.open("ab") as file:
+        file.write(torn)
+    victim.write_text("mine")
+    foreseen = f"{path}.torn-2-{sha256(torn).hexdigest()[:16]}"
+    if place == "a hard link":
+        os.link(victim, foreseen)
+    else:
+        os.symlink(victim, foreseen)
+    AgentTraceLedger(path).append({"action_type": "NEXT", "payload": {}, "result": {}, "identity": {}})
+    assert victim.read_text() == "mine"
+    assert Path(foreseen).read_bytes() == torn
+    assert not Path(foreseen).is_symlink()

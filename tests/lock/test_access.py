@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from noclobber.core.clock import iso8601
 from tests.rigs.locks import finish, put_record, python
 
 NOBODY = 65534
@@ -114,7 +116,7 @@ def test_an_unprivileged_user_locks_a_folder_of_its_own(folder: Path) -> None:
 
 def test_another_users_live_process_is_not_taken_for_dead(folder: Path) -> None:
     """REQ-LOCK-006: kill() answers EPERM for it, which means that it runs."""
-    put_record(folder, acquired="2026-01-01T00:00:00Z", lease_duration_s=10**9)
+    put_record(folder, acquired=iso8601(time.time()), lease_duration_s=600)
     answer = act(folder, "acquire")
     assert answer["code"] == "LOCK_CONTENTION"
     assert answer["holder"] == "somebody else"

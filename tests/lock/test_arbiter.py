@@ -10,7 +10,8 @@ import noclobber
 PACKAGE = Path(noclobber.__file__).parent
 
 # What the file arbiter is made of.
-FILES = {"events", "file_arbiter", "liveness", "lock_file", "locked_folder", "names", "os_errors", "record"}
+FILES = {"events", "file_arbiter", "liveness", "lock_file", "locked_folder", "names", "nested", "os_errors"}
+FILES |= {"record"}
 
 # What others may ask for: where to find the arbiter of today, names that agents may not touch, and the look that
 # every guarded write begins with.

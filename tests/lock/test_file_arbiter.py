@@ -26,7 +26,7 @@ class FileRig:
         return arbiter
 
     def folder(self, name: str) -> str:
-        (self._root / name).mkdir()
+        (self._root / name).mkdir(parents=True)
         return str(self._root / name)
 
     def root(self) -> str:

@@ -79,8 +79,8 @@ def test_a_process_that_is_gone_leaves_an_orphan() -> None:
     assert verdict(ACQUIRED_S - 10 * MAX_LEASE_S, GONE) == dead
 
 
-def test_a_lease_that_ends_later_than_any_lease_can_needs_a_process_that_runs() -> None:
-    """REQ-LOCK-004: two days are the border; a holder that can be seen to run is believed."""
+def test_a_lease_that_ends_later_than_any_lease_can_is_damage_whoever_runs() -> None:
+    """REQ-LOCK-004, finding S15: two days are the border; a pid that always runs changes nothing."""
     longest_s = 2 * 86_400
     at_border_s = ACQUIRED_S + 60 - longest_s
     beyond_s = at_border_s - 0.5
@@ -88,7 +88,7 @@ def test_a_lease_that_ends_later_than_any_lease_can_needs_a_process_that_runs() 
     impossible = Verdict("corrupt", "corrupt", 0, "its lease ends later than any lease can")
     assert verdict(beyond_s, UNKNOWN) == impossible
     assert verdict(beyond_s, "a fate of another kind") == impossible
-    assert verdict(beyond_s, RUNNING) == Verdict("live", None, longest_s + 1, "held")
+    assert verdict(beyond_s, RUNNING) == impossible
 
 
 def test_a_record_that_was_copied_with_its_folder_locks_nothing() -> None:

@@ -6,6 +6,9 @@ import errno
 import os
 import pickle
 import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,9 @@ from noclobber.errors import (
     LockContention,
     LockLost,
     NoclobberError,
+    StorageError,
 )
+from noclobber.lock import heartbeat
 from noclobber.lock.limits import MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.lock_file import LockFile, _HeldMutex
@@ -182,6 +187,7 @@ def put_corruption(folder: Path, kind: str) -> None:
             {"empty": b"", "cut": b'{"holder": "a', "not JSON": b"\x80", "wrong types": b'{"pid": "x"}',
              "huge": b"x" * 5_000_000}[kind]
         )  # fmt: skip
+        os.utime(path, (0, 0))  # Long ago: nobody is still writing it.
 
 
 def test_manual_and_automatic_recovery_write_the_same_event(tmp_path: Path, clock: ToldClock) -> None:
@@ -219,7 +225,7 @@ def test_renewal_extends_the_lease_and_leaves_acquired_alone(tmp_path: Path, clo
         assert after.acquired == before.acquired
         assert after.lease_duration_s == 105
         assert after.lease_remaining_s == 60
-        assert after.lock_id == before.lock_id
+        assert after.public_id == before.public_id
         with pytest.raises(ValueError, match="86400"):
             lock.renew(MAX_LEASE_S + 1)
 
@@ -460,9 +466,9 @@ with DeliverableLock(folder, lease_duration_s=60) as lock:
         DeliverableLock(folder, holder="b").acquire()
     except LockContention:
         pass
-DeliverableLock(folder).acquire().detach()
+held = DeliverableLock(folder).acquire().detach()
 if os.fork() == 0:
-    DeliverableLock(folder + "/below").acquire().detach()
+    DeliverableLock(folder + "/below", held_ids=[held]).acquire().detach()
     os._exit(0)
 os.wait()
 DeliverableLock(folder + "/below").recover()
@@ -489,7 +495,7 @@ def test_no_lock_is_taken_that_cannot_be_recorded(tmp_path: Path, clock: ToldClo
     """REQ-LOCK-006, ruling 13: a broken ledger is reported and leaves the folder free."""
     (tmp_path / ".lock-ledger.jsonl").mkdir()
     lock = lock_of(tmp_path, clock)
-    with pytest.raises(LedgerError):
+    with pytest.raises(LedgerError, match="Move it away or delete it"):  # finding S20: the remedy is told.
         lock.acquire()
     assert lock.held is False
     assert not (tmp_path / ".lock").exists()
@@ -709,7 +715,7 @@ def test_leftovers_of_killed_processes_are_swept_by_recover(tmp_path: Path, cloc
     (tmp_path / ".lock").rename(tmp_path / f".lock.take.{record.lock_id}")
     with lock_of(tmp_path, clock) as lock:
         (tmp_path / ".lock.new.0011").write_text("cut")
-        mine = f".lock.take.{lock.lock_id}"
+        mine = f".lock.take.{lock.status().public_id}"
         assert not (tmp_path / mine).exists()
     lock_of(tmp_path, clock).recover()
     assert [path.name for path in tmp_path.iterdir()] == [".lock-ledger.jsonl"]
@@ -748,6 +754,7 @@ def test_list_shows_every_lock_below_a_root_with_its_state(tmp_path: Path, clock
     live = lock_of(tmp_path / "a", clock, lease_duration_s=100).acquire()
     put_record(tmp_path / "b/c", dead_process())
     (tmp_path / "d/.lock").write_text("")
+    os.utime(tmp_path / "d/.lock", (0, 0))
     put_record(tmp_path / "e", lease_duration_s=1)
     put_record(tmp_path / ".git/x")
     (tmp_path / "loop").symlink_to(tmp_path)
@@ -800,3 +807,89 @@ def test_a_lock_that_cannot_be_created_says_why_and_what_to_do(
     assert said in str(refused.value)
     assert "counts as locked" not in str(refused.value)
     assert os.listdir(tmp_path) == []
+
+
+def test_no_lock_is_taken_that_no_heartbeat_can_renew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R7: no thread to be had: the reason is told, nothing is locked; without a heartbeat it works."""
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(heartbeat, "_pulse", heartbeat._Pulse())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    lock = DeliverableLock(tmp_path, holder="first")
+    with pytest.raises(StorageError, match="can't start new thread") as refused:
+        lock.acquire()
+    assert "heartbeat=False" in str(refused.value)
+    assert lock.held is False
+    assert not (tmp_path / ".lock").exists()
+    with DeliverableLock(tmp_path, holder="second", heartbeat=False) as second:
+        second.assert_held()
+    monkeypatch.undo()
+    with DeliverableLock(tmp_path, holder="third"):
+        pass
+
+
+def test_a_lock_whose_longer_heartbeat_cannot_start_is_still_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R7: a thread that already runs looks after a second lock, when no other can be had."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with DeliverableLock(tmp_path / "a"):
+        monkeypatch.setattr(threading.Thread, "start", lambda _: pytest.fail("a second thread"))
+        with DeliverableLock(tmp_path / "b") as second:
+            assert id(second) in heartbeat._pulse.locks
+
+
+def test_renewing_for_less_time_never_ends_a_lease_earlier(tmp_path: Path, clock: ToldClock) -> None:
+    """finding D13, REQ-LOCK-013: renewal extends; the shorter lease counts from when it ends later."""
+    with lock_of(tmp_path, clock, lease_duration_s=600) as lock:
+        lock.renew(60)
+        assert lock.status().lease_remaining_s == 600
+        clock.time_s += 590
+        lock.renew()
+        assert lock.status().lease_remaining_s == 60
+
+
+def test_the_holder_retires_its_own_deliverable(tmp_path: Path, clock: ToldClock) -> None:
+    """finding D13, REQ-LOCK-012: and holds nothing afterwards."""
+    lock = lock_of(tmp_path, clock).acquire()
+    assert lock.retire() is None
+    assert (lock.held, lock.release()) == (False, False)
+    assert [event["action_type"] for event in events(tmp_path)] == ["LOCK_ACQUIRED", "LOCK_RETIRED"]
+
+
+IN_ANOTHER_TIME = """
+import sys
+from noclobber.lock.lock import DeliverableLock
+with DeliverableLock(sys.argv[1], holder="elsewhen"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_live_holder_in_another_time_namespace_is_not_dead(tmp_path: Path) -> None:
+    """finding R10: its start time counts from another boot; once it is gone, the pid says so."""
+    unshare = ["unshare", "--time", "--boottime", "864000", "--fork", "--kill-child", sys.executable, "-c"]
+    holder = subprocess.Popen(
+        [*unshare, IN_ANOTHER_TIME, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    try:
+        if holder.stdout.readline() != "held\n":
+            pytest.skip("time namespaces cannot be made here")
+        status = status_of(str(tmp_path))
+        assert status.state == "live"
+        with pytest.raises(LockContention, match="elsewhen"):
+            DeliverableLock(tmp_path, holder="here").acquire()
+        assert status.pid is not None
+        os.kill(status.pid, 9)
+        holder.wait()
+        assert status_of(str(tmp_path)).state == "dead"
+    finally:
+        holder.kill()
+        holder.communicate()

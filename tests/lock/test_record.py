@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from noclobber.lock.liveness import MAX_REMAINING_S, judge
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.names import LEDGER_NAME, LOCK_NAME, is_lock_file
 from noclobber.lock.record import MAX_RECORD_BYTES, LockRecord, parse, read
-from tests.rigs.locks import T0_S, ToldClock, finish, put_record, python
+from tests.rigs.locks import T0_S, ToldClock, dead_process, events, finish, put_record, python
 
 FIVE = {
     "holder": "other tool",
@@ -58,6 +60,7 @@ def test_every_file_of_every_operation_is_below_the_folder(tmp_path: Path) -> No
         with pytest.raises(Exception, match="locked by a"):
             DeliverableLock(folder, holder="b").acquire()
     (folder / ".lock").write_text("garbage")
+    os.utime(folder / ".lock", (T0_S, 0))
     DeliverableLock(folder).recover()
     DeliverableLock(folder).retire()
     assert [path.name for path in tmp_path.iterdir()] == ["deliverable"]
@@ -79,8 +82,8 @@ def test_the_record_has_the_mandatory_fields_and_fits_its_schema(tmp_path: Path)
 
 
 def test_a_lock_by_a_program_that_knows_only_the_five_members_is_respected(tmp_path: Path) -> None:
-    """REQ-LOCK-002: it has no id, host or start time, so its lease alone counts."""
-    (tmp_path / ".lock").write_text(json.dumps(FIVE))
+    """REQ-LOCK-002: it has no id, host or start time; its pid runs, and its lease counts."""
+    (tmp_path / ".lock").write_text(json.dumps(FIVE | {"pid": os.getpid()}))
     found = read(str(tmp_path / ".lock"))
     assert found is not None
     assert found.record is not None
@@ -110,6 +113,16 @@ BROKEN = {
     "an object as holder": json.dumps(FIVE | {"holder": {}}).encode(),
     "a number as host": json.dumps(FIVE | {"host": 3}).encode(),
     "nested": b"[" * 60_000,
+    "nested in a member": json.dumps(FIVE).encode()[:-1] + b', "x": ' + b"[" * 30_000 + b"]" * 30_000 + b"}",
+    "a lease of 10^400 s": json.dumps(FIVE | {"lease_duration_s": 10**400}).encode(),
+    "a lease of 10^12 s": json.dumps(FIVE | {"lease_duration_s": 10**12, "pid": 1}).encode(),
+    "a pid that no system has": json.dumps(FIVE | {"pid": 2**31}).encode(),
+    "a start time of 10^400": json.dumps(FIVE | {"pid_started": 10**400}).encode(),
+    "a surrogate as holder": json.dumps(FIVE | {"holder": "evil\udcff"}).encode(),
+    "a surrogate as host": json.dumps(FIVE | {"host": "\udcff"}).encode(),
+    "a surrogate in its origin": json.dumps(FIVE | {"recovered_from": {"detail": "\udcff"}}).encode(),
+    "a long holder": json.dumps(FIVE | {"holder": "x" * 5000}).encode(),
+    "a renewal of nothing": json.dumps(FIVE | {"renewal_s": 0}).encode(),
     "huge": b" " * (MAX_RECORD_BYTES + 1) + json.dumps(FIVE).encode(),
     **{f"no {name}": json.dumps({k: v for k, v in FIVE.items() if k != name}).encode() for name in FIVE},
 }
@@ -118,10 +131,55 @@ BROKEN = {
 @pytest.mark.parametrize("kind", BROKEN)
 def test_what_is_not_a_record_is_corrupt_and_says_why(kind: str) -> None:
     """REQ-LOCK-006: a corrupt file is recoverable, and never takes a reader down."""
-    found = parse(BROKEN[kind])
+    found = parse(BROKEN[kind])._replace(unparsed_age_s=None)
     assert found.record is None
     assert found.corruption
     assert judge(found, T0_S).reason == "corrupt"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BROKEN if kind != "empty"])
+def test_every_broken_record_is_recovered_by_the_next_to_acquire(tmp_path: Path, kind: str) -> None:
+    """finding S15: no content of a lock file stops a command, or keeps a folder locked."""
+    (tmp_path / ".lock").write_bytes(BROKEN[kind])
+    os.utime(tmp_path / ".lock", (0, 0))
+    assert DeliverableLock(tmp_path).status().state == "corrupt"
+    with DeliverableLock(tmp_path, holder="next"):
+        pass
+    (event,) = events(tmp_path, "LOCK_RECOVERED")
+    assert event["payload"]["recovery_reason"] == "corrupt"
+
+
+def test_a_lock_that_a_peer_has_just_created_is_contention_and_later_an_orphan(tmp_path: Path) -> None:
+    """finding D5, ruling 25: an `O_CREAT|O_EXCL` peer fills the file a moment after it created it."""
+    lock = tmp_path / ".lock"
+    for half in (b"", b'{"holder": "pe'):
+        lock.write_bytes(half)
+        with pytest.raises(LockContention):
+            DeliverableLock(tmp_path, holder="hasty").acquire()
+        with pytest.raises(LockContention):
+            DeliverableLock(tmp_path).recover()
+        assert lock.read_bytes() == half
+    now_s = lock.stat().st_mtime
+    for age_s in (4.0, 6.0, -3600.0):  # The last is dated in the future, and would be new for an hour.
+        os.utime(lock, (now_s, now_s - age_s))
+        expected = "live" if age_s == 4.0 else "corrupt"
+        assert DeliverableLock(tmp_path).status().state == expected, age_s
+
+
+def test_a_record_with_the_five_members_alone_is_judged_by_its_pid(tmp_path: Path) -> None:
+    """finding D5, ruling 25, REQ-LOCK-006: it names no machine, so it is of this one; and a zombie is gone."""
+    now = {"acquired": iso8601(time.time()), "lease_duration_s": 600}
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        for pid, state in ((os.getpid(), "live"), (dead_process().pid, "dead"), (zombie.pid, "dead")):
+            (tmp_path / ".lock").write_text(json.dumps(FIVE | now | {"pid": pid}))
+            assert DeliverableLock(tmp_path).status().state == state, (pid, state)
+    finally:
+        zombie.wait()
+    elsewhere = FIVE | now | {"pid": zombie.pid, "host": "another"}
+    (tmp_path / ".lock").write_text(json.dumps(elsewhere))
+    assert DeliverableLock(tmp_path).status().state == "live", "another machine's pid cannot be judged here"
 
 
 @given(st.binary(max_size=300))
@@ -206,12 +264,12 @@ def test_a_dead_holder_counts_at_once_and_an_unknown_one_by_its_lease() -> None:
 
 
 def test_a_lease_that_no_clock_can_have_made_does_not_lock_for_ever() -> None:
-    """REQ-LOCK-004: the year 9999, or a lease of 10^12 s, by nobody who can be seen to run."""
+    """REQ-LOCK-004: the year 9999, or a lease of 10^12 s, by whomever."""
     far = record_of(acquired="9999-12-31T00:00:00Z")
-    long = record_of(lease_duration_s=10**12)
+    long = record_of(lease_duration_s=10**9)
     for record in (far, long):
         assert verdict(record, T0_S, UNKNOWN).reason == "corrupt"
-        assert verdict(record, T0_S, RUNNING).state == "live"
+        assert verdict(record, T0_S, RUNNING).reason == "corrupt"
     edge = record_of(lease_duration_s=MAX_REMAINING_S)
     assert verdict(edge, edge.acquired_s, UNKNOWN).state == "live"
 
@@ -242,12 +300,12 @@ def test_ids_are_never_given_twice_not_even_to_a_forked_child() -> None:
     """REQ-LOCK-002: unique per acquisition; a child does not go on with its parent's."""
     code = """
 import os
-from noclobber.lock.record import new_id
-ids = [new_id() for _ in range(3)]
+from noclobber.lock.record import new_secret
+ids = [new_secret() for _ in range(3)]
 pid = os.fork()
 if pid:
     os.waitpid(pid, 0)
-print(*ids, new_id(), flush=True)
+print(*ids, new_secret(), flush=True)
 os._exit(0)
 """
     returned, said, _ = finish(python(code))

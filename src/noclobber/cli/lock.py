@@ -2,9 +2,10 @@
 `noclobber lock`: one task agent at a time in a deliverable folder, from a shell.
 
 A command exits, so a lock that is bound to its process would be an orphan at once. `acquire` therefore makes
-a lock that lasts for its lease, or as long as the process named with `--pid`, and prints the id that `renew`
-and `release` need. Prefer `run` where it fits: it holds the lock, with a heartbeat, exactly as long as a
-command runs.
+a lock that is bound to the agent that called it: the process named with `--pid`, or the nearest one above
+this command that is not a passing shell; `--lease-only` binds it to none. It prints the id that `renew` and
+`release` need, once: nothing else shows it. Prefer `run` where it fits: it holds the lock, with a heartbeat,
+exactly as long as a command runs.
 
 | exit code | meaning |
 |---|---|
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   noclobber lock run reports/q3 -- make report       hold it exactly as long as a command runs
-  id=$(noclobber lock acquire reports/q3 --lease 600)  hold it across commands, for its lease
+  id=$(noclobber lock acquire reports/q3 --lease 600)  hold it across commands of this shell or agent
   noclobber lock release reports/q3 --id "$id"
   noclobber lock status reports/q3 --json            who holds it; exit code 1 if nobody does
   noclobber lock list                                every lock below this folder
@@ -77,7 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     acquire = add(
         "acquire",
         _acquire,
-        "take the lock and print its id; it lasts for its lease or with --pid",
+        "take the lock and print its id, which is secret; renew it before its lease is over",
     )
     describe(acquire)
     acquire.add_argument(
@@ -87,9 +88,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="S",
         help=f"{lease} (default: {DEFAULT_LEASE_S})",
     )
-    acquire.add_argument(
-        "--pid", type=int, help="bind it to this process: when it ends, the lock is an orphan"
+    bound = acquire.add_mutually_exclusive_group()
+    bound.add_argument(
+        "--pid",
+        type=int,
+        help="bind it to this process: when it ends, the lock is an orphan (default: the agent or shell that "
+        "runs this command)",
     )
+    bound.add_argument("--lease-only", action="store_true", help="bind it to no process, only to its lease")
     renew = add("renew", _renew, "extend the lease: a full one, counted from now")
     renew.add_argument("--id", help="what acquire printed (default: $NOCLOBBER_LOCK_ID)")
     renew.add_argument("--lease", type=int, default=None, metavar="S", help=f"{lease} (default: as acquired)")
@@ -102,6 +108,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action.add_argument(
             "--holder", metavar="NAME", help="who does this, for the record (default: user and host)"
         )
+    retire.add_argument("--id", help="of the own lock, which ends with it (default: $NOCLOBBER_LOCK_ID)")
     listing = add("list", _list, "every lock below a folder", folder=False)
     listing.add_argument("root", nargs="?", default=".", metavar="FOLDER", help="default: here")
     run = add("run", _run, "hold the lock, and renew it, while a command runs")
@@ -142,7 +149,7 @@ def run(args: Namespace) -> int:
             return 75
         raise  # The command line prints it and returns 75.
     except BadRequestError as error:
-        print(f"noclobber: {error}", file=sys.stderr)
+        print(f"noclobber: {_visible(str(error))}", file=sys.stderr)
         return 2
     except RefusalError as error:
         if args.json:
@@ -152,15 +159,19 @@ def run(args: Namespace) -> int:
 
 
 def _acquire(args: Namespace) -> int:
+    from noclobber.cli.lock_caller import calling_process
     from noclobber.lock.lock import DeliverableLock
 
+    pid = args.pid
+    if pid is None and not args.lease_only:
+        pid = calling_process()
     lock = DeliverableLock(
         args.folder,
         deliverable_id=args.deliverable_id,
         holder=args.holder or default_holder(),
         lease_duration_s=args.lease,
-        pid=args.pid,
-        lease_only=args.pid is None,
+        pid=pid,
+        lease_only=pid is None,
     )
     try:
         lock.acquire(timeout_s=args.timeout)
@@ -169,12 +180,27 @@ def _acquire(args: Namespace) -> int:
         return 2
     status = lock.status()
     lock_id = lock.detach()
+    keep_lock_files_out_of_git(status.folder)
     if args.json:
-        _print_json(status.to_dict())
+        _print_json({**status.to_dict(), "lock_id": lock_id})
     else:
         print(lock_id)
-        print(f"{status.folder} is locked for {status.lease_remaining_s} s", file=sys.stderr)
+        bound = "" if pid is None else f", and as long as process {pid} runs"
+        told = f"{_visible(status.folder)} is locked for {status.lease_remaining_s} s{bound}"
+        if pid is None and not args.lease_only:
+            told += "; no process was found to bind it to (--pid PID), so if its holder crashes, others wait"
+        print(told, file=sys.stderr)
     return 0
+
+
+def keep_lock_files_out_of_git(folder: str) -> None:
+    """Have the repository around a folder ignore lock files, if it can be told (finding D7)."""
+    from contextlib import suppress
+
+    from noclobber.lock.git_exclude import keep_out_of_git
+
+    with suppress(OSError):  # A repository that cannot be written to is no reason not to lock.
+        keep_out_of_git(folder)
 
 
 def _renew(args: Namespace) -> int:
@@ -183,7 +209,7 @@ def _renew(args: Namespace) -> int:
     if args.json:
         _print_json(lock.status().to_dict())
     else:
-        print(f"{lock.folder} is locked for another {lock.status().lease_remaining_s} s")
+        print(f"{_visible(lock.folder)} is locked for another {lock.status().lease_remaining_s} s")
     return 0
 
 
@@ -194,7 +220,7 @@ def _release(args: Namespace) -> int:
     if args.json:
         _print_json({"folder": folder, "released": True})
     else:
-        print(f"{folder} is free")
+        print(f"{_visible(folder)} is free")
     return 0
 
 
@@ -227,6 +253,7 @@ def _status(args: Namespace) -> int:
 def _recover(args: Namespace) -> int:
     from noclobber.lock.lock import DeliverableLock
 
+    keep_lock_files_out_of_git(args.folder)
     return _cleared(
         args, DeliverableLock(args.folder, holder=args.holder or default_holder()).recover(), "free"
     )
@@ -235,7 +262,9 @@ def _recover(args: Namespace) -> int:
 def _retire(args: Namespace) -> int:
     from noclobber.lock.lock import DeliverableLock
 
-    outcome = DeliverableLock(args.folder, holder=args.holder or default_holder()).retire()
+    keep_lock_files_out_of_git(args.folder)
+    held_ids = [args.id] if args.id else []
+    outcome = DeliverableLock(args.folder, holder=args.holder or default_holder(), held_ids=held_ids).retire()
     return _cleared(args, outcome, "retired: nobody holds it, and it can be deleted or archived")
 
 
@@ -245,8 +274,8 @@ def _cleared(args: Namespace, recovery: Any, state: str) -> int:
         return 0
     if recovery is not None:
         who = _printable(recovery.previous_holder or "nobody who can be named")
-        print(f"recovered the lock of {who} ({recovery.recovery_reason}: {recovery.detail})")
-    print(f"{os.path.realpath(args.folder)} is {state}")
+        print(f"recovered the lock of {who} ({recovery.recovery_reason}: {_visible(recovery.detail)})")
+    print(f"{_visible(os.path.realpath(args.folder))} is {state}")
     return 0
 
 
@@ -257,9 +286,12 @@ def _list(args: Namespace) -> int:
     if args.json:
         _print_json([status.to_dict() for status in locks])
     elif not locks:
-        print(f"nothing is locked below {os.path.realpath(args.root)}")
+        print(f"nothing is locked below {_visible(os.path.realpath(args.root))}")
     else:
         _print_table(locks)
+        for status in locks:
+            if status.state == "unreadable":
+                print(f"\n{_visible(status.detail)}")
     return 0
 
 
@@ -318,9 +350,13 @@ def duration(seconds: int | None) -> str:
 
 def _printable(text: str) -> str:
     """Escape and shorten what others wrote into a lock file, for the terminal."""
+    return _visible(text[:200])
+
+
+def _visible(text: str) -> str:
     from noclobber.cli.terminal import visible
 
-    return visible(text[:200])
+    return visible(text)
 
 
 def _print_json(value: object) -> None:

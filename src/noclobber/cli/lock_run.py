@@ -31,7 +31,8 @@ _PR_SET_PDEATHSIG = 1
 
 def run_locked(args: Namespace) -> int:
     """Run a command under a folder's lock and return its exit code."""
-    from noclobber.cli.lock import default_holder
+    from noclobber.cli.lock import default_holder, keep_lock_files_out_of_git
+    from noclobber.cli.terminal import visible
     from noclobber.errors import LockLost, NoclobberError
     from noclobber.lock.lock import DeliverableLock
     from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID
@@ -47,7 +48,7 @@ def run_locked(args: Namespace) -> int:
     def tell(error: LockLost) -> None:
         if not lost:
             lost.append(error)
-            print(f"noclobber: {error}\nnoclobber: ending the command", file=sys.stderr)
+            print(f"noclobber: {visible(str(error))}\nnoclobber: ending the command", file=sys.stderr)
             _signal_child(pid, signal.SIGTERM)
 
     lock = DeliverableLock(
@@ -67,6 +68,7 @@ def run_locked(args: Namespace) -> int:
         raise
     # From here on the lock lasts as long as the command; signals are passed on.
     _pass_signals_on(pid)
+    keep_lock_files_out_of_git(folder)
     start({ENVIRONMENT_ID: lock.lock_id or "", ENVIRONMENT_FOLDER: folder})
     code = _wait(pid)
     try:
@@ -75,10 +77,11 @@ def run_locked(args: Namespace) -> int:
         # Between the command's end and our release another agent may have found its process gone and
         # rightly taken over. Only a loss during the run counts.
         if lost:
-            print(f"noclobber: {error}", file=sys.stderr)
+            print(f"noclobber: {visible(str(error))}", file=sys.stderr)
             return 3
     except NoclobberError as error:
-        print(f"noclobber: the command has ended, but releasing the lock failed: {error}", file=sys.stderr)
+        told = f"the command has ended, but releasing the lock failed: {error}"
+        print(f"noclobber: {visible(told)}", file=sys.stderr)
     return code
 
 
@@ -86,6 +89,8 @@ def _fork_waiting(command: list[str]) -> tuple[int, Callable[[dict[str, str] | N
     """
     Fork a child that waits; return its pid, and what starts it with more environment, or (None) ends it.
     """
+    from noclobber.text.visible import visible  # Before the fork: the child imports nothing.
+
     prctl = _load_prctl()
     parent = os.getpid()
     gate_out, gate_in = os.pipe()
@@ -106,10 +111,10 @@ def _fork_waiting(command: list[str]) -> tuple[int, Callable[[dict[str, str] | N
                 os.execvp(command[0], command)  # noqa: S606 - running it is what was asked for
             code = 0
         except FileNotFoundError:
-            print(f"noclobber: lock run: {command[0]}: command not found", file=sys.stderr)
+            print(f"noclobber: lock run: {visible(command[0])}: command not found", file=sys.stderr)
             code = 127
         except OSError as error:
-            print(f"noclobber: lock run: {command[0]}: {error.strerror}", file=sys.stderr)
+            print(f"noclobber: lock run: {visible(command[0])}: {error.strerror}", file=sys.stderr)
         finally:
             sys.stderr.flush()
             os._exit(code)

@@ -32,6 +32,8 @@ class ProcessIdentity(NamedTuple):
     host: str
     boot_id: str | None
     pid_namespace: str | None
+    time_namespace: str | None = None
+    """Whose counting `started` is: each time namespace has its own. None: ours."""
 
 
 class Surroundings(NamedTuple):
@@ -40,16 +42,17 @@ class Surroundings(NamedTuple):
     host: str
     boot_id: str | None
     pid_namespace: str | None
+    time_namespace: str | None
 
 
-_fixed_surroundings: tuple[str | None, str | None] | None = None
+_fixed_surroundings: tuple[str | None, str | None, str | None] | None = None
 
 
 def surroundings() -> Surroundings:
     """Return where this process runs. The host's name is asked for every time: laptops change theirs."""
     global _fixed_surroundings
     if _fixed_surroundings is None:
-        _fixed_surroundings = _boot_id(), _pid_namespace()
+        _fixed_surroundings = _boot_id(), _namespace("pid"), _namespace("time")
     return Surroundings(os.uname().nodename, *_fixed_surroundings)
 
 
@@ -92,20 +95,34 @@ def fate(process: ProcessIdentity) -> str:
     """Return `RUNNING`, `GONE`, or `UNKNOWN` where this machine cannot tell."""
     if process.started is None or process.boot_id is None or process.pid_namespace is None:
         return UNKNOWN
-    if (process.host, process.boot_id, process.pid_namespace) != surroundings():
+    here = surroundings()
+    if (process.host, process.boot_id, process.pid_namespace) != here[:3]:
         return UNKNOWN
     if process.pid <= 0:  # kill() would address process groups.
         return UNKNOWN
-    if process.pid == os.getpid():
+    # The kernel counts start times from a boot that each time namespace may place elsewhere. In another one
+    # the same process has another number: that it is there can be seen, which one it is cannot.
+    is_comparable = process.time_namespace in (None, here.time_namespace)
+    if process.pid == os.getpid() and is_comparable:
         return RUNNING if process.started == _own_started() else GONE
     found = _look_up(process.pid)
     if found is None:
         # Not "gone" yet: with /proc mounted hidepid=2, other users' processes have no entry there at all.
         # Only ESRCH means gone.
         return RUNNING if _is_there(process.pid) else GONE
-    if found.is_zombie or (found.started is not None and found.started != process.started):
+    if found.is_zombie:
         return GONE
-    return RUNNING
+    if not is_comparable:
+        return UNKNOWN
+    return GONE if found.started is not None and found.started != process.started else RUNNING
+
+
+def fate_of_pid(pid: int) -> str:
+    """Return `RUNNING` or `GONE` for a number on this machine of which nothing more is known."""
+    found = _look_up(pid)
+    if found is None:
+        return RUNNING if _is_there(pid) else GONE
+    return GONE if found.is_zombie else RUNNING
 
 
 class _Found(NamedTuple):
@@ -206,11 +223,11 @@ def _boot_id() -> str | None:
         return None
 
 
-def _pid_namespace() -> str | None:
+def _namespace(kind: str) -> str | None:
     if not _IS_LINUX:
-        return "none"  # macOS has one numbering of processes.
+        return "none"  # macOS has one numbering of processes, and one clock.
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
         return None
 

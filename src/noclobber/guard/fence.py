@@ -103,11 +103,11 @@ class WriteFence:
         For a move of the folder: a lock is a lock on a place, and its holder would go on at the old one.
         Looks into every folder below, so it is not for writes.
         """
-        from noclobber.lock.file_arbiter import FileArbiter
         from noclobber.lock.locked_write import contention_at
+        from noclobber.lock.status import list_locks
 
-        for found in FileArbiter(self._clock).list(folder):
-            if not found.is_locked:
+        for found in list_locks(folder, self._clock):
+            if not found.is_locked and found.state != "unreadable":  # Which is not free (X-003).
                 continue
             try:
                 lock = self._lock_for(f"{found.folder}/{LOCK_NAME}")

@@ -9,7 +9,7 @@ own.
 
 | operation | from | to | refused if |
 |---|---|---|---|
-| `take` | nothing, or an orphan's lock | the taker's lock | somebody is alive there |
+| `take` | nothing, or an orphan's lock | the taker's lock | somebody is alive there, above or below |
 | `renew` | the holder's own lock | the same with a longer lease | it is no longer the holder's |
 | `give_up` | the holder's own lock | nothing | it is no longer the holder's |
 | `clear` | nothing, or an orphan's lock | nothing | somebody is alive there |
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from noclobber.disk.processes import ProcessIdentity
     from noclobber.errors import LockContention
 
-    LockState = Literal["free", "live", "expired", "dead", "corrupt"]
+    LockState = Literal["free", "live", "expired", "dead", "corrupt", "unreadable"]
 
 
 class Taker(NamedTuple):
@@ -44,6 +44,8 @@ class Taker(NamedTuple):
     lease_duration_s: int
     process: ProcessIdentity
     lease_only: bool = False
+    held_ids: tuple[str, ...] = ()
+    """Ids of locks that the taker holds already. They are not in its way, above and below."""
 
 
 class Recovery(NamedTuple):
@@ -62,7 +64,8 @@ class LockStatus(NamedTuple):
     folder: str
     state: LockState
     """
-    `free`, `live`, `expired`, `dead` or `corrupt`. The last three are taken over by the next to acquire.
+    `free`, `live`, `expired`, `dead` or `corrupt`. The last three are taken over by the next to acquire. In
+    a list also `unreadable`: `detail` has owner and remedy, and until then it counts as locked.
     """
     detail: str
     deliverable_id: str | None = None
@@ -73,7 +76,8 @@ class LockStatus(NamedTuple):
     lease_remaining_s: int | None = None
     pid: int | None = None
     host: str | None = None
-    lock_id: str | None = None
+    public_id: str | None = None
+    """Tells acquisitions apart. It gives no right: that is the holder's own id."""
 
     @property
     def is_locked(self) -> bool:
@@ -81,7 +85,6 @@ class LockStatus(NamedTuple):
         return self.state == "live"
 
     def __repr__(self) -> str:
-        # Without the id, which is the right to release: a repr ends up in logs.
         by = f" by {self.holder!r}, {self.lease_remaining_s} s left" if self.is_locked else ""
         return f"<LockStatus {self.folder}: {self.state}{by} ({self.detail})>"
 
@@ -95,7 +98,7 @@ class Holding(Protocol):
 
     @property
     def lock_id(self) -> str:
-        """The id of the acquisition. Whoever knows it can speak for the lock."""
+        """The holder's id, a secret: whoever knows it can speak for the lock. Status never shows it."""
 
     @property
     def deliverable_id(self) -> str:
@@ -147,6 +150,7 @@ class Arbiter(Protocol[H]):
     def take(self, folder: str, taker: Taker, began: Callable[[H], None]) -> LockContention | None:
         """
         Take the lock, an orphan's too, and call `began` with it. Return None, or the refusal, not raised.
+        Refused as well if somebody else's live lock is above or below (ruling 24).
 
         `began` is called while the lock can still be taken back: if it raises, nothing stays locked. After
         the return, an interruption could fall between two steps and leave a lock that nobody knows of.
@@ -174,7 +178,7 @@ class Arbiter(Protocol[H]):
         Clear an orphan. Return what was recovered, None if there was none, or the refusal if its holder
         lives.
 
-        `retire` records the end of the deliverable, also if it was free.
+        `retire` records the end of the deliverable, also if it was free, or is the taker's own (`held_ids`).
         """
 
     def refused(self, folder: str, asker: str, refusal: LockContention) -> None:

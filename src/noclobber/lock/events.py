@@ -18,7 +18,7 @@ from contextlib import suppress
 from json.encoder import encode_basestring as _quote
 from typing import TYPE_CHECKING, Any, Protocol
 
-from noclobber.errors import BadEventError
+from noclobber.errors import BadEventError, LedgerError
 from noclobber.lock.names import LEDGER_NAME
 
 if TYPE_CHECKING:
@@ -141,7 +141,11 @@ class LockEvents:
                 folder, "its path is not valid UTF-8, so nothing can be recorded there; rename the folder"
             ) from None
         if self._given is None and self._observer is None:
-            self._own_ledger(folder).append_spelled(body)
+            try:
+                self._own_ledger(folder).append_spelled(body)
+            except LedgerError as error:
+                self._explain(folder, error)
+                raise
         else:
             self._record(folder, json.loads(b"{%b}" % body))
 
@@ -159,9 +163,23 @@ class LockEvents:
         self._record(folder, event)
 
     def _record(self, folder: str, event: dict[str, Any]) -> None:
-        entry = self._ledger(folder).append(event)
+        try:
+            entry = self._ledger(folder).append(event)
+        except LedgerError as error:
+            self._explain(folder, error)
+            raise
         if self._observer is not None:
             self._not_told.append((event, entry))
+
+    def _explain(self, folder: str, error: LedgerError) -> None:
+        """Raise an error with a remedy if something was placed where the folder's record goes."""
+        path = os.path.join(folder, LEDGER_NAME)
+        if self._given is None and os.path.isdir(path):
+            raise LedgerError(
+                path,
+                "a folder has the name of the record of locks, so nothing can be locked here. "
+                "Move it away or delete it, then try again",
+            ) from error
 
     def _ledger(self, folder: str) -> EventLog:
         return self._own_ledger(folder) if self._given is None else self._given

@@ -32,8 +32,9 @@ from noclobber.lock.limits import DEFAULT_LEASE_S
 from noclobber.lock.liveness import FREE, FolderIdentity, judge
 from noclobber.lock.lock_file import PATIENCE_S, LockFile
 from noclobber.lock.names import LOCK_NAME
+from noclobber.lock.nested import find_obstacle
 from noclobber.lock.os_errors import explain
-from noclobber.lock.record import LockRecord, new_id, read
+from noclobber.lock.record import LockRecord, hash_of, new_secret, public_id, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from noclobber.ledger.observer import Observer
     from noclobber.lock.events import EventLog
     from noclobber.lock.liveness import Verdict
+    from noclobber.lock.nested import Obstacle
     from noclobber.lock.record import LockContent
 
 SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
@@ -57,13 +59,15 @@ class FileHolding(NamedTuple):
 
     lock_file: LockFile
     record: LockRecord
+    secret: str
+    """The id that the record holds the hash of."""
     is_own: bool
     """The lock is bound to this process, so that its life is not in doubt, only its lease."""
 
     @property
     def lock_id(self) -> str:
-        """The id of the acquisition."""
-        return self.record.lock_id
+        """The holder's id."""
+        return self.secret
 
     @property
     def deliverable_id(self) -> str:
@@ -126,6 +130,10 @@ class FileArbiter:
         self, lock_file: LockFile, folder: str, taker: Taker, began: Callable[[FileHolding], None]
     ) -> LockContention | None:
         found, verdict, record = None, FREE, None
+        own_hashes = {hash_of(held_id) for held_id in taker.held_ids}
+        obstacle = find_obstacle(folder, own_hashes, self.clock, is_published=False)
+        if obstacle is not None:  # Before anything is published: one that waits for it disturbs nobody else.
+            return self._in_the_way(folder, taker, obstacle)
         if not lock_file.is_free():
             found = lock_file.read()
             verdict = self._judge(lock_file, found)
@@ -140,10 +148,15 @@ class FileArbiter:
                         verdict = self._judge(lock_file, found)
                         if verdict.state == "live":
                             return self._contention(folder, found, verdict, taker.deliverable_id)
-                    record = self._new_record(lock_file, taker, found, verdict)
+                    secret = new_secret()
+                    record = self._new_record(lock_file, taker, found, verdict, hash_of(secret))
                     if self._put(lock_file, found, record):
+                        obstacle = find_obstacle(folder, own_hashes, self.clock, is_published=True)
+                        if obstacle is not None:
+                            self._withdraw(lock_file, folder, record)
+                            return self._in_the_way(folder, taker, obstacle)
                         self._audit.acquired(folder, record)
-                        began(FileHolding(lock_file, record, taker.process.pid == os.getpid()))
+                        began(FileHolding(lock_file, record, secret, taker.process.pid == os.getpid()))
                         return None
                     look_again = True
                 return self._contention(folder, found, verdict, taker.deliverable_id)
@@ -153,6 +166,18 @@ class FileArbiter:
             if record is not None:
                 self._undo(lock_file, record)
             raise
+
+    def _withdraw(self, lock_file: LockFile, folder: str, record: LockRecord) -> None:
+        """Inside the section: take back what was published, because another lock is in the way."""
+        if record.recovered_from is not None:  # An orphan was replaced: it is gone, and that is recorded.
+            self._audit.recovered(folder, record, "acquire")
+        lock_file.unpin()
+        lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
+
+    def _in_the_way(self, folder: str, taker: Taker, obstacle: Obstacle) -> LockContention:
+        return self._contention(
+            folder, obstacle.found, obstacle.verdict, taker.deliverable_id, where=obstacle.folder
+        )
 
     def _undo(self, lock_file: LockFile, record: LockRecord) -> None:
         """Take back what was published, if it was. Raises nothing."""
@@ -164,9 +189,10 @@ class FileArbiter:
         lock_file = self._open(folder)
         found = lock_file.read()
         verdict = self._judge(lock_file, found)
-        if found is None or found.record is None or found.key != lock_id or verdict.state == "corrupt":
-            raise self._not_found(lock_file, found, lock_id)
-        return FileHolding(lock_file, found.record, is_own=False)
+        record = None if found is None else found.record
+        if record is None or record.secret_sha256 != hash_of(lock_id) or verdict.state == "corrupt":
+            raise self._not_found(lock_file, found, hash_of(lock_id))
+        return FileHolding(lock_file, record, lock_id, is_own=False)
 
     def check(self, holding: FileHolding) -> float:
         """Return how many seconds of the lease are left; `LockLost` if the lock was lost."""
@@ -199,7 +225,7 @@ class FileArbiter:
 
     def give_up(self, holding: FileHolding, ended: Callable[[str], None]) -> None:
         """Take the lock away; `LockLost` if it was lost."""
-        lock_file, record, is_own = holding
+        lock_file, record, is_own = holding.lock_file, holding.record, holding.is_own
         try:
             with lock_file.section(clock=self.clock):
                 undisputed = is_own and self.clock.now_s() < record.expires_s - SAFE_MARGIN_S
@@ -244,8 +270,10 @@ class FileArbiter:
         folder = lock_file.location()
         verdict = self._judge(lock_file, found)
         if verdict.state == "live":
+            if retire and found is not None and found.record is not None and taker.held_ids:
+                return self._retire_own(lock_file, found, found.record, verdict, taker)
             return self._contention(folder, found, verdict, taker.deliverable_id)
-        record = self._new_record(lock_file, taker, found, verdict)
+        record = self._new_record(lock_file, taker, found, verdict, hash_of(new_secret()))
         if not self._put(lock_file, found, record):
             return self._contention(folder, lock_file.read(), verdict, taker.deliverable_id)
         try:
@@ -257,6 +285,19 @@ class FileArbiter:
             lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
             self._sweep(lock_file)
         return Recovery(**record.recovered_from) if record.recovered_from else None
+
+    def _retire_own(
+        self, lock_file: LockFile, found: LockContent, record: LockRecord, verdict: Verdict, taker: Taker
+    ) -> LockContention | None:
+        """Inside the section: the holder itself ends the deliverable, and its lock with it."""
+        folder = lock_file.location()
+        if record.secret_sha256 not in [
+            hash_of(held_id) for held_id in taker.held_ids
+        ] or not lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id)):
+            return self._contention(folder, found, verdict, taker.deliverable_id)
+        self._audit.retired(folder, record)
+        self._sweep(lock_file)
+        return None
 
     def refused(self, folder: str, asker: str, refusal: LockContention) -> None:
         """Record a refusal."""
@@ -282,9 +323,10 @@ class FileArbiter:
         if record is None:
             return LockStatus(folder, verdict.state, verdict.detail)
         return LockStatus(
-            folder, verdict.state, verdict.detail, record.deliverable_id, record.holder, record.acquired,
+            folder, verdict.state, verdict.detail, messages.plain(record.deliverable_id),
+            messages.plain(record.holder), record.acquired,
             max(0, int(now_s - record.acquired_s)), record.lease_duration_s, verdict.remaining_s,
-            record.pid, record.host, record.lock_id,
+            record.pid, record.host and messages.plain(record.host), record.lock_id,
         )  # fmt: skip
 
     def list(self, root: str) -> Iterator[LockStatus]:
@@ -292,7 +334,7 @@ class FileArbiter:
         Yield the status of every locked folder below a root, the root included, in no particular order.
 
         Links are not followed. A folder that cannot be listed is left out; a lock that cannot be read is
-        yielded as `corrupt`, with the reason, because somebody has to look at it.
+        yielded as `unreadable`, with the reason, because somebody has to look at it.
         """
         waiting = [root]
         while waiting:
@@ -314,7 +356,7 @@ class FileArbiter:
                 try:
                     status = self.read(folder)
                 except NoclobberError as error:
-                    yield LockStatus(folder, "corrupt", str(error))
+                    yield LockStatus(folder, "unreadable", str(error))
                     continue
                 if status.state != "free":  # Released between our two looks.
                     yield status
@@ -337,7 +379,7 @@ class FileArbiter:
             if (
                 found is None
                 or record is None
-                or found.key != holding.lock_id
+                or found.key != holding.record.lock_id
                 or lock_file.judge_copied(found)
             ):
                 raise self.lost(holding._replace(lock_file=lock_file), found)
@@ -368,7 +410,7 @@ class FileArbiter:
     def _standing(self, holding: FileHolding) -> LockRecord:
         """Return the holder's record as it is in the file now; `LockLost` if it is not there."""
         found = holding.lock_file.read()
-        if found is None or found.record is None or found.key != holding.lock_id:
+        if found is None or found.record is None or found.key != holding.record.lock_id:
             raise self.lost(holding, found)
         return found.record
 
@@ -381,31 +423,29 @@ class FileArbiter:
             what = "its lock file is gone: it was released or removed"
         elif found.record is None:
             what = f"its lock file was damaged: {found.corruption}"
-        elif found.key == holding.lock_id:
+        elif found.key == holding.record.lock_id:
             what = "this is a copy of the locked folder"
         else:
-            by = found.record.holder
+            by = messages.plain(found.record.holder)
             what = f"it was taken over by {by}"
-        return messages.lost(lock_file.location(), holding.lock_id, what, by)
+        return messages.lost(lock_file.location(), holding.record.lock_id, what, by)
 
-    def _not_found(self, lock_file: LockFile, found: LockContent | None, lock_id: str) -> LockLost:
+    def _not_found(self, lock_file: LockFile, found: LockContent | None, secret_sha256: str) -> LockLost:
         """Say that there is no lock with an id. Whether there ever was one, nobody can tell from here."""
-        by = None
         if found is None:
             now = "the folder is not locked"
         elif found.record is None:
             now = f"its lock file is damaged: {found.corruption}"
-        elif found.key == lock_id:
+        elif found.record.secret_sha256 == secret_sha256:
             now = "this is a copy of the locked folder"
         else:
-            by = found.record.holder
-            now = f"the folder is locked by {by}"
+            now = f"the folder is locked by {messages.plain(found.record.holder)}"
         return LockLost(
             lock_file.location(),
-            f"there is no lock with this id: it was released or taken over, or the id is wrong; {now}. "
+            f"there is no lock with this id here: the id is wrong, or its lock has ended; {now}. "
             "If the id is right, stop writing here and acquire again",
-            lock_id=lock_id,
-            taken_by=by,
+            lock_id=public_id(secret_sha256),
+            taken_by=None,
         )
 
     def _contention(
@@ -415,6 +455,8 @@ class FileArbiter:
         verdict: Verdict,
         deliverable_id: str | None,
         busy: FileBusyError | None = None,
+        *,
+        where: str | None = None,
     ) -> LockContention:
         record = None if found is None else found.record
         return messages.contention(
@@ -424,6 +466,7 @@ class FileArbiter:
             verdict.remaining_s,
             self.clock.now_s(),
             busy,
+            where=where,
         )
 
     def _sweep(self, lock_file: LockFile) -> None:
@@ -442,7 +485,12 @@ class FileArbiter:
         return True
 
     def _new_record(
-        self, lock_file: LockFile, taker: Taker, found: LockContent | None, verdict: Verdict
+        self,
+        lock_file: LockFile,
+        taker: Taker,
+        found: LockContent | None,
+        verdict: Verdict,
+        secret_sha256: str,
     ) -> LockRecord:
         process = taker.process
         origin = None
@@ -463,7 +511,7 @@ class FileArbiter:
             # Lease only: a reader that knows only the five mandatory members asks whether the pid runs.
             # Pid 1 does, always, so that it waits for the lease, which is what is meant.
             1 if taker.lease_only else process.pid,
-            new_id(),
+            public_id(secret_sha256),
             process.host,
             process.boot_id,
             process.pid_namespace,
@@ -472,6 +520,8 @@ class FileArbiter:
             lock_file.identity.inode,
             taker.lease_duration_s,
             origin,
+            process.time_namespace,
+            secret_sha256,
         )
 
     def _may_break(self, lock_file: LockFile, own_id: str | None = None) -> Callable[[LockContent], bool]:
@@ -480,7 +530,8 @@ class FileArbiter:
         def answer(found: LockContent) -> bool:
             if own_id is not None and found.record is not None and found.record.lock_id == own_id:
                 return True
-            return self._judge(lock_file, found).reason is not None
+            # A claim is published whole, so one that cannot be parsed is nobody's that is still writing it.
+            return self._judge(lock_file, found._replace(unparsed_age_s=None)).reason is not None
 
         return answer
 

@@ -2,8 +2,9 @@
 Keep lock files out of git (REQ-LOCK-010): a lock that is committed would lock every clone.
 
 The patterns go to the repository's own `info/exclude`, not to a `.gitignore`: that is a file of the
-project, which somebody would have to review and commit. Called when a workspace is set up, never by a
-lock operation, because the repository lies outside the deliverable folder (REQ-LOCK-008).
+project, which somebody would have to review and commit. Called when a workspace is set up and by the commands
+of `noclobber lock`; never by the library's locks, which write nothing outside the deliverable folder
+(REQ-LOCK-008). A repository of another user's is left alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def keep_out_of_git(root: str) -> str | None:
     repository.
     """
     git = _git_folder(root)
-    if git is None:
+    if git is None or os.stat(git).st_uid != os.geteuid():
         return None
     path = os.path.join(git, "info", "exclude")
     try:

@@ -25,6 +25,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
+from noclobber.errors import StorageError
+
 if TYPE_CHECKING:
 
     class Beating(Protocol):
@@ -52,11 +54,11 @@ class _Pulse:
     def add(self, lock: Beating, pause_s: float) -> None:
         key = id(lock)
         with self.lock:
+            if self.thread is None:
+                self._start()  # First: what cannot be looked after is not added.
             self.locks[key] = weakref.ref(lock), pause_s
             self.due_s[key] = due_s = time.monotonic() + pause_s
-            if self.thread is None:
-                self._start()
-            elif due_s < self.wakes_s:  # Otherwise it wakes early enough by itself.
+            if due_s < self.wakes_s:  # Otherwise it wakes early enough by itself.
                 self.changed.notify()
 
     def remove(self, lock: Beating) -> None:
@@ -65,11 +67,16 @@ class _Pulse:
             self.due_s.pop(id(lock), None)
 
     def _start(self) -> None:
-        self.thread = threading.Thread(target=self._run, name="noclobber-heartbeat", daemon=True)
+        thread = threading.Thread(target=self._run, name="noclobber-heartbeat", daemon=True)
         try:
-            self.thread.start()
-        except RuntimeError:  # The interpreter is ending. The lock is released in a moment anyway.
-            self.thread = None
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            raise StorageError(
+                "",
+                f"the heartbeat that renews this lock cannot start: {error}. End some threads or processes, "
+                "or ask for a lock without one (heartbeat=False) and renew it yourself",
+            ) from error
+        self.thread = thread
 
     def _run(self) -> None:
         while True:
@@ -105,7 +112,7 @@ _pulse = _Pulse()
 
 
 def start(lock: Beating, lease_duration_s: int) -> None:
-    """Look after a lock from now on."""
+    """Look after a lock from now on; `StorageError` if no thread can be had."""
     # Three looks within the third of a lease: looking exactly as often as is due would come a moment too
     # early every other time, and renew at two thirds.
     _pulse.add(lock, min(lease_duration_s / 9, LONGEST_PAUSE_S))

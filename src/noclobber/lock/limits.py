@@ -6,6 +6,9 @@ from noclobber.errors import BadRequestError
 
 DEFAULT_LEASE_S, MIN_LEASE_S, MAX_LEASE_S = 1800, 1, 86_400
 
+MAX_RECORDED_LEASE_S = 100 * 365 * 86_400
+"""Of a record: it grows with every renewal, counting from `acquired`. Nobody works for a hundred years."""
+
 MAX_TEXT_CHARS = 4096  # Of a holder or a deliverable id; keeps a record far below its bound.
 
 

@@ -3,11 +3,14 @@ Is a lock live, expired, dead or corrupt? One record, one clock.
 
 The order of the questions is the rule (REQ-LOCK-006):
 
+0. Being written: it cannot be parsed and is younger than `WRITING_S`. Counts as live (ruling 25): a program
+   that creates the file first and fills it then may be in between.
 1. Corrupt: not a record; or a record that was copied here with its folder; or one whose lease ends
-   later than any lease could, and its process cannot be seen to run.
+   later than any lease could, whoever runs (finding S15).
 2. Expired: `now >= acquired + lease_duration_s`. Counts everywhere, for everybody.
 3. Dead: that pid with that start time no longer runs. Asked only on the same host, boot and pid
-   namespace; elsewhere nobody can know, and the lease alone counts.
+   namespace; elsewhere nobody can know, and the lease alone counts. A record that names none of these
+   is of this machine, and its pid counts (ruling 25).
 4. Live.
 """
 
@@ -17,7 +20,7 @@ import math
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from noclobber.disk.filesystems import keeps_inodes
-from noclobber.disk.processes import GONE, RUNNING, fate, surroundings
+from noclobber.disk.processes import GONE, fate, fate_of_pid, surroundings
 from noclobber.lock.limits import MAX_LEASE_S
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 # No lease ends later than a day from now, and no clock here is wrong by more than a day. What claims
 # more would keep a folder locked for as long as it likes.
 MAX_REMAINING_S = 2 * MAX_LEASE_S
+
+WRITING_S = 5.0
 
 
 class FolderIdentity(NamedTuple):
@@ -66,16 +71,19 @@ def judge(
         return FREE
     record = found.record
     if record is None:
+        age_s = found.unparsed_age_s
+        if age_s is not None and -1 < age_s < WRITING_S:  # From the future: then its age says nothing.
+            wait_s = math.ceil(WRITING_S - max(age_s, 0))
+            return Verdict("live", None, wait_s, "it is new and no record yet: somebody may be writing it")
         return Verdict("corrupt", "corrupt", 0, f"the lock file is damaged: {found.corruption}")
     if place is not None and is_copied(record, place):
         return Verdict("corrupt", "corrupt", 0, "the lock file was copied here from another folder")
     left_s = record.expires_s - now_s
     if left_s <= 0:
         return Verdict("expired", "lease_expired", 0, f"its lease ran out {abs(left_s):.0f} s ago")
-    its_fate = fate_of(record.process)
-    if its_fate == GONE:
+    if (fate_of_pid(record.pid) if record.names_no_machine else fate_of(record.process)) == GONE:
         return Verdict("dead", "pid_dead", 0, f"its process {record.pid} no longer runs")
-    if left_s > MAX_REMAINING_S and its_fate != RUNNING:
+    if left_s > MAX_REMAINING_S:
         return Verdict("corrupt", "corrupt", 0, "its lease ends later than any lease can")
     return Verdict("live", None, math.ceil(left_s), "held")
 

@@ -37,7 +37,7 @@ from noclobber.lock.limits import DEFAULT_LEASE_S, check_lease_s, check_text
 from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from noclobber.core.clock import Clock
@@ -66,6 +66,7 @@ class DeliverableLock:
         on_lost: Callable[[LockLost], None] | None = None,
         ledger: EventLog | None = None,
         observer: Observer | None = None,
+        held_ids: Iterable[str] = (),
         clock: Clock = SYSTEM_CLOCK,
         arbiter: Arbiter[Any] | None = None,
     ) -> None:
@@ -74,7 +75,9 @@ class DeliverableLock:
 
         `pid` names another process whose life the lock is bound to; `lease_only` binds it to none, for
         holders that are not one process. Either way there is no heartbeat unless it is asked for. `on_lost`
-        is called from the heartbeat's thread when the lock turns out to be lost. `arbiter` decides who holds
+        is called from the heartbeat's thread when the lock turns out to be lost. `held_ids` are ids of locks
+        that the same holder has: it may lock inside and above their folders, where others may not; the lock
+        of `noclobber lock run` is always among them. `arbiter` decides who holds
         the lock; by default it is kept in a file of the folder, and judged by `clock`, with events in
         `ledger`, which `observer` is told of.
         """
@@ -84,7 +87,7 @@ class DeliverableLock:
         )
         self.holder = check_text("holder", holder, "")
         self.lease_duration_s = check_lease_s(lease_duration_s)
-        self._pid, self._lease_only = pid, lease_only
+        self._pid, self._lease_only, self._held_ids = pid, lease_only, tuple(held_ids)
         self._beats = (pid is None and not lease_only) if heartbeat is None else heartbeat
         self._on_lost, self._clock = on_lost, clock
         self._arbiter: Arbiter[Any] = FileArbiter(clock, ledger, observer) if arbiter is None else arbiter
@@ -128,7 +131,7 @@ class DeliverableLock:
 
     @property
     def lock_id(self) -> str | None:
-        """The id of the acquisition; None if not held."""
+        """The id that renews and releases, a secret; None if not held."""
         return None if self._holding is None else self._holding.lock_id
 
     @property
@@ -203,7 +206,9 @@ class DeliverableLock:
         elif taker.lease_duration_s != self.lease_duration_s:
             taker = taker._replace(lease_duration_s=self.lease_duration_s)
         self._who = taker
-        return taker
+        run_id = os.environ.get(ENVIRONMENT_ID)
+        held_ids = (*self._held_ids, run_id) if run_id else self._held_ids
+        return taker._replace(held_ids=held_ids) if held_ids else taker
 
     # Renew, check
 
@@ -369,13 +374,19 @@ class DeliverableLock:
     def retire(self) -> Recovery | None:
         """
         Make a folder ready to be deleted or archived (REQ-LOCK-012): refuse while a live lock is held, clear
-        a stale one.
+        a stale one. A holder's own lock ends with it.
         """
-        return self._clear(retire=True)
+        with self.changing():
+            recovery = self._clear(retire=True)
+            if self._holding is not None:
+                self._end()
+            return recovery
 
     def _clear(self, *, retire: bool) -> Recovery | None:
         taker = self._taker()._replace(holder=self.holder or person())
-        cleared = self._arbiter.clear(self._path, taker, retire=retire)
+        if self._holding is not None:
+            taker = taker._replace(held_ids=(*taker.held_ids, self._holding.lock_id))
+        cleared = self._arbiter.clear(self.folder, taker, retire=retire)
         if isinstance(cleared, NoclobberError):
             self.report(cleared)
             raise cleared

@@ -83,6 +83,8 @@ def _is_live_outside(folder: str, clock: Clock) -> bool:
     from noclobber.lock.status import status_of
 
     try:
-        return status_of(folder, clock).is_locked
+        status = status_of(folder, clock)
+        # Without a holder it is what somebody may be writing: here that is some program's own file.
+        return status.is_locked and status.holder is not None
     except NoclobberError:
         return True

@@ -6,9 +6,23 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.clock import iso8601
 from noclobber.errors import LockContention, LockLost
+from noclobber.text.visible import visible
 
 if TYPE_CHECKING:
     from noclobber.errors import FileBusyError
+
+
+MAX_SHOWN_CHARS = 200
+
+
+def plain(text: str) -> str:
+    """
+    Return what a holder wrote, fit for a model and a terminal: one line, no control characters, not long.
+
+    It comes out of a lock file, which anybody may have written, and goes to other agents (finding S19).
+    """
+    shown = visible(text[: MAX_SHOWN_CHARS + 1])
+    return shown if len(shown) <= MAX_SHOWN_CHARS else shown[: MAX_SHOWN_CHARS - 1] + "…"
 
 
 def contention(
@@ -18,21 +32,31 @@ def contention(
     lease_remaining_s: int,
     now_s: float,
     busy: FileBusyError | None = None,
+    *,
+    where: str | None = None,
 ) -> LockContention:
-    """Say that somebody else is in the folder, or (`busy`) was stopped while it changed the lock."""
+    """
+    Say that somebody else is in the folder, or (`busy`) was stopped while it changed the lock. `where` is
+    the locked folder, if it is one above or below.
+    """
     if busy is not None:
         holder = f"process {busy.details.get('pid') or 'unknown'} (stopped while changing the lock?)"
         message = busy.message
     else:
-        holder = holder or "unknown"
+        holder = plain(holder or "unknown")
+        what = (
+            ""
+            if where is None
+            else f"{plain(where)}, {'above' if len(where) < len(folder) else 'inside'} it, is "
+        )
         message = (
-            f"locked by {holder}, for another {lease_remaining_s} s unless renewed; try again later, "
+            f"{what}locked by {holder}, for another {lease_remaining_s} s unless renewed; try again later, "
             "or work on another deliverable"
         )
     return LockContention(
         folder,
         message,
-        deliverable_id=deliverable_id or folder.rpartition("/")[2] or "/",
+        deliverable_id=plain(deliverable_id or "") or folder.rpartition("/")[2] or "/",
         holder=holder,
         lease_remaining_s=lease_remaining_s,
         contention_time=iso8601(now_s),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from noclobber.core.values import Recovered
     from noclobber.disk.commit.leftovers import Kept
     from noclobber.disk.commit.store import Store
+    from noclobber.lock.arbiter import LockStatus
 
 OLD_SCRATCH_S = 3600.0
 MUTEX_WAIT_S = 1.0
@@ -255,15 +256,18 @@ def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
         orphans = [status for status in list_locks(root, clock) if not status.is_locked]
     except (OSError, NoclobberError) as error:
         return [Finding("locks", False, f"could not be checked: {error}", "check the permissions")]
-    return [
-        Finding(
-            "orphan lock",
-            True,
-            f"{status.folder} ({status.state}: {status.detail})",
-            f"the next to acquire takes it over; `noclobber lock recover {status.folder}` clears it now",
-        )
-        for status in orphans
-    ]
+    return [_lock_finding(status) for status in orphans]
+
+
+def _lock_finding(status: LockStatus) -> Finding:
+    if status.state == "unreadable":  # Nobody here can clear it: the detail names owner and remedy.
+        return Finding("unreadable lock", False, status.folder, status.detail)
+    return Finding(
+        "orphan lock",
+        True,
+        f"{status.folder} ({status.state}: {status.detail})",
+        f"the next to acquire takes it over; `noclobber lock recover {status.folder}` clears it now",
+    )
 
 
 def _origin(root: str, kept: Kept) -> str | None:
