@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e bench torture model fuzz mutants lock release-check clean help
+.PHONY: python demo test lint coverage e2e bench torture explore model fuzz mutants lock release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -16,6 +16,7 @@ help:
 	@echo "make coverage       the tests once more, with the lines that no test reached"
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, CUTS=)"
+	@echo "make explore        real processes through every interleaving of their steps, with kills"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=)"
 	@echo "make bench          speed and memory as ratios within one run"
@@ -74,6 +75,9 @@ torture: $(VENV)/.peers
 	$(PY) -m torture
 	$(PY) -m torture --lock
 	$(PY) -m torture --power
+
+explore: $(READY)
+	$(PY) -m torture.explore
 
 # Says what to install if Spin is missing. One core, some minutes.
 model: $(READY)
