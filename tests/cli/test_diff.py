@@ -212,3 +212,53 @@ def test_a_terminal_gets_colours_and_no_control_characters(turn: Turn, root: Pat
     assert "\x1b[32m+two\\x1b[2J" in seen
     assert "\x1b[2J" not in seen
     assert "+two\x1b[2J\tend\n" in run("diff", "a.md", cwd=root).out  # But a patch is a patch.
+
+
+@needs_git
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gpg.program", "{}"),
+        ("core.fsmonitor", "{}"),
+        ("core.pager", "{}"),
+        ("core.sshCommand", "{}"),
+        ("diff.external", "{}"),
+        ("credential.helper", "!{}"),
+    ],
+)
+def test_nothing_of_a_repository_is_run(root: Path, tmp_path: Path, key: str, value: str) -> None:
+    """Finding S17: a cloned repository brings its own configuration, and that is somebody else's text."""
+    program, proof = tmp_path / "program", tmp_path / "it-ran"
+    program.write_text(f"#!/bin/sh\ntouch '{proof}'\nexit 1\n")
+    program.chmod(0o755)
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *who, *words], cwd=root, check=True, capture_output=True)
+
+    git("init", "-q")
+    (root / "a.md").write_text("one\n")
+    git("add", "a.md")
+    git("commit", "-qm", "one")
+    commit = subprocess.run(
+        ["git", "cat-file", "commit", "HEAD"], cwd=root, check=True, capture_output=True
+    ).stdout
+    head, _, message = commit.partition(b"\n\n")
+    signed = head + b"\ngpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n\n" + message
+    made = subprocess.run(
+        ["git", "hash-object", "-t", "commit", "-w", "--stdin"],
+        cwd=root,
+        input=signed,
+        check=True,
+        capture_output=True,
+    )
+    git("reset", "-q", "--soft", made.stdout.decode().strip())
+    git("config", "log.showSignature", "true")
+    git("config", key, value.format(program))
+    with Workspace(root) as workspace, workspace.turn() as turn:
+        turn.read_file("a.md")
+        turn.write_file("a.md", "two\n")
+        turn.write_file("a.md", "one\n")
+    (root / "a.md").write_text("three\n")
+    run("diff", "a.md", cwd=root)
+    assert not proof.exists()

@@ -467,3 +467,30 @@ def test_removing_any_item_leaves_the_others(values: list[Any], data: st.DataObj
     text = json.dumps(values, indent=data.draw(st.sampled_from([None, 2])))
     at = data.draw(st.integers(0, len(values) - 1))
     assert json.loads(json_edit.remove(text, json_edit.parse(text), at)) == values[:at] + values[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("host", "file", "text"),
+    [
+        ("claude-code", ".claude/settings.local.json", '{"disableAllHooks": true}'),
+        ("claude-code", "~/.claude/settings.json", '{\n  "disableAllHooks" : true\n}'),
+        ("qwen", ".qwen/settings.json", '{"disableAllHooks": true}'),
+        ("gemini", "~/.gemini/settings.json", '{"hooksConfig": {"enabled": false}}'),
+        ("codex", "~/.codex/config.toml", "[features]\nhooks = false\n"),
+    ],
+)
+def test_the_doctor_says_that_hooks_are_switched_off(
+    rig: HookRig, root: Path, home: Path, host: str, file: str, text: str
+) -> None:
+    """Finding S13: in place, and yet no write is checked."""
+    assert command_line(["install", host, "--root", str(root)]) == 0
+    assert (f"hooks of {host}", "switched off") not in findings(root)
+    path = Path(file.replace("~", str(home))) if file.startswith("~") else root / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        path.write_text(path.read_text().replace("{", text.rstrip("}\n") + ",", 1))
+    else:
+        path.write_text(text)
+    off = findings(root)[f"hooks of {host}", "switched off"]
+    assert not off.ok
+    assert str(path) in off.detail

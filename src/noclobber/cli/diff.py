@@ -245,13 +245,22 @@ def _from_git(path: str) -> Iterator[tuple[str, bytes]]:
     folder, name = os.path.split(path)
     if not os.path.isdir(folder):
         return
-    commits = (
-        _git(folder, "log", f"--max-count={GIT_COMMITS}", "--format=%H", "--", f":(literal){name}") or b""
-    )
+    # Plumbing, not `git log`: that one obeys more of the repository's configuration.
+    commits = _git(folder, "rev-list", f"--max-count={GIT_COMMITS}", "HEAD", "--", f":(literal){name}") or b""
     for commit in ("", *commits.decode("ascii", "replace").split()):
         content = _git(folder, "cat-file", "blob", f"{commit}:./{name}")
         if content is not None:
             yield (f"git commit {commit[:12]}" if commit else "git's index"), content
+
+
+# A repository's own configuration can name programs that git runs. None of them may run here.
+_GIT_RUNS_NOTHING = (
+    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat"),
+    *("-c", "core.sshCommand=false", "-c", "protocol.allow=never", "-c", "credential.helper="),
+    *("-c", "gpg.program=false", "-c", "gpg.ssh.program=false", "-c", "gpg.x509.program=false"),
+    *("-c", "log.showSignature=false", "-c", "diff.external=", "-c", "core.attributesFile=/dev/null"),
+)
+_GIT_ASKS_NOBODY = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def _git(folder: str, *words: str) -> bytes | None:
@@ -259,7 +268,8 @@ def _git(folder: str, *words: str) -> bytes | None:
 
     try:
         done = subprocess.run(
-            ["git", "-C", folder, *words],
+            ["git", *_GIT_RUNS_NOTHING, "-C", folder, *words],
+            env={**os.environ, **_GIT_ASKS_NOBODY},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_GIT_PATIENCE_S,

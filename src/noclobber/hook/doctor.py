@@ -7,6 +7,7 @@ Changes nothing. Looks only at hosts that have left files in the project or in t
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import time
@@ -19,6 +20,7 @@ from noclobber.hosts import hook_entries, install
 SLOW_RATIO = 6.0
 SLOW_S = 0.25
 TRIES = 3
+MAX_SETTINGS_BYTES = 4 << 20
 
 
 def check(project: str) -> list[Finding]:
@@ -78,9 +80,43 @@ def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
                 f"Harmless, but slower. `noclobber install {host} --uninstall` leaves the user's.",
             )
         )
+    if off := _switched_off(host, project):
+        path, setting = off
+        findings.append(
+            Finding(
+                name,
+                False,
+                f"switched off: {path} has {setting}, so no write is checked",
+                "Remove that setting, or uninstall the hooks.",
+            )
+        )
     if host == "codex":
         findings.append(_codex_trust([hook_entries.hook_file(host, scope, project).path for scope in scopes]))
     return findings
+
+
+# What switches a host's hooks off, in any of its settings files: the setting as its file spells it.
+_OFF = re.compile(
+    r""""(disableAllHooks|disable_all_hooks)"\s*:\s*true|"(enableHooks|hooksEnabled)"\s*:\s*false|"""
+    r""""hooks(?:Config)?"\s*:\s*\{[^{}\[\]]*"enabled"\s*:\s*false|^\s*hooks\s*=\s*false""",
+    re.M,
+)
+
+
+def _switched_off(host: str, project: str) -> tuple[str, str] | None:
+    """Return the file and the setting that switch a host's hooks off, None if none does."""
+    files = [hook_entries.hook_file(host, scope, project).path for scope in ("project", "user")]
+    more = ("settings.local.json", "config.toml")
+    files += [f"{os.path.dirname(path)}/{name}" for path in files for name in more]
+    for path in dict.fromkeys(files):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read(MAX_SETTINGS_BYTES)
+        except OSError:
+            continue
+        if found := _OFF.search(text):
+            return path, " ".join(found[0].split())
+    return None
 
 
 def _has_ours(host: str, scope: str, project: str) -> bool:
