@@ -26,7 +26,7 @@ from noclobber.disk.commit.committer import Committer
 from noclobber import OptimisticGuard
 from noclobber.disk.commit.many import Change
 root, wanted, how, act = sys.argv[1:5]
-guard = FileGuard(root)
+guard = OptimisticGuard(root)
 def observe(step):
     if step == wanted:
         steps.observer = None
