@@ -7,6 +7,7 @@ import json
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Literal
 
 import jsonschema
@@ -322,3 +323,19 @@ def test_the_serialiser_is_light() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("text", ['{"a":', '{"a":[1,', '{"a"', '["x', '{"a":1,'])
+def test_text_that_is_cut_off_is_a_value_error_also_without_the_json_package(text: str) -> None:
+    """Bad input: the C scanner then has no error of its own to raise."""
+    program = (
+        "import sys\n"
+        f"sys.path.append({str(Path(noclobber.__file__).parents[1])!r})\n"
+        "from noclobber.core.light.json_text import parse\n"
+        "assert 'json' not in sys.modules\n"
+        "try:\n    parse(sys.argv[1])\nexcept ValueError:\n    print('value error')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, text], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("value error\n", "")

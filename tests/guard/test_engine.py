@@ -709,3 +709,19 @@ def test_the_ledger_is_never_opened_through_a_fifo(root: Path, ws: Workspace, tu
     assert stat.S_ISFIFO(os.stat(ws.ledger.path).st_mode)
     with pytest.raises(LedgerError):
         turn.write_file("a.md", b"x")
+
+
+def test_a_race_that_was_found_after_an_executor_reaches_its_caller(
+    root: Path, ws: Workspace, turn: Turn
+) -> None:
+    """009-SC-001: a result that says "ok" while something else is on the disk would be a silent loss."""
+    turn.read_file("a.md")
+
+    def executor(call: ToolCall) -> str:
+        (root / "a.md").write_bytes(b"x")
+        (root / "a.md").write_bytes(b"theirs")
+        return "ok"
+
+    with pytest.raises(StaleFileError):
+        ws.engine.execute(call(turn, "write_to_file", path="a.md", content="x"), executor)
+    assert [event["action_type"] for event in events(ws)] == ["MUTATION_RACE"]

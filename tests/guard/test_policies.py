@@ -265,3 +265,21 @@ def test_a_write_makes_no_folder_with_the_name_of_a_locks_file(root: Path) -> No
 
     assert not (root / "part").exists()
     assert lock_files(Facts("write", "/.lock/ws/a.md", "/.lock/ws/a.md", "/.lock/ws")).allowed
+
+
+@pytest.mark.parametrize(
+    "spelled", ["secret", "secret/", "./secret", "other/../secret", "/ws/secret", ".", "/"]
+)
+def test_a_reserved_path_counts_however_it_is_spelled(spelled: str) -> None:
+    """Finding S8: a rule that protects nothing without a word is worse than none."""
+    path = "/ws/secret/key"
+    assert verdict(root="/ws", path=path, name=path, reserved=(spelled,)) == "RESERVED_FILE"
+
+
+@pytest.mark.parametrize("kind", ["move", "create"])
+@pytest.mark.parametrize("folder", ["/ws/.claude", "/ws/.github", "/ws/top"])
+def test_a_folder_with_a_switch_in_it_is_not_moved_away_or_put_in_place(kind: str, folder: str) -> None:
+    """Finding S8: moving the folder would move the switch."""
+    reserved = ("top/secret",)
+    assert verdict(kind=kind, root="/ws", path=folder, name=folder, reserved=reserved) == "RESERVED_FILE"
+    assert verdict(kind=kind, root="/ws", path="/ws/docs", name="/ws/docs", reserved=reserved) == "ALLOW"

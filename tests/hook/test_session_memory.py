@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import re
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from noclobber import FileBusyError, Workspace
 from noclobber.core.values import Coverage
 from noclobber.errors import HookFailedError
 from noclobber.hook import session_memory
@@ -307,3 +309,60 @@ def test_a_writing_tool_of_another_mcp_server_is_judged(rig: HookRig, root: Path
     file.write_text("theirs\n")
     given = {"path": str(file), "content": "mine\n"}
     assert refusal(rig.ask("mcp__files__write_file", given, tool_use_id="w"))["error_type"] == "STALE_FILE"
+
+
+def test_parallel_calls_of_one_agent_keep_the_file_claimed_until_the_last_is_over(
+    rig: HookRig, root: Path
+) -> None:
+    """N-hook: the first one's end must not let another writer in before the second one writes."""
+    file = root / "a.txt"
+    file.write_text("hello\n")
+    rig.read(file)
+    first, second = ({"file_path": str(file), "content": text} for text in ("one\n", "two\n"))
+    assert rig.ask("Write", first, tool_use_id="1") == {}
+    assert rig.ask("Write", second, tool_use_id="2") == {}
+    file.write_text("one\n")
+    rig.told("Write", first, tool_use_id="1")
+    with Workspace(root, wait_s=0) as ws, ws.turn() as turn:
+        turn.read_file("a.txt")
+        with pytest.raises(FileBusyError):
+            turn.write_file("a.txt", "the library's\n")
+        file.write_text("two\n")
+        rig.told("Write", second, tool_use_id="2")
+        turn.read_file("a.txt")
+        turn.write_file("a.txt", "the library's\n")
+
+
+def test_a_working_directory_that_is_not_absolute_is_refused(rig: HookRig, root: Path) -> None:
+    """Bad input: the hook looked for an existing folder above it, for ever."""
+    rig.call("claude-code", rig.event("SessionStart", source="startup"), "note")
+    answer = rig.ask("Write", {"file_path": "a.txt", "content": "x"}, tool_use_id="w", cwd="x/y")
+    assert refusal(answer)["error_type"] == "HOOK_FAILED"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"null", b"{", b'{"path":"', "coverage", "trouble", "fifo"],
+    ids=["null", "cut", "cut in text", "coverage", "trouble", "fifo"],
+)
+def test_a_record_that_is_damaged_means_read_again(rig: HookRig, root: Path, damage: bytes | str) -> None:
+    """Bad input: never "was not read", and not for the rest of the session either."""
+    file = root / "a.txt"
+    file.write_text("hello\n")
+    rig.read(file)
+    [agent] = [entry for entry in (rig.runtime / "noclobber").iterdir() if entry.is_dir()]
+    [record] = agent.glob("f*")
+    value = json.loads(record.read_bytes())
+    if damage == "coverage":
+        value["seen"][2] = [1, 2]
+    elif damage == "trouble":
+        value["seen"][3] = [None] * 5
+    record.unlink()
+    if damage == "fifo":
+        os.mkfifo(record)
+    else:
+        record.write_bytes(damage if isinstance(damage, bytes) else json.dumps(value).encode())
+    assert refusal(rig.write(file, "mine\n"))["error_type"] in ("UNREAD_FILE", "HOOK_FAILED")
+    if damage != "fifo":
+        rig.read(file)
+        assert rig.write(file, "mine\n") == {}

@@ -52,13 +52,28 @@ def is_switch(path: str, root: str) -> bool:
         return False  # Every switch has one of the two in its path, and most files have neither.
     if path == f"{root}/{OPTIONS_NAME}":
         return True
-    for base in (root, os.path.expanduser("~")):
+    for base in {root, *_spellings(os.path.expanduser("~"))}:
         if path.startswith(f"{base}/."):
             below = path[len(base) + 1 :]
             if below in HOOK_FILES or any(is_below(below, folder) for folder in HOOK_FOLDERS):
                 return True
     package_folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    return is_below(path, runtime_folder()) or is_below(path, package_folder)
+    if any(is_below(path, folder) for folder in _spellings(runtime_folder())):
+        return True
+    return is_below(path, package_folder)
+
+
+def holds_switch(folder: str, root: str) -> bool:
+    """True if a switch is, or would be, somewhere below a folder, so that moving the folder moves it."""
+    bases = {root, *_spellings(os.path.expanduser("~"))}
+    switches = [f"{root}/{OPTIONS_NAME}", *_spellings(runtime_folder())]
+    switches += [f"{base}/{name}" for base in bases for name in (*HOOK_FILES, *HOOK_FOLDERS)]
+    return any(is_below(switch, folder) for switch in switches)
+
+
+def _spellings(folder: str) -> set[str]:
+    """Return a folder's name without detours, and as the disk has it: the environment may name a link."""
+    return {os.path.normpath(folder), os.path.realpath(folder)}
 
 
 def is_below(path: str, folder: str) -> bool:

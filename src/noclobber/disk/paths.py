@@ -196,9 +196,11 @@ def locate(path: str, root: str | None = None) -> str:
     except MissingFileError:
         # Its folder does not exist yet. The deepest one that does must be inside all the same.
         here, below = os.path.split(path)
-        while not os.path.isdir(here):
+        while here != "/" and not os.path.isdir(here):
             here, part = os.path.split(here)
             below = f"{part}/{below}"
+            if not here:
+                raise BadPathError(path, "the path is not absolute.") from None
         found = os.path.join(os.path.realpath(here), below)
         check_inside(found, root)
         return found

@@ -254,7 +254,7 @@ def _read(file: str, path: str) -> Claim | None:
         if path and claimed != path:
             return None
         return Claim(claimed, owner, call_id, float(expires_s), file)
-    except (ValueError, TypeError, OSError):
+    except (ValueError, TypeError, OverflowError, OSError):
         # Half a claim is a claim, for as long as it may last.
         return Claim(path, "?", "?", os.fstat(descriptor).st_mtime + LIFE_S, file)
     finally:

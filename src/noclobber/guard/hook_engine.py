@@ -6,8 +6,9 @@ Two ways to use it:
 - `execute(call)`: the engine carries the call out. Check and commit are one step, and the promise is the
 guard's.
 - `execute(call, executor)`, or `pre_tool_use` and `post_tool_use` around an executor of the integrator's own.
-  *Weaker*: the check comes before the executor runs, so what an outsider writes in between can be lost. It is
-  noticed afterwards: `post_tool_use` compares what is on the disk with what the call must have left there.
+  *Weaker*: the check comes before the executor runs. What an outsider saves in between, before the executor
+  replaces the whole file, is lost and not noticed. What an outsider writes after it is: `post_tool_use`
+  compares what is on the disk with what the call must have left there.
 
 What an executor has to return (ruling 22). For a read, anything: the engine hashes the file before and
 after, and if both are the same, that is what the agent saw. If the file changed meanwhile, the result
@@ -82,7 +83,8 @@ class HookEngine:
         except BaseException as error:
             self.post_tool_use(call, error)
             raise
-        self.post_tool_use(call, result)
+        if (told := self.post_tool_use(call, result)) is not None:
+            raise told  # The call is over, and something else is on the disk: the agent must read again.
         return result
 
     def _understand(self, call: ToolCall) -> tuple[Turn, tuple[Action, ...]]:

@@ -367,6 +367,11 @@ class Outside:
             return self._compare(looked, before, outcome)
         finally:
             looked.keep(self.turn)
+            self._end_claim(looked)
+
+    def _end_claim(self, looked: _Looked) -> None:
+        """End the agent's claim on a file, unless another call of its is still about to write it."""
+        if not looked.notes.get("pending"):
             claims.release(self.turn.root, looked.path, self.turn.owner)
 
     def _compare(self, looked: _Looked, before: str, outcome: Outcome) -> NoclobberError | None:
@@ -386,8 +391,8 @@ class Outside:
         return StaleFileError(looked.path, outcome.sha256, found)
 
     def _was_not_written(self, looked: _Looked, error: BaseException | None) -> None:
-        claims.release(self.turn.root, looked.path, self.turn.owner)
         pending = _pop_note(looked.notes, "pending", self.key)
+        self._end_claim(looked)
         if pending is not None:
             before, after, found = pending[0], pending[1], looked.state.sha256
             if found == after or (after == ABSENT and found == DELETED):
@@ -403,7 +408,7 @@ class Outside:
         """A move's destination has no outcome of its own; what was noted and claimed for it ends."""
         _pop_note(looked.notes, "pending", self.key)
         looked.keep(self.turn)
-        claims.release(self.turn.root, looked.path, self.turn.owner)
+        self._end_claim(looked)
 
     def _landed(self, looked: _Looked, before: str, after: str, seen: Coverage = WHOLE) -> None:
         turn = self.turn

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 
-from noclobber.core.actions import CREATE, READ, WRITE
-from noclobber.core.switches import is_below, is_switch
+from noclobber.core.actions import CREATE, MOVE, READ, WRITE
+from noclobber.core.switches import holds_switch, is_below, is_switch
 from noclobber.core.values import ALLOW, Decision
 from noclobber.disk.paths import is_reserved
 from noclobber.errors import (
@@ -79,14 +79,27 @@ def switches(facts: Facts) -> Decision:
     if facts.kind == READ:
         return ALLOW
     for path in {facts.path, facts.name}:
-        if options.switches == "reserved" and is_switch(path, facts.root):
+        is_moved = facts.kind in (MOVE, CREATE)
+        if options.switches == "reserved" and (
+            is_switch(path, facts.root) or (is_moved and holds_switch(path, facts.root))
+        ):
             reason = "It decides whether and how agents are checked, so agents do not change it."
-        elif any(is_below(path, os.path.join(facts.root, name)) for name in options.reserved or ()):
+        elif _is_reserved(path, facts.root, options.reserved or (), is_moved=is_moved):
             reason = "The project's options reserve it."
         else:
             continue
         return Decision(False, ReservedFileError(facts.path, f"{reason} Ask a person to change it."))
     return ALLOW
+
+
+def _is_reserved(path: str, root: str, reserved: tuple[str, ...], *, is_moved: bool) -> bool:
+    """True if `reserved` names a path or a folder above it; for a move, also if it names something below."""
+    for name in reserved:
+        asked = os.path.join(root, name)
+        for place in {os.path.normpath(asked), os.path.realpath(asked)}:
+            if place == "/" or is_below(path, place) or (is_moved and is_below(place, path)):
+                return True
+    return False
 
 
 def write_scope(facts: Facts) -> Decision:

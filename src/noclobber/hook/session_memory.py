@@ -39,7 +39,7 @@ AMNESIA = "amnesia"
 PROJECT = "project"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_BYTES = 1 << 20
 
 
@@ -72,6 +72,9 @@ def _unusable(path: str, why: str) -> HookFailedError:
         "Until that is fixed every write is refused, because none can be checked. Ask the user to remove the "
         "folder, or to make themselves its owner and set its mode to 0700.",
     )
+
+
+_NO_RECORD = object()
 
 
 class SessionMemory:
@@ -178,7 +181,7 @@ class SessionMemory:
         """Return the record of a path. A record that cannot be read counts as an unknown baseline."""
         try:
             value = self._value(kind, key)
-            if value is None:
+            if value is _NO_RECORD:
                 return None
             if value["path"] != key or not _is_sound(value["seen"]) or not _are_notes(value["noted"]):
                 raise ValueError("not a record")
@@ -200,7 +203,7 @@ class SessionMemory:
         try:
             descriptor = os.open(kind + _long(key), _READ, dir_fd=self._fd)
         except FileNotFoundError:
-            return None
+            return _NO_RECORD
         try:
             return parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
         finally:
@@ -340,8 +343,31 @@ def _is_sound(seen: Any) -> bool:
     return (
         _is_hash(initial)
         and _is_hash(baseline)
-        and (coverage is None or (isinstance(coverage, list) and len(coverage) == 2))
-        and (trouble is None or (isinstance(trouble, list) and len(trouble) == 5))
+        and (coverage is None or _is_coverage(coverage))
+        and (trouble is None or _is_trouble(trouble))
+    )
+
+
+def _is_coverage(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], list):
+        return False
+    ranges, total = value
+    return isinstance(total, int) and all(
+        isinstance(each, list) and len(each) == 2 and all(isinstance(end, int) for end in each)
+        for each in ranges
+    )
+
+
+def _is_trouble(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 5:
+        return False
+    conflict, error, newer, newer_seen, refused = value
+    return (
+        isinstance(conflict, bool)
+        and (error is None or isinstance(error, str))
+        and _is_hash(newer)
+        and _is_coverage(newer_seen)
+        and isinstance(refused, dict)
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.values import ToolCall
-from noclobber.errors import LedgerError
+from noclobber.errors import HookFailedError, LedgerError
 from noclobber.hook.session_memory import SessionMemory, settle_project
 from noclobber.hook.settings import options_of, project_of
 
@@ -35,6 +35,8 @@ class HookTurn:
     def __init__(self, event: Event, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
         self.root = settle_project(event.host, event.session_id, lambda: project_of(event.cwd))
+        if event.cwd and not event.cwd.startswith("/"):
+            raise HookFailedError(event.cwd, "The host named a working directory that is not absolute.")
         self.folder = event.cwd or self.root
         self.owner = f"{event.host}/{event.session_id}/{event.agent_id}"
         self._event = event

@@ -17,7 +17,6 @@ gets its newline; nothing is lost.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 from noclobber.disk.hashing import sha256
 from noclobber.errors import LedgerError
@@ -111,8 +110,10 @@ def set_aside(descriptor: int, path: str, tail: Tail, size: int) -> str:
         digest.update(_read(descriptor, offset, min(size, offset + MAX_LINE_BYTES)))
     copy_path = f"{path}{TORN_MARK}{tail.link.seq + 1}-{digest.hexdigest()[:16]}"
     # Anew: the name can be foreseen, and what was placed there may be a second name of somebody's file.
-    with suppress(FileNotFoundError):
+    try:
         os.unlink(copy_path)
+    except FileNotFoundError:
+        pass
     copy = os.open(copy_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         for offset in range(tail.end, size, MAX_LINE_BYTES):

@@ -87,6 +87,9 @@ def parse(data: bytes | str) -> Any:
         raise ValueError("not JSON: a value is missing") from None
     except RecursionError:
         raise ValueError("not usable JSON: nested too deeply") from None
+    except SystemError:
+        # Where the `json` package is not loaded, the C scanner cannot make its own error for cut-off text.
+        raise ValueError("not JSON: it is cut off or malformed") from None
     if _skip(text, end) != len(text):
         raise ValueError("not JSON: something follows the value")
     return value
