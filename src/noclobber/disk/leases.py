@@ -33,6 +33,7 @@ SUPPORTED = hasattr(fcntl, "F_SETLEASE")
 F_SETSIG = 10
 F_SETLEASE: int = getattr(fcntl, "F_SETLEASE", -1)
 F_GETLEASE: int = getattr(fcntl, "F_GETLEASE", -1)
+DEFAULT_BREAK_TIME_S = 45.0
 READ, WRITE, NONE = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 
 
@@ -77,6 +78,15 @@ def is_quiet(descriptor: int, kind: int) -> bool:
     been counted as a writer and does not wait yet.
     """
     return fcntl.fcntl(descriptor, F_GETLEASE) == kind and _set(descriptor, kind)
+
+
+def break_time_s() -> float | None:
+    """Return after how long the kernel ends a lease by force, once somebody waits for it; None for never."""
+    try:
+        with open("/proc/sys/fs/lease-break-time", "rb") as file:
+            return float(file.read()) or None
+    except (OSError, ValueError):
+        return DEFAULT_BREAK_TIME_S
 
 
 def release(descriptor: int) -> None:

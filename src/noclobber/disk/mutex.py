@@ -14,6 +14,7 @@ Not promised: on FUSE, NFS, SMB and across overlay layers the call succeeds and 
 from __future__ import annotations
 
 import fcntl
+import os
 
 from noclobber.core.clock import SYSTEM_CLOCK
 
@@ -38,12 +39,12 @@ def hold(descriptor: int, *, patience_s: float = DEFAULT_PATIENCE_S, clock: Cloc
         return True
     except BlockingIOError:
         pass
-    import random  # Only a caller that has to wait pays for it: a hook must start fast.
-
     deadline_s = clock.monotonic_s() + patience_s
     nap_s = FIRST_NAP_S
     while clock.monotonic_s() < deadline_s:
-        clock.sleep(nap_s * (0.5 + random.random()))  # noqa: S311 - jitter, not a secret
+        # Jitter without `random`: an import here would keep a lock of the interpreter while we wait, and a
+        # process forked meanwhile would inherit it locked. (finding R9)
+        clock.sleep(nap_s * (0.5 + os.urandom(1)[0] / 256))
         nap_s = min(nap_s * 1.6, LONGEST_NAP_S)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

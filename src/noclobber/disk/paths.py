@@ -208,6 +208,39 @@ def locate(path: str, root: str | None = None) -> str:
     return target.path
 
 
+def open_below(base: str, relative: str) -> int:
+    """
+    Open a folder below another by names that lead there without any link; "" is the folder itself.
+
+    For names that somebody else has written down: nothing outside `base` can be reached this way.
+    """
+    folder_fd = os.open(base, OPEN_FOLDER | os.O_NOFOLLOW)
+    try:
+        for name in filter(None, relative.split("/")):
+            if name in (".", ".."):
+                raise NotADirectoryError(errno.ENOTDIR, "not a name", relative)
+            below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+            os.close(folder_fd)
+            folder_fd = below_fd
+    except BaseException:
+        os.close(folder_fd)
+        raise
+    return folder_fd
+
+
+def mount_of(descriptor: int) -> bytes:
+    """
+    Return which mount an open file was opened through; b"" where that cannot be known.
+
+    Files of one device may be on two (a bind mount), and nothing can be renamed from one to the other.
+    """
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", "rb") as file:
+            return next((line for line in file if line.startswith(b"mnt_id")), b"")
+    except OSError:
+        return b""
+
+
 def _read_link(folder_fd: int, name: str) -> str:
     """Return where a link leads, or its own name again if it has just become something else."""
     try:

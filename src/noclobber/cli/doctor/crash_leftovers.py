@@ -57,7 +57,8 @@ def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
     if not all(finding.ok for finding in findings):
         return findings
     in_use = leftovers.found_in(state, clock.now_s()).notes
-    seen = _walk(root, {_place_of(name) for name in in_use})
+    findings += _check_ignored(state)
+    seen = _walk(root, {_place_of(name, state) for name in in_use})
     if repair:
         findings += _repair(root, state, in_use, seen, clock)
     else:
@@ -86,18 +87,34 @@ def _check_state_folder(state: str) -> list[Finding]:
     if not stat.S_ISDIR(mode):
         remedy = "move it away; until then no guarded write can succeed"
         return [Finding("state folder", False, f"{state} is not a folder", remedy)]
+    if not open_stores.is_private(os.lstat(state), os.path.dirname(state)) and os.lstat(state).st_uid not in (
+        os.geteuid(),
+        os.lstat(os.path.dirname(state)).st_uid,
+    ):
+        remedy = "if you trust that user, nothing is to be done; if not, move it away"
+        detail = f"{state} belongs to another user; this user's commits keep their files beside each target"
+        return [Finding("state folder", True, detail, remedy)]
     if not os.access(state, os.W_OK | os.X_OK):
         remedy = "make it writable for everybody who works here; until then their guarded writes are refused"
         return [Finding("state folder", False, f"{state} is not writable for this user", remedy)]
     return []
 
 
-def _place_of(note: str) -> tuple[int, int]:
-    """Return the device and inode that a note's name carries."""
-    device, _, inode = note.partition("-")
+def _check_ignored(state: str) -> list[Finding]:
+    """Report what had the name of a crash note and was not one of ours: nothing was done about it."""
+    ignored = leftovers.ignored_in(state)
+    if not ignored:
+        return []
+    detail = f"{len(ignored)} that this user has not written on this machine; ignored: {', '.join(ignored)}"
+    remedy = "they may have come with the repository or from another user; look at them, then delete them"
+    return [Finding("foreign notes", False, detail, remedy)]
+
+
+def _place_of(note: str, state: str) -> tuple[int, int]:
+    """Return the device and inode of the folder that a note is about; its name carries the inode."""
     try:
-        return int(device, 16), int(inode, 16)
-    except ValueError:
+        return os.stat(state).st_dev, int(note, 16)
+    except (OSError, ValueError):
         return -1, -1
 
 
@@ -164,7 +181,7 @@ def _repair(root: str, state: str, in_use: tuple[str, ...], seen: WalkResult, cl
     if os.path.isdir(state):
         committer = Committer(root, mutex_wait_s=MUTEX_WAIT_S, clock=clock)
         for note in in_use:
-            folder = seen.folders.get(_place_of(note))
+            folder = seen.folders.get(_place_of(note, state))
             if folder is None:
                 findings.append(_forget_note(root, note))
             else:

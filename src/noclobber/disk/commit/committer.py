@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from noclobber.disk.paths import PinnedPath
 
 DEFAULT_WAIT_S = 1.0
+MOST_KNOWN_FOLDERS = 4096
 LADDER: tuple[Level, ...] = ("lease+exchange", "exchange", "plain")
 
 
@@ -80,6 +81,7 @@ class Committer:
         # Files that were kept and not reported yet. Without a workspace a committer lives for one write.
         self._unreported: deque[tuple[str, str]] = deque() if root is not None else _unreported_anywhere
         self._has_no_exchange: set[int] = set()  # Devices.
+        self._mounts: dict[str, bool] = {}  # Folders: can the workspace's swap files be renamed there?
 
     # Where things are.
 
@@ -124,9 +126,24 @@ class Committer:
         own = self._store
         if own is None or not own.is_in_place():  # `git clean -fdx` removes it; or it was moved.
             own = self.open_store()
-        if own is not None and own.device == device:
+        if own is not None and own.device == device and self._is_on_mount_of(own, folder_fd, folder):
             return own
-        return open_stores.beside(folder_fd, folder, self.clock.now_s())
+        return open_stores.beside(folder_fd, folder, self.clock.now_s(), self.root)
+
+    def _is_on_mount_of(self, own: Store, folder_fd: int, folder: str) -> bool:
+        """True if the workspace's swap files can be renamed to a folder; asked once, it costs a file read."""
+        answer = self._mounts.get(folder)
+        if answer is None:
+            if len(self._mounts) >= MOST_KNOWN_FOLDERS:
+                self._mounts.clear()
+            answer = self._mounts[folder] = own.is_on_mount_of(folder_fd)
+        return answer
+
+    def failed(self, error: OSError, path: str) -> Exception:
+        """Return the refusal for an error of the system in a commit."""
+        if error.errno == errno.EXDEV and self._mounts.pop(os.path.dirname(path), False):
+            return LinkAppearedError(path)  # Its folder has been mounted over: begin again.
+        return commit_failed(error, path)
 
     def open_store(self) -> Store | None:
         """Open the workspace's own store, anew if its folders were removed; None without one."""
@@ -211,9 +228,13 @@ class Committer:
             and os.path.isdir(f"{self.root}/{STATE_FOLDER}/{NOTES_FOLDER}")
         ):
             own = self.open_store()
-        if own is None or not own.is_under_way(os.fstat(target.folder_fd)):
-            return []
-        folder = target.folder
+        folder, status = target.folder, os.fstat(target.folder_fd)
+        if own is None or not own.is_under_way(status):
+            elsewhere = open_stores.cut_off_elsewhere(folder, status, own, self.clock)
+            if elsewhere is None:
+                return []
+            if elsewhere[1] is not None:
+                elsewhere[1].close()
         section = Section({folder: target.folder_fd}, self.store_of, patience_s=0.0, clock=self.clock)
         try:
             with section:
@@ -261,7 +282,7 @@ class Committer:
                 reached("entered")
                 result, trouble = self._replace_in(section, target, expected, data, mode)
         except OSError as error:
-            raise commit_failed(error, target.path) from error
+            raise self.failed(error, target.path) from error
         finally:
             self.unpin(target)
         return self.reporting([result], trouble)[0]
@@ -417,7 +438,7 @@ class Committer:
         store, note = section.store(folder), section.note(folder)
         if not store.is_beside and gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
-            store = open_stores.beside(target.folder_fd, folder, self.clock.now_s())
+            store = open_stores.beside(target.folder_fd, folder, self.clock.now_s(), self.root)
         new_hash = hashing.of_bytes(data)
         prefix = store.new_prefix()
         note.prepare(prefix)

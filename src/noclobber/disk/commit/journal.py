@@ -21,21 +21,41 @@ recovery. What takes several steps (several files, a delete, a rewrite in place,
 written before the first of them, and keeps it until the last is on the disk.
 
 The record of several files, or of one with a very long name, goes to a file of its own, named in the note.
+
+A note is input from outside until it is proven to be ours: a plain file with one name, of this user and
+writable by nobody else, with a token of this machine (`note_keys`). Anything else under a note's name is put
+out of the way unread. What a note says is then read strictly (`_planned()`): names of one shape, and folders
+relative to the folder that the store belongs to, so that a project that was moved is still understood and
+nothing outside it can be named.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
-from typing import NamedTuple
+import re
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
+from noclobber.disk.commit import note_keys
+from noclobber.disk.reading import LOOK
+from noclobber.errors import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 from noclobber.disk import ordering
 
 IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
 NOTE_BYTES = 4096
+TOKEN_AT = 896
 RECORD_AT = 1024  # Apart from what PREPARING says, so that neither overwrites the other half way.
+MOST_TRIES = 8
 BOOK_PREFIX = "book-"
+IGNORED_PREFIX = "ignored-"
 
 _encoded = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
@@ -51,6 +71,7 @@ class Planned(NamedTuple):
     swap: str
     inode: int  # of the swap file as created: if it is still there, nothing was exchanged
     undo: str = ""
+    folder_inode: int = 0  # filled in by the note
 
 
 class NoteContent(NamedTuple):
@@ -60,66 +81,229 @@ class NoteContent(NamedTuple):
     files: tuple[Planned, ...] = ()
     prefix: str = ""  # PREPARING, MEMBER: how the names of the swap files begin
     leader: str = ""  # MEMBER: the folder with the record
+    leader_inode: int = 0
 
 
 NOTHING = NoteContent(IDLE)
 
 
-def _is_sound(planned: Planned) -> bool:
-    """True for a row as this library writes it: a note by somebody else must not misdirect a recovery."""
-    texts = (planned.kind, planned.folder, planned.name, planned.expected or "", planned.new, planned.swap)
-    try:
-        text = "\n".join((*texts, planned.undo))  # TypeError: not all of it is text.
-        text.encode()
-    except (TypeError, UnicodeEncodeError):
+MOST_BOOK_BYTES = 1 << 24
+KINDS = ("exchange", "create", "delete", "inplace")
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_SWAP_PREFIX = re.compile(r"swap-[0-9a-f]{12,24}")
+_SWAP_NAME = re.compile(r"swap-[0-9a-f]{12,24}-(?:[0-9a-f]{64}|None|ABSENT)~[^/\0]{0,142}", re.DOTALL)
+SOME_STATE = (PREPARING, SWAPPING, LANDED, RESTORING, MEMBER)
+
+
+def is_swap_name(name: str, prefix: str) -> bool:
+    """True for a name that a swap file of a store with this prefix can have."""
+    return name.startswith(prefix) and _SWAP_NAME.fullmatch(name[len(prefix) :]) is not None
+
+
+def is_swap_prefix(text: str, prefix: str) -> bool:
+    """True for how the names of one commit's swap files can begin."""
+    return text.startswith(prefix) and _SWAP_PREFIX.fullmatch(text[len(prefix) :]) is not None
+
+
+def is_relative_folder(folder: object) -> bool:
+    """True for a folder below (or the same as) the one that it is relative to, and not one of our own."""
+    if not isinstance(folder, str) or not _is_plain(folder):
         return False
-    names = (planned.name, planned.swap, planned.undo)
+    parts = folder.split("/") if folder else []
+    return not any(part in ("", ".", "..") or _is_our_own(part) for part in parts)
+
+
+def _is_our_own(name: str) -> bool:
+    folded = name.casefold()
+    return folded == STATE_FOLDER or folded.startswith(BESIDE_PREFIX)
+
+
+def _is_plain(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _planned(row: object) -> Planned:
+    """Return what one row of a record says; ValueError if this library does not write such rows."""
+    if not isinstance(row, list) or len(row) != len(Planned._fields):
+        raise ValueError("a row of another length")
+    planned = Planned(*row)
+    texts = (planned.kind, planned.folder, planned.name, planned.new, planned.swap, planned.undo)
+    if not all(isinstance(text, str) and _is_plain(text) for text in texts):
+        raise ValueError("not text")
+    name, expected = planned.name, planned.expected
+    is_sound = (
+        planned.kind in KINDS
+        and is_relative_folder(planned.folder)
+        and "/" not in name
+        and name not in ("", ".", "..")
+        and not _is_our_own(name)
+        and (expected in (None, ABSENT) or (isinstance(expected, str) and _HASH.fullmatch(expected)))
+        and _HASH.fullmatch(planned.new)
+        and _is_count(planned.inode)
+        and _is_count(planned.folder_inode)
+        and all(
+            any(is_swap_name(swap, prefix) for prefix in ("", BESIDE_PREFIX))
+            for swap in (planned.swap, *([planned.undo] if planned.undo else []))
+        )
+        and bool(planned.undo) == (planned.kind == "inplace")
+    )
+    if not is_sound:
+        raise ValueError("not as this library writes it")
+    return planned
+
+
+def trusted_owners(owner: int) -> tuple[int, ...]:
+    """
+    Return whose notes and state folders are believed; `owner` is the user whose folder they are in.
+
+    Our own only. Root works in the projects of others, too, and gives what it makes there to the project's
+    owner: so to root that owner's are as good. (Not more: see `recovery`.)
+    """
+    user = os.geteuid()
+    return (user,) if user else (0, owner)
+
+
+def is_ours(descriptor: int, owners: tuple[int, ...]) -> bool:
+    """True if an open file is a note that this library has made, on this machine, for this very file."""
+    status = os.fstat(descriptor)
     return (
-        "\0" not in text
-        and not any("/" in name for name in names)
-        and type(planned.inode) is int
-        and planned.folder.startswith("/")
-        and bool(planned.name and planned.swap)
+        stat.S_ISREG(status.st_mode)
+        and status.st_nlink == 1
+        and status.st_uid in owners
+        and not status.st_mode & 0o022
+        and status.st_size == NOTE_BYTES
+        and _has_token(os.pread(descriptor, RECORD_AT - TOKEN_AT, TOKEN_AT), status.st_ino)
     )
 
 
-def _give_to_owner(note_fd: int, folder_fd: int) -> None:
-    """Give a note that root makes to the folder's owner, who could not commit there otherwise."""
-    owner = os.fstat(folder_fd)
+def _has_token(text: bytes, inode: int) -> bool:
+    carried = text.rstrip(b"\0").split(b" ")
+    return any(token in carried for token in note_keys.tokens(inode))
+
+
+def is_in_use(name: str, folder_fd: int, owners: tuple[int, ...]) -> bool:
+    """True if a name is a note of ours that says that a commit is running, or was cut off."""
     try:
-        os.fchown(note_fd, owner.st_uid, owner.st_gid)
+        note_fd = os.open(name, LOOK, dir_fd=folder_fd)
     except OSError:
-        pass
+        return False
+    try:
+        return os.pread(note_fd, 1, 0) in SOME_STATE and is_ours(note_fd, owners)
+    except OSError:
+        return False
+    finally:
+        os.close(note_fd)
 
 
 class Note:
-    """The note of one folder, mapped."""
+    """The note of one folder, mapped. `base`: what the folders in it are relative to."""
 
-    def __init__(self, name: str, folder_fd: int) -> None:
-        self.name, self._folder_fd = name, folder_fd
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd = os.open(name, flags, 0o666, dir_fd=folder_fd)
+    def __init__(
+        self,
+        name: str,
+        folder_fd: int,
+        *,
+        base: str,
+        folder_inode: int,
+        owner: int,
+        make: bool = True,
+    ) -> None:
+        self.name, self.base, self._folder_fd = name, base, folder_fd
+        self._folder_inode, self._owner = folder_inode, owner
+        self.users = 0  # Critical sections that use it: see `Store.note()`.
+        note_fd = self._open() if make else self._open_existing()
         try:
-            if os.fstat(self._fd).st_size < NOTE_BYTES:
-                # Real blocks, not a hole: a full disk must show here, as an error. A store to mapped
-                # memory would fail with SIGBUS.
-                os.pwrite(self._fd, b"-".ljust(NOTE_BYTES, b"\0"), 0)
-                if os.geteuid() == 0:
-                    _give_to_owner(self._fd, folder_fd)
-            self._memory = mmap.mmap(self._fd, NOTE_BYTES)
+            status = os.fstat(note_fd)
+            self._inode, self.written_by = status.st_ino, status.st_uid
+            self._memory = mmap.mmap(note_fd, NOTE_BYTES)
+        finally:
+            os.close(note_fd)
+
+    def _open_existing(self) -> int:
+        """Open our note without the mutex; FileNotFoundError if there is none of ours."""
+        note_fd = os.open(self.name, os.O_RDWR | LOOK, dir_fd=self._folder_fd)
+        if is_ours(note_fd, trusted_owners(self._owner)):
+            return note_fd
+        os.close(note_fd)
+        raise FileNotFoundError(errno.ENOENT, "no note of ours", self.name)
+
+    def _open(self) -> int:
+        """Open our note, or make one, with what is no note of ours out of the way. Under the mutex."""
+        for _ in range(MOST_TRIES):
+            try:
+                note_fd = os.open(self.name, os.O_RDWR | LOOK, dir_fd=self._folder_fd)
+            except FileNotFoundError:
+                return self._make()
+            except OSError:  # A link, a folder, a socket; or not ours to write.
+                self._put_out_of_the_way(is_empty=False)
+                continue
+            try:
+                if is_ours(note_fd, trusted_owners(self._owner)):
+                    return note_fd
+                # Less than a note is what a process leaves that was killed while it made one.
+                is_empty = os.fstat(note_fd).st_size == 0 or os.pread(note_fd, 1, 0) == IDLE
+            except BaseException:
+                os.close(note_fd)
+                raise
+            os.close(note_fd)
+            self._put_out_of_the_way(is_empty=is_empty)
+        raise FileExistsError(
+            errno.EEXIST, "something else keeps appearing under the name of a note", self.name
+        )
+
+    def _put_out_of_the_way(self, *, is_empty: bool) -> None:
+        """Remove what says nothing; keep the rest under a name that `doctor` reports."""
+        try:
+            if is_empty:
+                os.unlink(self.name, dir_fd=self._folder_fd)
+            else:
+                aside = f"{ignored_prefix(self.name)}{os.urandom(6).hex()}"
+                os.rename(self.name, aside, src_dir_fd=self._folder_fd, dst_dir_fd=self._folder_fd)
+        except FileNotFoundError:
+            pass
+
+    def _make(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        note_fd = os.open(self.name, flags, 0o600, dir_fd=self._folder_fd)
+        try:
+            # Real blocks, not a hole: a full disk must show here, as an error. A store to mapped memory
+            # would fail with SIGBUS.
+            token = b" ".join(note_keys.tokens(os.fstat(note_fd).st_ino))
+            body = memoryview((IDLE.ljust(TOKEN_AT, b"\0") + token).ljust(NOTE_BYTES, b"\0"))
+            written = 0
+            while written < NOTE_BYTES:
+                written += os.pwrite(note_fd, body[written:], written)
+            if os.geteuid() == 0 and self._owner != 0:
+                try:  # The project's owner could not commit there otherwise.
+                    os.fchown(note_fd, self._owner, -1)
+                except OSError:
+                    pass
         except BaseException:
-            os.close(self._fd)
+            os.close(note_fd)
+            os.unlink(self.name, dir_fd=self._folder_fd)  # Half a note would be in everybody's way.
             raise
+        return note_fd
 
     def is_sound(self) -> bool:
         """False if somebody removed or truncated the file: then others do not see what is written."""
-        status = os.fstat(self._fd)
-        return status.st_nlink > 0 and status.st_size >= NOTE_BYTES
+        try:
+            status = os.stat(self.name, dir_fd=self._folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return status.st_ino == self._inode and status.st_size >= NOTE_BYTES
 
     def close(self) -> None:
         """Unmap it."""
         self._memory.close()
-        os.close(self._fd)
 
     @property
     def is_idle(self) -> bool:
@@ -135,18 +319,39 @@ class Note:
         self._put(1, swap_prefix)
         self.mark(PREPARING)
 
-    def join(self, leader: str) -> None:
+    def join(self, leader: str, leader_inode: int) -> None:
         """Point to the folder whose note has the record."""
-        self._put(RECORD_AT, _encoded(leader))
+        self._put_record([self._relative(leader), leader_inode])
         self.mark(MEMBER)
 
-    def swap(self, *files: Planned) -> None:
-        """Record what is about to happen to some files, before it happens to the first."""
-        record = _encoded(files)
-        if len(files) > 1 or len(record) >= NOTE_BYTES - RECORD_AT:
+    def swap(self, *files: Planned, inodes: Mapping[str, int] | None = None) -> None:
+        """
+        Record what is about to happen to some files, before it happens to the first.
+
+        `inodes`: those of the files' folders, if they are not all in the note's own.
+        """
+        rows = [
+            planned._replace(
+                folder=self._relative(planned.folder),
+                folder_inode=inodes[planned.folder] if inodes else self._folder_inode,
+            )
+            for planned in files
+        ]
+        self._put_record(rows, is_long=len(files) > 1)
+        self.mark(SWAPPING)
+
+    def _relative(self, folder: str) -> str:
+        base = self.base.rstrip("/")
+        if folder == self.base:
+            return ""
+        # Outside is not a place that a record can name. The folder's inode number still can.
+        return folder[len(base) + 1 :] if folder.startswith(f"{base}/") else ""
+
+    def _put_record(self, rows: object, *, is_long: bool = False) -> None:
+        record = _encoded(rows)
+        if is_long or len(record) >= NOTE_BYTES - RECORD_AT:
             record = _encoded({"book": self._write_book(record)})
         self._put(RECORD_AT, record)
-        self.mark(SWAPPING)
 
     def _write_book(self, record: str) -> str:
         """Write a record to a file of its own; return the file's name."""
@@ -183,7 +388,7 @@ class Note:
 
     def clear(self) -> None:
         """The commit is over."""
-        book = self.book if self._memory[0:1] in (SWAPPING, LANDED, RESTORING) else None
+        book = self.book if self._memory[0:1] in (SWAPPING, LANDED, RESTORING, MEMBER) else None
         self.mark(IDLE)
         if book:
             try:
@@ -204,34 +409,69 @@ class Note:
         """The name of the file with the record, if it is in one of its own."""
         body = self._line_at(RECORD_AT)
         try:
-            return str(json.loads(body)["book"]) if body.startswith(b'{"book"') else None
+            book = json.loads(body)["book"] if body.startswith(b'{"book"') else None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
+        if not isinstance(book, str):
+            return None
+        name, dot, rest = book.rpartition(f".{BOOK_PREFIX}")
+        is_sound = name == self.name and dot and len(rest) == 12 and not rest.strip("0123456789abcdef")
+        return book if is_sound else None
 
     def read(self) -> NoteContent:
-        """Return what it says; a note that cannot be parsed counts as idle."""
+        """Return what it says, folders as absolute paths; a note that cannot be parsed counts as idle."""
         state = self._memory[0:1]
         try:
-            if state == PREPARING:
-                return NoteContent(state, prefix=self._line_at(1).decode())
-            if state == MEMBER:
-                prefix = self._line_at(1).decode()  # Its own swap files are not orphans.
-                return NoteContent(state, prefix=prefix, leader=str(json.loads(self._line_at(RECORD_AT))))
+            if state in (PREPARING, MEMBER):
+                prefix = self._line_at(1).decode()
+                if not any(is_swap_prefix(prefix, each) for each in ("", BESIDE_PREFIX)):
+                    return NOTHING
+                if state == PREPARING:
+                    return NoteContent(state, prefix=prefix)
+                leader, inode = json.loads(self._record())
+                if not is_relative_folder(leader) or not _is_count(inode):
+                    return NOTHING
+                # Its own swap files are not orphans, so the prefix is needed here, too.
+                return NoteContent(state, prefix=prefix, leader=self._absolute(leader), leader_inode=inode)
             if state in (SWAPPING, LANDED, RESTORING):
                 rows = json.loads(self._record())
-                files = tuple(Planned(*row) for row in rows)
-                return NoteContent(state, files=files) if all(map(_is_sound, files)) else NOTHING
+                if not isinstance(rows, list):
+                    return NOTHING
+                files = [_planned(row) for row in rows]
+                return NoteContent(
+                    state, tuple(file._replace(folder=self._absolute(file.folder)) for file in files)
+                )
         except (ValueError, TypeError, KeyError, OSError, RecursionError):
             pass
         return NOTHING
 
+    def _absolute(self, folder: str) -> str:
+        return f"{self.base.rstrip('/')}/{folder}" if folder else self.base
+
     def _record(self) -> bytes:
+        if not self._line_at(RECORD_AT).startswith(b'{"book"'):
+            return self._line_at(RECORD_AT)
         book = self.book
         if book is None:
-            return self._line_at(RECORD_AT)
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        book_fd = os.open(book, flags, dir_fd=self._folder_fd)
+            raise ValueError("not the name of a book")
+        book_fd = os.open(book, LOOK, dir_fd=self._folder_fd)
         try:
-            return os.read(book_fd, os.fstat(book_fd).st_size)
+            status = os.fstat(book_fd)
+            is_trusted = (
+                stat.S_ISREG(status.st_mode)
+                and status.st_nlink == 1
+                and status.st_uid in trusted_owners(self._owner)
+                and not status.st_mode & 0o022
+                and status.st_size <= MOST_BOOK_BYTES
+            )
+            parts = []
+            while is_trusted and (part := os.read(book_fd, 1 << 20)):
+                parts.append(part)
+            return b"".join(parts)
         finally:
             os.close(book_fd)
+
+
+def ignored_prefix(name: str) -> str:
+    """Return how the names begin of what was found under a note's name and was no note of ours."""
+    return f"{BESIDE_PREFIX if name.startswith(BESIDE_PREFIX) else ''}{IGNORED_PREFIX}"

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.core.project import KEPT_FOLDER, NOTES_FOLDER, SWAP_FOLDER
-from noclobber.disk.commit.journal import BOOK_PREFIX
+from noclobber.disk.commit import journal
+from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX
 from noclobber.disk.commit.sweep import YOUNG_S
+from noclobber.disk.reading import LOOK
 
 _KEPT_NAME = re.compile(r"(?:\.noclobber-)?kept-[0-9a-f]+-([0-9a-f]{64}|None)~(.*)", re.DOTALL)
-_IN_USE = b"PSLRM"
 
 
 class Kept(NamedTuple):
@@ -64,6 +65,20 @@ def found_in(state_folder: str, now_s: float) -> Leftovers:
     )
 
 
+def ignored_in(state_folder: str) -> list[str]:
+    """
+    List what has, or had, the name of a note and is not one of ours.
+
+    Another user's notes, too, and those that came with a repository or a copy. No commit believes them.
+    """
+    folder = f"{state_folder}/{NOTES_FOLDER}"
+    return [
+        f"{NOTES_FOLDER}/{name}"
+        for name in _names(folder)
+        if name.startswith(IGNORED_PREFIX) or (BOOK_PREFIX not in name and _is_foreign(f"{folder}/{name}"))
+    ]
+
+
 def kept_in(folder: str) -> tuple[Kept, ...]:
     """List the kept files of one folder."""
     found = []
@@ -93,14 +108,29 @@ def _status(path: str) -> os.stat_result | None:
 def _is_in_use(path: str) -> bool:
     if BOOK_PREFIX in path.rpartition("/")[2]:
         return False
+    state, is_ours = _look(path)
+    return is_ours and state in journal.SOME_STATE
+
+
+def _is_foreign(path: str) -> bool:
+    """True for what is no note of ours, and says something all the same."""
+    state, is_ours = _look(path)
+    return not is_ours and state not in (b"", journal.IDLE)
+
+
+def _look(path: str) -> tuple[bytes, bool]:
+    """Return the first byte, and whether it is a note of ours; another byte for what cannot be read."""
+    folder = path.rpartition("/")[0]
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, LOOK)
+    except FileNotFoundError:
+        return b"", False
     except OSError:
-        return False
+        return b"?", False
     try:
-        state = os.read(descriptor, 1)
+        is_ours = journal.is_ours(descriptor, journal.trusted_owners(os.stat(folder).st_uid))
+        return os.pread(descriptor, 1, 0), is_ours
     except OSError:
-        return False
+        return b"?", False
     finally:
         os.close(descriptor)
-    return state != b"" and state in _IN_USE

@@ -25,7 +25,6 @@ from noclobber.disk.commit.swap import Swap, write_all
 from noclobber.disk.commit.sweep import mark_if
 from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
-from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -171,7 +170,7 @@ def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence 
         with committer.section(targets, fence) as section:
             results, troubles = _replace_in(committer, section, targets, changes)
     except OSError as error:
-        raise commit_failed(error, targets[-1].path if targets else changes[0].path) from error
+        raise committer.failed(error, targets[-1].path if targets else changes[0].path) from error
     finally:
         for target in targets:
             committer.unpin(target)
@@ -191,18 +190,20 @@ def _pin(committer: Committer, change: Change) -> PinnedPath:
 
 
 def _refuse_doubles(targets: list[PinnedPath]) -> None:
-    seen: set[str] = set()
+    seen: set[tuple[int, int, str]] = set()
     for target in targets:
-        if target.path in seen:
+        folder = os.fstat(target.folder_fd)  # Not its path: a folder may have two (a bind mount).
+        file = (folder.st_dev, folder.st_ino, target.name)
+        if file in seen:
             raise BadRequestError(target.path, "it is named twice in one commit; merge the two changes.")
-        seen.add(target.path)
+        seen.add(file)
 
 
 def _replace_in(
     committer: Committer, section: Section, targets: list[PinnedPath], changes: Sequence[Change]
 ) -> tuple[list[WriteResult], list[UnflushedError | None]]:
     files: list[Swap | Creation] = []
-    folders = sorted(section.folders)
+    folders = section.distinct_folders()
     leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
     patience = committer.patience()
     landed = False
@@ -219,9 +220,10 @@ def _replace_in(
                 file.verify(patience)
         # The leader first: a member that still says "preparing" removes its own staged files, and
         # nothing has been exchanged yet.
-        leader.swap(*[file.planned() for file in files])
+        inodes = {folder: section.status(folder).st_ino for folder in section.folders}
+        leader.swap(*[file.planned() for file in files], inodes=inodes)
         for member in members:
-            member.join(folders[0])
+            member.join(folders[0], inodes[folders[0]])
         # The record before the exchanges: after a power cut between two of them it is what undoes the first.
         kind = section.store(folders[0]).filesystem
         for note in (leader, *members):

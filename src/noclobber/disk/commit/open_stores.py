@@ -8,42 +8,77 @@ that commit displaced has been swept.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 from collections import deque
+from typing import TYPE_CHECKING
 
 from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, NOTES_FOLDER, STATE_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks
-from noclobber.disk.commit.store import CREATE, Store
+from noclobber.disk.commit import journal
+from noclobber.disk.commit.store import CREATE, Store, beside_note_name
 from noclobber.disk.commit.sweep import adopt_orphans, sweep
 from noclobber.disk.paths import OPEN_FOLDER
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.core.clock import Clock
+
 
 def for_workspace(root: str) -> Store:
-    """Open (and create, the first time) a workspace's own store."""
+    """
+    Open (and create, the first time) a workspace's own store.
+
+    PermissionError: its state folder is another user's, or others may write to it. What is in there is theirs
+    to say, so it is not used; our files go beside the target then.
+    """
     state = f"{root}/{STATE_FOLDER}"
     opened: list[int] = []
     try:
         try:
-            os.mkdir(state)
+            os.mkdir(state, 0o755)
         except FileExistsError:
             pass
         # No-follow at each step: a link here would send our records, and every staged byte, elsewhere.
         opened.append(os.open(state, OPEN_FOLDER | os.O_NOFOLLOW))
+        _make_private(opened[0], root)
         _ignore_in_git(opened[0])
         # Swap files have the target's mode from the start; the folder's mode keeps other users out.
-        for part, mode in ((SWAP_FOLDER, 0o700), (NOTES_FOLDER, 0o777), (KEPT_FOLDER, 0o700)):
+        for part, mode in ((SWAP_FOLDER, 0o700), (NOTES_FOLDER, 0o755), (KEPT_FOLDER, 0o700)):
             try:
                 os.mkdir(part, mode, dir_fd=opened[0])
             except FileExistsError:
                 pass
             opened.append(os.open(part, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=opened[0]))
+            _make_private(opened[-1], root)
     except BaseException:
         for descriptor in opened:
             os.close(descriptor)
         raise
     os.close(opened.pop(0))
     swap_fd, notes_fd, kept_fd = opened
-    return Store(state, swap_fd, notes_fd, kept_fd, prefix="")
+    return Store(state, swap_fd, notes_fd, kept_fd, prefix="", base=root)
+
+
+def _make_private(folder_fd: int, root: str) -> None:
+    """Make sure that one of our folders is ours and nobody else may write there."""
+    status = os.fstat(folder_fd)
+    if not is_private(status, root):
+        if status.st_uid not in journal.trusted_owners(os.stat(root).st_uid):
+            state = f"{root}/{STATE_FOLDER}"
+            raise PermissionError(errno.EACCES, "the state folder belongs to another user", state)
+        # A umask of 002 does that, as in projects of a group, or an older version of this library. The folder
+        # is ours to close; the notes in it are judged one by one.
+        os.fchmod(folder_fd, status.st_mode & 0o7755)
+
+
+def is_private(status: os.stat_result, root: str) -> bool:
+    """True if a folder of ours in a project belongs to a user that we believe, and nobody else may write."""
+    if status.st_mode & 0o022:
+        return False
+    user = os.geteuid()
+    return status.st_uid == user or (user == 0 and status.st_uid == os.stat(root).st_uid)
 
 
 def _ignore_in_git(state_fd: int) -> None:
@@ -61,8 +96,12 @@ _lingering: deque[Store] = deque()  # Stores beside a target that still have som
 _known_folders: set[tuple[int, int]] = set()
 
 
-def beside(folder_fd: int, folder: str, now_s: float) -> Store:
-    """Open a store in a target's own folder; `leave()` it after the commit."""
+def beside(folder_fd: int, folder: str, now_s: float, base: str | None = None) -> Store:
+    """
+    Open a store in a target's own folder; `leave()` it after the commit.
+
+    `base`: the workspace that the folder is in, if the commit belongs to one.
+    """
     copies: list[int] = []
     opened: Store | None = None
     try:
@@ -70,7 +109,7 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
             # Tracked: a copy shares the folder's mutex, and a forked child's would keep it after our death.
             with forks.undivided():
                 copies.append(forks.track(os.dup(folder_fd)))
-        opened = Store(folder, copies[0], copies[1], copies[2], prefix=BESIDE_PREFIX)
+        opened = Store(folder, copies[0], copies[1], copies[2], prefix=BESIDE_PREFIX, base=base or folder)
         after_fork.renew(opened, "_is_closed", lambda: True)
         status = os.fstat(folder_fd)
         if (status.st_dev, status.st_ino) not in _known_folders:  # Once per process: it lists the folder.
@@ -85,6 +124,59 @@ def beside(folder_fd: int, folder: str, now_s: float) -> Store:
                 forks.close(descriptor)
         raise
     return opened
+
+
+def cut_off_elsewhere(
+    folder: str, status: os.stat_result, own: Store | None, clock: Clock
+) -> tuple[Callable[[int, str, int], Store], Store | None] | None:
+    """
+    Find a note in use for this folder in a store that is not `own`.
+
+    A folder can be in several: its own, beside its files; the workspace's; those of workspaces around it.
+    All of them use the folder's one mutex, so whoever holds that may, and must, finish what any of them
+    left. Returns where such a commit keeps its files, and what to close afterwards.
+    """
+    own_path, is_beside = (own.path, own.is_beside) if own is not None else ("", False)
+    name = f"{status.st_ino:x}"
+    note = f"{BESIDE_PREFIX}{beside_note_name(status)}"
+    # `access`, because it does not raise: most of the time there is nothing, at every level.
+    if not is_beside and os.access(f"{folder}/{note}", os.F_OK):
+        folder_fd = os.open(folder, OPEN_FOLDER | os.O_NOFOLLOW)
+        try:
+            if journal.is_in_use(note, folder_fd, journal.trusted_owners(status.st_uid)):
+                return (lambda fd, path, _: beside(fd, path, clock.now_s())), None
+        finally:
+            os.close(folder_fd)
+    around = folder
+    while True:
+        state = f"{around.rstrip('/')}/{STATE_FOLDER}"
+        if state != own_path and os.access(f"{state}/{NOTES_FOLDER}/{name}", os.F_OK):
+            found = _open_elsewhere(around, status)
+            if found is not None:
+                return _stores_of(found, clock), found
+        if around in ("", "/"):
+            return None
+        around = os.path.dirname(around)
+
+
+def _stores_of(own: Store, clock: Clock) -> Callable[[int, str, int], Store]:
+    def store_of(folder_fd: int, folder: str, device: int) -> Store:
+        return own if device == own.device else beside(folder_fd, folder, clock.now_s(), own.base)
+
+    return store_of
+
+
+def _open_elsewhere(root: str, folder: os.stat_result) -> Store | None:
+    try:
+        if not is_private(os.lstat(f"{root.rstrip('/')}/{STATE_FOLDER}"), root):
+            return None  # Not ours: it says nothing to us, and we do not change it.
+        store = for_workspace(root)
+    except OSError:
+        return None
+    if store.device == folder.st_dev and store.is_under_way(folder):
+        return store
+    store.close()
+    return None
 
 
 def leave(store: Store) -> None:

@@ -14,18 +14,19 @@ ones. What cannot be put back because somebody has saved since is kept aside and
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import Patience
-from noclobber.core.project import SWAP_FOLDER
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
-from noclobber.disk.commit.restore import copy_all, put_back
+from noclobber.disk.commit.restore import BEFORE_RESTORING, copy_all, put_back
+from noclobber.disk.commit.store import CREATE
 from noclobber.disk.commit.sweep import mark_if
-from noclobber.disk.paths import PinnedPath
+from noclobber.disk.paths import OPEN_FOLDER, PinnedPath
 from noclobber.disk.reading import LOOK
 from noclobber.errors import ABSENT
 
@@ -90,6 +91,8 @@ def recover(
         else:
             act = _conclude if landed else _undo
             results += [act(file, content.state) for file in found]
+    for file in found:
+        file.store.remove_swap(file.planned.swap + BEFORE_RESTORING)
     results += [
         _recover_inplace(planned, folders[planned.folder], store_of(planned.folder)) for planned in inplace
     ]
@@ -273,12 +276,9 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
     if _hash_if(file.folder_fd, planned.name, None) == file.displaced_hash != "":
         _set_aside(file)  # Restored already; the process died while it removed its own files.
         return Recovered(file.path, "restored")
-    # While restoring, the displaced bytes may be half copied into our file, so its hash says nothing and the
-    # inode must do; what comes back is then kept, unless it is ours or a copy. Otherwise only unchanged bytes
-    # of ours are replaced: somebody may have written over them, in place, since the crash.
-    ours = file.is_intact or (
-        state == journal.RESTORING and _inode(file.folder_fd, planned.name) == planned.inode
-    )
+    # Only what is provably ours is replaced: unchanged bytes of ours, or, while restoring, a mixture of those
+    # and the displaced ones. Otherwise somebody has saved there since the crash, in place, and that stays.
+    ours = file.is_intact or (state == journal.RESTORING and _is_half_restored(file))
     target = PinnedPath(file.folder_fd, planned.name, file.path)
     # Since the crash others could see our version. A process that has read it will save over what is put
     # back now, without having seen it; so a copy of that is kept. The copy is made first: once at its name,
@@ -299,6 +299,24 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
             pass
     where = store.keep(planned.swap)  # The file itself; of a link, a copy of what it led to is more use.
     return Recovered(file.path, "kept", kept or where)
+
+
+def _is_half_restored(file: CutOffFile) -> bool:
+    """True if our file holds the beginning of the displaced bytes, and behind it what it held before."""
+    planned, swap_fd = file.planned, file.store.swap_fd
+    if _inode(file.folder_fd, planned.name) != planned.inode:
+        return False
+    with (
+        _Opened(file.folder_fd, planned.name) as current_fd,
+        _Opened(swap_fd, planned.swap) as displaced_fd,
+        _Opened(swap_fd, planned.swap + BEFORE_RESTORING) as before_fd,
+    ):
+        if current_fd is None or displaced_fd is None or before_fd is None:
+            return False
+        size, displaced, before = (os.fstat(each).st_size for each in (current_fd, displaced_fd, before_fd))
+        if size != displaced and size < before:
+            return False  # Somebody has cut it off: a restore never makes it shorter than that.
+        return _is_part_new_part_old(current_fd, displaced_fd, before_fd, has_zeros=False)
 
 
 def _discard(file: CutOffFile) -> Recovered:
@@ -330,7 +348,10 @@ def _keep_copy(file: CutOffFile, *, only_of_link: bool = False) -> str:
             return _keep_copy_of_folder(file)
         if stat.S_ISLNK(status.st_mode):  # It holds no bytes itself, and what it leads to may be gone soon.
             led_to = os.path.join(planned.folder, os.readlink(planned.swap, dir_fd=store.swap_fd))
-            source_fd = os.open(led_to, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            led_to = os.path.realpath(led_to)
+            if not led_to.startswith(f"{store.base.rstrip('/')}/"):
+                return ""  # Outside: not ours to read for somebody else.
+            source_fd = os.open(led_to, LOOK)
         else:
             source_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
     except OSError:
@@ -355,18 +376,52 @@ def _keep_copy(file: CutOffFile, *, only_of_link: bool = False) -> str:
 def _keep_copy_of_folder(file: CutOffFile) -> str:
     """The same for a folder that was put in the file's place, if it is a small one."""
     store, planned = file.store, file.planned
-    base = store.path if store.is_beside else f"{store.path}/{SWAP_FOLDER}"
-    source = f"{base}/{planned.swap}"
-    if sum(1 + len(folders) + len(files) for _, folders, files in os.walk(source)) > MOST_COPIED:
-        return ""
     name = store.swap_name(store.new_prefix(), planned.name, None)
-    import shutil  # Rarely needed, and slow to load.
-
     try:
-        shutil.copytree(source, f"{base}/{name}", symlinks=True)
+        _copy_folder(store.swap_fd, planned.swap, store.swap_fd, name, MOST_COPIED)
         return store.keep(name)
     except OSError:
         return ""
+
+
+def _copy_folder(from_fd: int, source: str, to_fd: int, copy: str, most: int) -> int:
+    """Copy a folder; return how many more entries may be copied. OSError: there are too many."""
+    # Not `shutil`: it is slow to load, and nothing is imported within a commit.
+    source_fd = os.open(source, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=from_fd)
+    try:
+        names = os.listdir(source_fd)
+        most -= 1 + len(names)
+        if most < 0:
+            raise OSError(errno.E2BIG, "too many files to copy", source)
+        os.mkdir(copy, 0o700, dir_fd=to_fd)
+        copy_fd = os.open(copy, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=to_fd)
+        try:
+            for name in names:
+                most = _copy_entry(source_fd, copy_fd, name, most)
+        finally:
+            os.close(copy_fd)
+    finally:
+        os.close(source_fd)
+    return most
+
+
+def _copy_entry(source_fd: int, copy_fd: int, name: str, most: int) -> int:
+    mode = os.stat(name, dir_fd=source_fd, follow_symlinks=False).st_mode
+    if stat.S_ISDIR(mode):
+        return _copy_folder(source_fd, name, copy_fd, name, most)
+    if stat.S_ISLNK(mode):
+        os.symlink(os.readlink(name, dir_fd=source_fd), name, dir_fd=copy_fd)
+    elif stat.S_ISREG(mode):
+        file_fd = os.open(name, LOOK, dir_fd=source_fd)
+        try:
+            new_fd = os.open(name, CREATE, stat.S_IMODE(mode) & 0o700, dir_fd=copy_fd)
+            try:
+                copy_all(file_fd, new_fd)
+            finally:
+                os.close(new_fd)
+        finally:
+            os.close(file_fd)
+    return most
 
 
 def _uncreate(file: CutOffFile) -> Recovered:
@@ -437,18 +492,19 @@ class _Opened:
             os.close(self._descriptor)
 
 
-def _is_part_new_part_old(current_fd: int, new_fd: int, old_fd: int) -> bool:
+def _is_part_new_part_old(current_fd: int, new_fd: int, old_fd: int, *, has_zeros: bool = True) -> bool:
     """
     True if a file consists of nothing but new bytes and old ones, each at its place.
 
     A killed process leaves the new bytes up to some point. A power cut leaves each sector as it was, or as it
-    became. Space for a longer version is allocated first, so behind the old bytes there may be zeros.
+    became. `has_zeros`: space for a longer version was allocated first, so there may be zeros at the end.
     """
     size = os.fstat(current_fd).st_size
     for offset in range(0, size, hashing.CHUNK_BYTES):
         current = os.pread(current_fd, min(hashing.CHUNK_BYTES, size - offset), offset)
-        new = os.pread(new_fd, len(current), offset).ljust(len(current), b"\0")
-        old = os.pread(old_fd, len(current), offset).ljust(len(current), b"\0")
+        new, old = (os.pread(each, len(current), offset) for each in (new_fd, old_fd))
+        if has_zeros:
+            new, old = (each.ljust(len(current), b"\0") for each in (new, old))
         for at in range(0, len(current), SECTOR_BYTES):
             sector = slice(at, at + SECTOR_BYTES)
             if current[sector] in (new[sector], old[sector]):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from noclobber.core.clock import Patience
 from noclobber.disk import forks, hashing, leases, metadata, renames
 from noclobber.disk.commit import journal
+from noclobber.disk.commit.store import CREATE
 from noclobber.disk.commit.sweep import mark_if, mark_verified
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
@@ -37,6 +38,10 @@ MOST_PUT_BACKS = 1000
 SHORT_WAIT_S = 0.2
 LET_FINISH_NAPS, LET_FINISH_NAP_S = 8, 0.00025
 NO_FD = -1
+BREAK_MARGIN_S = 1.0
+BEFORE_RESTORING = (
+    "="  # Appended to a swap file's name: a copy of our version, for as long as it is copied over.
+)
 
 
 def restore(swap: Swap, patience: Patience, note: Note) -> None:
@@ -45,19 +50,57 @@ def restore(swap: Swap, patience: Patience, note: Note) -> None:
     note.flush()  # Before the copy: a power cut in the middle of it leaves a mixture, which is then undone.
     reached("restoring")
     if swap.leases and swap.old_fd != NO_FD and swap.old_status.st_nlink <= 1:
-        while leases.lease(swap.old_fd, leases.READ, patience):
-            try:
-                _copy_back(swap)
-            except OSError:
-                break  # For example, the disk is full. Renaming back needs no space.
-            if leases.is_quiet(swap.old_fd, leases.READ):
-                swap.leave_aside(swap.old_fd)
-                # End our lease now: another commit may wait for that, while we wait for its lease.
-                swap.close_one(swap.new_fd)
-                swap.new_fd = NO_FD
-                return
-            leases.release(swap.old_fd)  # Somebody got in while we copied: once more.
+        aside = swap.swap_name + BEFORE_RESTORING
+        try:
+            while leases.lease(swap.old_fd, leases.READ, patience):
+                try:
+                    _set_ours_aside(swap, aside)
+                    reached("set-ours-aside")
+                    if not _is_hidden(swap):
+                        break
+                    _copy_back(swap)
+                except OSError:
+                    break  # For example, the disk is full. Renaming back needs no space.
+                if leases.is_quiet(swap.old_fd, leases.READ):
+                    swap.leave_aside(swap.old_fd)
+                    # End our lease now: another commit may wait for that, while we wait for its lease.
+                    swap.close_one(swap.new_fd)
+                    swap.new_fd = NO_FD
+                    return
+                leases.release(swap.old_fd)  # Somebody got in while we copied: once more.
+        finally:
+            swap.store.remove_swap(aside)
     _rename_back(swap)
+
+
+def _set_ours_aside(swap: Swap, name: str) -> None:
+    """
+    Copy our own version before it is copied over.
+
+    If we are killed in the middle, our file holds a part of each. Only with this copy can recovery tell that
+    from what somebody has saved there since.
+    """
+    swap.store.remove_swap(name)
+    copy_fd = forks.open_tracked(name, CREATE, 0o600, dir_fd=swap.store.swap_fd)
+    try:
+        copy_all(swap.new_fd, copy_fd)
+        mark_verified(copy_fd)  # Left behind, it is nothing that anyone wants to keep.
+    finally:
+        forks.close(copy_fd)
+
+
+def _is_hidden(swap: Swap) -> bool:
+    """
+    True if nobody can have opened our file since the exchange.
+
+    The kernel ends a lease by force when it has kept somebody waiting for too long, and we may have been
+    stopped for as long as that. While somebody waits, it gives the same answers about a lease that is being
+    broken and one that is gone; so the time decides.
+    """
+    if leases.is_quiet(swap.new_fd, leases.WRITE):
+        return True
+    limit_s = leases.break_time_s()
+    return limit_s is None or time.monotonic() - swap.hidden_since_s < limit_s - BREAK_MARGIN_S
 
 
 def _copy_back(swap: Swap) -> None:
@@ -73,8 +116,11 @@ def _copy_back(swap: Swap) -> None:
 
 def _rename_back(swap: Swap) -> None:
     store, target = swap.store, swap.target
-    is_back = put_back(store, swap.swap_name, target, swap.new_inode)
-    if swap.leases:
+    is_hidden = swap.leases and _is_hidden(swap)
+    # Seen by others, our file may hold what somebody has saved there: then it is theirs.
+    is_ours = is_hidden or hashing.of_descriptor(swap.new_fd) == swap.new_hash
+    is_back = is_ours and put_back(store, swap.swap_name, target, swap.new_inode)
+    if is_hidden:
         # A process that waits for our file gets it now, wherever it is. So copy the present version into it.
         _copy_what_is_there(swap)
         mark_verified(swap.new_fd)
@@ -84,10 +130,10 @@ def _rename_back(swap: Swap) -> None:
         left_fd = forks.open_tracked(swap.swap_name, LOOK, dir_fd=store.swap_fd)
     except OSError:
         left_fd = NO_FD
-    if is_back and left_fd != NO_FD and (swap.leases or hashing.of_descriptor(left_fd) == swap.new_hash):
+    if is_back and left_fd != NO_FD and (is_hidden or hashing.of_descriptor(left_fd) == swap.new_hash):
         # Our own file. (Without leases others could see it, and may have written to it: then it is kept.)
         # Not deleted at once: somebody may have opened it, and what they write is kept.
-        if not swap.leases:
+        if not is_hidden:
             mark_if(left_fd, swap.new_hash)
         swap.leave_aside(left_fd)
         return

@@ -18,15 +18,16 @@ import threading
 
 # Not signal.pthread_sigmask: it makes an enum of each signal, 4 % of a small commit.
 from _signal import pthread_sigmask  # type: ignore[import-not-found]
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.values import WriteResult
 from noclobber.disk import forks, mutex, ordering, paths
 from noclobber.disk.commit import journal, open_stores, recovery
+from noclobber.disk.commit.sweep import sweep
 from noclobber.errors import FileBusyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from typing import Protocol
 
@@ -64,6 +65,19 @@ NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EI
 MOST_RECOVERIES = 8
 
 
+class Wider(NamedTuple):
+    """What a recovery takes that a section does not hold."""
+
+    folders: dict[str, int]
+    store_of: Callable[[int, str, int], Store]
+    to_close: Store | None = None
+
+
+def _opened_again(folder_fd: int) -> int:
+    """Open a folder once more: a copy of the descriptor would share its mutex."""
+    return forks.open_tracked(".", paths.OPEN_FOLDER, dir_fd=folder_fd)
+
+
 class Section:
     """Use as a context manager. `folders` maps canonical folder paths to open descriptors."""
 
@@ -74,8 +88,10 @@ class Section:
         *,
         patience_s: float,
         clock: Clock,
+        depth: int = 0,
     ) -> None:
         self.folders = folders
+        self._depth = depth  # Sections around this one, each of which was entered to recover something.
         self._targets: Sequence[str] = ()
         self._fence: Fence | None = None
         self._opened: list[int] = []
@@ -113,6 +129,15 @@ class Section:
             status = self._status[folder] = os.fstat(self.folders[folder])
         return status
 
+    def distinct_folders(self) -> list[str]:
+        """Return the folders, sorted by name, each under one name only."""
+        by_place = {self._place(folder): folder for folder in sorted(self.folders, reverse=True)}
+        return sorted(by_place.values())
+
+    def _place(self, folder: str) -> tuple[int, int]:
+        status = self.status(folder)
+        return status.st_dev, status.st_ino
+
     def __enter__(self) -> Section:
         try:
             return self._enter()
@@ -128,8 +153,8 @@ class Section:
             if wider is None:
                 self._pass_fence()
                 return self
-            # The note names folders whose mutexes we do not hold. Taking them now, out of order, could
-            # deadlock with another commit; so release ours, take all of them in order, and try again.
+            # It takes folders whose mutexes we do not hold, or another store. Taking them now, out of order,
+            # could deadlock with another commit; so release ours, take all of them in order, and try again.
             self._leave()
             self._recover_wider(wider)
         raise FileBusyError(
@@ -169,8 +194,13 @@ class Section:
             admission.look_again()
 
     def _take_mutexes(self) -> None:
-        for folder in sorted(self.folders):
+        taken: set[tuple[int, int]] = set()
+        # Sorted by what they are and not by name: a folder may have two (a bind mount), in either order.
+        for place, folder in sorted((self._place(folder), folder) for folder in self.folders):
             descriptor = self.folders[folder]
+            if place in taken:
+                continue  # Another name of a folder that we hold: we would wait for ourselves.
+            taken.add(place)
             try:
                 held = mutex.hold(descriptor, patience_s=self._patience_s, clock=self._clock)
             except OSError as error:
@@ -188,35 +218,87 @@ class Section:
         if threading.get_ident() == threading.main_thread().ident:
             self._mask = pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
 
-    def _recover(self) -> set[str] | None:
-        """Finish what dead processes left in our folders; or return the folders that this takes."""
+    def _recover(self) -> Wider | None:
+        """Finish what dead processes left in our folders; or return what it takes to do that."""
         for folder in self.folders:
+            if not self._depth:
+                found = open_stores.cut_off_elsewhere(
+                    folder, self.status(folder), self.store(folder), self._clock
+                )
+                if found is not None:
+                    return Wider({folder: _opened_again(self.folders[folder])}, *found)
             if self.note(folder).is_idle:
                 continue
-            content = self.note(folder).read()
-            concerned = {planned.folder for planned in content.files}
-            if content.leader:
-                concerned.add(content.leader)
-                if content.leader in self.folders:
-                    leader = self.note(content.leader).read()
-                    concerned |= {planned.folder for planned in leader.files}
-            missing = {path for path in concerned - set(self.folders) if os.path.isdir(path)}
-            if missing:
-                return concerned | {folder}
+            content = self._content(folder)
+            wider = self._missing(folder, content) if self._depth < MOST_RECOVERIES else {}
+            if wider:
+                wider[folder] = _opened_again(self.folders[folder])
+                return Wider(wider, self._store_of)
             self._finish(content, folder)
         return None
+
+    def _content(self, folder: str) -> journal.NoteContent:
+        """Return what a folder's note says, with the folders in it called as they are called here."""
+        content = self.note(folder).read()
+        device = self.status(folder).st_dev
+
+        def known(path: str, inode: int) -> str:
+            if path in self.folders and self.status(path).st_ino == inode:
+                return path
+            # Moved since, or another name of it.
+            alike = [
+                name
+                for name, folder_fd in self.folders.items()
+                if self._place(name) == (device, inode) and self.store(name).is_on_mount_of(folder_fd)
+            ]
+            return alike[0] if alike else path
+
+        files = tuple(
+            planned._replace(folder=known(planned.folder, planned.folder_inode)) for planned in content.files
+        )
+        leader = known(content.leader, content.leader_inode) if content.leader else ""
+        return content._replace(files=files, leader=leader)
+
+    def _missing(self, folder: str, content: journal.NoteContent) -> dict[str, int]:
+        """Open the folders that a recovery takes and that are not held; what is not there is left out."""
+        concerned = {planned.folder: planned.folder_inode for planned in content.files}
+        if content.leader:
+            concerned[content.leader] = content.leader_inode
+            if content.leader in self.folders:
+                leader = self._content(content.leader)
+                concerned |= {planned.folder: planned.folder_inode for planned in leader.files}
+        base = self.note(folder).base
+        opened: dict[str, int] = {}
+        for path, inode in concerned.items():
+            if path in self.folders:
+                continue
+            try:
+                with forks.undivided():
+                    descriptor = forks.track(paths.open_below(base, path[len(base.rstrip("/")) + 1 :]))
+            except OSError:
+                continue
+            if os.fstat(descriptor).st_ino == inode:
+                opened[path] = descriptor
+            else:
+                forks.close(descriptor)  # Another folder, which has that name now.
+        if opened:
+            for path in concerned:
+                if path in self.folders and path != folder:
+                    opened[path] = _opened_again(self.folders[path])
+        return opened
 
     def _finish(self, content: journal.NoteContent, folder: str) -> None:
         if content.state == journal.MEMBER:
             # We hold the leader's mutex, too. An idle leader means that the commit was over before its
             # members were cleared; otherwise the loop comes to the leader, and that does the work.
             if content.leader in self.folders:
-                leader = self.note(content.leader).read()
+                leader = self._content(content.leader)
                 if leader.state not in (journal.IDLE, journal.MEMBER):
                     self._finish(leader, content.leader)
             self.note(folder).clear()
             return
-        here = [planned for planned in content.files if planned.folder in self.folders]
+        note = self.note(folder)
+        here = [planned for planned in content.files if self._may_touch(note, planned)]
         self.recovered += recovery.recover(
             content._replace(files=tuple(here)),
             {planned.folder: self.folders[planned.folder] for planned in here}
@@ -226,22 +308,36 @@ class Section:
         )
         if here:  # What recovery did must last before the note that asked for it is cleared.
             ordering.flush_names(self.folders.values(), self.store(folder).filesystem)
-        self.note(folder).clear()
+        note.clear()
 
-    def _recover_wider(self, folders: Iterable[str]) -> None:
-        opened: dict[str, int] = {}
+    def _may_touch(self, note: journal.Note, planned: journal.Planned) -> bool:
+        """False for a row about a folder that is not there, or that the note's writer has no say about."""
+        folder = planned.folder
+        if folder not in self.folders or self.status(folder).st_ino != planned.folder_inode:
+            return False
+        # Root believes the notes of a project's owner. That must not let the owner change root's own folders.
+        if note.written_by not in (os.geteuid(), self.status(folder).st_uid):
+            return False
+        prefix = self.store(folder).prefix
+        return all(journal.is_swap_name(name, prefix) for name in (planned.swap, planned.undo) if name)
+
+    def _recover_wider(self, wider: Wider) -> None:
         try:
-            for folder in folders:
-                try:
-                    opened[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
-                except (FileNotFoundError, NotADirectoryError):
-                    continue
             # Entering does the recovery; there is nothing else to do inside.
-            with Section(opened, self._store_of, patience_s=self._patience_s, clock=self._clock) as section:
+            with Section(
+                wider.folders,
+                wider.store_of,
+                patience_s=self._patience_s,
+                clock=self._clock,
+                depth=self._depth + 1,
+            ) as section:
                 self.recovered += section.recovered
         finally:
-            for descriptor in opened.values():
+            for descriptor in wider.folders.values():
                 forks.close(descriptor)
+            if wider.to_close is not None:
+                sweep(wider.to_close)
+                wider.to_close.close()
 
     def landed(self, path: str, sha256: str, level: Level, previous_sha256: str) -> WriteResult:
         """The result of a write that has just landed here. What was kept aside is added at the end."""
@@ -274,11 +370,13 @@ class Section:
             self._admissions.clear()
             while self._fenced:
                 self._fenced.pop().__exit__(None, None, None)
+            while self._notes:
+                folder, note = self._notes.popitem()
+                self._stores[folder].put_away(note)
             while self._stores:
                 _, store = self._stores.popitem()
                 if store.is_beside:
                     open_stores.leave(store)
-            self._notes.clear()
         finally:
             try:
                 while self._held:

@@ -17,20 +17,18 @@ Three kinds of file:
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections import deque
 from typing import NamedTuple
 
 from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
-from noclobber.disk import after_fork, forks, ordering
-from noclobber.disk.commit.journal import BOOK_PREFIX, NOTE_BYTES, Note
+from noclobber.disk import after_fork, forks, ordering, paths
+from noclobber.disk.commit import journal
+from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX, Note
 from noclobber.disk.reading import LOOK
 
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_OPEN_NOTES = 64
-
-_PREFIX = re.compile(r"swap-[0-9a-f]{12,}")
 
 
 class Displaced(NamedTuple):
@@ -47,13 +45,17 @@ class Displaced(NamedTuple):
 class Store:
     """The files that commits to one mount need. `open_stores` opens them."""
 
-    def __init__(self, path: str, swap_fd: int, notes_fd: int, kept_fd: int, prefix: str) -> None:
+    def __init__(
+        self, path: str, swap_fd: int, notes_fd: int, kept_fd: int, *, prefix: str, base: str
+    ) -> None:
         self.path, self.prefix = path, prefix
+        self.base = base  # What it is for: no note in it is believed about anything outside this folder.
         self.swap_fd, self.notes_fd, self.kept_fd = swap_fd, notes_fd, kept_fd
         self._swap_path = f"{path}/{SWAP_FOLDER}"
         self._is_closed = True  # Until it is whole.
         self._status = os.fstat(swap_fd)
         self.device = self._status.st_dev
+        self._owner = os.fstat(notes_fd).st_uid
         self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
         self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
@@ -69,6 +71,10 @@ class Store:
         except FileNotFoundError:
             return False
         return status.st_ino == self._status.st_ino and status.st_dev == self._status.st_dev
+
+    def is_on_mount_of(self, folder_fd: int) -> bool:
+        """True if swap files can be renamed to a folder, as far as the way goes by which it was opened."""
+        return self.is_beside or paths.mount_of(folder_fd) == paths.mount_of(self.swap_fd)
 
     @property
     def filesystem(self) -> str:
@@ -133,10 +139,10 @@ class Store:
 
     def remove_swaps(self, prefix: str) -> None:
         """Remove every swap file of a commit that never began."""
-        if not _PREFIX.fullmatch(prefix.removeprefix(self.prefix)):
-            return  # We did not write that note.
+        if not journal.is_swap_prefix(prefix, self.prefix):
+            return  # Those are in another store.
         for name in os.listdir(self.swap_fd):
-            if name.startswith(prefix):
+            if name.startswith(prefix) and journal.is_swap_name(name, self.prefix):
                 self.remove_swap(name)
 
     def keep(self, name: str) -> str:
@@ -148,63 +154,91 @@ class Store:
     # The note of a folder.
 
     def note(self, folder: os.stat_result) -> Note:
-        """Return a folder's note, creating it if need be. Only under the folder's mutex."""
+        """
+        Return a folder's note, creating it if need be. Only under the folder's mutex.
+
+        It stays open until it is `put_away()`, and a while longer: the next commit there needs it again.
+        """
         key = (folder.st_dev, folder.st_ino)
         with self._lock:
             note = self._notes.get(key)
             if note is not None:
                 if note.is_sound():
+                    note.users += 1
                     return note
-                self._notes.pop(key).close()
+                del self._notes[key]
+                if not note.users:
+                    note.close()
             elif len(self._notes) >= MOST_OPEN_NOTES:
-                self._notes.pop(next(iter(self._notes))).close()
-            note = self._notes[key] = Note(self._note_name(folder), self.notes_fd)
+                self._close_unused()
+            note = Note(
+                self._note_name(folder),
+                self.notes_fd,
+                base=self.base,
+                folder_inode=folder.st_ino,
+                owner=self._owner,
+            )
+            note.users = 1
+            self._notes[key] = note
             return note
 
+    def _close_unused(self) -> None:
+        """Close the notes that no critical section uses at the moment; one in use is never closed."""
+        for key, note in list(self._notes.items()):
+            if not note.users:
+                self._notes.pop(key).close()
+
+    def put_away(self, note: Note) -> None:
+        """The section that asked for a note is over."""
+        with self._lock:
+            note.users -= 1
+
     def _note_name(self, folder: os.stat_result) -> str:
-        return f"{self.prefix}note" if self.is_beside else f"{folder.st_dev:x}-{folder.st_ino:x}"
+        # Not the device: its number may be another one after a reboot, and a store is for one device.
+        return f"{self.prefix}{beside_note_name(folder)}" if self.is_beside else f"{folder.st_ino:x}"
 
     def is_under_way(self, folder: os.stat_result) -> bool:
         """True if a folder's note is in use: a commit is running there, or was cut off."""
-        try:
-            note_fd = os.open(self._note_name(folder), LOOK, dir_fd=self.notes_fd)
-        except OSError:
-            return False
-        try:
-            return os.pread(note_fd, 1, 0) not in (b"", b"-", b"\0")
-        finally:
-            os.close(note_fd)
+        owners = journal.trusted_owners(self._owner)
+        return journal.is_in_use(self._note_name(folder), self.notes_fd, owners)
 
     def drop_notes(self) -> None:
         """Beside a target, leave no note behind: an idle one there would confuse the folder's owner."""
         with self._lock:
             for note in self._notes.values():
+                if note.users:
+                    continue
                 if note.is_idle:
                     try:
                         os.unlink(note.name, dir_fd=self.notes_fd)
                     except OSError:
                         pass  # It stays, idle, and does no harm.
-                note.close()
-            self._notes.clear()
+            self._close_unused()
 
     def notes_in_use(self) -> list[Note]:
         """Return every note in use: commits that run, or were cut off. The caller closes them."""
         found = []
-        for name in os.listdir(self.notes_fd):
-            if self.is_beside:
-                if name != f"{self.prefix}note":
-                    continue
-            elif BOOK_PREFIX in name:
+        owners = journal.trusted_owners(self._owner)
+        folder = os.fstat(self.notes_fd)
+        for name in [self._note_name(folder)] if self.is_beside else os.listdir(self.notes_fd):
+            if not self.is_beside and (BOOK_PREFIX in name or name.startswith(IGNORED_PREFIX)):
                 continue
-            # We do not hold the mutex. So skip a note that its maker has not filled yet: `Note` would
-            # fill it, perhaps over what the maker has just written.
-            if os.stat(name, dir_fd=self.notes_fd).st_size < NOTE_BYTES:
+            if not journal.is_in_use(name, self.notes_fd, owners):
                 continue
-            note = Note(name, self.notes_fd)
-            if note.is_idle:
-                note.close()
-            else:
-                found.append(note)
+            try:  # We do not hold the mutex. So nothing is made, and nothing is put out of the way.
+                inode = folder.st_ino if self.is_beside else int(name, 16)
+                found.append(
+                    Note(
+                        name,
+                        self.notes_fd,
+                        base=self.base,
+                        folder_inode=inode,
+                        owner=self._owner,
+                        make=False,
+                    )
+                )
+            except (OSError, ValueError):
+                continue
         return found
 
     # Displaced files.
@@ -239,6 +273,16 @@ class Store:
         except OSError:
             return  # It is back at its name, or never left it; or it is an orphan now, and is swept as one.
         self.set_aside(name, path, descriptor)
+
+
+def beside_note_name(folder: os.stat_result) -> str:
+    """
+    Return what the note beside a target is called, after its prefix.
+
+    One for each user: nobody may write to another user's note, and all of them may work in one folder.
+    """
+    user = os.geteuid()
+    return f"note-{user or folder.st_uid}"
 
 
 def gives_acl(folder_fd: int) -> bool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata, ordering, paths, renames
@@ -80,6 +81,9 @@ class Swap:
         self.first_fd = NO_FD  # The file that was there before somebody put another one in its place.
         self.swap_name, self.new_inode = "", 0
         self.is_swapped, self.is_settled = False, False
+        self.hidden_since_s = (
+            0.0  # Before this, nobody can have waited for the lease that hides the new version.
+        )
         self.is_reused = False  # The swap file is an older version, and has had its lease from the start.
         self.kept: list[str] = []
         self.not_kept: tuple[str, ...] = ()  # Of the old file's metadata.
@@ -175,6 +179,7 @@ class Swap:
 
     def begin_staging(self, prefix: str) -> None:
         """Create the swap file; the caller has announced the prefix of its name."""
+        self.hidden_since_s = time.monotonic()
         # Now, and not when it is needed: from `verify()` on others wait for us.
         self.new_hash = hashing.of_bytes(self.data)
         if not (self.durable and self.leases and self.data and self._write_over(prefix)):

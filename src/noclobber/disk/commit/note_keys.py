@@ -1,0 +1,83 @@
+"""
+What this machine knows and no repository does: the keys that tell our own crash notes from others.
+
+A note that came with a cloned repository or an archive has the right name, the right owner and the right
+mode. So a note carries a token made of a key of this machine and the inode number of the note's own file:
+nobody who does not run here can write one, and a copy of a note is not a note.
+
+The keys are the machine's id, which outlives a reboot, and the id of this boot, which containers share with
+their host. Where there is neither (macOS), it is a random key in the user's own state folder.
+
+Not promised: a program that runs here as the same user can make a token. What it gets from that is what it
+could have written itself: a note is never believed about anything outside the folder that holds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+from noclobber.disk.reading import LOOK
+
+_SOURCES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
+_ID_DIGITS = 32
+_KEY_BYTES = 32
+_TOKEN_BYTES = 16
+
+_keys: tuple[bytes, ...] = ()
+
+
+def tokens(inode: int) -> tuple[bytes, ...]:
+    """Return what a note may carry whose file has this inode number; one token for each key."""
+    global _keys
+    _keys = _keys or _machine_keys() or (_own_key(),)
+    text = b"noclobber note %d" % inode
+    return tuple(
+        hashlib.blake2b(text, key=key, digest_size=_TOKEN_BYTES).hexdigest().encode() for key in _keys
+    )
+
+
+def _machine_keys() -> tuple[bytes, ...]:
+    found = []
+    for path in _SOURCES:
+        try:
+            with open(path, "rb") as file:
+                text = file.read(64).strip().replace(b"-", b"")
+        except OSError:
+            continue
+        # Images for containers come with an empty one, or with the word "uninitialized".
+        if len(text) == _ID_DIGITS and not text.strip(b"0123456789abcdef") and text.strip(b"0"):
+            found.append(text)
+    return tuple(found)
+
+
+def _own_key() -> bytes:
+    """Return the user's own key, made at the first call; one for this process only if none can be kept."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    folder = f"{base if base.startswith('/') else os.path.expanduser('~/.local/state')}/noclobber"
+    path, made = f"{folder}/note-key", os.urandom(_KEY_BYTES)
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        draft = f"{path}.{made[:6].hex()}"
+        draft_fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(draft_fd, made)
+        finally:
+            os.close(draft_fd)
+        try:
+            os.link(draft, path)  # Complete, and only if there is none yet.
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(draft)
+        key_fd = os.open(path, LOOK)
+        try:
+            status = os.fstat(key_fd)
+            is_ours = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+            kept = os.read(key_fd, _KEY_BYTES) if is_ours and stat.S_ISREG(status.st_mode) else b""
+        finally:
+            os.close(key_fd)
+        return kept if len(kept) == _KEY_BYTES else made
+    except OSError:
+        return made
