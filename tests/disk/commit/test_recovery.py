@@ -16,7 +16,7 @@ from noclobber.disk.commit import leftovers
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.many import Change, replace_many
 from noclobber.disk.commit.store import MOST_OPEN_NOTES
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import NoclobberError, StaleFileError
 from tests.conftest import sha256
 
@@ -66,7 +66,7 @@ def killed(
 
 def look_at(root: Path, name: str) -> bytes:
     """Make one guarded read."""
-    return OptimisticGuard(root).read(name).content
+    return FileGuard(root).read(name).content
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -105,7 +105,12 @@ def test_a_note_that_came_with_a_copy_of_a_project_changes_nothing_anywhere(tmp_
     theirs.mkdir()
     (theirs / "a").write_bytes(b"old")
     killed(theirs, "exchanged", (theirs / "a", b"new"))
-    (theirs / "a").unlink()  # A recovery would bring it back, or land it.
+    (theirs / "a").unlink()
+
+    def change(rows: list[list[object]]) -> None:
+        rows[0][0], rows[0][3] = "create", "ABSENT"  # Then a recovery makes a file of the swap file.
+
+    rewrite_record(notes(theirs)[0], change)
     shutil.copytree(theirs, clone)
     (clone / "a").write_bytes(b"of the clone")
     status = clone.stat()
@@ -154,7 +159,8 @@ def test_a_note_leads_nowhere_outside_the_root(tmp_path: Path, outside: str) -> 
             "name": ("sub", "../../victim/a"),
         }[outside]
         rows[0][1], rows[0][2] = folder, name
-        rows[0][-1] = victim.stat().st_ino if outside != "name" else rows[0][-1]
+        if outside != "name":
+            rows[0][8:] = [victim.stat().st_ino][: len(rows[0]) - 8]
         rows[0][0] = "create"  # A file that was about to get its name.
         rows[0][3] = "ABSENT"
 
@@ -289,6 +295,17 @@ def test_a_restore_that_was_cut_off_half_way_is_finished_unless_somebody_has_sav
     assert not [path for path in (root / ".noclobber/swap").iterdir() if path.name.endswith("=")]
 
 
+@pytest.mark.parametrize("left", [0, 2])
+def test_a_file_that_somebody_has_cut_off_after_a_crash_while_restoring_stays_cut_off(
+    root: Path, left: int
+) -> None:
+    """finding R4: an empty file is a save, too, although it holds nothing but bytes of ours."""
+    (root / "a").write_bytes(b"old")
+    killed(root, "never", (root / "a", b"new " * 3000), save_at="before-exchange", half="1")
+    os.truncate(root / "a", left)
+    assert look_at(root, "a") == b"Te"[:left]
+
+
 # R5: other names for the same places.
 
 
@@ -344,7 +361,7 @@ IN_MOUNTS = """
 import os, subprocess, sys
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.many import Change, replace_many
-from noclobber.disk.optimistic_guard import OptimisticGuard
+from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.commit import section
 root = sys.argv[1]
 def mount(*words):
@@ -371,7 +388,7 @@ def test_a_folder_under_two_names_is_one_folder(root: Path) -> None:
     (root / "real/b").write_bytes(b"old")
     body = """
 mount("--bind", f"{root}/real", f"{root}/also")
-old = OptimisticGuard(root).read("also/a").sha256
+old = FileGuard(root).read("also/a").sha256
 committer = Committer(root, mutex_wait_s=2.0)
 committer.replace("also/a", old, b"1")
 replace_many(committer, [Change("also/a", b"2", None), Change("real/b", b"2", None)])
@@ -394,7 +411,7 @@ def test_a_crash_under_one_name_is_found_under_the_other(root: Path) -> None:
     killed(root, "exchanged", (root / "real/a", b"new"), save_at="before-exchange")
     body = """
 mount("--bind", f"{root}/real", f"{root}/also")
-sys.stdout.write(OptimisticGuard(root).read("also/a").content[:6].decode())
+sys.stdout.write(FileGuard(root).read("also/a").content[:6].decode())
 """
     assert in_mounts(root, body) == "THEIRS"
 
@@ -432,7 +449,7 @@ subprocess.run(["mkfs.ext4", "-q", "-F", f"{root}-spare"], check=True)
 mount("-o", "loop", f"{root}-spare", other)  # It takes the first device.
 mount("-o", "loop", image, root)
 assert os.stat(f"{root}/p").st_dev != first
-OptimisticGuard(f"{root}/p").read("y/a")
+FileGuard(f"{root}/p").read("y/a")
 print(open(f"{root}/p/x/a").read(), open(f"{root}/p/y/a").read())
 """
     said = in_mounts(mount, body, str(image), CHILD, sys.executable, sha256(b"old"))

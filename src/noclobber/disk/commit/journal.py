@@ -190,7 +190,7 @@ def _has_token(text: bytes, inode: int) -> bool:
     return any(token in carried for token in note_keys.tokens(inode))
 
 
-def is_in_use(name: str, folder_fd: int, owners: tuple[int, ...]) -> bool:
+def is_in_use(name: str, folder_fd: int | None, owners: tuple[int, ...]) -> bool:
     """True if a name is a note of ours that says that a commit is running, or was cut off."""
     try:
         note_fd = os.open(name, LOOK, dir_fd=folder_fd)
@@ -220,13 +220,14 @@ class Note:
         self.name, self.base, self._folder_fd = name, base, folder_fd
         self._folder_inode, self._owner = folder_inode, owner
         self.users = 0  # Critical sections that use it: see `Store.note()`.
-        note_fd = self._open() if make else self._open_existing()
+        self._fd = self._open() if make else self._open_existing()
         try:
-            status = os.fstat(note_fd)
+            status = os.fstat(self._fd)
             self._inode, self.written_by = status.st_ino, status.st_uid
-            self._memory = mmap.mmap(note_fd, NOTE_BYTES)
-        finally:
-            os.close(note_fd)
+            self._memory = mmap.mmap(self._fd, NOTE_BYTES)
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def _open_existing(self) -> int:
         """Open our note without the mutex; FileNotFoundError if there is none of ours."""
@@ -304,6 +305,7 @@ class Note:
     def close(self) -> None:
         """Unmap it."""
         self._memory.close()
+        os.close(self._fd)
 
     @property
     def is_idle(self) -> bool:

@@ -58,7 +58,12 @@ def for_workspace(root: str) -> Store:
         raise
     os.close(opened.pop(0))
     swap_fd, notes_fd, kept_fd = opened
-    return Store(state, swap_fd, notes_fd, kept_fd, prefix="", base=root)
+    try:
+        return Store(state, swap_fd, notes_fd, kept_fd, prefix="", base=root)
+    except BaseException:
+        for descriptor in opened:
+            os.close(descriptor)
+        raise
 
 
 def _make_private(folder_fd: int, root: str) -> None:
@@ -167,14 +172,22 @@ def _stores_of(own: Store, clock: Clock) -> Callable[[int, str, int], Store]:
 
 
 def _open_elsewhere(root: str, folder: os.stat_result) -> Store | None:
+    state = f"{root.rstrip('/')}/{STATE_FOLDER}"
     try:
-        if not is_private(os.lstat(f"{root.rstrip('/')}/{STATE_FOLDER}"), root):
+        if not is_private(os.lstat(state), root):
             return None  # Not ours: it says nothing to us, and we do not change it.
+        owners = journal.trusted_owners(os.stat(f"{state}/{NOTES_FOLDER}").st_uid)
+        if not journal.is_in_use(f"{state}/{NOTES_FOLDER}/{folder.st_ino:x}", None, owners):
+            return None
         store = for_workspace(root)
     except OSError:
         return None
-    if store.device == folder.st_dev and store.is_under_way(folder):
-        return store
+    try:
+        if store.device == folder.st_dev and store.is_under_way(folder):
+            return store
+    except BaseException:
+        store.close()
+        raise
     store.close()
     return None
 
