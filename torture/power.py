@@ -41,7 +41,7 @@ class Filesystem(NamedTuple):
 
 FILESYSTEMS = (
     Filesystem("ext4", 192 << 20, ("mkfs.ext4", "-q", "-E", "nodiscard"), "commit=1"),
-    Filesystem("xfs", 320 << 20, ("mkfs.xfs", "-q", "-K"), "noquota"),
+    Filesystem("xfs", 320 << 20, ("mkfs.xfs", "-q", "-K"), "noquota,nouuid"),
     Filesystem("btrfs", 256 << 20, ("mkfs.btrfs", "-q", "-K"), "commit=1,nodiscard"),
 )
 

@@ -58,3 +58,22 @@ def test_a_patch_that_takes_an_empty_line_from_the_end_of_a_file_without_one_doe
     hunk = apply_patch.PatchHunk(None, ("",), (), True)
     assert apply_patch.apply("", [hunk._replace(below=None)]) is None
     assert apply_patch.apply("a\n", [apply_patch.PatchHunk("a", ("",), (), False)]) is None
+
+
+def test_a_hook_whose_host_names_a_relative_folder_answers() -> None:
+    """N-fuzz: found by it; the search for a folder that exists never ended, and a host lets pass what times out."""
+    event = (
+        b'{"session_id":"s","cwd":"%s","hook_event_name":"PreToolUse","tool_name":"Write","tool_input":%s}'
+    )
+    inside, outside = b'{"file_path":"a.txt","content":"x"}', b'{"file_path":"../../outside/n","content":"x"}'
+    with place() as where:
+        (target,) = [target for target in targets(where) if target.name == "hook claude-code"]
+        # The first event settles which project the session belongs to.
+        events = [
+            event % (where.root.encode(), inside),
+            event % (b"gone/x", inside),
+            event % (b"gone/x", outside),
+        ]
+        failure, tried, _ = engine.fuzz(target._replace(seeds=events), SEED)
+    assert failure is None, failure.why
+    assert tried == 3
