@@ -26,8 +26,15 @@ FILES = {
     "lock": ["lock/file_arbiter.py", "lock/lock_file.py", "lock/liveness.py"],
 }
 NOT_MODELLED = {
-    "commit": {"staging", "creating", "created"},  # One step with "staged"; a creation is a single `link`.
-    "many": {"staging", "staged", "leased", "verified", "before-exchange"},  # In commit.pml.
+    "commit": {"staging", "creating", "created", "set-ours-aside"},  # A creation is a single `link`.
+    "many": {
+        "staging",
+        "staged",
+        "leased",
+        "verified",
+        "before-exchange",
+        "set-ours-aside",
+    },  # In commit.pml.
     "lock": set(),
 }
 
