@@ -43,7 +43,7 @@ PROMISES: dict[Level, tuple[str, str, str]] = {
     "plain": (
         "filesystems without exchange-rename",
         "lose nothing",
-        "who saves between our last look and our rename is overwritten",
+        "a save between the final check and the rename is lost",
     ),
     "create": ("a new file", "exactly one creates it", "exactly one creates it"),
 }
