@@ -112,7 +112,7 @@ WITHOUT_SOURCE = {"data", "e2e", "rigs", "torture", "models", "fuzz"}
 
 
 def test_tests_are_found_by_the_name_of_what_they_test() -> None:
-    """Finding C8: tests/<folder>/test_<file>.py; `test_<folder>.py` is about the folder's front door."""
+    """finding C8: tests/<folder>/test_<file>.py; `test_<folder>.py` is about the folder's front door."""
     tests = Path(__file__).parent
     astray = []
     for path in sorted(tests.rglob("test_*.py")):

@@ -227,7 +227,7 @@ def test_a_terminal_gets_colours_and_no_control_characters(turn: Turn, root: Pat
     ],
 )
 def test_nothing_of_a_repository_is_run(root: Path, tmp_path: Path, key: str, value: str) -> None:
-    """Finding S17: a cloned repository brings its own configuration, and that is somebody else's text."""
+    """finding S17: a cloned repository brings its own configuration, and that is somebody else's text."""
     program, proof = tmp_path / "program", tmp_path / "it-ran"
     program.write_text(f"#!/bin/sh\ntouch '{proof}'\nexit 1\n")
     program.chmod(0o755)

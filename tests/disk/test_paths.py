@@ -152,7 +152,7 @@ def other_namespace(root: Path) -> Iterator[str]:
 def test_a_folder_of_another_mount_namespace_is_not_inside_for_its_name(
     root: Path, other_namespace: str
 ) -> None:
-    """Finding S14: the kernel calls it `ROOT/sub`, and that name leads to another folder here."""
+    """finding S14: the kernel calls it `ROOT/sub`, and that name leads to another folder here."""
     (root / "link").symlink_to(f"{other_namespace}{root}/sub")
     guard = FileGuard(root)
 
@@ -171,7 +171,7 @@ def test_a_folder_of_another_mount_namespace_is_not_inside_for_its_name(
 
 
 def test_a_folder_there_that_has_no_namesake_here_is_refused_too(root: Path, other_namespace: str) -> None:
-    """Finding S14: `ROOT/sub/deep` exists in that namespace only; a link in the last place leads there."""
+    """finding S14: `ROOT/sub/deep` exists in that namespace only; a link in the last place leads there."""
     (root / "file").symlink_to(f"{other_namespace}{root}/sub/deep/new")
     (root / "folder").symlink_to(f"{other_namespace}{root}/sub/deep")
     guard = FileGuard(root)
@@ -186,7 +186,7 @@ def test_a_folder_there_that_has_no_namesake_here_is_refused_too(root: Path, oth
 
 @pytest.mark.parametrize("name", ["sub", "sub/deeper"])
 def test_a_link_into_another_namespace_cannot_confirm_its_own_name(root: Path, name: str) -> None:
-    """Finding S14: `ROOT/sub` is a link to what is called `ROOT/sub` there, so that name leads there, too."""
+    """finding S14: `ROOT/sub` is a link to what is called `ROOT/sub` there, so that name leads there, too."""
     guard = FileGuard(root)
     with namespace_with_mount(root) as other:
         there = Path(f"{other}{root}/sub")
@@ -209,7 +209,7 @@ def test_a_link_into_another_namespace_cannot_confirm_its_own_name(root: Path, n
 
 
 def test_what_the_kernel_calls_a_folder_must_lead_to_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding S14, where there are no namespaces to be had: the name is of a namesake."""
+    """finding S14, where there are no namespaces to be had: the name is of a namesake."""
     namesake = root / "namesake"
     namesake.mkdir()
     monkeypatch.setattr(paths, "_kernel_name", lambda *_: str(namesake))
@@ -237,7 +237,7 @@ def test_a_folder_that_was_deleted_while_it_was_open_is_missing(root: Path) -> N
 
 @pytest.mark.parametrize("name", [".noclobber/x", ".NoClobber/x", ".NOCLOBBER-notes/x", "a/.noClobber"])
 def test_reserved_names_fold_case_everywhere(root: Path, name: str) -> None:
-    """Finding S20: FAT, SMB and casefolded ext4 folders do not tell cases apart either."""
+    """finding S20: FAT, SMB and casefolded ext4 folders do not tell cases apart either."""
     assert paths.is_reserved(f"{root}/{name}", str(root))
     with pytest.raises(OutsideWorkspaceError):
         FileGuard(root).write(name, b"x", expected=None)

@@ -257,7 +257,7 @@ def test_a_project_may_reserve_more() -> None:
 
 
 def test_a_write_makes_no_folder_with_the_name_of_a_locks_file(root: Path) -> None:
-    """Finding S20: a write creates missing folders. What is above the workspace is not judged."""
+    """finding S20: a write creates missing folders. What is above the workspace is not judged."""
     workspace = Workspace(root)
     with workspace.turn() as turn, pytest.raises(ReservedFileError):
         turn.write_file("part/.lock-ledger.jsonl/x", b"x")
@@ -271,7 +271,7 @@ def test_a_write_makes_no_folder_with_the_name_of_a_locks_file(root: Path) -> No
     "spelled", ["secret", "secret/", "./secret", "other/../secret", "/ws/secret", ".", "/"]
 )
 def test_a_reserved_path_counts_however_it_is_spelled(spelled: str) -> None:
-    """Finding S8: a rule that protects nothing without a word is worse than none."""
+    """finding S8: a rule that protects nothing without a word is worse than none."""
     path = "/ws/secret/key"
     assert verdict(root="/ws", path=path, name=path, reserved=(spelled,)) == "RESERVED_FILE"
 
@@ -279,7 +279,7 @@ def test_a_reserved_path_counts_however_it_is_spelled(spelled: str) -> None:
 @pytest.mark.parametrize("kind", ["move", "create"])
 @pytest.mark.parametrize("folder", ["/ws/.claude", "/ws/.github", "/ws/top"])
 def test_a_folder_with_a_switch_in_it_is_not_moved_away_or_put_in_place(kind: str, folder: str) -> None:
-    """Finding S8: moving the folder would move the switch."""
+    """finding S8: moving the folder would move the switch."""
     reserved = ("top/secret",)
     assert verdict(kind=kind, root="/ws", path=folder, name=folder, reserved=reserved) == "RESERVED_FILE"
     assert verdict(kind=kind, root="/ws", path="/ws/docs", name="/ws/docs", reserved=reserved) == "ALLOW"

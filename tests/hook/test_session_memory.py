@@ -266,7 +266,7 @@ def test_two_sessions_that_race_on_one_file_lose_nothing(rig: HookRig, root: Pat
 def test_a_shell_read_that_showed_nothing_for_certain_ends_no_conflict(
     rig: HookRig, root: Path, command: str, options: str
 ) -> None:
-    """Finding S3: after STALE_FILE, also if the file is old; and it is not the read that `unread` asks for."""
+    """finding S3: after STALE_FILE, also if the file is old; and it is not the read that `unread` asks for."""
     (root / "noclobber.toml").write_text(options)
     file = root / "a.txt"
     file.write_text("hello\n")
@@ -289,7 +289,7 @@ def test_a_shell_read_that_showed_nothing_for_certain_ends_no_conflict(
 
 @pytest.mark.parametrize("tool", ["Write", "Edit", "mcp__files__write_file"])
 def test_two_parameters_that_name_two_files_are_refused(rig: HookRig, root: Path, tool: str) -> None:
-    """Finding S4: the hook would check the decoy, and the host write the other one."""
+    """finding S4: the hook would check the decoy, and the host write the other one."""
     file = root / "a.txt"
     file.write_text("theirs\n")
     given = {"file_path": str(root / "decoy.txt"), "filePath": str(file), "content": "x", "old_string": "t"}
@@ -300,7 +300,7 @@ def test_two_parameters_that_name_two_files_are_refused(rig: HookRig, root: Path
 
 
 def test_a_writing_tool_of_another_mcp_server_is_judged(rig: HookRig, root: Path) -> None:
-    """Finding S9: it reaches the hook by the matcher, and path and content are plain."""
+    """finding S9: it reaches the hook by the matcher, and path and content are plain."""
     assert re.fullmatch(MCP_WRITERS, "mcp__files__write_file")
     assert not re.fullmatch(MCP_WRITERS, "mcp__files__read_file")
     file = root / "a.txt"

@@ -238,7 +238,7 @@ def test_an_agent_cannot_switch_its_own_hooks_off(
 
 
 def test_copilots_own_hooks_are_refused_in_the_form_that_they_obey() -> None:
-    """Finding S2: flat for its own hooks, nested for Claude's, which it runs as well."""
+    """finding S2: flat for its own hooks, nested for Claude's, which it runs as well."""
     import json
 
     host = load("copilot")
@@ -252,7 +252,7 @@ def test_copilots_own_hooks_are_refused_in_the_form_that_they_obey() -> None:
 
 
 def test_a_patch_that_copilot_sends_as_plain_text_is_understood() -> None:
-    """Finding H2: with GPT models the arguments of `apply_patch` are the patch itself."""
+    """finding H2: with GPT models the arguments of `apply_patch` are the patch itself."""
     patch = "*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch"
     event = load("copilot").read({"sessionId": "s", "toolName": "apply_patch", "toolArgs": patch})
     assert [(action.kind, action.path) for action in event.actions] == [("write", "a.txt")]

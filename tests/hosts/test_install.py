@@ -482,7 +482,7 @@ def test_removing_any_item_leaves_the_others(values: list[Any], data: st.DataObj
 def test_the_doctor_says_that_hooks_are_switched_off(
     rig: HookRig, root: Path, home: Path, host: str, file: str, text: str
 ) -> None:
-    """Finding S13: in place, and yet no write is checked."""
+    """finding S13: in place, and yet no write is checked."""
     assert command_line(["install", host, "--root", str(root)]) == 0
     assert (f"hooks of {host}", "switched off") not in findings(root)
     path = Path(file.replace("~", str(home))) if file.startswith("~") else root / file

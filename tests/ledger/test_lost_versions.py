@@ -21,7 +21,7 @@ def write(workspace: noclobber.Workspace, name: str, text: str) -> None:
 def test_a_file_that_went_back_to_the_version_before_is_named_with_its_event(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding R1: the ledger does not vouch for what a cut took away."""
+    """finding R1: the ledger does not vouch for what a cut took away."""
     with noclobber.Workspace(tmp_path) as workspace:
         write(workspace, "plan.md", "one\n")
         write(workspace, "plan.md", "two\n")
@@ -38,7 +38,7 @@ def test_a_file_that_went_back_to_the_version_before_is_named_with_its_event(
 
 
 def test_a_created_file_that_is_not_there_and_a_move_that_was_undone_are_lost(tmp_path: Path) -> None:
-    """Finding R1: creations, moves and deletes can be taken away as well."""
+    """finding R1: creations, moves and deletes can be taken away as well."""
     with noclobber.Workspace(tmp_path) as workspace:
         write(workspace, "created", "x\n")
         write(workspace, "deleted", "y\n")
@@ -58,7 +58,7 @@ def test_a_created_file_that_is_not_there_and_a_move_that_was_undone_are_lost(tm
 
 
 def test_what_somebody_else_wrote_since_is_no_loss(tmp_path: Path) -> None:
-    """Finding R1: a version that the ledger has never seen supersedes what it recorded."""
+    """finding R1: a version that the ledger has never seen supersedes what it recorded."""
     with noclobber.Workspace(tmp_path) as workspace:
         write(workspace, "plan.md", "one\n")
         write(workspace, "plan.md", "two\n")
@@ -67,7 +67,7 @@ def test_what_somebody_else_wrote_since_is_no_loss(tmp_path: Path) -> None:
 
 
 def test_a_path_that_leads_out_of_the_workspace_is_not_read(tmp_path: Path) -> None:
-    """Finding R1: a ledger that comes with a folder is untrusted input."""
+    """finding R1: a ledger that comes with a folder is untrusted input."""
     root = tmp_path / "project"
     root.mkdir()
     (tmp_path / "secret").write_text("secret\n")

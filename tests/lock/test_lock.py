@@ -768,7 +768,7 @@ def test_list_shows_every_lock_below_a_root_with_its_state(tmp_path: Path, clock
 
 
 def test_a_lock_and_its_status_say_what_they_are_and_not_their_id(tmp_path: Path) -> None:
-    """Finding U13: useful in a log; the id is the right to release, and stays out of it."""
+    """finding U13: useful in a log; the id is the right to release, and stays out of it."""
     lock = DeliverableLock(tmp_path, deliverable_id="D-1", holder="builder-1")
     assert repr(lock.status()) == f"<LockStatus {tmp_path}: free (not locked)>"
     with lock:
@@ -792,7 +792,7 @@ def test_a_lock_and_its_status_say_what_they_are_and_not_their_id(tmp_path: Path
 def test_a_lock_that_cannot_be_created_says_why_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
-    """Finding U9: the true reason and the remedy, and no sentence without an object."""
+    """finding U9: the true reason and the remedy, and no sentence without an object."""
     opened = os.open
 
     def failing(path: Any, flags: int, *more: Any, **others: Any) -> int:

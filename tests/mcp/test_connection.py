@@ -63,7 +63,7 @@ def with_hash(tool: str, sha256: str) -> dict[str, Any]:
 def test_the_hash_that_a_refusal_shows_is_not_a_read(
     connect: Connect, root: Path, tool: str, is_strict: bool
 ) -> None:
-    """Finding S10: `expected_hash = actual_hash` of the refusal gets the same refusal again."""
+    """finding S10: `expected_hash = actual_hash` of the refusal gets the same refusal again."""
     plan = root / "plan.md"
     plan.write_bytes(b"v1")
     call = connect(strict=is_strict)
@@ -84,7 +84,7 @@ def test_the_hash_that_a_refusal_shows_is_not_a_read(
 def test_a_hash_of_a_file_that_was_never_read_is_refused_with_a_sentence(
     connect: Connect, root: Path, tool: str
 ) -> None:
-    """Finding S10: another connection's read, `changes_since_read` or a guess is not this one's read."""
+    """finding S10: another connection's read, `changes_since_read` or a guess is not this one's read."""
     (root / "plan.md").write_bytes(b"v2")
     call, other = connect(), connect()
     other("read_text_file", path="plan.md")
@@ -99,7 +99,7 @@ def test_a_hash_of_a_file_that_was_never_read_is_refused_with_a_sentence(
 def test_a_read_that_showed_nothing_or_another_file_of_the_same_bytes_is_no_read(
     call: Call, root: Path
 ) -> None:
-    """Finding S10: the hash alone proves nothing, wherever it was shown."""
+    """finding S10: the hash alone proves nothing, wherever it was shown."""
     plan = root / "plan.md"
     plan.write_bytes(b"v1\n")
     call("read_text_file", path="plan.md")
@@ -121,7 +121,7 @@ def test_a_read_that_showed_nothing_or_another_file_of_the_same_bytes_is_no_read
 
 
 def test_a_hash_that_was_read_in_part_does_not_pass_for_all_of_it(connect: Connect, root: Path) -> None:
-    """Finding S10, `partial = "deny"`: naming the newer version did not show the rest of it."""
+    """finding S10, `partial = "deny"`: naming the newer version did not show the rest of it."""
     (root / "noclobber.toml").write_text('partial = "deny"\n')
     plan = root / "plan.md"
     plan.write_bytes(b"v1\n")
@@ -136,7 +136,7 @@ def test_a_hash_that_was_read_in_part_does_not_pass_for_all_of_it(connect: Conne
 
 
 def test_without_a_session_any_hash_counts(connect: Connect, root: Path) -> None:
-    """Finding S10: there, what a write says is all that there is to check it against."""
+    """finding S10: there, what a write says is all that there is to check it against."""
     (root / "noclobber.toml").write_text('explicit_hash = "seen"\n')
     (root / "plan.md").write_bytes(b"v2")
     anyone = connect(is_session=False, is_process=False)

@@ -90,7 +90,7 @@ async def call_newer(client: httpx2.AsyncClient, session: str | None, tool: str,
 def test_invented_sessions_make_a_real_one_forget_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding S11: they pushed the real session out, and its stale write passed."""
+    """finding S11: they pushed the real session out, and its stale write passed."""
     monkeypatch.setattr(http, "MOST_SESSIONS", 2)
     plan = root / "plan.md"
     plan.write_bytes(b"v1")
@@ -111,7 +111,7 @@ def test_invented_sessions_make_a_real_one_forget_nothing(
 
 
 def test_real_sessions_are_not_pushed_out_either(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding S11: one more than there may be is refused; those that are open remember what they saw."""
+    """finding S11: one more than there may be is refused; those that are open remember what they saw."""
     monkeypatch.setattr(http, "MOST_SESSIONS", 3)
     plan = root / "plan.md"
     plan.write_bytes(b"v1")
@@ -131,7 +131,7 @@ def test_real_sessions_are_not_pushed_out_either(root: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("version", [OLDER, None, NEWER, "2099-01-01", "nonsense"])
 def test_a_session_that_the_server_did_not_open_can_do_nothing(root: Path, version: str | None) -> None:
-    """Finding S11: unknown, ended or made up: it must be opened, and files read, first."""
+    """finding S11: unknown, ended or made up: it must be opened, and files read, first."""
     plan = root / "plan.md"
     plan.write_bytes(b"v1")
 
@@ -150,7 +150,7 @@ def test_a_session_that_the_server_did_not_open_can_do_nothing(root: Path, versi
 
 
 def test_what_a_session_saw_ends_with_it(root: Path) -> None:
-    """Finding S11: nothing is kept for sessions that are over, so none has to be forgotten for others."""
+    """finding S11: nothing is kept for sessions that are over, so none has to be forgotten for others."""
     server = FileServer(Roots([str(root)]), one_process=False)
     (root / "plan.md").write_bytes(b"v1")
     kept: list[int] = []
@@ -240,14 +240,14 @@ def is_closed(client: socket.socket) -> bool:
 
 @pytest.mark.parametrize("sent", [b"", b"P", HALF_A_HEADER, HALF_A_BODY, WHOLE + HALF_A_HEADER])
 def test_half_a_request_is_waited_for_a_limited_time(serve: Callable[..., Served], sent: bytes) -> None:
-    """Finding S20: headers, body, or a second request: what is not complete in time is closed."""
+    """finding S20: headers, body, or a second request: what is not complete in time is closed."""
     served = serve(request_timeout_s=0.2)
 
     assert is_closed(served.connect(sent))
 
 
 def test_a_request_that_trickles_in_gets_no_more_time(serve: Callable[..., Served]) -> None:
-    """Finding S20: a byte now and then does not start the clock anew."""
+    """finding S20: a byte now and then does not start the clock anew."""
     served = serve(request_timeout_s=0.3)
     client = served.connect(HALF_A_HEADER)
     client.settimeout(0.02)
@@ -267,7 +267,7 @@ def test_a_request_that_trickles_in_gets_no_more_time(serve: Callable[..., Serve
 
 
 def test_many_half_open_connections_make_room_for_a_whole_request(serve: Callable[..., Served]) -> None:
-    """Finding S20: the one that has waited the longest goes; others are served, however many there are."""
+    """finding S20: the one that has waited the longest goes; others are served, however many there are."""
     served = serve(most_connections=8, request_timeout_s=3600.0)
     half_open = [served.connect(HALF_A_HEADER if number % 2 else b"") for number in range(30)]
 
@@ -282,7 +282,7 @@ def test_many_half_open_connections_make_room_for_a_whole_request(serve: Callabl
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors by way of /proc")
 def test_nine_hundred_half_open_connections_hold_a_bounded_number_of_descriptors(root: Path) -> None:
-    """Finding S20: with the limits that users have, in a process of its own."""
+    """finding S20: with the limits that users have, in a process of its own."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[2] / "src"),

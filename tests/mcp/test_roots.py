@@ -40,7 +40,7 @@ def test_no_path_leads_out_of_the_roots(parts: list[str], tmp_path_factory: pyte
 
 
 def test_a_link_that_leads_to_its_own_name_in_another_namespace_is_refused(root: Path) -> None:
-    """Finding S14: `realpath` went round in circles, and every call for that path was answered as a bug."""
+    """finding S14: `realpath` went round in circles, and every call for that path was answered as a bug."""
     (root / "sub").symlink_to(f"/proc/self/root{root}/sub")
 
     with pytest.raises(RewordedError):
@@ -61,7 +61,7 @@ def test_a_link_that_leads_to_its_own_name_in_another_namespace_is_refused(root:
 def test_a_path_leads_where_the_kernel_leads(
     parts: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Finding S14: our own resolution of links and `os.path.realpath` agree where that one ends."""
+    """finding S14: our own resolution of links and `os.path.realpath` agree where that one ends."""
     top = tmp_path_factory.getbasetemp() / "resolved"
     if not top.exists():
         (top / "in" / "deep").mkdir(parents=True)

@@ -70,7 +70,7 @@ def test_ranges_of_lines_that_a_shell_showed() -> None:
     ],
 )
 def test_only_a_command_that_runs_alone_shows_a_file_for_certain(command: str, is_certain: bool) -> None:
-    """Finding S3: a mixed, piped, conditional or redirected output shows nothing for certain."""
+    """finding S3: a mixed, piped, conditional or redirected output shows nothing for certain."""
     found = recognise.actions(command, "post")
     assert found
     assert {action.is_certain for action in found} == {is_certain}

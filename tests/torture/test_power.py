@@ -21,7 +21,7 @@ def _records(*writes: tuple[int, bytes] | None) -> bytes:
 
 
 def test_a_cut_keeps_what_was_flushed_and_any_part_of_the_rest(tmp_path: Path) -> None:
-    """Finding R1: the disk on which cuts are made loses what a real one may lose, and nothing else."""
+    """finding R1: the disk on which cuts are made loses what a real one may lose, and nothing else."""
     one, two, three = (bytes([letter]) * 4096 for letter in b"123")
     log = tmp_path / "log"
     log.write_bytes(_records((0, one), None, (0, two), (4096, three)))
@@ -38,7 +38,7 @@ def test_a_cut_keeps_what_was_flushed_and_any_part_of_the_rest(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_after_a_power_cut_every_file_is_whole() -> None:
-    """Finding R1, N-power: old or new, of several files all or none, and durable writes are there."""
+    """finding R1, N-power: old or new, of several files all or none, and durable writes are there."""
     ext4 = power.FILESYSTEMS[0]
     if reason := power.unavailable(ext4):
         pytest.skip(reason)

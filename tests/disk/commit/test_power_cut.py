@@ -40,7 +40,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_bytes_are_written_before_the_name_leads_to_them(
     root: Path, waited: list[int], level: Level, before: bytes | None
 ) -> None:
-    """Finding R1: at every level, for a new file and for one that is replaced."""
+    """finding R1: at every level, for a new file and for one that is replaced."""
     file = root / "a.md"
     if before is not None:
         file.write_bytes(before)
@@ -52,7 +52,7 @@ def test_the_bytes_are_written_before_the_name_leads_to_them(
 def test_a_write_whose_bytes_cannot_be_written_is_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding R1: a failing disk shows before the exchange, and the old version stays."""
+    """finding R1: a failing disk shows before the exchange, and the old version stays."""
     file = root / "a.md"
     file.write_bytes(OLD)
 
@@ -69,7 +69,7 @@ def test_a_write_whose_bytes_cannot_be_written_is_refused(
 def test_several_files_have_their_record_written_first_and_ended_last(
     root: Path, waited: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding R1: a cut between two exchanges finds the record; it ends when both are on the disk."""
+    """finding R1: a cut between two exchanges finds the record; it ends when both are on the disk."""
     for name in ("one", "two"):
         (root / name).mkdir()
         (root / name / "a").write_bytes(OLD)
@@ -101,7 +101,7 @@ def test_several_files_have_their_record_written_first_and_ended_last(
 def test_a_delete_has_its_note_written_before_the_placeholder_and_ended_after_it(
     root: Path, waited: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding R1: a cut in the middle of a delete leaves an empty placeholder, which the note undoes."""
+    """finding R1: a cut in the middle of a delete leaves an empty placeholder, which the note undoes."""
     (root / "a.md").write_bytes(OLD)
     order: list[str] = []
     monkeypatch.setattr(steps, "observer", order.append)
@@ -121,7 +121,7 @@ def test_a_delete_has_its_note_written_before_the_placeholder_and_ended_after_it
 
 
 def test_a_rewrite_in_place_that_a_cut_left_in_any_mixture_is_undone(root: Path) -> None:
-    """Finding R1: a cut keeps sectors in any order, where a killed process leaves a beginning."""
+    """finding R1: a cut keeps sectors in any order, where a killed process leaves a beginning."""
     file = root / "a.md"
     file.write_bytes(OLD)
     os.link(file, root / "b.md")
@@ -147,7 +147,7 @@ def test_a_rewrite_in_place_that_a_cut_left_in_any_mixture_is_undone(root: Path)
 def test_a_filesystem_that_nothing_is_known_of_is_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding R1: waiting for the write is enough only where a journal orders names after bytes."""
+    """finding R1: waiting for the write is enough only where a journal orders names after bytes."""
     flushed: list[int] = []
     monkeypatch.setattr(ordering, "flush_bytes", flushed.append)
     with open(tmp_path / "a", "wb") as file:

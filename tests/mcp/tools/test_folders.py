@@ -111,7 +111,7 @@ def test_a_folder_in_a_locked_one_is_not_created_and_that_is_recorded(connect: C
 
 @pytest.mark.parametrize("name", [".lock", ".lock-ledger.jsonl", ".LOCK", ".lock.take.1", ".lock.new.x"])
 def test_no_folder_gets_the_name_of_a_locks_file(call: Call, root: Path, name: str) -> None:
-    """Finding S20: such a folder stopped all locking beside it, also if it came with a folder below it."""
+    """finding S20: such a folder stopped all locking beside it, also if it came with a folder below it."""
     (root / "part").mkdir()
     (root / "empty").mkdir()
 
@@ -140,7 +140,7 @@ def two_roots(connect: Connect, tmp_path: Path) -> tuple[Call, Path, Path]:
 def test_a_file_that_moves_between_roots_never_has_a_wider_mode(
     two_roots: tuple[Call, Path, Path], at_step: AtStep, mode: int, umask: int
 ) -> None:
-    """Finding S16: a private file was readable by everybody for a moment. It has its mode from the start."""
+    """finding S16: a private file was readable by everybody for a moment. It has its mode from the start."""
     call, one, two = two_roots
     source = one / "key"
     source.write_bytes(b"secret")
@@ -167,7 +167,7 @@ def test_a_file_that_moves_between_roots_never_has_a_wider_mode(
 def test_a_move_between_roots_changes_the_mode_of_no_other_file(
     two_roots: tuple[Call, Path, Path], at_step: AtStep, tmp_path: Path
 ) -> None:
-    """Finding S16: a link that was put in the destination's place led chmod to another file."""
+    """finding S16: a link that was put in the destination's place led chmod to another file."""
     call, one, two = two_roots
     source, victim = one / "tool.sh", tmp_path / "victim"
     source.write_bytes(b"#!/bin/sh\n")
@@ -188,7 +188,7 @@ def test_a_move_between_roots_changes_the_mode_of_no_other_file(
 
 
 def test_a_copy_does_not_run_as_somebody_else(two_roots: tuple[Call, Path, Path]) -> None:
-    """Finding S16: the copy belongs to this user, so bits that lend its owner's rights are not copied."""
+    """finding S16: the copy belongs to this user, so bits that lend its owner's rights are not copied."""
     call, one, two = two_roots
     (one / "tool").write_bytes(b"x")
     (one / "tool").chmod(0o6755)
@@ -221,7 +221,7 @@ def test_a_move_between_roots_of_a_file_that_was_not_read_deletes_what_was_copie
 def test_a_folder_with_somebody_elses_lock_in_it_is_not_moved(
     connect: Connect, root: Path, locked: str, destination: str
 ) -> None:
-    """Finding S7: the locked folder itself, or one in it; its holder would go on at the old place."""
+    """finding S7: the locked folder itself, or one in it; its holder would go on at the old place."""
     (root / "part/deep/er").mkdir(parents=True)
     (root / "other").mkdir()
     holder, other = connect(), connect()
@@ -240,7 +240,7 @@ def test_a_folder_with_somebody_elses_lock_in_it_is_not_moved(
 
 
 def test_a_holder_may_move_its_own_folder_and_keeps_its_lock(connect: Connect, root: Path) -> None:
-    """Finding S7: asked for the lock, it has it; afterwards the lock is where the folder is."""
+    """finding S7: asked for the lock, it has it; afterwards the lock is where the folder is."""
     (root / "part/deep").mkdir(parents=True)
     holder, other = connect(), connect()
     holder("lock_acquire", path="part/deep")
@@ -255,7 +255,7 @@ def test_a_holder_may_move_its_own_folder_and_keeps_its_lock(connect: Connect, r
 def test_a_lock_that_is_taken_during_the_move_takes_it_back(
     connect: Connect, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding S7: between our look and the rename somebody locked a folder in it."""
+    """finding S7: between our look and the rename somebody locked a folder in it."""
     (root / "part/deep").mkdir(parents=True)
     holder, other = connect(), connect()
     rename = renames.move_without_replacing

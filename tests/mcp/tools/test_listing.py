@@ -21,7 +21,7 @@ def test_a_file_name_that_is_not_utf8_is_listed(call: Call, root: Path) -> None:
 
 
 def test_lock_files_and_our_records_are_in_no_listing(call: Call, root: Path) -> None:
-    """Finding D7, REQ-LOCK-010: a lock's file may hold what is for its holder alone."""
+    """finding D7, REQ-LOCK-010: a lock's file may hold what is for its holder alone."""
     (root / "part").mkdir()
     call("lock_acquire", path="part")
     call("write_file", path="part/plan.md", content="x")
@@ -58,7 +58,7 @@ def test_lock_files_and_our_records_are_in_no_listing(call: Call, root: Path) ->
 def test_what_may_not_be_read_may_not_be_described(
     call: Call, root: Path, tool: str, more: dict[str, str], path: str
 ) -> None:
-    """Finding D7: by its name, or by a link to it."""
+    """finding D7: by its name, or by a link to it."""
     (root / "part").mkdir()
     call("lock_acquire", path="part")
     call("write_file", path="part/plan.md", content="x")

@@ -98,7 +98,7 @@ def test_locks_end_with_a_connection_that_is_a_process(connect: Connect, root: P
 
 
 def test_a_wrong_lock_id_spoils_nothing_but_its_own_call(connect: Connect, root: Path) -> None:
-    """Finding S7: an id that is passed holds for that call; a wrong one made every later write fail."""
+    """finding S7: an id that is passed holds for that call; a wrong one made every later write fail."""
     (root / "part").mkdir()
     holder = connect()
     taken = holder("lock_acquire", path="part").structured

@@ -245,7 +245,7 @@ def test_an_edit_across_bytes_that_are_no_text_keeps_them(call: Call, root: Path
 def test_a_write_does_not_reach_out_of_the_root_by_a_hard_link(
     call: Call, root: Path, tmp_path: Path, tool: str
 ) -> None:
-    """Finding S20: the other name may be anywhere. Deleting and writing anew changes this name alone."""
+    """finding S20: the other name may be anywhere. Deleting and writing anew changes this name alone."""
     outside = tmp_path / "outside"
     outside.write_bytes(b"theirs")
     (root / "inside").hardlink_to(outside)
@@ -270,7 +270,7 @@ def test_a_write_does_not_reach_out_of_the_root_by_a_hard_link(
 def test_a_hard_link_that_appears_during_the_write_does_not_lead_out(
     call: Call, root: Path, tmp_path: Path, at_step: AtStep
 ) -> None:
-    """Finding S20: looked at inside the commit, and not only before it."""
+    """finding S20: looked at inside the commit, and not only before it."""
     (root / "a.md").write_bytes(b"v1")
     reached = at_step("noted", lambda: os.link(root / "a.md", tmp_path / "outside"))
 
@@ -281,7 +281,7 @@ def test_a_hard_link_that_appears_during_the_write_does_not_lead_out(
 
 
 def test_the_options_file_may_allow_hard_links(connect: Connect, root: Path, tmp_path: Path) -> None:
-    """Finding S20: where all names are known to be inside, for instance."""
+    """finding S20: where all names are known to be inside, for instance."""
     (root / "noclobber.toml").write_text('hard_links = "write"\n')
     (root / "a.md").write_bytes(b"v1")
     (root / "b.md").hardlink_to(root / "a.md")
