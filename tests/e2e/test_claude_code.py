@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import sha256
-from tests.e2e.conftest import Project
 from tests.e2e.model import ScriptedModel, Step, Use
+from tests.e2e.project import Project
 
 FIRST = "hello\nworld\n"
 THEIRS = "hello\nworld\na person's line\n"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import sha256
-from tests.e2e.conftest import Project
+from tests.e2e.conftest import driver_or_skip
+from tests.e2e.driver import Finished
+from tests.e2e.drivers.codex import patch
 from tests.e2e.model import ScriptedResponses, Use
+from tests.e2e.project import Project
 
 FIRST = "hello\nworld\n"
 THEIRS = "hello\nworld\na person's line\n"
@@ -26,54 +28,18 @@ def file(project: Project) -> Path:
 
 
 @pytest.fixture
-def run_codex(codex_binary: str, project: Project) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_codex(project: Project) -> Callable[..., Finished]:
     """Run Codex with a prompt against a model endpoint, and wait for it."""
+    driver = driver_or_skip("codex")
 
-    def run(url: str, prompt: str, *, trusted: bool = True) -> subprocess.CompletedProcess[str]:
-        home = project.home / ".codex"
-        home.mkdir(exist_ok=True)
-        (home / "config.toml").write_text(
-            'model = "gpt-6-astra"\n'
-            'model_provider = "local"\n'
-            "[model_providers.local]\n"
-            'name = "local"\n'
-            f'base_url = "{url}/v1"\n'
-            'wire_api = "responses"\n'
-            'env_key = "LOCAL_KEY"\n'
-            "request_max_retries = 0\n"
-            "stream_max_retries = 0\n"
-            f'[projects."{project.root}"]\n'
-            'trust_level = "trusted"\n'
-        )
-        trust = ["--dangerously-bypass-hook-trust"] if trusted else []
-        done = subprocess.run(
-            [
-                codex_binary,
-                "exec",
-                "--skip-git-repo-check",
-                "--dangerously-bypass-approvals-and-sandbox",
-                *trust,
-                prompt,
-            ],
-            cwd=project.root,
-            env=project.environment(LOCAL_KEY="none"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done
+    def run(url: str, prompt: str, *, trusted: bool = True) -> Finished:
+        return driver.run(project, url, prompt, is_trusted=trusted)
 
     return run
 
 
 def shell(command: str) -> Use:
     return Use("exec_command", {"cmd": command})
-
-
-def patch(*lines: str) -> Use:
-    return Use("apply_patch", {"patch": "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))})
 
 
 def after(action: Callable[[], object], use: Use) -> Callable[[], Use]:
@@ -91,7 +57,7 @@ CHANGE = ("*** Update File: a.txt", "@@", "-hello", "+HELLO")
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_stale_patch_is_refused_once_the_hooks_are_trusted(
-    trusted: bool, file: Path, project: Project, run_codex: Callable[..., subprocess.CompletedProcess[str]]
+    trusted: bool, file: Path, project: Project, run_codex: Callable[..., Finished]
 ) -> None:
     """009-FR-004: the host alone, or with hooks that nobody trusted yet, applies it over the person's line."""
     project.install("codex")
@@ -115,7 +81,7 @@ def test_a_stale_patch_is_refused_once_the_hooks_are_trusted(
 
 
 def test_a_new_read_helps_and_own_patches_need_none(
-    file: Path, project: Project, run_codex: Callable[..., subprocess.CompletedProcess[str]]
+    file: Path, project: Project, run_codex: Callable[..., Finished]
 ) -> None:
     """009-FR-007, 009-SC-002: refused, read, applied, applied again; add, move and delete on the way."""
     project.install("codex")
@@ -151,7 +117,7 @@ def test_a_new_read_helps_and_own_patches_need_none(
 
 
 def test_one_stale_file_stops_the_whole_patch(
-    file: Path, project: Project, run_codex: Callable[..., subprocess.CompletedProcess[str]]
+    file: Path, project: Project, run_codex: Callable[..., Finished]
 ) -> None:
     """011-FR-002: of a patch over several files, none is touched."""
     project.install("codex")
@@ -170,7 +136,7 @@ def test_one_stale_file_stops_the_whole_patch(
 
 
 def test_a_stale_patch_through_the_shell_is_refused(
-    file: Path, project: Project, run_codex: Callable[..., subprocess.CompletedProcess[str]]
+    file: Path, project: Project, run_codex: Callable[..., Finished]
 ) -> None:
     """HOSTS: it arrives as a shell command, and no event follows it."""
     project.install("codex")

@@ -1,0 +1,76 @@
+"""Gemini CLI: from npm, over generateContent."""
+
+from __future__ import annotations
+
+import json
+
+from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
+from tests.e2e.driver import HostDriver, Refusal
+from tests.e2e.programs import Program, from_npm
+from tests.e2e.project import Project
+from tests.e2e.protocols import Use
+
+VERSION = "0.61.0"
+
+
+class Gemini(HostDriver):
+    """`gemini -p`."""
+
+    name = "gemini"
+    read_tool = "read_file"
+    write_tools = ("replace", "write_file")
+    refusal_before = "Tool execution blocked: "
+
+    def locate(self) -> Program:
+        """Return the program."""
+        return from_npm(self.name, "@google/gemini-cli", VERSION, "gemini", node_at_least=20)
+
+    def configure(self, project: Project, url: str, *, is_trusted: bool) -> None:
+        """Choose the key as the way to sign in, and trust the folder or not."""
+        home = project.home / ".gemini"
+        home.mkdir(exist_ok=True)
+        security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": True}}
+        settings = {
+            "security": security,
+            "general": {"enableAutoUpdate": False},
+            "privacy": {"usageStatisticsEnabled": False},
+        }
+        (home / "settings.json").write_text(json.dumps(settings))
+        trusted = {str(project.root): "TRUST_FOLDER"} if is_trusted else {}
+        (home / "trustedFolders.json").write_text(json.dumps(trusted))
+
+    def environment(self, url: str) -> dict[str, str]:
+        """Return what it wants in its environment."""
+        return {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": url}
+
+    def command(self, prompt: str, *, is_trusted: bool) -> list[str]:
+        """Return the words that run one prompt."""
+        trust = [] if is_trusted else ["--skip-trust"]
+        return ["-m", "gemini-2.5-flash", "--approval-mode", "yolo", *trust, "-p", prompt]
+
+    def use(self, call: Call) -> Use:
+        """Return a neutral call in the host's own words."""
+        match call:
+            case Read(path, None, _):
+                return Use("read_file", {"file_path": str(path)})
+            case Read(path, int(first), count):
+                part = {"start_line": first, "end_line": first + (count or 1) - 1}
+                return Use("read_file", {"file_path": str(path), **part})
+            case Edit(path, old, new):
+                given = {"file_path": str(path), "old_string": old, "new_string": new}
+                return Use("replace", {**given, "instruction": "i"})
+            case Write(path, content):
+                return Use("write_file", {"file_path": str(path), "content": content})
+            case Shell(command):
+                return Use("run_shell_command", {"command": command, "description": "d"})
+            case Delegate(word):
+                return Use("invoke_agent", {"agent_name": "generalist", "prompt": f"script:{word}"})
+        raise AssertionError(call)
+
+    def is_success(self, told: str) -> bool:
+        """Return whether the model was told that a write or an edit was carried out."""
+        return told.startswith("Successfully ")
+
+    def refusal(self, told: str) -> Refusal:
+        """Return a refusal's parts: the host puts it into an object of its own."""
+        return super().refusal(json.loads(told)["error"])

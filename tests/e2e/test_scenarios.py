@@ -1,0 +1,39 @@
+"""Every host through the table of scenarios, with our hooks as `noclobber install` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.e2e.drivers import DRIVERS
+from tests.e2e.known import KNOWN
+from tests.e2e.scenarios import SCENARIOS
+from tests.e2e.story import demand
+
+Outcomes = Mapping[str, BaseException | None]
+
+
+def cells() -> list[object]:
+    """Return a parameter set for each host and scenario, with the findings that are still open."""
+    return [
+        pytest.param(
+            host,
+            scenario,
+            id=f"{host}-{scenario}",
+            marks=[pytest.mark.xfail(strict=True, reason=KNOWN[host, scenario])]
+            if (host, scenario) in KNOWN
+            else [],
+        )
+        for host in DRIVERS
+        for scenario in SCENARIOS
+    ]
+
+
+@pytest.mark.parametrize(("host", "scenario"), cells())
+def test_the_scenario_ends_as_ruled(host: str, scenario: str, told: Callable[[str], Outcomes]) -> None:
+    """009-SC-001, 009-SC-002: bytes on disk, what the model received, the record, the number of requests."""
+    reason = DRIVERS[host].impossible.get(scenario)
+    if reason is not None:
+        pytest.skip(f"impossible in {host}: {reason}")
+    demand(told(host)[scenario])
