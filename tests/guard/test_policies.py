@@ -72,7 +72,7 @@ def test_a_refusal_names_the_folders_that_may_be_written(scope: tuple[str, ...],
     [
         (True, None, H1, "UNREAD_FILE"),
         (True, None, None, "UNREAD_FILE"),
-        (True, None, NOT_A_FILE, "UNREAD_FILE"),
+        (True, None, UNREADABLE, "UNREAD_FILE"),
         (True, None, DELETED, "ALLOW"),
         (True, H1, H1, "ALLOW"),
         (True, ABSENT, DELETED, "ALLOW"),
@@ -85,6 +85,22 @@ def test_unread_files_can_be_denied(
 ) -> None:
     """Ruling 7; where nothing stands there is nothing to read."""
     assert verdict(kind=kind, unread="deny" if deny else "allow", expected=expected, actual=actual) == answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "answer"),
+    [
+        ("write", None, "NOT_A_FILE"),
+        ("edit", None, "NOT_A_FILE"),
+        ("write", H1, "STALE_FILE"),
+        ("delete", None, "ALLOW"),
+        ("move", None, "ALLOW"),
+        ("read", None, "ALLOW"),
+    ],
+)
+def test_a_folder_is_neither_written_nor_edited(kind: str, expected: str | None, answer: str) -> None:
+    """Ruling 12, finding D13; what was a file when it was read is stale (ruling 5)."""
+    assert verdict(kind=kind, expected=expected, actual=NOT_A_FILE) == answer
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,12 @@ def read_note(host: str, rig: HookRig, file: Path) -> dict[str, Any]:
     }
 
 
+def assert_told_only(answer: dict[str, Any]) -> None:
+    """A read that is not remembered goes ahead, and the model is told that it does not count."""
+    assert not is_denied(answer)
+    assert "could not remember" in json.dumps(answer)
+
+
 def stale_write(host: str, rig: HookRig, file: Path) -> dict[str, Any]:
     """A whole-file write, or a patch, as each host asks about it."""
     root = str(rig.root)
@@ -307,10 +313,7 @@ def tracebacks(rig: HookRig) -> list[Any]:
 def test_paths_that_lead_nowhere_are_refused_with_a_reason(rig: HookRig, root: Path, path: str) -> None:
     """N-hook, N-input: NUL, not UTF-8, empty, too long. What the host makes of a path, we cannot know."""
     answer = rig.ask("Write", {"file_path": path, "content": "x"}, tool_use_id="w")
-    if path == "/dev/null/x":
-        assert answer == {}  # Never read, and no file: the host will fail by itself.
-    else:
-        assert refusal(answer)["resolution"] in ("CHANGE_REQUEST", "ASK_A_PERSON")
+    assert refusal(answer)["resolution"] in ("CHANGE_REQUEST", "ASK_A_PERSON")
 
 
 def test_a_newline_in_a_path_is_a_path(rig: HookRig, root: Path) -> None:
@@ -397,7 +400,7 @@ def test_whatever_fails_inside_the_write_is_refused_and_the_read_is_not(
     answer = rig.ask("Write", {"file_path": str(file), "content": "x"}, tool_use_id="w")
     assert refusal(answer)["message"]
     file.write_text("x")
-    assert rig.read(file) == {}
+    assert not is_denied(rig.read(file))
     assert rig.told("Write", {"file_path": str(file), "content": "x"}, tool_use_id="w") == {}
     before_read = rig.tool("PreToolUse", "Read", {"file_path": str(file)})
     assert rig.call("claude-code", before_read)[0] == {}
@@ -442,7 +445,7 @@ def test_a_runtime_folder_that_is_not_ours_alone_is_not_used(
     file = root / "a.txt"
     file.write_text("x")
 
-    assert rig.read(file) == {}
+    assert_told_only(rig.read(file))
     refused = refusal(rig.write(file, "y"))
     assert refused["error_type"] == "HOOK_FAILED"
     assert str(folder) in refused["file_path"]
@@ -476,7 +479,7 @@ def test_a_full_runtime_folder_refuses_writes_and_makes_the_session_read_again(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(SessionMemory, "_write", full)
-    assert rig.read(file) == {}
+    assert_told_only(rig.read(file))
     assert refusal(rig.write(file, "y\n"))["error_type"] in ("HOOK_FAILED", "UNREAD_FILE")
     monkeypatch.setattr(SessionMemory, "_write", real)
 

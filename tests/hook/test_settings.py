@@ -46,7 +46,11 @@ def test_options_that_cannot_be_understood_stop_writes_and_are_on_record(
     assert str(root / "noclobber.toml") in told["file_path"]
     assert "BAD_CONFIG" in json.dumps(rig.ledger()[-1])
     (root / "a.md").write_text("x\n")
-    assert rig.read(root / "a.md") == {}
+    told_of_read = rig.read(root / "a.md")  # It goes ahead, but which version it saw is not known.
+    assert not is_denied(told_of_read)
+    (root / "noclobber.toml").unlink()
+    (root / "a.md").write_text("theirs\n")
+    assert refusal(answer_of_a_process(rig, root / "a.md"))["error_type"] == "UNREAD_FILE"
 
 
 def test_a_nested_repository_does_not_change_the_project_of_a_hook(rig: HookRig, root: Path) -> None:

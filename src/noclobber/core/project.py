@@ -33,6 +33,7 @@ SWAP_FOLDER = "swap"  # Staged and displaced versions, while a commit runs.
 NOTES_FOLDER = "notes"  # What a commit is about to do, for recovery after a crash.
 KEPT_FOLDER = "kept"  # Versions that could neither be put back nor be dropped.
 CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.
+LOST_FOLDER = "lost"  # Sessions whose memory of what they read could not be kept.
 TURNS_FOLDER = "turns"  # Open turns, for `noclobber status`.
 
 OPTIONS_NAME = "noclobber.toml"

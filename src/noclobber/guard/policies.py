@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import os
 
-from noclobber.core.actions import CREATE, MOVE, READ, WRITE
+from noclobber.core.actions import CREATE, EDIT, MOVE, READ, WRITE
 from noclobber.core.switches import holds_switch, is_below, is_switch
 from noclobber.core.values import ALLOW, Decision
 from noclobber.disk.paths import is_reserved
 from noclobber.errors import (
     ABSENT,
     DELETED,
+    NOT_A_FILE,
     UNKNOWN,
+    NotAFileError,
     OutsideScopeError,
     OutsideWorkspaceError,
     PartialReadError,
@@ -127,6 +129,15 @@ def stale(facts: Facts) -> Decision:
     return Decision(False, StaleFileError(facts.path, facts.expected, facts.actual))
 
 
+def not_a_file(facts: Facts) -> Decision:
+    """Ruling 12: a folder, a device or a socket is neither written nor edited."""
+    if facts.kind not in (WRITE, EDIT) or facts.actual != NOT_A_FILE:
+        return ALLOW
+    return Decision(
+        False, NotAFileError(facts.path, "This is not a regular file, so it is not written. Choose a file.")
+    )
+
+
 def unknown_version(facts: Facts) -> Decision:
     """Ruling 22: what the agent saw is not known to be any version of the file, so it must look again."""
     if facts.expected != UNKNOWN or facts.kind in (READ, CREATE):
@@ -228,6 +239,7 @@ RULES: tuple[Callable[[Facts], Decision], ...] = (
     write_scope,
     unknown_version,
     stale,
+    not_a_file,
     explicit,
     explicit_hash,
     unread,

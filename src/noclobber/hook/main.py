@@ -38,13 +38,34 @@ DUTIES = (CHECK, NOTE, SHELL, AUTO)
 def main(words: Sequence[str]) -> int:
     """Answer one event; return the exit code."""
     hashing.start_light()
+    has_stdout = _keep_standard_descriptors()
     if not words or words[0] not in HOSTS or any(word not in DUTIES for word in words[1:2]):
         _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [{'|'.join(DUTIES)}] < event.json\n")
         return 2
     answer = respond(_real_host(words[0]), words[1] if len(words) > 1 else AUTO, 0)
-    _write(2, answer.stderr)
-    _write(1, answer.stdout)
+    try:
+        _write(2, answer.stderr)
+        if answer.stdout and not has_stdout:
+            raise OSError("stdout is closed")
+        _write(1, answer.stdout)
+    except OSError:
+        return _refuse_by_exit_code(answer)
     return answer.code
+
+
+def _refuse_by_exit_code(answer: Answer) -> int:
+    """
+    Say what could not be printed by an exit code: 2 for a refusal, which every host takes for one.
+
+    Everything else is 0. After a call or at a stop, 2 would make some hosts go on for ever.
+    """
+    if not answer.is_refusal:
+        return 0
+    try:
+        _write(2, f"{answer.stdout}\n")
+    except OSError:
+        pass
+    return 2
 
 
 def _real_host(name: str) -> str:
@@ -74,7 +95,7 @@ def _handle(host: Host, event: Event) -> Answer:
     if event.trouble is not None:
         raise event.trouble
     if event.kind in ("pre", "post", "failure"):
-        if not event.actions or (event.kind == "pre" and not event.writes):
+        if not event.actions or (event.kind == "pre" and not event.writes and not _reads_lock_file(event)):
             return host.phrase(event, None)
         from noclobber.hook.turn import HookTurn
 
@@ -90,6 +111,17 @@ def _handle(host: Host, event: Event) -> Answer:
     return host.phrase(event, None)
 
 
+def _reads_lock_file(event: Event) -> bool:
+    """True if a call reads a lock file, by name or through a link (REQ-LOCK-010). Other reads are free."""
+    from noclobber.lock.names import is_lock_file
+
+    for action in event.actions:
+        name = os.path.join(event.cwd, action.path)
+        if is_lock_file(name) or (os.path.islink(name) and is_lock_file(os.path.realpath(name))):
+            return True
+    return False
+
+
 def _note(event: Event) -> None:
     """Take note of the start or the end of a session or a turn."""
     from noclobber.hook import session_memory
@@ -103,8 +135,10 @@ def _note(event: Event) -> None:
                 if known.is_empty:  # The model remembers files, and our memory of them is gone.
                     known.lose()
     elif event.kind in ("stop", "session-end"):
-        HookTurn(event).end()
+        turn = HookTurn(event)
+        turn.end()
         if event.kind == "session-end":
+            session_memory.forget_lost_mark(turn.root, event.host, event.session_id)
             session_memory.end_session(event.host, event.session_id)
 
 
@@ -118,6 +152,8 @@ def _answer_failure(
     _log(host_name, event, data, error)
     known = event or Event(host_name, "pre")
     if not _may_write(host, duty, data, event):
+        if event is not None and _was_read(event):
+            return host.warn(event, _forget_read(event, error))
         return host.phrase(known, None) if event is not None or host_name == "cursor" else NOTHING
     if isinstance(error, RefusalError):
         refusal: NoclobberError = error
@@ -136,6 +172,39 @@ def _answer_failure(
     except Exception as failure:  # It is refused all the same; the log says that it is not on record.
         _log(host_name, event, data, failure)
     return host.phrase(known, refusal)
+
+
+def _was_read(event: Event) -> bool:
+    """True if the event tells of a read that was carried out."""
+    return (
+        event.kind == "post"
+        and event.trouble is None
+        and any(action.kind == "read" for action in event.actions)
+    )
+
+
+def _forget_read(event: Event, error: Exception) -> HookFailedError:
+    """
+    Make the session strict, because it saw a file and nobody will know which version.
+
+    Without this a later write would count as one to a file that was never read, and would not be checked.
+    Return what the model is told: the mark may fail as well, on a disk that is full.
+    """
+    from noclobber.hook.session_memory import lose_session
+    from noclobber.hook.settings import project_of
+
+    try:
+        lose_session(event.host, event.session_id, event.agent_id, lambda: project_of(event.cwd))
+        then = "Until then this session can write to no existing file that it has not read."
+    except Exception:
+        then = "A write without that is not checked."
+    why = error.message if isinstance(error, RefusalError) else f"{type(error).__name__}: {error}"
+    [path, *_] = (action.path for action in event.actions if action.kind == "read")
+    return HookFailedError(
+        path,
+        f"You were shown this file, but noclobber could not remember which version ({why[:500]}). When that "
+        f"is fixed, read the file again before you write to it. {then}",
+    )
 
 
 def _may_write(host: Host, duty: str, data: bytes, event: Event | None) -> bool:
@@ -216,6 +285,20 @@ def _line(host_name: str, event: Event | None, data: bytes, error: Exception) ->
 
 
 # -- descriptors -----------------------------------------------------------------------------------------
+
+
+def _keep_standard_descriptors() -> bool:
+    """
+    Open `/dev/null` where stdin, stdout or stderr is closed; return whether anybody can read our stdout.
+
+    The next file that is opened would get the free number, and the answer would be written into it.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest free number, which is this one.
+    return not os.path.samestat(os.fstat(1), os.stat(os.devnull))
 
 
 def _read_all(descriptor: int) -> bytes:

@@ -12,7 +12,8 @@ refused: a program that can change the record of what an agent saw could let any
 
 The end of a session removes its folders. Folders that were not used for two weeks are removed when another
 session starts. A session that is resumed after that, or whose memory could not be written, has *amnesia*: it
-must read a file before it writes it. The first event of a session also records which project it belongs to.
+must read a file before it writes it. If even that cannot be noted in the runtime folder, a mark in the
+project's state folder says it. The first event of a session also records which project it belongs to.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
+from noclobber.core.project import LOST_FOLDER, STATE_FOLDER
 from noclobber.core.switches import runtime_folder as runtime_folder
 from noclobber.disk import hashing, mutex
 from noclobber.errors import ABSENT, UNKNOWN, HookFailedError
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 FORGET_AFTER_S = 14 * 86400.0
 PATIENCE_S = 5.0
 AMNESIA = "amnesia"
+AMNESIA_BIT = 0o1000  # Of a session's folder: it means the same, and needs no inode.
 PROJECT = "project"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -230,7 +233,8 @@ class SessionMemory:
             os.stat(AMNESIA, dir_fd=self._fd)
             return True
         except FileNotFoundError:
-            return False
+            is_marked = os.fstat(self._fd).st_mode & AMNESIA_BIT != 0
+            return is_marked or os.path.lexists(_lost_mark(self._root, self._session))
 
     @property
     def is_empty(self) -> bool:
@@ -242,8 +246,46 @@ class SessionMemory:
         """Note that something is missing. The mark is a folder: a full disk may still have room for one."""
         try:
             os.mkdir(AMNESIA, 0o700, dir_fd=self._fd)
-        except OSError:
+        except FileExistsError:
             pass
+        except OSError:
+            os.fchmod(self._fd, 0o700 | AMNESIA_BIT)
+
+
+def lose_session(host: str, session_id: str, agent_id: str, find: Callable[[], str]) -> None:
+    """
+    Note that a session saw something that could not be remembered; an error if no place takes the mark.
+
+    `find` names the project, whose state folder has the mark if the runtime folder cannot be used.
+    """
+    try:
+        with SessionMemory(host, session_id, agent_id) as known:
+            known.lose()
+        return
+    except (HookFailedError, OSError):
+        pass
+    root = find()
+    from noclobber.disk.commit import open_stores  # Makes the state folder as it must be.
+
+    open_stores.for_workspace(root).close()
+    mark = _lost_mark(root, f"{host}.{_short(session_id)}.")
+    os.makedirs(os.path.dirname(mark), 0o700, exist_ok=True)
+    try:
+        os.mkdir(mark, 0o700)
+    except FileExistsError:
+        pass
+
+
+def forget_lost_mark(root: str, host: str, session_id: str) -> None:
+    """Remove a session's mark in its project, if there is one: the session is over."""
+    try:
+        os.rmdir(_lost_mark(root, f"{host}.{_short(session_id)}."))
+    except OSError:
+        pass
+
+
+def _lost_mark(root: str, session: str) -> str:
+    return f"{root}/{STATE_FOLDER}/{LOST_FOLDER}/{session}lost"
 
 
 # -- sessions ------------------------------------------------------------------------------------------

@@ -22,14 +22,14 @@ PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 
 def project_of(cwd: str) -> str:
     """Return the project's root for a working directory; `HookFailedError` if that is not a folder."""
-    cwd = cwd or os.getcwd()  # Hosts start their hooks in the agent's working directory.
+    named = next((folder for name in PROJECT_VARIABLES if (folder := os.environ.get(name))), None)
+    cwd = cwd or named or ""  # Not our own: a hook may be started anywhere, and that is nobody's project.
     if not cwd.startswith("/") or "\0" in cwd or not os.path.isdir(cwd):
         raise HookFailedError(
             cwd.replace("\0", "\\0"),
             "The host's event names no working directory that exists, so the write cannot be checked and was "
             "refused. Start the agent again in an existing folder.",
         )
-    named = next((folder for name in PROJECT_VARIABLES if (folder := os.environ.get(name))), None)
     return find_project(cwd, host_folder=named)
 
 

@@ -108,7 +108,8 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
-    return Answer(spell_for_any_reader({"additional_context": told_to_model(error)}))
+    allowed = {"permission": "allow"} if event.name == "beforeReadFile" else {}
+    return Answer(spell_for_any_reader({**allowed, "additional_context": told_to_model(error)}))
 
 
 # -- installation ----------------------------------------------------------------------------------

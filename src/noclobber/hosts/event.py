@@ -94,6 +94,11 @@ class Answer(NamedTuple):
     stderr: str = ""
     code: int = 0
 
+    @property
+    def is_refusal(self) -> bool:
+        """True if the host is told to refuse: all hosts have one word for it. In a text it is escaped."""
+        return '"deny"' in self.stdout
+
 
 NOTHING = Answer()
 
