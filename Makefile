@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e bench torture explore model fuzz mutants lock release-check clean help
+.PHONY: python demo test lint coverage e2e bench torture explore merges model fuzz mutants lock release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -17,6 +17,7 @@ help:
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, CUTS=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills"
+	@echo "make merges         generated merges, compared with git merge-file (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=)"
 	@echo "make bench          speed and memory as ratios within one run"
@@ -78,6 +79,9 @@ torture: $(VENV)/.peers
 
 explore: $(READY)
 	$(PY) -m torture.explore
+
+merges: $(READY)
+	$(PY) -m torture.merges
 
 # Says what to install if Spin is missing. One core, some minutes.
 model: $(READY)

@@ -1,18 +1,15 @@
 """
 What changed between two versions of a text: an edit script of lines, and the unified diff that shows it.
 
-The script is a shortest one, found by the greedy method (Myers, 1986): for each number of edits, how far
-every diagonal can get. Where several scripts are equally short it is the one that JavaScript's `diff` package
-finds, because the server that `noclobber mcp` replaces answers with that: of two ways to reach a diagonal
-it takes the removal, unless the addition starts farther on.
-
-Bounded: a search that takes more than `MOST_EDITS` edits or `MOST_STEPS` steps is given up, and everything
-between the first and the last difference is shown as removed and added.
+Bounded: where `edit_script.shortest` gives up, everything between the first and the last difference is shown
+as removed and added.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.text.edit_script import equal_lines, shortest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     """Every line of both versions once, marked ` `, `-` or `+`."""
 
 CONTEXT_LINES = 3
-MOST_EDITS = 1000
-MOST_STEPS = 2_000_000  # Half a second or so; a line that is walked over is one step.
 _NO_NEWLINE = "\\ No newline at end of file"
 
 
@@ -90,82 +85,23 @@ def _range(start: int, count: int) -> str:
     return f"{start + 1}" if count == 1 else f"{start + bool(count)},{count}"
 
 
-# -- the edit script -----------------------------------------------------------------------------------
-
-
 def edit_script(old: Sequence[str], new: Sequence[str]) -> Script:
     """Return how one version becomes the other; removals come before additions."""
-    start = _shared(old, new)
-    old, new, same = old[start:], new[start:], old[:start]
-    script = _shortest(old, new)
-    if script is None:
-        end = _shared(old[::-1], new[::-1])
-        script = [("-", line) for line in old[: len(old) - end]]
-        script += [("+", line) for line in new[: len(new) - end]]
-        script += [(" ", line) for line in old[len(old) - end :]]
-    return [(" ", line) for line in same] + _removals_first(script)
-
-
-_Chain = tuple | None  # type: ignore[type-arg]
-"""Edits, the last one first: (mark, old lines before it, new lines before it, the chain before it)."""
-
-
-def _shortest(old: Sequence[str], new: Sequence[str]) -> Script | None:
-    """Walk all diagonals, one edit further at a time; None if that takes too long."""
-    old_count, new_count = len(old), len(new)
-    steps_left = MOST_STEPS + old_count + new_count
-    reached: dict[int, tuple[int, _Chain]] = {0: (0, None)}
-    """By diagonal: how many old lines are used up, and by which edits."""
-    if not old_count and not new_count:
-        return []
-    lowest, highest = -MOST_EDITS, MOST_EDITS
-    for edits in range(1, MOST_EDITS + 1):
-        for diagonal in range(max(lowest, -edits), min(highest, edits) + 1, 2):
-            remove, add = reached.get(diagonal - 1), reached.get(diagonal + 1)
-            if remove is not None:
-                del reached[diagonal - 1]  # No other diagonal continues from there.
-            if remove is not None and remove[0] >= old_count:
-                remove = None
-            if add is not None and add[0] - diagonal > new_count:
-                add = None
-            if add is not None and (remove is None or remove[0] < add[0]):
-                used_old = add[0]
-                chain: _Chain = ("+", used_old, used_old - diagonal - 1, add[1])
-            elif remove is not None:
-                used_old = remove[0] + 1
-                chain = ("-", remove[0], used_old - diagonal, remove[1])
-            else:
-                reached.pop(diagonal, None)
-                continue
-            begun, used_new = used_old, used_old - diagonal
-            while used_old < old_count and used_new < new_count and old[used_old] == new[used_new]:
-                used_old += 1
-                used_new += 1
-            steps_left -= used_old - begun + 1
-            reached[diagonal] = (used_old, chain)
-            if used_old >= old_count and used_new >= new_count:
-                return _unrolled(chain, old, new)
-            if used_old >= old_count:
-                highest = min(highest, diagonal - 1)
-            if used_new >= new_count:
-                lowest = max(lowest, diagonal + 1)
-        if steps_left < 0:
-            return None
-    return None
-
-
-def _unrolled(chain: _Chain, old: Sequence[str], new: Sequence[str]) -> Script:
-    edits = []
-    while chain is not None:
-        mark, at_old, at_new, chain = chain
-        edits.append((mark, at_old, at_new))
-    script: Script = []
+    edits = shortest(old, new)
+    if edits is None:
+        start = equal_lines(old, new, 0, 0)
+        end = equal_lines(old[start:][::-1], new[start:][::-1], 0, 0)
+        script = [(" ", line) for line in old[:start]]
+        script += [("-", line) for line in old[start : len(old) - end]]
+        script += [("+", line) for line in new[start : len(new) - end]]
+        return script + [(" ", line) for line in old[len(old) - end :]]
+    script = []
     used = 0
-    for mark, at_old, at_new in reversed(edits):
-        script += [(" ", line) for line in old[used:at_old]]
-        script.append((mark, old[at_old] if mark == "-" else new[at_new]))
-        used = at_old + (mark == "-")
-    return script + [(" ", line) for line in old[used:]]
+    for mark, old_at, new_at in edits:
+        script += [(" ", line) for line in old[used:old_at]]
+        script.append((mark, old[old_at] if mark == "-" else new[new_at]))
+        used = old_at + (mark == "-")
+    return _removals_first(script + [(" ", line) for line in old[used:]])
 
 
 def _removals_first(script: Script) -> Script:
@@ -180,12 +116,3 @@ def _removals_first(script: Script) -> Script:
             added.clear()
         out.append((mark, line))
     return out + added
-
-
-def _shared(left: Sequence[str], right: Sequence[str]) -> int:
-    count = 0
-    for one, other in zip(left, right, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
