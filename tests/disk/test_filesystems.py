@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from noclobber.disk import filesystems, mappings
+from noclobber.disk import filesystems, leases, mappings
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
 from noclobber.errors import MetadataNotKeptError
@@ -119,6 +119,50 @@ for number in range(50):
 print(json.dumps({"lost": lost}))
 """
     assert run_in_mounts(tmp_path, BINDFS, program) == {"lost": 0}
+
+
+def test_a_file_that_is_being_replaced_on_fuse_is_not_taken_for_deleted(tmp_path: Path) -> None:
+    """finding R3: such mounts lose a name for a moment, whoever renames; one look in ten found nothing."""
+    program = """
+import json, os
+from noclobber.disk.file_guard import FileGuard
+from noclobber.disk.reading import look_at
+def save(number):
+    with open("merged/new", "wb") as file:
+        file.write(b"%d" % number)
+    os.replace("merged/new", "merged/f")
+save(0)
+saver = os.fork()
+if not saver:
+    for number in range(10**9):
+        save(number)
+guard, missing = FileGuard("merged"), 0
+try:
+    for _ in range(2000):
+        missing += look_at(os.path.abspath("merged/f"), None).sha256 == "DELETED"
+        try:
+            guard.read("f")
+        except Exception as error:
+            missing += type(error).__name__ == "MissingFileError"
+finally:
+    os.kill(saver, 9)
+    os.wait()
+print(json.dumps({"missing": missing}))
+"""
+    assert run_in_mounts(tmp_path, BINDFS, program) == {"missing": 0}
+
+
+def test_a_lease_that_a_network_filesystem_refuses_does_not_make_a_file_busy(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: EAGAIN is their answer to everybody. On a disk it means that somebody writes."""
+    (root / "f").write_bytes(b"before")
+    with (root / "f").open("r+b") as theirs, (root / "f").open("rb") as ours:
+        assert not leases.try_lease(ours.fileno(), leases.READ)
+        monkeypatch.setattr(filesystems, "kind_of", lambda _: "nfs")
+        with pytest.raises(leases.LeasesUnavailableError):
+            leases.try_lease(ours.fileno(), leases.READ)
+        theirs.write(b"theirs")
 
 
 def test_an_unknown_filesystem_gets_no_lease(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ The log is private and append-only, and has one line for each fact:
     T g1:6       the file as found was not whole, and this process had left it whole
     V            the file was gone, and this process had left it there
     O folder     what this process had replaced before, a folder, was there again
+    G            the file was "missing" for a moment, as files on FUSE are while they are being replaced
     P 640        the permission bits were set to 640, and are not so a moment later
     N text       anything else worth knowing
     D 12.5       the slowest update took that many milliseconds
@@ -23,6 +24,7 @@ import time
 from typing import TYPE_CHECKING
 
 from noclobber.demo import versions
+from noclobber.disk import filesystems
 
 if TYPE_CHECKING:
     from noclobber.demo.versions import Version
@@ -42,6 +44,7 @@ class OutsideWriter:
         self._log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._missed: set[int] = set()
         self.scratch = path + ".o-tmp"
+        self.has_gaps = _is_on_fuse(os.path.dirname(path))
 
     def log(self, line: str) -> None:
         """Write one line without a buffer, so that it stays logged if this process is killed."""
@@ -69,6 +72,8 @@ class OutsideWriter:
                 with open(path, "rb") as file:
                     return file.read()
             except FileNotFoundError:
+                if self.has_gaps and os.path.basename(path) in os.listdir(os.path.dirname(path)):
+                    raise
                 self.log("V")
                 return b""
             except IsADirectoryError:
@@ -107,3 +112,12 @@ class OutsideWriter:
         """Log the update as complete: from here on nobody may lose it."""
         self.made += 1
         self.log(f"U {self.made} {base_id}")
+
+
+def _is_on_fuse(folder: str) -> bool:
+    """True where a file that is being replaced is missing for a moment, without any guard (disk/reading)."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        return filesystems.kind_of(descriptor) == "fuse"
+    finally:
+        os.close(descriptor)

@@ -396,7 +396,12 @@ def work(
     slowest_s = 0.0
     time.sleep(max(0.0, start_s - writer.now_s()))
     while (begun_s := writer.now_s()) < until_s:
-        step(writer)
+        try:
+            step(writer)
+        except FileNotFoundError:
+            if not writer.has_gaps:
+                raise
+            writer.log("G")  # Nothing was saved, and it saves again.
         slowest_s = max(slowest_s, writer.now_s() - begun_s)
         if writer.chance.random() >= eagerness:
             writer.pause(0.001, 0.003, 0.01)

@@ -41,9 +41,10 @@ PROMISES: dict[Level, tuple[str, str, str]] = {
         " file open or mapped and writes much later is not seen",
     ),
     "plain": (
-        "filesystems without exchange-rename",
+        "FUSE, network and unknown filesystems that cannot exchange names",
         "lose nothing",
-        "a save between the final check and the rename is lost",
+        "a save between the final check and the rename is lost, and so is what is written after it by who has"
+        " the file open or mapped. Nobody sees half of a version",
     ),
     "create": ("a new file", "exactly one creates it", "exactly one creates it"),
 }
@@ -91,6 +92,11 @@ def filesystem_type(folder: str) -> str:
 def keeps_inodes(folder: str) -> bool:
     """True where a folder's inode number is known to be its own for life."""
     return filesystem_type(folder) in KEEPS_INODES
+
+
+def sees_writers(kind: str) -> bool:
+    """True where a lease sees every process that has the file open for writing. Unknown kinds: False."""
+    return kind == LAYERED or kind in LEASES_SEE_WRITERS
 
 
 def is_remote(kind: str) -> bool:

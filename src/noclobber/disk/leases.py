@@ -16,6 +16,8 @@ Facts that the code depends on:
   SIGURG is ignored by default, so that is the signal asked for, before the lease is taken.
 - Ending a lease forgets that signal too. So it is asked for each time that one is taken.
 - A lease belongs to the open file. A forked child shares it, so it must be released, not only closed.
+- Network filesystems answer EAGAIN to everybody who has no delegation of the server: nobody has the file
+  open, and there is no lease. Where leases are blind, "busy" therefore means "not available".
 - The kernel breaks a lease by force after /proc/sys/fs/lease-break-time (45 s). Commits take milliseconds.
 """
 
@@ -25,6 +27,8 @@ import errno
 import fcntl
 import signal
 from typing import TYPE_CHECKING
+
+from noclobber.disk import filesystems
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
@@ -59,7 +63,11 @@ def try_lease(descriptor: int, kind: int) -> bool:
     if not SUPPORTED:
         raise LeasesUnavailableError(errno.ENOTSUP, "this platform has no file leases")
     fcntl.fcntl(descriptor, F_SETSIG, signal.SIGURG)
-    return _set(descriptor, kind)
+    if _set(descriptor, kind):
+        return True
+    if not filesystems.sees_writers(filesystems.kind_of(descriptor)):
+        raise LeasesUnavailableError(errno.EAGAIN, "file leases mean nothing on this filesystem")
+    return False
 
 
 def lease(descriptor: int, kind: int, patience: Patience) -> bool:

@@ -31,10 +31,13 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
+    from collections.abc import Callable
+    from typing import NamedTuple, TypeVar
 
     from noclobber.core.clock import Clock
     from noclobber.disk.paths import PinnedPath
+
+    T = TypeVar("T")
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -42,6 +45,7 @@ LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 DEFAULT_PATIENCE_S = 10.0
 SHORT_PATIENCE_S = 2.0  # Of a hook, whose host waits for its answer.
 KEPT_BYTES = 64 << 20  # Larger content is hashed and not held.
+MOST_LOOKS = 50  # Two in a row were the most that was seen.
 
 
 class FileState(NamedTuple):
@@ -128,10 +132,41 @@ def open_to_read(target: PinnedPath, patience: Patience) -> int:
     """
     while True:
         try:
-            return forks.open_tracked(target.name, LOOK, dir_fd=target.folder_fd)
+            return open_name(target)
         except BlockingIOError:
             if not patience.nap():
                 raise
+
+
+def open_name(target: PinnedPath) -> int:
+    """Open what is at a pinned name now. `forks.close()` it."""
+    return _while_listed(target, lambda: forks.open_tracked(target.name, LOOK, dir_fd=target.folder_fd))
+
+
+def status_of(target: PinnedPath) -> os.stat_result:
+    """Return the status of what is at a pinned name now: of a link itself."""
+    return _while_listed(target, lambda: os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False))
+
+
+def _while_listed(target: PinnedPath, look: Callable[[], T]) -> T:
+    """
+    Look at a name, and again if it is "missing" although its folder lists it.
+
+    On FUSE a replacing rename has a gap: filesystems that work by path move an open file out of the way, and
+    the kernel asks for the one that it knew. Of all opens during saves by rename through `bindfs`, up to one
+    in ten found nothing. Taken at its word that is a deleted file, and who writes next begins from nothing.
+
+    Not asked on a disk of its own number, where a name never vanishes: there a missing file is missing. (Not
+    by the kind of filesystem, which takes a hook a millisecond to find out.)
+    """
+    for _ in range(MOST_LOOKS):
+        try:
+            return look()
+        except FileNotFoundError:
+            has_own_disk = os.major(os.fstat(target.folder_fd).st_dev) != 0
+            if has_own_disk or target.name not in os.listdir(target.folder_fd):
+                raise
+    return look()
 
 
 def read_all(descriptor: int) -> bytes:

@@ -28,7 +28,7 @@ from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, r
 from noclobber.disk.commit.section import Section
 from noclobber.disk.commit.store import gives_acl
 from noclobber.disk.commit.swap import Swap, write_all
-from noclobber.disk.reading import DEFAULT_PATIENCE_S, hash_of
+from noclobber.disk.reading import DEFAULT_PATIENCE_S, hash_of, status_of
 from noclobber.disk.steps import reached
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
@@ -361,9 +361,13 @@ class Committer:
             note.prepare(prefix)
             swap.begin_staging(prefix)
             swap.stage()
+            if not can_exchange:
+                # Before the final check: what is saved between that and the rename is lost.
+                swap.await_bytes()
             swap.verify(patience)
             if not can_exchange:
                 section.look_again()
+                swap.check_name(patience)
                 return self._plain(section, swap)
             note.swap(swap.planned())
             reached("noted")
@@ -408,7 +412,6 @@ class Committer:
         return section.landed(target.path, hashing.of_bytes(data), level, previous)
 
     def _plain(self, section: Section, swap: Swap) -> tuple[WriteResult, UnflushedError | None]:
-        swap.await_bytes()
         os.rename(
             swap.swap_name,
             swap.target.name,
@@ -494,7 +497,7 @@ def _cannot_keep_inode(target: PinnedPath, links: int) -> MetadataNotKeptError:
 
 def _exists(target: PinnedPath) -> bool:
     try:
-        os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False)
+        status_of(target)
     except FileNotFoundError:
         return False
     return True

@@ -32,7 +32,7 @@ from noclobber.disk.commit.restore import copy_all, restore
 from noclobber.disk.commit.reuse import detach_pages, reuse
 from noclobber.disk.commit.sweep import MARK_FROM_BYTES, mark_if, mark_verified
 from noclobber.disk.processes import writers_of
-from noclobber.disk.reading import LOOK
+from noclobber.disk.reading import LOOK, open_name, status_of
 from noclobber.disk.steps import reached
 from noclobber.errors import (
     DELETED,
@@ -109,7 +109,7 @@ class Swap:
         """Open what is there now. Nothing blocks: not a FIFO, not a device, not a lease."""
         path = self.target.path
         try:
-            self.old_fd = forks.open_tracked(self.target.name, LOOK, dir_fd=self.target.folder_fd)
+            self.old_fd = open_name(self.target)
         except FileNotFoundError:
             raise self.stale(DELETED) from None
         except OSError as error:
@@ -128,7 +128,7 @@ class Swap:
             raise
         kind = filesystems.kind_of(self.old_fd)
         self._is_layered = kind == filesystems.LAYERED
-        self.sees_writers = self._is_layered or kind in filesystems.LEASES_SEE_WRITERS
+        self.sees_writers = filesystems.sees_writers(kind)
         self.leases = self.leases and self.sees_writers
         if not self.sees_writers:
             filesystems.forget_cached(self.old_fd)  # FUSE goes on counting a name that is gone.
@@ -290,10 +290,7 @@ class Swap:
                 self._let_writers_finish(patience)
         store, target = self.store, self.target
         flip = renames.Flip(store.swap_fd, self.swap_name, target.folder_fd, target.name)
-        # This check is not decisive, since the file can be replaced right after it. But the less time
-        # there is between the two, the less often somebody else's file is displaced.
-        while self._inode_at_target() != self.old_status.st_ino:
-            self._start_over(patience)
+        self.check_name(patience)
         reached("before-exchange")
         self.is_swapped = True  # Set before it is true: after an interrupt in between it must be set.
         try:
@@ -307,9 +304,19 @@ class Swap:
             raise self.stale(DELETED)
         reached("exchanged")
 
+    def check_name(self, patience: Patience) -> None:
+        """
+        Make sure that the name still leads to the file that was verified; if not, verify what is there.
+
+        Not decisive, since the file can be replaced right after it. But the less time there is between the
+        two, the less often somebody else's file is displaced.
+        """
+        while self._inode_at_target() != self.old_status.st_ino:
+            self._start_over(patience)
+
     def _inode_at_target(self) -> int:
         try:
-            return os.stat(self.target.name, dir_fd=self.target.folder_fd, follow_symlinks=False).st_ino
+            return status_of(self.target).st_ino
         except FileNotFoundError:
             raise self.stale(DELETED) from None
 
