@@ -106,7 +106,7 @@ def test_a_class_name_has_one_meaning() -> None:
 # Tests of a whole folder, or of a property that no single file has. Everything else is named as its source.
 SCENARIOS = {
     *("races", "faults", "late_writers", "properties", "macos", "access", "bad_input", "power_cut"),
-    *("one_judge", "snapshot_model", "turn_with_lock"),
+    *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
 }
 WITHOUT_SOURCE = {"data", "e2e", "rigs", "torture", "models", "fuzz"}
 

@@ -122,7 +122,7 @@ def test_an_older_installation_is_replaced_and_not_added_to(root: Path, host: st
     install.carry_out(where)
 
     assert "noclobber hook" not in get(where)
-    assert get(where).count(" note") == sum("note" in json.dumps(entry.value) for entry in where.entries)
+    assert get(where).count(" note") == sum(" note" in json.dumps(entry.value) for entry in where.entries)
 
 
 def test_fail_open_switches_are_closed_where_a_write_waits(root: Path) -> None:

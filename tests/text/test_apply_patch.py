@@ -48,15 +48,23 @@ def test_a_patch_that_cannot_be_read_is_an_error(patch: str) -> None:
         ("a\nb\na\nb\n", "@@ a\n-b\n+B", "a\nB\na\nb\n"),
         ("a\n", "@@\n+end", "a\nend\n"),
         ("x\ny\nx\ny\n", "@@\n-x\n-y\n+z\n*** End of File", "x\ny\nz\n"),
-        ("a\nb\n", "@@\n-  a\n+c", None),
+        ("a\nb\n", "@@\n-  a\n+c", "c\nb\n"),
+        ("a\nb\n", "@@\n-x\n+c", None),
+        # Outcomes of Codex 0.166.0 itself.
+        ("a\r\nb\r\nc\r\n", "@@\n a\n-b\n+B\n c", "a\r\nB\r\nc\r\n"),
+        ("a\nb\r\nc\nd\r\n", "@@\n a\n-b\n+B\n c", "a\nB\nc\nd\r\n"),
+        ("a\r\nb", "@@\n-a\n+A", "A\r\nb\r\n"),
+        ("a\rb\r", "@@\n-a\n+A", "A\rb\r"),
+        ("a  \nb\n", "@@\n a\n-b\n+B", "a  \nB\n"),
+        ("say \u201chi\u201d\nb\n", '@@\n say "hi"\n-b\n+B', "say \u201chi\u201d\nB\n"),
         ("a", "@@\n-a\n+b", "b\n"),
         ("a\nb\nc\nd\n", "@@\n-a\n+A\n@@\n-c\n+C", "A\nb\nC\nd\n"),
     ],
 )
-def test_the_outcome_of_a_patch_is_foreseen_where_its_lines_stand_exactly(
+def test_the_outcome_of_a_patch_is_foreseen_as_codex_writes_it(
     text: str, patch: str, outcome: str | None
 ) -> None:
-    """N-foresight: what the call must have produced; loose matches are nobody's guess."""
+    """N-foresight, finding H10: lines that match loosely, line endings that are kept, quotes and dashes."""
     [action] = apply_patch.actions(f"*** Begin Patch\n*** Update File: f\n{patch}\n*** End Patch")
     assert isinstance(action.change, apply_patch.Patch)
     assert apply_patch.apply(text, action.change.hunks) == outcome

@@ -39,6 +39,8 @@ class Action(NamedTuple):
     line_count: int | None = None
     is_certain: bool = True
     """Of a read: False if it may not have happened, or not alone: one of several commands of a shell line."""
+    is_removal: bool = False
+    """Of a read: True for a command that shows nothing and removes the file; it tells that there is none."""
     moved_from: str | None = None
     """Of a patch that moves: where the text comes from; `change` is applied to that."""
     expected_hash: str | None = None

@@ -297,7 +297,7 @@ class Outside:
     # -- after -----------------------------------------------------------------------------------------
 
     def _was_read(self, looked: _Looked, result: CallResult) -> None:
-        from noclobber.guard.shown import asked_part, exact_part, seen_part
+        from noclobber.guard.shown import asked_part, exact_part, says_missing, seen_part
 
         snapshot, notes, state = looked.snapshot, looked.notes, looked.state
         before = _pop_note(notes, "reading", self.key)
@@ -306,9 +306,12 @@ class Outside:
                 return  # The same event, delivered again; the file may be another one by now.
             notes["read"] = self.delivery
         if state.sha256 == DELETED:
-            # Read, and gone by now: what was known of it stays. Seen to be missing all the while: absent.
-            if before == DELETED:
+            # Read, and gone by now: what was known of it stays. Seen to be missing, or removed: absent.
+            is_told = looked.action.is_removal or says_missing(result.shown.text, looked.action.path)
+            if before == DELETED or is_told:
                 snapshot.observe_absent(looked.name, looked.path)
+        elif looked.action.is_removal:
+            pass  # It is there: not removed, or made anew by somebody. Nothing of it was shown.
         elif not hashing.is_hash(state.sha256):
             snapshot.observe_error(looked.name, looked.path, state.sha256)
         elif looked.action.is_certain or self._may_begin_with(looked):
@@ -355,7 +358,7 @@ class Outside:
                 return None  # The same event, delivered again.
             notes["done"] = done
             if pending is not None:
-                before, outcome = pending[0], Outcome(pending[1], pending[2])
+                before, outcome = pending[0], _noted_outcome(pending)
             else:  # Nobody asked before, or the note is gone: what the call itself says is left to go by.
                 before = looked.snapshot.expected_for(looked.name, looked.path) or ABSENT
                 outcome = foresee(action, None) if action.change is None else UNKNOWN_OUTCOME
@@ -377,7 +380,7 @@ class Outside:
     def _compare(self, looked: _Looked, before: str, outcome: Outcome) -> NoclobberError | None:
         turn, found = self.turn, looked.state.sha256
         is_gone = outcome.sha256 == ABSENT and found == DELETED
-        if found == outcome.sha256 or is_gone or _is_plainly(looked.state, outcome.plain):
+        if is_gone or _is_as_foreseen(looked.state, outcome):
             seen = _seen_after(looked) if looked.action.kind == EDIT else WHOLE
             self._landed(looked, before, ABSENT if is_gone else found, seen)
             return None
@@ -395,8 +398,10 @@ class Outside:
         self._end_claim(looked)
         if pending is not None:
             before, after, found = pending[0], pending[1], looked.state.sha256
-            if found == after or (after == ABSENT and found == DELETED):
+            if after == ABSENT and found == DELETED:
                 self._landed(looked, before, after)
+            elif found != before and _is_as_foreseen(looked.state, _noted_outcome(pending)):
+                self._landed(looked, before, found)
             elif found != before or error is not None:
                 failure = error or _FailedCallError()
                 self.turn.recorder.failed(self.call, looked.path, failure)
@@ -450,11 +455,12 @@ class Outside:
         looked = _Looked(action, name, state, snapshot, notes)
         others = [key for key in notes.get("pending", ()) if key != self.key] if settles_others else ()
         for key in others:
-            before, after, plain = _pop_note(notes, "pending", key)
+            pending = _pop_note(notes, "pending", key)
+            before, after = pending[:2]
             as_write = _Looked(action._replace(kind=WRITE), name, state, snapshot, notes)
             if after == ABSENT and state.sha256 == DELETED:
                 self._landed(as_write, before, ABSENT)
-            elif state.sha256 != before and (state.sha256 == after or _is_plainly(state, plain)):
+            elif state.sha256 != before and _is_as_foreseen(state, _noted_outcome(pending)):
                 self._landed(as_write, before, state.sha256)
         return looked
 
@@ -478,7 +484,8 @@ class _Looked:
 
     def note_pending(self, turn: JudgedTurn, key: str) -> None:
         """Write down what the call must leave behind."""
-        self.notes.setdefault("pending", {})[key] = [self.state.sha256, *self.outcome]
+        sha256, plain, others = self.outcome
+        self.notes.setdefault("pending", {})[key] = [self.state.sha256, sha256, plain, *others]
         self.notes.pop("done", None)
         self.keep(turn)
 
@@ -508,9 +515,18 @@ def _pop_note(notes: Notes, kind: str, key: str) -> Any:
     return found
 
 
-def _is_plainly(state: FileState, plain: str | None) -> bool:
-    """True if a file holds the text that was foreseen, with other line endings or a byte-order mark."""
-    return plain is not None and state.content is not None and plain_hash(state.content) == plain
+def _noted_outcome(pending: list[Any]) -> Outcome:
+    """Return the outcome that was noted for a call, behind the hash of what was there before it."""
+    _, sha256, plain, *others = pending
+    return Outcome(sha256, plain, tuple(others))
+
+
+def _is_as_foreseen(state: FileState, outcome: Outcome) -> bool:
+    """True if a file holds what was foreseen, or that text with other line endings or a byte-order mark."""
+    if state.sha256 == outcome.sha256 or state.sha256 in outcome.others:
+        return True
+    is_plain = outcome.plain is not None and state.content is not None
+    return is_plain and plain_hash(state.content or b"") == outcome.plain
 
 
 def _where(turn: JudgedTurn, name: str) -> str:

@@ -14,6 +14,8 @@ from noclobber.disk import hashing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from noclobber.core.actions import Action, CallResult, Shown
     from noclobber.disk.reading import FileState
 
@@ -32,11 +34,11 @@ def seen_part(looked: FileState, action: Action, result: CallResult, now_s: floa
     """Return what the agent saw of the current content; None if it may have been another version."""
     asked, shown, duration_s = asked_part(looked, action), result.shown, result.duration_s
     if looked.content is not None and shown.text is not None:
-        text = _plain(looked.content.decode("utf-8", "replace"))
-        given = _plain(shown.text)
-        found = _compare(text, given, action, shown, asked)
-        if found is not None:
-            return found
+        given = _folded(shown.text)
+        for text in _readings(looked.content):
+            found = _compare(_folded(text), given, action, shown, asked)
+            if found is not None:
+                return found
     age_s = now_s - looked.changed_at_s
     if age_s > (UNTOLD_S if duration_s is None else duration_s + SLACK_S):
         if (shown.is_part and asked.is_whole) or shown.is_mixed:
@@ -47,25 +49,70 @@ def seen_part(looked: FileState, action: Action, result: CallResult, now_s: floa
     return None
 
 
+def says_missing(text: str | None, path: str) -> bool:
+    """
+    True if what the agent was given says that there is no such file: `cat: a.txt: No such file or directory`.
+
+    Otherwise a file that was deleted after the agent had read it would count as one that it knows to be gone.
+    Commands name themselves and the file in any language; hosts say it in English.
+    """
+    name = path.rpartition("/")[2]
+    for line in (text or "")[:MESSAGE_LETTERS].split("\n"):
+        if name in line:
+            words = line.lower()
+            if line.startswith(_COMMANDS) or any(phrase in words for phrase in _MISSING):
+                return True
+    return False
+
+
+MESSAGE_LETTERS = 4000
+_COMMANDS = tuple(f"{name}: " for name in ("cat", "head", "tail", "sed", "nl", "ls", "stat", "less", "more"))
+_MISSING = ("no such file", "not found", "does not exist", "enoent")
+
+
+def _readings(content: bytes) -> Iterator[str]:
+    """The text as hosts read it. If it is not UTF-8, some put a mark for each bad byte, or take Latin-1."""
+    text = content.decode("utf-8", "replace")
+    yield text
+    if "\ufffd" in text:
+        yield content.decode("latin-1")
+
+
 def _compare(text: str, given: str, action: Action, shown: Shown, asked: Coverage) -> Coverage | None:
-    if given == text or (shown.is_mixed and text and text in given):
+    whole = text.rstrip("\n")
+    bare = _without_numbers(given.rstrip("\n"))
+    if whole in (given.rstrip("\n"), bare) or (shown.is_mixed and whole and whole in given):
         return WHOLE
-    bare = _without_numbers(given)
-    if bare == text:
-        return WHOLE
-    lines = text.split("\n")
+    lines = text.removesuffix("\n").split("\n")
     if shown.is_part or action.first_line is not None or action.line_count is not None:
-        first = shown.first_line if shown.is_part else (action.first_line or 1)
-        part = bare.split("\n") if bare != given else given.split("\n")
-        if not shown.is_mixed and lines[first - 1 : first - 1 + len(part)] == part:
-            last = min(first - 1 + len(part), len(lines))
-            return Coverage(((first - 1, last),), len(lines))
-        if shown.is_mixed and asked.ranges:
+        if not shown.is_mixed:
+            first = shown.first_line if shown.is_part else (action.first_line or 1)
+            part = (bare if bare != given.rstrip("\n") else given).split("\n")
+            found = _matching(lines, first, part, asked)
+            if found is not None:
+                return found
+        if asked.ranges:
             start, end = asked.ranges[0]
             wanted = "\n".join(lines[start:end])
-            if wanted and wanted in given:
+            if wanted.strip() and wanted in given:
                 return asked
     return None
+
+
+def _matching(lines: list[str], first: int, part: list[str], asked: Coverage) -> Coverage | None:
+    """Return which lines a part is, from line `first` on; None if the file has other lines there."""
+    if lines[first - 1 : first - 1 + len(part)] != part:
+        if part[-1] != "":
+            return None
+        part = part[:-1]  # The newline that ends the last line.
+        if not part or lines[first - 1 : first - 1 + len(part)] != part:
+            return None
+    last = first - 1 + len(part)
+    # Hosts drop empty lines at the end. Those that were asked for count as seen: nothing is in them.
+    limit = asked.ranges[0][1] if asked.ranges else len(lines)
+    while last < limit and not lines[last]:
+        last += 1
+    return Coverage(((first - 1, last),), len(lines))
 
 
 def asked_part(looked: FileState, action: Action) -> Coverage:
@@ -88,8 +135,8 @@ def _line_count(looked: FileState) -> int:
     return content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
 
 
-def _plain(text: str) -> str:
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n")
+def _folded(text: str) -> str:
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _without_numbers(text: str) -> str:

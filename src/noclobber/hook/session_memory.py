@@ -418,12 +418,12 @@ def _is_hash(value: Any) -> bool:
 
 
 def _are_notes(noted: Any) -> bool:
-    """True if notes have the form that the judge writes: for each pending call, a list of three values."""
+    """True if notes have the form that the judge writes: for each pending call, three values or more."""
     if not isinstance(noted, dict) or not all(
         isinstance(noted.get(kind, {}), dict) for kind in ("pending", "reading")
     ):
         return False
-    return all(isinstance(each, list) and len(each) == 3 for each in noted.get("pending", {}).values())
+    return all(isinstance(each, list) and len(each) >= 3 for each in noted.get("pending", {}).values())
 
 
 def _short(text: str) -> str:

@@ -13,6 +13,7 @@ from noclobber.hosts.event import (
     Event,
     acting,
     edit_action,
+    maybe_count,
     maybe_text,
     path,
     read_action,
@@ -45,7 +46,10 @@ HARMLESS = (
     *("exit_plan_mode", "enter_plan_mode", "ask_user_question", "delegate_to_agent", "activate_skill"),
 )
 READERS = ("read_file", "read_many_files", *HARMLESS)
-TOOLS = ("read_file", "write_file", "replace", "edit", "run_shell_command", "read_many_files")
+TOOLS = (
+    *("read_file", "write_file", "replace", "edit", "notebook_edit"),
+    *("run_shell_command", "read_many_files"),
+)
 
 
 def read(payload: dict[str, Any]) -> Event:
@@ -67,10 +71,27 @@ def with_tool(event: Event, payload: dict[str, Any]) -> Event:
     said = response if isinstance(response, str) else maybe_text(response, "llmContent", "output")
     display = response.get("returnDisplay") if isinstance(response, dict) else None
     if tool == "read_file":
-        return event.showing(said)
-    if tool == "run_shell_command":
+        return _showing_part(event, said)
+    if tool in ("run_shell_command", "read_many_files"):
         return event.showing(said, is_mixed=True)
     return event.leaving(maybe_text(display, "newContent"))
+
+
+def _showing_part(event: Event, said: str | None) -> Event:
+    """Add what a read showed. Of a part, these hosts say which lines it is, and then give the lines."""
+    head = (said or "")[:400]
+    at = head.find("Showing lines ")
+    if said is None or at < 0 or head[:at].strip() not in _OPENINGS:
+        return event.showing(said)
+    first = head[at + len("Showing lines ") :].partition("-")[0]
+    for rule in ("--- FILE CONTENT (truncated) ---\n", "\n---\n\n", "\n---\n"):
+        _, mark, shown = said.partition(rule)
+        if mark and first.isascii() and first.isdigit() and len(first) < 10:
+            return event.showing(shown, first_line=max(1, int(first)), is_part=True)
+    return event.showing(said)
+
+
+_OPENINGS = ("", "IMPORTANT: The file content has been truncated.\nStatus:")
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
@@ -79,12 +100,11 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
         return ()
     values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given
     if tool == "read_file":
-        found = read_action(values, "file_path", "absolute_path", "path")
-        # `offset` counts from 0 here.
-        first = found.first_line
-        return (found._replace(first_line=None if first is None else first + 1),)
+        return (_lines_asked(values),)
     if tool == "write_file":
         return (Action("write", path(values), content=text(values, "content")),)
+    if tool == "notebook_edit":
+        return (Action("edit", path(values, "notebook_path", "file_path")),)
     if tool in ("replace", "edit"):
         return (edit_action(values, ("old_string",), ("new_string",)),)
     if tool == "read_many_files":
@@ -96,6 +116,18 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     return unknown_tool(tool, values)
 
 
+def _lines_asked(values: dict[str, Any]) -> Action:
+    """A read. Gemini counts lines from 1 (`start_line`, `end_line`), Qwen from 0 (`offset`, `limit`)."""
+    found = read_action(values, "file_path", "absolute_path", "path")
+    offset, last = maybe_count(values, "offset"), maybe_count(values, "end_line")
+    if offset is not None:
+        return found._replace(first_line=offset + 1)
+    if last is not None:
+        first = max(1, found.first_line or 1)
+        return found._replace(first_line=first, line_count=max(0, last - first + 1))
+    return found
+
+
 # -- installation ----------------------------------------------------------------------------------
 
 TRACES = (".qwen", "QWEN.md")
@@ -105,7 +137,7 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its hooks are configured, and ours."""
     from noclobber.hosts.hook_entries import ConfigFile, command, group, notes
 
-    writes = "write_file|edit|replace"
+    writes = "write_file|edit|replace|notebook_edit"
     noted = f"^(read_file|read_many_files|{writes}|run_shell_command)$"
     check, note = (command("qwen", duty, portable=portable) for duty in ("check", "note"))
     entries = (

@@ -2,8 +2,9 @@
 Recognise what a shell command does to files: plain reads, and patches that it gives to `apply_patch`.
 
 This is not a shell. A command is split into words. Words that expand, substitute or redirect are ignored,
-because a wrong guess about what was read would be worse than none. What a shell *writes* is not recognised:
-the agent's next guarded write finds the file changed, and is refused until the agent has read it.
+because a wrong guess about what was read would be worse than none. Of what a shell *writes* only a removal
+is recognised, so that the agent may create the file again. For anything else the agent's next guarded write
+finds the file changed, and is refused until the agent has read it.
 """
 
 from __future__ import annotations
@@ -63,22 +64,40 @@ def _reads(simple: list[tuple[list[str], str]]) -> tuple[Action, ...]:
     found: list[Action] = []
     folder, before = "", ""
     for words, separator in simple:
-        is_shown = separator not in ("|", "&") and before not in ("|", "||")
-        if any(word.startswith((">", "<")) for word in words):
-            pass  # Redirected: the model may not have seen the output.
-        elif len(words) == 2 and words[0] == "cd":
+        words = _without_stderr(words)
+        # Redirected: the model may not have seen the output.
+        is_redirected = any(word.startswith((">", "<")) or word[:2] in ("1>", "&>") for word in words)
+        is_shown = separator not in ("|", "&") and before not in ("|", "||") and not is_redirected
+        if len(words) == 2 and words[0] == "cd":
             folder = words[1]
-        elif words and is_shown:
-            found += [_below(folder, action) for action in _read_by(words)]
+        elif words:
+            found += [_below(folder, one) for one in _read_by(words) if is_shown or one.is_removal]
         before = separator
     commands = [words for words, _ in simple if words and words[0] != "cd"]
     is_plain = len(commands) == 1 and all(separator in ("", "&&", ";", "\n") for _, separator in simple)
     return tuple(action._replace(is_certain=is_plain) for action in found)
 
 
+def _without_stderr(words: list[str]) -> list[str]:
+    """Leave out where error messages go: `2>/dev/null`, `2>&1`, and `2> file` as two words."""
+    kept: list[str] = []
+    is_goal = False
+    for word in words:
+        if not is_goal and not word.startswith("2>"):
+            kept.append(word)
+        is_goal = word in ("2>", "2>>")
+    return kept
+
+
 def _read_by(words: list[str]) -> list[Action]:
     """Return what one simple command reads, if it is one of those that show files as they are."""
     name = words[0].rpartition("/")[2]
+    if name == "git" and words[1:2] in (["rm"], ["mv"]):
+        name, words = words[1], words[1:]
+    if name in ("rm", "unlink"):
+        return [Action("read", word, is_removal=True) for word in _operands(words[1:])]
+    if name == "mv":
+        return [Action("read", word, is_removal=True) for word in _operands(words[1:])[:-1]]
     if name in ("cat", "nl", "bat", "less", "more", "tac"):
         return [Action("read", word) for word in _operands(words[1:])]
     if name in ("head", "tail"):
@@ -129,7 +148,11 @@ def _line_range(script: str) -> tuple[int | None, int | None]:
 
 
 def _operands(words: list[str]) -> list[str]:
-    return [word for word in words if not word.startswith("-") and not any(sign in word for sign in _SIGNS)]
+    return [
+        word
+        for word in words
+        if not word.startswith(("-", ">", "<")) and not any(sign in word for sign in _SIGNS)
+    ]
 
 
 def _simple_commands(words: list[str]) -> list[tuple[list[str], str]]:

@@ -14,8 +14,11 @@ Patches as Codex and opencode write them: several files in one text, found by co
     *** End Patch
 
 `actions()` returns what a patch does to which file. A patch that cannot be read is an error, because what it
-writes cannot be checked. `apply()` returns the outcome if the file has the lines exactly as the patch says.
-Hosts differ in how loosely they match lines; for anything but an exact match it returns None: unknown.
+writes cannot be checked. `apply()` returns the outcome as Codex 0.166 makes it: lines are looked for exactly,
+then without blanks at their end, then without blanks on either side, then with plain quotes and dashes;
+lines of context stay as they are, new lines get the ending that the file's first line has. An older Codex
+ends new lines in `\\n`; the plain form of an outcome (`guard/outcome`) is the same for both. None: the lines
+are not in the file.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ class PatchHunk(NamedTuple):
     old: tuple[str, ...]
     new: tuple[str, ...]
     at_end: bool = False
+    context: tuple[tuple[int, int], ...] = ()
+    """Lines that are in both: their places in `old` and in `new`."""
 
 
 class Patch(NamedTuple):
@@ -98,13 +103,16 @@ def _update(lines: list[str], at: int, found: list[Action]) -> int:
     old: list[str] = []
     new: list[str] = []
 
+    context: list[tuple[int, int]] = []
+
     def close(at_end: bool = False) -> None:
         nonlocal below
         if old or new or below is not None:
-            hunks.append(PatchHunk(below, tuple(old), tuple(new), at_end))
+            hunks.append(PatchHunk(below, tuple(old), tuple(new), at_end, tuple(context)))
         below = None
         old.clear()
         new.clear()
+        context.clear()
 
     while at < len(lines):
         line = lines[at]
@@ -123,6 +131,7 @@ def _update(lines: list[str], at: int, found: list[Action]) -> int:
         elif line.startswith("+"):
             new.append(line[1:])
         elif line.startswith(" ") or not line:
+            context.append((len(old), len(new)))
             old.append(line[1:])
             new.append(line[1:])
         else:
@@ -159,10 +168,9 @@ def _name(line: str, opening: str, at: int) -> str:
 
 
 def apply(text: str, hunks: Sequence[PatchHunk]) -> str | None:
-    """Return the text after the patch; None if the file does not have the lines exactly as given."""
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
+    """Return the text after the patch; None if the file does not have the lines."""
+    lines, endings = _split(text)
+    usual = endings[0] or "\n" if endings else "\n"
     changes: list[tuple[int, int, tuple[str, ...]]] = []
     at = 0
     for hunk in hunks:
@@ -173,30 +181,90 @@ def apply(text: str, hunks: Sequence[PatchHunk]) -> str | None:
             at = found + 1
         old, new = hunk.old, hunk.new
         if not old:
-            if new:
-                changes.append((len(lines), 0, new))
+            changes.append((len(lines), 0, new))
             continue
-        start = max(at, len(lines) - len(old)) if hunk.at_end else at
-        found = _seek(lines, old, start)
+        found = _seek(lines, old, at, at_end=hunk.at_end)
         if found is None and old[-1] == "" and len(old) > 1:
+            # An empty line at the end may stand for the newline that ends the file.
             old, new = old[:-1], new[:-1] if new and new[-1] == "" else new
-            found = _seek(lines, old, start)
+            found = _seek(lines, old, at, at_end=hunk.at_end)
         if found is None:
             return None
-        changes.append((found, len(old), new))
+        changes += _between_context(found, old, new, hunk.context)
         at = found + len(old)
-    for start, count, new in sorted(changes, key=lambda change: change[0], reverse=True):
-        lines[start : start + count] = new
-    return "".join(f"{line}\n" for line in lines)
+    changes.sort(key=lambda change: change[0])
+    kept = [line + (ending or usual) for line, ending in zip(lines, endings, strict=True)]
+    made: list[str] = []
+    done = 0
+    for start, count, new in changes:
+        made += kept[done:start]
+        made += [line + usual for line in new]
+        done = start + count
+    made += kept[done:]
+    return "".join(made)
 
 
-def _seek(lines: list[str], wanted: tuple[str, ...], start: int) -> int | None:
+def _split(text: str) -> tuple[list[str], list[str]]:
+    """Split text into lines and their endings: `\\n`, `\\r\\n`, `\\r`, and none for a last line without."""
+    lines: list[str] = []
+    endings: list[str] = []
+    for piece in text.split("\n"):
+        # A lone `\r` ends a line, too; one before `\n` belongs to that.
+        inner = piece.split("\r")
+        is_crlf = len(inner) > 1 and inner[-1] == ""
+        if is_crlf:
+            inner.pop()
+        lines += inner
+        endings += ["\r"] * (len(inner) - 1) + ["\r\n" if is_crlf else "\n"]
+    if text.endswith("\n") or not text:
+        return lines[:-1], endings[:-1]
+    endings[-1] = "\r" if endings[-1] == "\r\n" else ""  # After the last piece there is no newline.
+    return lines, endings
+
+
+def _between_context(
+    start: int, old: tuple[str, ...], new: tuple[str, ...], context: tuple[tuple[int, int], ...]
+) -> list[tuple[int, int, tuple[str, ...]]]:
+    """Return what is replaced between lines of context, which stay as the file has them."""
+    changes: list[tuple[int, int, tuple[str, ...]]] = []
+    old_at = new_at = 0
+    for in_old, in_new in (*context, (len(old), len(new))):
+        if in_old > len(old) or in_new > len(new):
+            break
+        if (old_at, new_at) != (in_old, in_new):
+            changes.append((start + old_at, in_old - old_at, new[new_at:in_new]))
+        old_at, new_at = in_old + 1, in_new + 1
+    return changes
+
+
+def _seek(lines: list[str], wanted: tuple[str, ...], start: int, *, at_end: bool = False) -> int | None:
+    """Return where some lines are, from a line on: exactly, or else ever more loosely."""
     count = len(wanted)
-    first = wanted[0] if wanted else ""
-    for at in range(start, len(lines) - count + 1):
-        if lines[at] == first and tuple(lines[at : at + count]) == wanted:
-            return at
+    if not count:
+        return start
+    first = max(start, len(lines) - count) if at_end else start
+    for loosely in (str, _without_end, str.strip, _in_plain_letters):
+        goal = [loosely(line) for line in wanted]
+        for at in range(first, len(lines) - count + 1):
+            if loosely(lines[at]) == goal[0] and [loosely(line) for line in lines[at : at + count]] == goal:
+                return at
     return None
+
+
+def _without_end(line: str) -> str:
+    return line.rstrip()
+
+
+def _in_plain_letters(line: str) -> str:
+    return line.strip().translate(_PLAIN_LETTERS)
+
+
+_PLAIN_LETTERS = {
+    **dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-"),
+    **dict.fromkeys(range(0x2018, 0x201C), "'"),
+    **dict.fromkeys(range(0x201C, 0x2020), '"'),
+    **dict.fromkeys((0xA0, *range(0x2002, 0x200B), 0x202F, 0x205F, 0x3000), " "),
+}
 
 
 def _unreadable(line: int, why: str) -> BadRequestError:
