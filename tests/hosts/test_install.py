@@ -20,7 +20,7 @@ from noclobber.core.findings import Finding
 from noclobber.errors import AccessDeniedError
 from noclobber.hook import doctor
 from noclobber.hosts import HOSTS, install, json_edit
-from noclobber.hosts.hook_entries import command, find_hosts, hook_file, is_ours
+from noclobber.hosts.hook_entries import find_hosts, hook_file, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
 from tests.rigs.hooks import HookRig
 
@@ -364,12 +364,6 @@ def test_an_unknown_host_is_an_error_that_names_the_known(
     """Errors say what to do next."""
     assert command_line(["install", "emacs", "--root", str(root)]) == 2
     assert "claude-code" in capsys.readouterr().err
-
-
-def test_paths_with_blanks_survive_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hosts hand the command to a shell."""
-    monkeypatch.setattr(sys, "executable", "/opt/my python/bin/python3")
-    assert command("codex", "check").startswith("'/opt/my python/bin/python3' -I -S ")
 
 
 # -- the doctor -----------------------------------------------------------------------------------------------

@@ -34,5 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Answer the event."""
     from noclobber.hook.main import main
+    from noclobber.hook.start import MOST_S, end_after
 
+    end_after(MOST_S)
     return main([args.host, args.duty])

@@ -15,7 +15,7 @@ from typing import Any
 
 from noclobber.core.findings import Finding
 from noclobber.errors import NoclobberError
-from noclobber.hosts import hook_entries, install
+from noclobber.hosts import command_line, hook_entries, install
 
 SLOW_RATIO = 6.0
 SLOW_S = 0.25
@@ -134,9 +134,9 @@ def _trouble(host: str, scope: str, project: str) -> str:
         if not install.plan(hook_entries.hook_file(host, scope, project, portable=portable)).is_needed:
             return ""
     for line in _commands(text):
-        program = shlex.split(line)[0] if line else ""
-        if program.startswith("/") and not os.access(program, os.X_OK):
-            return f"broken: {program} does not exist any more, so every write is refused or none is checked"
+        for program in shlex.split(line):
+            if program.endswith(("/python", "/start.py")) and not os.access(program, os.R_OK):
+                return f"broken: {program} does not exist any more, so every write is refused"
     return "out of date: this version of noclobber would write other hooks"
 
 
@@ -201,7 +201,7 @@ def _memory() -> Finding:
 
 def _speed(host: str) -> Finding:
     """Compare a hook that has nothing to do with an interpreter that has nothing to do."""
-    line = shlex.split(hook_entries.command(host, "note"))
+    line = command_line.hook_words(host, "note")
     ours_s = min(_seconds(line) for _ in range(TRIES))
     bare_s = min(_seconds([line[0], "-I", "-S", "-c", "pass"]) for _ in range(TRIES))
     detail = f"{ours_s * 1000:.0f} ms a call, {ours_s / bare_s:.1f} times a bare interpreter"

@@ -18,7 +18,8 @@ and imports what it needs by itself.
 Unknown fields are ignored, so that later versions of a host still work. A field that is needed and cannot be
 read is put into `Event.trouble`; `hook/main` then refuses a write, and lets everything else go ahead.
 
-`event` has the values and readers that hosts share, `hook_entries` the parts of a hook configuration.
+`event` has the values and readers that hosts share, `hook_entries` the parts of a hook configuration,
+`command_line` the command in it, which answers for a hook that does not run.
 `install` adds our hooks to a configuration and removes them; `json_edit` changes JSON text without
 reformatting it.
 """

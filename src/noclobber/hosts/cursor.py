@@ -123,7 +123,7 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
 
     def one(event: str, duty: str, matcher: str | None = None, **more: Any) -> HookEntry:
         chosen = {"matcher": matcher} if matcher else {}
-        line = command("cursor", duty, portable=portable)
+        line = command("cursor", duty, portable=portable, event=event)
         return HookEntry(event, {"command": line, **chosen, "timeout": TIMEOUT_S, **more})
 
     entries = (

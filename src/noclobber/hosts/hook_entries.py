@@ -3,7 +3,8 @@ What a host's hook configuration is made of; each host's own file says where it 
 
 There are two kinds of hooks. A `check` is asked before a write; where the host has a switch for it, a hook
 that crashes or hangs then counts as a refusal. A `note` is told what happened and never blocks anything.
-Reads are only ever noted, so that no hook of ours can block one.
+Reads are only ever noted, so that no hook of ours can block one. `command_line` says what the host is told if
+a hook does not even run.
 
 Used by `install` and `doctor`. A hook call does not load this module.
 """
@@ -11,17 +12,16 @@ Used by `install` and `doctor`. A hook call does not load this module.
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.errors import BadRequestError
 from noclobber.hosts import HOSTS, load
+from noclobber.hosts.command_line import START as START
+from noclobber.hosts.command_line import command as command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-START = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/hook/start.py"
 TIMEOUT_S = 30  # A hook answers within some hundredths of a second; this is for a machine that is busy.
 
 
@@ -67,14 +67,6 @@ def find_hosts(project: str) -> list[str]:
 def is_used_in(project: str, host: str) -> bool:
     """True if the host has left files in the project itself."""
     return any(os.path.exists(f"{project}/{trace}") for trace in load(host).TRACES)
-
-
-def command(host: str, duty: str, *, portable: bool = False) -> str:
-    """Return the command line that a host runs."""
-    if portable:
-        return f"noclobber hook {host} {duty}"
-    python = os.path.realpath(sys.executable)
-    return " ".join(shlex.quote(word) for word in (python, "-I", "-S", START, host, duty))
 
 
 def is_ours(value: Any, host: str | None = None) -> bool:
