@@ -168,7 +168,7 @@ def test_a_hook_that_hangs_ends_before_the_host_gives_up(
         ["/bin/sh", "-c", command("gemini", duty)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN),  # type: ignore[arg-type, return-value]
+        preexec_fn=lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN),
     )
     assert process.stdin is not None
     assert process.stdout is not None
