@@ -15,6 +15,8 @@ if sys.platform not in ("linux", "darwin"):
         "Its promise rests on what those two kernels offer."
     )
 
+from noclobber.disk import forks as _forks  # Before the first name is used: see `__getattr__`.
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False
@@ -145,6 +147,9 @@ _HOMES = {
     "to_json": "core.wire",
 }
 
+# Whose names are classes that do something, and where the list is of what they load.
+_LOADED_EARLY = {"ledger": "lock", "lock": "lock", "disk": "guard", "guard": "guard"}
+
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
@@ -152,9 +157,15 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'noclobber' has no attribute {name!r}")
-    from importlib import import_module
+    # A child that another thread forks in the middle of an import could never import that module. So a fork
+    # waits for this one, and this one loads what calls would load later. (finding R9)
+    with _forks.loading():
+        from importlib import import_module
 
-    value = getattr(import_module(f"noclobber.{home}"), name)
+        value = getattr(import_module(f"noclobber.{home}"), name)
+        folder = home.partition(".")[0]
+        if folder in _LOADED_EARLY:
+            import_module(f"noclobber.{_LOADED_EARLY[folder]}.loaded_early")
     globals()[name] = value  # The next access finds it without coming here.
     return value
 

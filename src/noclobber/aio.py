@@ -23,7 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import find_project
 from noclobber.guard import hook_engine as engines
-from noclobber.guard import workspace
+from noclobber.guard import (
+    loaded_early,  # noqa: F401 - calls run in threads, and other threads may fork.
+    workspace,
+)
 from noclobber.guard.controller import (
     FIRST_DELAY_S,
     LONGEST_DELAY_S,

@@ -123,10 +123,21 @@ def test_a_child_keeps_no_file_of_a_commit_open(
 def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs in open() must not hang who forks."""
     monkeypatch.setattr(forks, "PATIENCE_S", 0.01)
-    monkeypatch.setitem(forks._undivided, -1, time.monotonic() + 9)
+    hangs, is_over = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with forks.undivided():
+            hangs.set()
+            is_over.wait(WAIT_S)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert hangs.wait(WAIT_S)
     child = os.fork()
     if child == 0:
         os._exit(0 if not forks._undivided and not forks._forking else 1)
+    is_over.set()
+    thread.join(WAIT_S)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not forks._forking
 
@@ -135,7 +146,7 @@ def test_a_fork_does_not_wait_for_a_block_that_an_interrupt_has_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would wait at every fork."""
-    monkeypatch.setitem(forks._undivided, -1, time.monotonic() - forks.PATIENCE_S)
+    monkeypatch.setitem(forks._undivided, -1, time.monotonic())
     monkeypatch.setattr(forks, "NAP_S", "it must not sleep")
     assert in_a_child("/nowhere") == []
 
@@ -282,3 +293,133 @@ def test_threads_that_commit_while_the_program_forks_are_never_refused(tmp_path:
     forks_made, refused, *_ = done.stdout.split()
     assert int(forks_made) > 5, "nobody forked, so nothing was tested"
     assert int(refused) == 0, done.stdout
+
+
+FIRST_CALL = """
+import os, signal, sys, threading
+import noclobber
+
+held, what, root = sys.argv[1:]
+for name in ("parent", "child"):
+    os.mkdir(f"{root}/{name}")
+is_there, is_forking = threading.Event(), threading.Event()
+
+class HeldUp:
+    def find_spec(self, name, path=None, target=None):
+        if name == held and threading.current_thread() is not threading.main_thread():
+            is_there.set()
+            is_forking.wait(30)
+
+def write(name):
+    with noclobber.Workspace(root).turn() as turn:
+        turn.write_file(f"{name}/file", b"x")
+
+def lock(name):
+    with noclobber.DeliverableLock(f"{root}/{name}", holder=name):
+        pass
+
+call = {"write": write, "lock": lock}[what]
+sys.meta_path.insert(0, HeldUp())
+thread = threading.Thread(target=call, args=("parent",))
+thread.start()
+if not is_there.wait(30):
+    os._exit(3)
+os.register_at_fork(before=is_forking.set)  # Called before those of the library.
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # It hangs.
+    call("child")
+    os._exit(0)
+thread.join()
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "module"),
+    [
+        ("write", "noclobber.guard.workspace"),
+        ("write", "noclobber.disk.commit.committer"),
+        ("write", "noclobber.ledger.ledger"),
+        ("write", "ctypes"),
+        ("write", "hashlib"),
+        ("lock", "noclobber.lock.lock"),
+        ("lock", "noclobber.ledger.ledger"),
+    ],
+)
+def test_a_child_that_is_forked_during_the_first_call_can_make_its_own(
+    what: str, module: str, tmp_path: Path
+) -> None:
+    """finding R9: in the child, the lock of a module that was being loaded would never be released."""
+    command = [sys.executable, "-W", "ignore", "-c", FIRST_CALL, module, what, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_fork_that_ends_lets_nobody_in_while_another_one_is_under_way(tmp_path: Path) -> None:
+    """finding R9: the end of one fork took back what the other had announced."""
+    forks._forking.append(time.monotonic() + WAIT_S)  # Of another thread.
+    try:
+        assert in_a_child(tmp_path) == []
+        assert len(forks._forking) == 1
+    finally:
+        forks._forking.clear()
+
+
+LATER_CALLS = """
+import os, sys
+from noclobber import *
+root = sys.argv[1]
+os.chdir(root)
+loaded = set(sys.modules)
+
+def refused(call, *given, **options):
+    try:
+        call(*given, **options)
+    except NoclobberError as error:
+        return to_json(error)
+
+open("noclobber.toml", "w").write("durable = true\\n")
+os.mkdir("d")
+for durable in (False, True):
+    ws = Workspace(root, durable=durable)
+    with ws.turn(agent_id="a") as turn:
+        refused(turn.write_file, "new.txt", b"one")
+        turn.write_file("d/new.txt", "two" * 100_000)
+        turn.read_file("new.txt")
+        turn.read_file("new.txt", start_line=1, end_line=1)
+        turn.write_file("new.txt", b"one two")
+        open("new.txt", "w").write("theirs")
+        refused(turn.write_file, "new.txt", b"lost")
+        refused(turn.edit_file, "new.txt", [Edit("theirs", "ours")])
+        turn.read_file("new.txt")
+        turn.edit_file("new.txt", [Edit("theirs", "ours")])
+        refused(turn.edit_file, "new.txt", [Edit("absent", "ours")])
+        turn.write_files({"new.txt": b"1", "d/other.txt": b"2"})
+        turn.move_file("d/other.txt", "d/moved.txt")
+        turn.delete_file("d/moved.txt")
+        refused(turn.read_file, "../outside")
+        refused(turn.read_file, "missing")
+    ws.close()
+lock = DeliverableLock("d", holder="h")
+with lock:
+    lock.assert_held()
+    refused(DeliverableLock("d", holder="i").acquire)
+    with Workspace(root).turn(agent_id="other") as turn:
+        turn.read_file("d/new.txt")
+        refused(turn.write_file, "d/new.txt", b"locked")
+for ledger in (Workspace(root).ledger, AgentTraceLedger("agent_trace.jsonl")):
+    ledger.verify()
+    list(ledger.events())
+refused(replace_if_unchanged, "new.txt", "0" * 64, b"x")
+replace_if_unchanged("d/new.txt", None, b"x")
+print(*sorted(set(sys.modules) - loaded))
+"""
+
+
+def test_no_call_imports_anything(tmp_path: Path) -> None:
+    """finding R9: no import inside a commit or a lock; all of them come with the first name."""
+    command = [sys.executable, "-c", LATER_CALLS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []

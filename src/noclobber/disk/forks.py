@@ -8,22 +8,30 @@ if the parent died. The child's copies of locks may be held by a thread that doe
 So descriptors are tracked, and the child closes them. Between the system call that makes one and the line
 that tracks it another thread may fork (Python lets others run during a system call), and the child would
 keep a descriptor that nobody has tracked. So a fork waits until no thread is inside an `undivided()` block.
+
+An import is the same kind of thing. Python has a lock for each module that is being loaded; in the child the
+thread that holds it does not exist, and whoever imports that module there waits for ever. So what is loaded
+at the first call is loaded in a `loading()` block, and a fork waits for it longer.
 """
 
 from __future__ import annotations
 
 import os
 import time
+
+# Not `functools`, which is slow to import.
+from _functools import partial  # type: ignore[import-not-found]
 from _thread import get_ident
 from time import monotonic
 
 # Nobody waits longer than this: a disk may hang, and at-fork hooks of other libraries take locks, too.
 PATIENCE_S = 1.0
+LOADING_PATIENCE_S = 20.0  # Modules come from a disk as well, and a child that is forked too early hangs.
 NAP_S = 0.00005
 
 _tracked: set[int] = set()
-_undivided: dict[int, float] = {}  # Threads, and since when. Single steps are atomic between them.
-_forking: list[float] = []  # Until when a thread that forks may keep others waiting.
+_undivided: dict[int, float] = {}  # Threads, and until when forks wait. Single steps are atomic between them.
+_forking: list[float] = []  # Until when each thread that forks may keep others waiting.
 
 
 class undivided:  # noqa: N801 - it reads as a word: `with forks.undivided():`
@@ -36,28 +44,44 @@ class undivided:  # noqa: N801 - it reads as a word: `with forks.undivided():`
         # A signal handler may open a file while its thread does. The block ends with the outer one.
         self._is_outermost = thread not in _undivided
         if self._is_outermost:
-            # Announce first, then look; a fork does the same. So one of the two sees the other.
-            _undivided[thread] = monotonic()
-            if _forking:
-                try:
-                    _give_way(thread)
-                except BaseException:  # Left there, the next block of this thread would not count as one.
-                    _undivided.pop(thread, None)
-                    raise
+            self._announce(thread)
+
+    def _announce(self, thread: int) -> None:
+        _enter(thread, PATIENCE_S)
 
     def __exit__(self, *exc: object) -> None:
         if self._is_outermost:
             _undivided.pop(self._thread, None)
 
 
-def _give_way(thread: int) -> None:
+class loading(undivided):  # noqa: N801 - the same
+    """Around imports that are made when something is used for the first time."""
+
+    __slots__ = ()
+
+    def _announce(self, thread: int) -> None:
+        _enter(thread, LOADING_PATIENCE_S)
+
+
+def _enter(thread: int, patience_s: float) -> None:
+    # Announce first, then look; a fork does the same. So one of the two sees the other.
+    _undivided[thread] = monotonic() + patience_s
+    if _forking:
+        try:
+            _give_way(thread, patience_s)
+        except BaseException:  # Left there, the next block of this thread would not count as one.
+            _undivided.pop(thread, None)
+            raise
+
+
+def _give_way(thread: int, patience_s: float) -> None:
     while _forking:
         if monotonic() > max(_forking, default=0.0):
             _forking.clear()  # An interrupt in an at-fork hook has left it there.
             return
         _undivided.pop(thread, None)
         time.sleep(NAP_S)
-        _undivided[thread] = monotonic()
+        _undivided[thread] = monotonic() + patience_s
 
 
 def open_tracked(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -81,17 +105,18 @@ def close(descriptor: int) -> None:
 
 
 def _before() -> None:
-    now_s = monotonic()
-    _forking.append(now_s + PATIENCE_S)
-    while _is_anybody_in_between(now_s - PATIENCE_S) and monotonic() < now_s + PATIENCE_S:
+    _forking.append(monotonic() + PATIENCE_S)
+    while _is_anybody_in_between():
         time.sleep(NAP_S)
+        _forking[-1:] = [monotonic() + PATIENCE_S]  # Who enters goes on waiting for as long as we do.
 
 
-def _is_anybody_in_between(since_s: float) -> bool:
+def _is_anybody_in_between() -> bool:
     """Not our own thread: a signal handler may fork in the middle of a block, and would wait for itself."""
     others = _undivided.copy()
     others.pop(get_ident(), None)
-    return any(begun_s > since_s for begun_s in others.values())
+    now_s = monotonic()
+    return any(until_s > now_s for until_s in others.values())
 
 
 def _in_child() -> None:
@@ -113,5 +138,6 @@ def _close_inherited(descriptor: int) -> None:
 
 
 # The one in the parent is no Python function. A Ctrl-C that came during the fork comes out in the first of
-# those that runs after it, and Python drops what a hook raises.
-os.register_at_fork(before=_before, after_in_parent=_forking.clear, after_in_child=_in_child)
+# those that runs after it, and Python drops what a hook raises. It removes one: other threads may fork, too.
+_END_OF_ONE = partial(_forking.__delitem__, slice(-1, None))
+os.register_at_fork(before=_before, after_in_parent=_END_OF_ONE, after_in_child=_in_child)

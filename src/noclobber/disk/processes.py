@@ -217,7 +217,7 @@ def _boot_id() -> str | None:
     if not _IS_LINUX:
         return _sysctl_text("kern.bootsessionuuid")
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return file.read().strip() or None
     except (OSError, ValueError):
         return None
@@ -250,7 +250,7 @@ def mutex_holder(device: int, inode: int) -> int | None:
     """Return the pid that holds the `flock` of a file or folder, where the kernel tells (Linux)."""
     wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
     try:
-        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+        with open("/proc/locks", encoding="utf-8", errors="replace") as file:
             for line in file:
                 # "1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF"; waiters have "->" as second word.
                 words = line.split()
@@ -296,7 +296,7 @@ def _writes_to(pid: int, file: os.stat_result) -> bool:
 
 
 def _is_for_writing(pid: int, descriptor: str) -> bool:
-    with open(f"/proc/{pid}/fdinfo/{descriptor}", encoding="ascii", errors="replace") as info:
+    with open(f"/proc/{pid}/fdinfo/{descriptor}", encoding="utf-8", errors="replace") as info:
         for line in info:
             if line.startswith("flags:"):
                 return bool(int(line.split()[1], 8) & (os.O_WRONLY | os.O_RDWR))

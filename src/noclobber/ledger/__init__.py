@@ -14,6 +14,8 @@ The agent trace ledger: what was written, what was refused and by whom, on recor
 docs/ledger.md describes the file for people who read it without this library.
 """
 
+from noclobber.disk import forks
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.ledger.ledger import AgentTraceLedger as AgentTraceLedger
@@ -40,6 +42,7 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'noclobber.ledger' has no attribute {name!r}")
-    from importlib import import_module
+    with forks.loading():
+        from importlib import import_module
 
-    return getattr(import_module(f"noclobber.ledger.{home}"), name)
+        return getattr(import_module(f"noclobber.ledger.{home}"), name)

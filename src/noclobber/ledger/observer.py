@@ -16,13 +16,17 @@ that could not be recorded; those are a `LedgerError` for the writer.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from noclobber.disk import forks
 from noclobber.ledger.ledger import LedgerEntry
 
+if TYPE_CHECKING:
+    import logging
+
 _REFUSED = frozenset(("DENIED", "FAILED", "RACED", "REFUSED", "KEPT_ASIDE"))
+_INFO, _WARNING = 20, 30  # As in `logging`.
 
 
 class Observer(Protocol):
@@ -36,14 +40,14 @@ class LoggingObserver:
     """Passes events to Python's logging: refusals and races as warnings, everything else as information."""
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
-        self._logger = logger or logging.getLogger("noclobber.events")
+        self._logger = logger or _logger("noclobber.events")
 
     def observe(self, event: Mapping[str, Any]) -> None:
         """Log one line; a handler finds the whole event in the record's `noclobber_event`."""
         payload, result, identity = (event.get(name) or {} for name in ("payload", "result", "identity"))
         status = result.get("status")
         self._logger.log(
-            logging.WARNING if status in _REFUSED else logging.INFO,
+            _WARNING if status in _REFUSED else _INFO,
             "%s %s %s by %s",
             event.get("action_type"),
             result.get("error_type") or status,
@@ -53,13 +57,22 @@ class LoggingObserver:
         )
 
 
+def _logger(name: str) -> logging.Logger:
+    # Not loaded with this module: few programs need it here. And a fork that waits while `logging` is loaded
+    # runs the second half of its at-fork hooks without the first, which Python reports on stderr.
+    with forks.loading():
+        import logging
+
+    return logging.getLogger(name)
+
+
 def tell(observer: Observer, event: Mapping[str, Any], entry: LedgerEntry) -> None:
     """Tell an observer of an event that was recorded as `entry`. Never raises an `Exception`."""
     told = {"seq": entry.seq, "time": entry.time, **event, "prev_hash": entry.prev_hash, "hash": entry.hash}
     try:
         observer.observe(told)
     except Exception:
-        logging.getLogger("noclobber").exception(
+        _logger("noclobber").exception(
             "%s failed to observe event %d (%s); the event is on record and nothing else is affected",
             type(observer).__qualname__,
             entry.seq,
