@@ -56,9 +56,14 @@ class StaleFileError(NoclobberError):
         self.path, self.expected, self.actual = path, expected, actual
 
     def __str__(self) -> str:
-        missing = "Target missing: it was deleted. " if self.actual == DELETED else ""
+        missing = f"{self.target_missing} " if self.target_missing else ""
         hashes = f"(expected {self.expected[:12]}, found {self.actual[:12]})"
         return f"{self.path}: {missing}{STALE_MESSAGE} {hashes}"
+
+    @property
+    def target_missing(self) -> str:
+        """What is said beside the objects, never inside them, if the file is gone; otherwise empty."""
+        return "Target missing: it was deleted." if self.actual == DELETED else ""
 
     def to_controller(self) -> dict[str, str]:
         """Return the 011 object, machine to machine. Exactly these keys."""

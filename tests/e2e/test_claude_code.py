@@ -256,3 +256,20 @@ def test_a_hook_that_crashes_lets_no_write_through(
 
     assert "hello" in model.told["one"][0]
     assert file.read_text() == FIRST
+
+
+def test_a_read_of_a_lock_file_is_refused_and_other_reads_start_no_check(
+    file: Path, project: Project, run_claude: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """finding D7, REQ-LOCK-010: by the hook's `if`, in the project and outside it."""
+    project.install("claude-code")
+    outside = project.home / "deliverable"
+    for folder in (project.root / "deep" / "er", outside):
+        folder.mkdir(parents=True)
+        (folder / ".lock").write_text("secret")
+    locks = [read(project.root / "deep" / "er" / ".lock"), read(outside / ".lock")]
+    with ScriptedModel(one=[*locks, read(file)]) as model:
+        finish(run_claude(model.url, "script:one"))
+
+    assert ["RESERVED_FILE" in told for told in model.told["one"]] == [True, True, False]
+    assert "secret" not in str(model.told["one"])

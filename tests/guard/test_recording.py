@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+import noclobber
 from noclobber import AgentTraceLedger, Edit, LedgerError, MissingFileError, StaleFileError, Workspace
+from noclobber.disk import metadata
 from noclobber.guard.recording import Recorder
 from noclobber.hosts.hook_entries import START
 from noclobber.ledger import open_file
@@ -249,3 +251,21 @@ def test_a_turn_that_deleted_a_file_itself_is_not_told_of_another_actor(root: Pa
         turn.delete_file("a.md")
         with pytest.raises(MissingFileError, match="there is no such file"):
             getattr(turn, tool)("a.md", *arguments.get(tool, ()))
+
+
+def test_what_was_not_kept_of_the_metadata_is_on_record(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding D13, R-ledger: a colleague's file becomes the writer's own; the result and the event say so."""
+    real = metadata.give
+    monkeypatch.setattr(metadata, "give", lambda *given, **more: real(*given, **more) or ("owner",))
+
+    with ws.turn(agent_id="a") as turn:
+        one = turn.write_file("a.md", b"v2\n")
+        many = turn.write_files({"a.md": b"v3\n", "b.md": b"new\n"})
+        direct = noclobber.replace_if_unchanged(Path(ws.root) / "a.md", None, b"v4\n", ledger=ws.ledger)
+
+    assert (one.not_kept, many["a.md"].not_kept, many["b.md"].not_kept) == (("owner",), ("owner",), ())
+    assert direct.not_kept == ("owner",)
+    events = [event["payload"].get("not_kept") for event in ws.ledger.events()]
+    assert events == [["owner"], ["owner"], None, ["owner"]]

@@ -221,6 +221,35 @@ def test_a_read_of_a_lock_file_is_refused(rig: HookRig, root: Path, name: str) -
     assert refusal(answer)["error_type"] == "RESERVED_FILE"
 
 
+def lock_read(host: str, rig: HookRig, lock: str) -> dict[str, Any]:
+    """A read of a lock file, as each host asks about it before it happens."""
+    root = str(rig.root)
+    if host == "codex":
+        return rig.tool("PreToolUse", "Bash", {"command": f"cat {lock}"})
+    if host == "cursor":
+        about = {"file_path": lock, "content": "secret"}
+        return {"hook_event_name": "beforeReadFile", "conversation_id": "s1", "cwd": root, **about}
+    if host == "copilot":
+        return {"sessionId": "s1", "cwd": root, "toolName": "view", "toolArgs": {"path": lock}}
+    if host == "opencode":
+        asked = {"input": {"tool": "read", "sessionID": "s1"}, "output": {"args": {"filePath": lock}}}
+        return {"ev": "before", "directory": root, **asked}
+    name = "BeforeTool" if host == "gemini" else "PreToolUse"
+    return rig.tool(name, "Read" if host == "claude-code" else "read_file", {"file_path": lock})
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_read_of_a_lock_file_is_refused_to_every_host_that_asks(
+    rig: HookRig, root: Path, host: str
+) -> None:
+    """finding D7, REQ-LOCK-010: also in the shell command of a host that has no tool for reading."""
+    (root / "del").mkdir()
+    with DeliverableLock(root / "del", holder="h"):
+        answer, _ = rig.call(host, lock_read(host, rig, str(root / "del" / ".lock")), "auto")
+
+    assert refusal(answer)["error_type"] == "RESERVED_FILE"
+
+
 def test_other_reads_are_not_judged(rig: HookRig, file: Path) -> None:
     """N-speed: a host that asks before each read gets its answer without a look at the project."""
     assert rig.ask("Read", {"file_path": str(file)}, tool_use_id="r") == {}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from noclobber.lock.git_exclude import keep_out_of_git
+from noclobber.lock.git_exclude import MOST_BYTES, keep_out_of_git
 from noclobber.lock.lock import DeliverableLock
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
@@ -53,3 +55,74 @@ def test_without_a_repository_there_is_nothing_to_do(tmp_path: Path) -> None:
     assert keep_out_of_git(str(tmp_path)) is None
     (tmp_path / ".git").write_text("gitdir: nowhere")
     assert keep_out_of_git(str(tmp_path)) is None
+
+
+def planted(git_folder: Path, victim: Path, how: str) -> None:
+    """Make a repository whose excludes lead elsewhere, as an archive may bring one."""
+    git_folder.mkdir()
+    for name in ("objects", "refs"):
+        (git_folder / name).mkdir()
+    (git_folder / "HEAD").write_text("ref: refs/heads/main\n")
+    if how == "linked info":
+        (victim.parent / "info").mkdir()
+        victim.rename(victim.parent / "info" / "exclude")
+        (git_folder / "info").symlink_to(victim.parent / "info")
+        return
+    (git_folder / "info").mkdir()
+    exclude = git_folder / "info" / "exclude"
+    if how == "link":
+        exclude.symlink_to(victim)
+    elif how == "hard link":
+        exclude.hardlink_to(victim)
+    elif how == "fifo":
+        os.mkfifo(exclude)
+    elif how == "folder":
+        exclude.mkdir()
+    elif how == "huge":
+        exclude.write_bytes(b"x" * (MOST_BYTES + 1))
+
+
+@pytest.mark.parametrize("how", ["link", "hard link", "linked info", "fifo", "folder", "huge"])
+def test_excludes_that_lead_elsewhere_are_left_alone(tmp_path: Path, how: str) -> None:
+    """findings D7 and S20, N-hostile: `.git` of an archive may lead to `~/.profile`, or never answer."""
+    victim = tmp_path / "profile"
+    victim.write_text("mine\n")
+    planted(tmp_path / ".git", victim, how)
+
+    assert keep_out_of_git(str(tmp_path)) is None
+
+    there = victim if victim.exists() else tmp_path / "info" / "exclude"
+    assert there.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("how", ["pointer", "link"])
+def test_a_pointer_to_what_is_no_repository_is_not_followed(tmp_path: Path, how: str) -> None:
+    """findings D7 and S20: `gitdir: /home/you/notes`, in a file that came with a folder."""
+    project, victim = tmp_path / "project", tmp_path / "notes"
+    project.mkdir()
+    (victim / "info").mkdir(parents=True)
+    (victim / "info" / "exclude").write_text("mine\n")
+    if how == "pointer":
+        (project / ".git").write_text(f"gitdir: {victim}\n")
+    else:
+        (project / ".git").symlink_to(victim)
+
+    assert keep_out_of_git(str(project)) is None
+    assert (victim / "info" / "exclude").read_text() == "mine\n"
+
+
+def test_git_adds_no_lock_file_of_any_lock_command(tmp_path: Path) -> None:
+    """finding D7: `git add -A` after each command that locks, in a repository that was never set up."""
+    for name, words in {
+        "run": ["lock", "run", "DEL", "--", "git", "add", "-A"],
+        "acquire": ["lock", "acquire", "DEL", "--lease-only"],
+    }.items():
+        root = tmp_path / name
+        (root / "DEL").mkdir(parents=True)
+        (root / "DEL" / "work.md").write_text("x")
+        git(root, "init", "-q")
+        subprocess.run(
+            [sys.executable, "-m", "noclobber", *words], cwd=root, check=True, capture_output=True, timeout=60
+        )
+        git(root, "add", "-A")
+        assert git(root, "diff", "--cached", "--name-only").split() == ["DEL/work.md"]

@@ -76,3 +76,18 @@ def test_a_refusal_that_names_a_file_that_is_not_utf8_can_be_sent(root: Path) ->
     assert stale["structuredContent"]["file_path"] == f"{root}/bad\ufffd"
     assert mismatch["structuredContent"]["error_type"] == "EDIT_MISMATCH"
     assert media["content"][0]["resource"]["uri"].endswith("/bad%FF")
+
+
+def test_a_deleted_file_is_told_beside_the_object(root: Path, connect: Connect) -> None:
+    """009-edge-deleted, finding D13, ruling 3: the object as ever, and the specification's two words after it."""
+    call = connect()
+    (root / "a.md").write_text("v1")
+    call("read_text_file", path="a.md")
+    (root / "a.md").unlink()
+
+    refused = call("write_file", path="a.md", content="v2")
+
+    told = [block["text"] for block in refused.content]
+    assert json.loads(told[0])["details"]["current_disk_hash"] == "DELETED"
+    assert told[1:] == ["Target missing: it was deleted."]
+    assert refused.structured["actual_hash"] == "DELETED"

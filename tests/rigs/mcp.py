@@ -22,8 +22,10 @@ def check_answer(tool: str, content: list[dict[str, Any]], structured: Any, is_e
     if tool in TOOLS:
         jsonschema.validate(structured, TOOLS[tool].output)
     if is_error:
-        [block] = content
+        block, *beside = content
         assert block["type"] == "text"
+        is_gone = structured.get("actual_hash") == "DELETED"
+        assert [each["text"] for each in beside] == ["Target missing: it was deleted."] * is_gone
         _check_refusal(block["text"], structured)
     else:
         shown = [block["text"] for block in content] if content[0]["type"] == "text" else [content]

@@ -160,6 +160,7 @@ def run(args: Namespace) -> int:
 
 def _acquire(args: Namespace) -> int:
     from noclobber.cli.lock_caller import calling_process
+    from noclobber.lock.git_exclude import keep_lock_files_out_of_git
     from noclobber.lock.lock import DeliverableLock
 
     pid = args.pid
@@ -191,16 +192,6 @@ def _acquire(args: Namespace) -> int:
             told += "; no process was found to bind it to (--pid PID), so if its holder crashes, others wait"
         print(told, file=sys.stderr)
     return 0
-
-
-def keep_lock_files_out_of_git(folder: str) -> None:
-    """Have the repository around a folder ignore lock files, if it can be told (finding D7)."""
-    from contextlib import suppress
-
-    from noclobber.lock.git_exclude import keep_out_of_git
-
-    with suppress(OSError):  # A repository that cannot be written to is no reason not to lock.
-        keep_out_of_git(folder)
 
 
 def _renew(args: Namespace) -> int:
@@ -251,6 +242,7 @@ def _status(args: Namespace) -> int:
 
 
 def _recover(args: Namespace) -> int:
+    from noclobber.lock.git_exclude import keep_lock_files_out_of_git
     from noclobber.lock.lock import DeliverableLock
 
     keep_lock_files_out_of_git(args.folder)
@@ -260,6 +252,7 @@ def _recover(args: Namespace) -> int:
 
 
 def _retire(args: Namespace) -> int:
+    from noclobber.lock.git_exclude import keep_lock_files_out_of_git
     from noclobber.lock.lock import DeliverableLock
 
     keep_lock_files_out_of_git(args.folder)

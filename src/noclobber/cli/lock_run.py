@@ -31,9 +31,10 @@ _PR_SET_PDEATHSIG = 1
 
 def run_locked(args: Namespace) -> int:
     """Run a command under a folder's lock and return its exit code."""
-    from noclobber.cli.lock import default_holder, keep_lock_files_out_of_git
+    from noclobber.cli.lock import default_holder
     from noclobber.cli.terminal import visible
     from noclobber.errors import LockLost, NoclobberError
+    from noclobber.lock.git_exclude import keep_lock_files_out_of_git
     from noclobber.lock.lock import DeliverableLock
     from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID
 

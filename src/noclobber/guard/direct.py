@@ -108,5 +108,6 @@ def _recorded(recorder: Recorder, call: ToolCall, commit: Callable[[], WriteResu
 
 
 def _record_landed(recorder: Recorder, call: ToolCall, done: WriteResult, more: dict[str, str]) -> None:
-    recorder.landed(call, done.path, done.previous_sha256, done.sha256, done.level, kept=done.kept, **more)
+    before, kept, not_kept = done.previous_sha256, done.kept, done.not_kept
+    recorder.landed(call, done.path, before, done.sha256, done.level, kept=kept, not_kept=not_kept, **more)
     recorder.recovered(call, done.recovered)

@@ -325,8 +325,9 @@ def _landed_unflushed(
 
 def _recorded(turn: Turn, call: ToolCall, path: str, done: WriteResult, **more: str) -> WriteResult:
     settle_judged(turn, call, path)
-    recorder, kept = turn.recorder, list(done.kept)
-    recorder.landed(call, path, done.previous_sha256, done.sha256, done.level, kept=kept, **more)
+    before, recorder = done.previous_sha256, turn.recorder
+    kept, not_kept = done.kept, done.not_kept
+    recorder.landed(call, path, before, done.sha256, done.level, kept=kept, not_kept=not_kept, **more)
     recorder.recovered(call, done.recovered)
     return done
 

@@ -100,9 +100,14 @@ class Recorder:
         *,
         destination: str | None = None,
         kept: Iterable[str] = (),
+        not_kept: Iterable[str] = (),
         **more: str,
     ) -> None:
-        """Record a write that is on the disk: where it moved the file to, and which versions it kept."""
+        """
+        Record a write that is on the disk.
+
+        Where it moved the file to, which versions it kept, and what of the metadata it did not keep.
+        """
         payload: dict[str, Any] = {
             "tool_name": call.tool,
             "target_file": self._named(path),
@@ -115,6 +120,8 @@ class Recorder:
             payload["destination"] = self._named(destination)
         if kept_names := [self._named(name) for name in kept]:
             payload["kept"] = kept_names
+        if lost := list(not_kept):
+            payload["not_kept"] = lost
         try:
             self._append(call, "MUTATION", payload, {"status": "APPLIED"})
         except LedgerError as failure:

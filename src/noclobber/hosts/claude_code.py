@@ -177,6 +177,7 @@ def warn(event: Event, error: NoclobberError) -> Answer:
 # -- installation ----------------------------------------------------------------------------------
 
 TRACES = (".claude", "CLAUDE.md")
+LOCK_FILE_READS = "Read(//**/.lock*)"  # REQ-LOCK-010. Two slashes: from the root of the filesystem.
 # Tools of other MCP servers whose names say that they change something.
 MCP_WRITERS = "mcp__.*(write|edit|create|delete|remove|move|rename|patch|replace|insert|save|update|append).*"
 
@@ -190,6 +191,8 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     entries = (
         # Without `onFailure` a hook that crashes or hangs lets the call through.
         group("PreToolUse", check, writes, timeout=TIMEOUT_S, onFailure="block"),
+        # Reads are not checked, except of lock files. `if` spares a process for all others.
+        group("PreToolUse", check, "Read", timeout=TIMEOUT_S, **{"if": LOCK_FILE_READS}),
         group("PostToolUse", note, f"Read|{writes}|Bash", timeout=TIMEOUT_S),
         group("PostToolUseFailure", note, f"Read|{writes}|Bash", timeout=TIMEOUT_S),
         *notes(("SessionStart", "Stop", "SubagentStop", "SessionEnd"), note, timeout=TIMEOUT_S),

@@ -21,6 +21,7 @@ from noclobber.hosts.event import (
     told_to_model,
     unknown_tool,
 )
+from noclobber.lock.names import is_lock_file
 from noclobber.shell import recognise
 
 TYPE_CHECKING = False
@@ -64,6 +65,8 @@ def read(payload: dict[str, Any]) -> Event:
     )
     if name == "beforeReadFile":
         event = event._replace(tool="Read").showing(maybe_text(payload, "content"))
+        if is_lock_file(maybe_text(payload, "file_path") or ""):
+            event = event._replace(kind="pre")  # Not shown yet: it can still be refused (REQ-LOCK-010).
         return acting(event, actions, payload, READERS)
     if event.kind not in ("pre", "post", "failure"):
         return event

@@ -16,6 +16,7 @@ import { spawnSync } from "node:child_process"
 
 const COMMAND = %(command)s
 const WRITES = ["write", "edit", "multiedit", "apply_patch", "patch"]
+const IS_LOCK = (path) => /(^|\\/)\\.lock[^\\/]*$/i.test(String(path ?? ""))
 const MAY_PATCH = (args) => typeof args?.command === "string" && args.command.includes("apply_patch")
 
 function ask(duty, event) {
@@ -34,7 +35,7 @@ function ask(duty, event) {
 export const Noclobber = async ({ directory, worktree }) => ({
   "tool.execute.before": async (input, output) => {
     const mayWrite = WRITES.includes(input.tool) || (input.tool === "bash" && MAY_PATCH(output.args))
-    if (!mayWrite) return
+    if (!mayWrite && !(input.tool === "read" && IS_LOCK(output.args?.filePath))) return
     const answer = ask("check", { ev: "before", input, output, directory, worktree })
     if (answer.decision === "deny") throw new Error(answer.reason)
   },

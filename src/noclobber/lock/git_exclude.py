@@ -9,36 +9,76 @@ of `noclobber lock`; never by the library's locks, which write nothing outside t
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from contextlib import ExitStack
 
 from noclobber.lock.names import GIT_PATTERNS
 
 HEADING = "# noclobber: deliverable locks are local to this machine."
+MOST_BYTES = 1 << 20
+MOST_PATH = 4096
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def keep_lock_files_out_of_git(folder: str) -> None:
+    """The same for a command that locks: a repository that cannot be written to is no reason not to lock."""
+    try:
+        keep_out_of_git(folder)
+    except OSError:
+        pass
 
 
 def keep_out_of_git(root: str) -> str | None:
     """
-    Have the repository around `root` ignore lock files; return the file that says so, None without a
-    repository.
+    Have the repository around `root` ignore lock files; return the file that says so, None if there is no
+    repository, or none whose excludes are a plain file of this user's.
     """
     git = _git_folder(root)
     if git is None or os.stat(git).st_uid != os.geteuid():
         return None
-    path = os.path.join(git, "info", "exclude")
+    with ExitStack() as opened:
+        exclude_fd = _open_exclude(git, opened)
+        if exclude_fd is None:
+            return None
+        data = os.read(exclude_fd, MOST_BYTES)
+        present = data.decode("utf-8", "surrogateescape").splitlines()
+        missing = [pattern for pattern in GIT_PATTERNS if pattern not in present]
+        if missing:
+            break_first = "\n" if data and not data.endswith(b"\n") else ""
+            # One write at the end of the file: two that do this at once both add their lines, which harms
+            # nothing.
+            os.write(exclude_fd, (break_first + "\n".join([HEADING, *missing]) + "\n").encode())
+    return os.path.join(git, "info", "exclude")
+
+
+def _open_exclude(git: str, opened: ExitStack) -> int | None:
+    """
+    Open `info/exclude`, and create it if need be; None if it is not a plain file that belongs to this user.
+
+    A `.git` that came in an archive may have a link there, which would lead our lines into another file (a
+    shell's start-up script would run them), or a FIFO, on which an ordinary open() waits for ever.
+    """
+    git_fd = os.open(git, _FOLDER)
+    opened.callback(os.close, git_fd)
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            text = file.read()
-    except FileNotFoundError:
-        text = ""
-    missing = [pattern for pattern in GIT_PATTERNS if pattern not in text.splitlines()]
-    if missing:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        break_first = "\n" if text and not text.endswith("\n") else ""
-        # One write at the end of the file: two that do this at once both add their lines, which harms
-        # nothing.
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(break_first + "\n".join([HEADING, *missing]) + "\n")
-    return path
+        os.mkdir("info", dir_fd=git_fd)
+    except FileExistsError:
+        pass
+    try:
+        info_fd = os.open("info", _FOLDER | os.O_NOFOLLOW, dir_fd=git_fd)
+        opened.callback(os.close, info_fd)
+        exclude_fd = os.open("exclude", _APPEND, 0o666, dir_fd=info_fd)
+        opened.callback(os.close, exclude_fd)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
+            return None
+        raise
+    status = os.fstat(exclude_fd)
+    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size < MOST_BYTES
+    return exclude_fd if is_plain and status.st_uid == os.geteuid() else None
 
 
 def _git_folder(root: str) -> str | None:
@@ -47,7 +87,7 @@ def _git_folder(root: str) -> str | None:
     while True:
         git = os.path.join(folder, ".git")
         if os.path.isdir(git):
-            return git
+            return None if os.path.islink(git) and not _is_repository(git) else git
         if os.path.isfile(git):
             return _pointed_to(git, folder)
         parent = os.path.dirname(folder)
@@ -59,14 +99,20 @@ def _git_folder(root: str) -> str | None:
 def _pointed_to(git: str, folder: str) -> str | None:
     try:
         with open(git, encoding="utf-8") as file:
-            line = file.readline().strip()
+            line = file.readline(MOST_PATH).strip()
         if not line.startswith("gitdir: "):
             return None
         target = os.path.join(folder, line.removeprefix("gitdir: "))
         common = os.path.join(target, "commondir")
         if os.path.isfile(common):  # A worktree: excludes are the main repository's.
             with open(common, encoding="utf-8") as file:
-                target = os.path.join(target, file.readline().strip())
-    except (OSError, UnicodeDecodeError):
+                target = os.path.join(target, file.readline(MOST_PATH).strip())
+    except (OSError, ValueError):
         return None
-    return os.path.normpath(target) if os.path.isdir(target) else None
+    target = os.path.normpath(target)
+    return target if _is_repository(target) else None
+
+
+def _is_repository(folder: str) -> bool:
+    """True if a folder is a repository's, as git itself tells: a pointer may lead anywhere."""
+    return all(os.path.exists(f"{folder}/{name}") for name in ("HEAD", "objects", "refs"))

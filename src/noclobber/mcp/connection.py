@@ -160,6 +160,11 @@ class ClientConnection:
             self._folders_by_lock[lock_id] = folder
             self._acquired.add(lock_id)
 
+    def acquired_lock_ids(self) -> tuple[str, ...]:
+        """Return the ids of the locks that this connection acquired and still has."""
+        with self._lock:
+            return tuple(self._acquired)
+
     def forget_lock(self, lock_id: str) -> None:
         """Stop using a lock: it was released, or lost."""
         with self._lock:

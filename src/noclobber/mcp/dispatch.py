@@ -5,7 +5,7 @@ Whatever happens inside becomes an answer:
 
 | what | text for the model | structured content for programs |
 |---|---|---|
-| a stale write | the 009 object | the 011 object |
+| a stale write | the 009 object; a second text if the file is gone | the 011 object |
 | an error that the replaced server has, too | that server's text | the refusal object |
 | any other refusal (`LOCK_CONTENTION` included) | its object | the same object |
 | a bug of ours | one sentence; the traceback goes to stderr | a refusal object |
@@ -45,7 +45,12 @@ def call(
     except EditMismatchError as error:
         # The replaced server refuses an edit that does not fit, too, and in these words.
         return _refused(error, error.message)
-    except (StaleFileError, RefusalError) as error:
+    except StaleFileError as error:
+        answer = _refused(error, wire.to_json(error, "agent"))
+        # Beside the object, which is fixed (ruling 3): the specification's words for a deleted file.
+        told = [{"type": "text", "text": error.target_missing}] if error.target_missing else []
+        return answer._replace(content=[*answer.content, *told])
+    except RefusalError as error:
         return _refused(error, wire.to_json(error, "agent"))
     except OSError as error:
         reworded = os_error(error.errno, "call", str(error.filename or ""))

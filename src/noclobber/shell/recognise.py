@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.errors import BadRequestError
+from noclobber.lock.names import is_lock_file
 
 TYPE_CHECKING = False
 
@@ -36,7 +37,9 @@ def actions(command: str, kind: str) -> tuple[Action, ...]:
             "The patch is not in the command itself, so it cannot be checked. Use the apply_patch tool, or "
             "put the patch into the command as a heredoc.",
         )
-    return () if kind == "pre" else _reads(simple)
+    found = _reads(simple)
+    # Before a command runs its reads are free, except of lock files (REQ-LOCK-010).
+    return tuple(read for read in found if is_lock_file(read.path)) if kind == "pre" else found
 
 
 def _folder_before(opening: str) -> str:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.conftest import sha256
 from tests.mcp.conftest import Connect
@@ -113,3 +120,65 @@ def test_a_wrong_lock_id_spoils_nothing_but_its_own_call(connect: Connect, root:
     assert not holder("write_file", path="part/a.md", content="3", lock_id=taken["lock_id"]).is_error
     assert not holder("write_file", path="part/a.md", content="4").is_error
     assert not holder("write_file", path="free.md", content="2").is_error
+
+
+def test_a_client_may_lock_below_its_own_lock(connect: Connect, root: Path) -> None:
+    """Ruling 24, finding D3: by its connection, or without a session by the id that it passes; nobody else."""
+    (root / "part" / "in").mkdir(parents=True)
+    holder, other, anyone = connect(), connect(), connect(is_session=False, is_process=False)
+    outer = holder("lock_acquire", path="part").structured
+
+    refused = [
+        other("lock_acquire", path="part/in"),
+        anyone("lock_acquire", path="part/in"),
+        anyone("lock_acquire", path="part/in", lock_id="f" * 32),
+    ]
+    inner = holder("lock_acquire", path="part/in").structured
+    holder("lock_release", path="part/in", lock_id=inner["lock_id"])
+    again = anyone("lock_acquire", path="part/in", lock_id=outer["lock_id"])
+
+    assert [one.structured["error_type"] for one in refused] == ["LOCK_CONTENTION"] * 3
+    assert inner["lock_id"] != outer["lock_id"]
+    assert not again.is_error
+
+
+def test_a_lock_that_a_client_takes_stays_out_of_git(connect: Connect, root: Path) -> None:
+    """finding D7: nothing was written through the server yet, so nobody has set the project up."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    (root / "part").mkdir()
+
+    connect()("lock_acquire", path="part")
+
+    shown = subprocess.run(["git", "-C", str(root), "status", "--porcelain", "-uall"], capture_output=True)
+    assert b".lock" not in shown.stdout
+
+
+def test_nothing_that_others_can_see_is_a_lock_id(connect: Connect, root: Path) -> None:
+    """findings S7 and S12: every word of the lock file, the record, the status and a refusal is tried as one."""
+    (root / "part").mkdir()
+    holder, other = connect(), connect()
+    taken = holder("lock_acquire", path="part", holder="builder-1").structured
+    holder("lock_renew", path="part", lock_id=taken["lock_id"])
+    seen = [path.read_text() for path in (root / "part").iterdir() if path.name.startswith(".lock")]
+    seen += [str(other("lock_status", path="part")), str(other("lock_acquire", path="part"))]
+    status = subprocess.run(
+        [sys.executable, "-m", "noclobber", "lock", "status", str(root / "part"), "--json"],
+        capture_output=True,
+        text=True,
+    )
+    seen.append(status.stdout)
+    words = {word for text in seen for word in re.findall(r"[A-Za-z0-9_.:/+-]+", text)}
+    words |= {part for word in words for part in re.split(r"[^A-Za-z0-9]", word) if part}
+    words |= {hashlib.sha256(word.encode()).hexdigest() for word in words}
+    assert len(words) > 60
+
+    for word in sorted(words):
+        for tool in ("lock_release", "lock_renew"):
+            assert other(tool, path="part", lock_id=word).is_error, word
+        assert other("write_file", path="part/a.md", content="x", lock_id=word).is_error, word
+
+    assert taken["lock_id"] not in words
+    assert other("lock_status", path="part").structured["state"] == "live"
+    assert holder("lock_release", path="part", lock_id=taken["lock_id"]).structured["released"] is True

@@ -248,7 +248,10 @@ def _replace_in(
         if committer.durable:
             troubles.append(unflushed)
         results = [
-            section.landed(file.target.path, file.new_hash, _level(file), file.previous) for file in files
+            section.landed(file.target.path, file.new_hash, _level(file), file.previous)._replace(
+                not_kept=file.not_kept if isinstance(file, Swap) else ()
+            )
+            for file in files
         ]
         return results, troubles
     finally:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import iso8601
 from noclobber.errors import BadRequestError
+from noclobber.lock.git_exclude import keep_lock_files_out_of_git
 from noclobber.lock.limits import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.status import status_of
@@ -65,7 +66,10 @@ def lock_acquire(connection: ClientConnection, given: Mapping[str, Any], report:
         lease_duration_s=int(given.get("lease_duration_s", DEFAULT_LEASE_S)),
         lease_only=not connection.is_process,
         heartbeat=False,
+        # The holder itself may lock below its own lock (ruling 24).
+        held_ids=[*connection.acquired_lock_ids(), *([given["lock_id"]] if "lock_id" in given else [])],
     )
+    keep_lock_files_out_of_git(folder)
     lock.acquire(timeout_s)
     answer = _held_answer(lock, f"Locked {folder}.")
     # From here on the id alone proves ownership: the next call may come by another connection. Without
@@ -88,9 +92,10 @@ LOCK_ACQUIRE = tool(
         "deliverable_id": {"type": "string", "description": "Default: the folder's name."},
         **_LEASE,
         "timeout_s": {"type": "number", "description": "How long to wait for the lock; default 0."},
+        "lock_id": {"type": "string", "description": "The lock_id of a lock that you hold further up."},
     },
     required=["path"],
-    ours=["holder", "deliverable_id", "lease_duration_s", "timeout_s"],
+    ours=["holder", "deliverable_id", "lease_duration_s", "timeout_s", "lock_id"],
     answers=_HELD,
     hints="lock",
 )
