@@ -46,6 +46,17 @@ CONFIGURATIONS = {
     "byte-order mark": '\ufeff{\n  "a": 1\n}\n',
     "comment at the end": '{\n  "a": 1 // last\n  // really\n}\n',
     "empty hooks": '{\n  "hooks": {},\n  "a": 1\n}\n',
+    "only empty hooks": '{"hooks": { }}',
+    "an empty list": '{\n  "hooks": {\n    "Stop": [],\n    "PreToolUse": [ ],\n    "preToolUse": [\n    ]\n  }\n}\n',
+    "empty file": "",
+    "white space": "\n \n",
+    "braces alone": "{}",
+    "braces and a blank": "{ }\n",
+    "braces and lines": "{\n\n}",
+    "braces and a comment": "{\n  // nothing yet\n}\n",
+    "braces and a comment behind": "{ /* nothing */ } // yet\n",
+    "only a version": '{"version": 1}\n',
+    "another version": '{"version": 2}\n',
 }
 JSON_HOSTS = [host for host in HOSTS if host != "opencode"]
 
@@ -92,7 +103,7 @@ def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(
     value = json_edit.parse(once).value
     ours = [group for groups in value["hooks"].values() for group in groups if is_ours(group)]
     assert len(ours) == len(where.entries)
-    if before is not None:
+    if before is not None and before.strip():
         kept = json_edit.parse(before).value
         for key in set(kept) - {"hooks"}:
             assert value[key] == kept[key]
@@ -101,15 +112,67 @@ def test_what_is_installed_and_taken_out_again_leaves_the_file_as_it_was(
 
     install.carry_out(where, uninstall=True)
     left = get(where)
-    if kind == "empty object":
-        assert left is None  # Nothing is left in it.
-    elif kind == "empty hooks" or (before is not None and where.preamble):
-        assert before is not None
-        # Empty lists are taken out, whoever left them; a version number may stay.
-        wanted = {key: value for key, value in json_edit.parse(before).value.items() if value != {}}
-        assert json_edit.parse(left).value == {**wanted, **dict(where.preamble)}
-    else:
-        assert left == before
+    assert left == before
+
+
+@pytest.mark.parametrize("host", JSON_HOSTS)
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_an_upgrade_in_between_forgets_nothing(root: Path, host: str, kind: str) -> None:
+    """finding H13: what was there before the first installation is known after the second."""
+    where = hook_file(host, "project", str(root))
+    before = CONFIGURATIONS[kind]
+    put(where, before)
+    install.carry_out(hook_file(host, "project", str(root), portable=True))
+    install.carry_out(where)
+    install.carry_out(where, uninstall=True)
+    assert get(where) == before
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_folders_that_were_made_go_and_folders_that_were_there_stay(root: Path, host: str) -> None:
+    """finding H13: also an empty one, and one that something else came into meanwhile."""
+    where = hook_file(host, "project", str(root))
+    install.carry_out(where)
+    install.carry_out(where, uninstall=True)
+    assert os.listdir(root) == []
+
+    os.makedirs(os.path.dirname(where.path))
+    install.carry_out(where)
+    install.carry_out(where, uninstall=True)
+    assert os.listdir(os.path.dirname(where.path)) == []
+    os.removedirs(os.path.dirname(where.path))
+    root.mkdir(exist_ok=True)
+
+    install.carry_out(where)
+    Path(os.path.dirname(where.path), "mine").write_text("")
+    install.carry_out(where, uninstall=True)
+    assert os.listdir(os.path.dirname(where.path)) == ["mine"]
+
+
+@pytest.mark.parametrize("host", JSON_HOSTS)
+@pytest.mark.parametrize("kind", ["nothing", "empty file", "braces alone", "empty hooks"])
+def test_what_the_user_wrote_after_the_installation_stays(root: Path, host: str, kind: str) -> None:
+    """finding H13: the file is the user's from the moment that they write into it."""
+    where = hook_file(host, "project", str(root))
+    put(where, CONFIGURATIONS[kind])
+    install.carry_out(where)
+    text = get(where)
+    put(where, json_edit.add_member(text, json_edit.parse(text), "mine", [1]))
+    install.carry_out(where, uninstall=True)
+    assert json_edit.parse(get(where)).value["mine"] == [1]
+    assert "noclobber" not in get(where)
+
+
+def test_hooks_of_a_version_that_remembered_nothing_are_replaced_and_removed(root: Path) -> None:
+    """finding H13: then a file with nothing else in it goes, as it did."""
+    where = hook_file("gemini", "project", str(root))
+    old = [{"hooks": [{"type": "command", "command": "noclobber hook gemini note"}]}]
+    for upgrade in (False, True):
+        put(where, json.dumps({"hooks": {"AfterAgent": old}}))
+        if upgrade:
+            install.carry_out(where)
+        install.carry_out(where, uninstall=True)
+        assert get(where) == (None if not upgrade else "{}")
 
 
 @pytest.mark.parametrize("host", JSON_HOSTS)
@@ -492,3 +555,30 @@ def test_the_doctor_says_that_hooks_are_switched_off(
     off = findings(root)[f"hooks of {host}", "switched off"]
     assert not off.ok
     assert str(path) in off.detail
+
+
+OWN_HOOKS = st.dictionaries(
+    st.sampled_from(["Stop", "PreToolUse", "AfterAgent", "preToolUse", "Other"]),
+    st.lists(st.just({"hooks": [{"type": "command", "command": "mine"}]}), max_size=2),
+    max_size=3,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    value=st.dictionaries(st.sampled_from(["a", "version", "z"]), VALUES, max_size=3),
+    own=st.none() | OWN_HOOKS,
+    indent=st.sampled_from([None, 2, "\t"]),
+    end=st.sampled_from(["", "\n", " // end\n"]),
+    host=st.sampled_from(JSON_HOSTS),
+)
+def test_any_configuration_is_given_back_as_it_was(
+    root: Path, value: dict[str, Any], own: Any, indent: Any, end: str, host: str
+) -> None:
+    """N-install, finding H13: with and without hooks of the user's, full or empty."""
+    text = json.dumps(value if own is None else {**value, "hooks": own}, indent=indent) + end
+    where = hook_file(host, "project", str(root))
+    put(where, text)
+    install.carry_out(where)
+    install.carry_out(where, uninstall=True)
+    assert get(where) == text

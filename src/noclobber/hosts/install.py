@@ -2,9 +2,11 @@
 Add our hooks to a host's configuration, and remove them again.
 
 The file belongs to the user. Everything in it that is not ours stays byte for byte. Our hooks are replaced if
-they are out of date, so installing twice changes nothing. The file is written with the library's own
-compare-and-swap: if another program saves it at the same moment, we read it again and start over, and no
-change is lost.
+they are out of date, so installing twice changes nothing. Removing them gives back the file as it was: an
+empty file, an empty `"hooks"` or an empty folder is not taken for ours (see `before_install`).
+
+The file is written with the library's own compare-and-swap: if another program saves it at the same moment,
+we read it again and start over, and no change is lost.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from typing import Any, NamedTuple
 from noclobber.disk import hashing
 from noclobber.disk.commit.committer import replace_if_unchanged
 from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalError, StaleFileError
-from noclobber.hosts import json_edit
+from noclobber.hosts import before_install, json_edit
 from noclobber.hosts.hook_entries import ConfigFile, HookEntry, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
 from noclobber.hosts.opencode_plugin import MARK
 
 ROUNDS = 50
+_NEW = "{}\n"
 
 
 class ConfigChange(NamedTuple):
@@ -108,7 +111,20 @@ def _remove(change: ConfigChange) -> None:
     from noclobber.disk.commit import remove
     from noclobber.disk.commit.committer import Committer
 
-    remove.delete(Committer(None), change.path, hashing.of_bytes((change.before or "").encode()))
+    before = change.before or ""
+    committer = Committer(None)
+    remove.delete(committer, change.path, hashing.of_bytes(before.encode()))
+    committer.sweep()  # What the deletion set aside is in the folder, which may be ours as well.
+    facts = before_install.recall_comment(before)
+    if not before.startswith(MARK):
+        facts = before_install.recall(_ours(before)) or {}
+    folder = change.path
+    for _ in range(before_install.folders_made(facts)):
+        folder = os.path.dirname(folder)
+        try:
+            os.rmdir(folder)
+        except OSError:  # Something else is in it by now.
+            break
 
 
 # -- what the text should be ---------------------------------------------------------------------------
@@ -118,13 +134,19 @@ def _with(file: ConfigFile, before: str | None) -> str:
     if file.whole is not None:
         if before is not None and not before.startswith(MARK):
             raise RefusalError(file.path, "this file is not noclobber's plugin. Move it away first.")
-        return file.whole
-    text = before if before is not None and before.strip() else "{}\n"
-    present = [entry for entry in _ours(text) if entry.value is not None]
-    wanted = list(file.entries)
+        facts = (
+            before_install.observe(file, None) if before is None else before_install.recall_comment(before)
+        )
+        return file.whole + before_install.comment(facts)
+    text = before if before is not None and before.strip() else _NEW
+    present = _ours(text)
+    facts = before_install.observe(file, before)
+    if present:
+        facts = before_install.recall(present) or {}
+    wanted = before_install.remember(file.entries, facts)
     if [(entry.event, entry.value) for entry in present] == _in_file_order(text, wanted):
         return before if before is not None else text
-    text = _strip(text)
+    text = _strip(text, facts)
     for key, value in file.preamble:
         if _root(text).get(key) is None:
             text = json_edit.add_member(text, _root(text), key, value)
@@ -150,10 +172,24 @@ def _without(file: ConfigFile, before: str | None) -> str | None:
         return None if before.startswith(MARK) else before
     if not before.strip():
         return before
-    text = _strip(before)
-    left = {key: value for key, value in _root(text).value.items() if (key, value) not in file.preamble}
-    is_only_ours = text != before and not left and "//" not in text and "/*" not in text
-    return None if is_only_ours else text
+    present = _ours(before)
+    if not present:
+        return before
+    facts = before_install.recall(present)
+    known = facts or {}
+    text = _strip(before, known)
+    for key in known.get("added", "").split():
+        if (key, _root(text).value.get(key)) in file.preamble:
+            text = json_edit.remove(text, _root(text), key)
+    root = _root(text)
+    is_made_by_us = facts is None or "made" in facts
+    is_ours_alone = all(member in file.preamble for member in root.value.items())
+    if is_ours_alone and "//" not in text and "/*" not in text:
+        if "file" in known:
+            return known["file"]
+        if is_made_by_us:
+            return None
+    return text if root.children else before_install.emptied(text, root, known.get("root", ""))
 
 
 def _root(text: str) -> json_edit.JsonNode:
@@ -183,30 +219,43 @@ def _hooks(text: str) -> json_edit.JsonNode | None:
     return hooks
 
 
-def _strip(text: str) -> str:
-    """Remove our hooks, and the lists and objects that are empty afterwards."""
+def _strip(text: str, facts: before_install.Facts) -> str:
+    """Remove our hooks, and the lists and objects that came with them."""
     while True:
         hooks = _hooks(text)
-        if hooks is None:
-            return text
         found = next(
             (
                 (event, groups, index)
-                for event, _, groups in hooks.children
+                for event, _, groups in (hooks.children if hooks else ())
                 for index, _, node in groups.children
                 if is_ours(node.value)
             ),
             None,
         )
-        if found is None:
+        if hooks is None or found is None:
             return text
         event, groups, index = found
-        if len(groups.children) > 1:
+        if len(groups.children) > 1 or f"list.{event}" in facts:
             text = json_edit.remove(text, groups, index)
-        elif len(hooks.children) > 1:
+            if len(groups.children) == 1:
+                text = before_install.emptied(
+                    text, _member("hooks", str(event), text), facts[f"list.{event}"]
+                )
+        elif len(hooks.children) > 1 or "hooks" in facts:
             text = json_edit.remove(text, hooks, event)
+            if len(hooks.children) == 1:
+                text = before_install.emptied(text, _member("hooks", None, text), facts["hooks"])
         else:
             text = json_edit.remove(text, _root(text), "hooks")
+
+
+def _member(key: str, below: str | None, text: str) -> json_edit.JsonNode:
+    """Return a member of the root, or a member of that."""
+    found = _root(text).get(key)
+    if found is not None and below is not None:
+        found = found.get(below)
+    assert found is not None
+    return found
 
 
 def _add(text: str, entry: HookEntry) -> str:

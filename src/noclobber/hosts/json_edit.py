@@ -144,7 +144,7 @@ def _add(text: str, container: JsonNode, value: Any, opening: str) -> str:
         return f"{text[:last]}, {spelled}{text[last:]}"
     inner = outer + unit
     spelled = opening + json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", f"\n{inner}")
-    newline = "\r\n" if "\r\n" in text else "\n"
+    newline = _newline(text)
     spelled = spelled.replace("\n", newline)
     if not container.children:
         kept = text[container.start + 1 : close].rstrip()  # A comment, or nothing.
@@ -167,6 +167,8 @@ def remove(text: str, container: JsonNode, key: str | int) -> str:
         end = _after_comma(text, node.end, close)
         head, rest = text[container.start + 1 : begins].rstrip(), text[end:close].strip()
         between = head + rest
+        if between:  # A comment: it must not swallow the bracket.
+            between += f"{_newline(text)}{_indent_at(text, container.start)}"
         return f"{text[: container.start + 1]}{between}{text[close:]}"
     if at + 1 < len(container.children):
         return text[:begins] + text[container.children[at + 1][1] :]
@@ -196,6 +198,10 @@ def _after_comma(text: str, start: int, end: int) -> int:
 def _indent_at(text: str, at: int) -> str:
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _unit(text: str) -> str:
