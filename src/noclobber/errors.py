@@ -50,6 +50,8 @@ class StaleFileError(NoclobberError):
 
     code = "STALE_FILE"  # On the wire: controllers branch on it. Never rename.
     resolution = "RE_READ_REQUIRED"
+    not_merged: str | None = None
+    """With `on_stale = "merge"`: why it was not merged. Goes beside the two objects, never into them."""
 
     def __init__(self, path: str, expected: str, actual: str) -> None:
         super().__init__(path, expected, actual)  # All of them, so that it pickles.

@@ -16,6 +16,7 @@ import pytest
 from noclobber import AgentTraceLedger, Edit, StaleFileError, Workspace
 from noclobber.disk.reading import FileState
 from noclobber.guard.facts import Target
+from noclobber.guard.merging import MergeStale
 from noclobber.guard.stale_writes import RefuseStale, Resolution
 from noclobber.guard.turn import Turn
 
@@ -42,7 +43,8 @@ class JoinAppended:
         return Resolution(current.sha256, theirs + target.sent[len(seen) :])
 
 
-IMPLEMENTATIONS = [RefuseStale, JoinAppended]
+IMPLEMENTATIONS = [RefuseStale, MergeStale, JoinAppended]
+REFUSING = (RefuseStale, MergeStale)  # In these small files everything is adjacent: a conflict for a merge.
 
 
 @pytest.fixture
@@ -104,7 +106,7 @@ def test_what_can_be_joined_lands_or_is_refused_whole(
 ) -> None:
     """N-merge: their lines and ours, or theirs alone; one event; and the baseline is what is there."""
     file.write_bytes(b"one\ntheirs\n")
-    if isinstance(stale_writes, RefuseStale):
+    if isinstance(stale_writes, REFUSING):
         with pytest.raises(StaleFileError):
             turn.write_file("a.md", b"one\nmine\n")
         assert file.read_bytes() == b"one\ntheirs\n"
@@ -120,7 +122,7 @@ def test_what_can_be_joined_lands_or_is_refused_whole(
 def test_an_edit_may_be_made_in_what_is_there_now(turn: Turn, file: Path, stale_writes: StaleWrites) -> None:
     """N-merge: the same edit, in the current version."""
     file.write_bytes(b"one\ntheirs\n")
-    if isinstance(stale_writes, RefuseStale):
+    if isinstance(stale_writes, REFUSING):
         with pytest.raises(StaleFileError):
             turn.edit_file("a.md", [Edit("one", "1")])
         return
@@ -161,7 +163,7 @@ def test_all_of_several_files_land_or_none(
         turn.write_files({"a.md": b"one\nmine\n", "b.md": b"b\nmine\n"})
     assert file.read_bytes() == b"one\ntheirs\n"
     assert (root / "b.md").read_bytes() == b"rewritten\n"
-    if not isinstance(stale_writes, RefuseStale):
+    if not isinstance(stale_writes, REFUSING):
         (root / "b.md").write_bytes(b"b\ntheirs\n")
         turn.write_files({"a.md": b"one\nmine\n", "b.md": b"b\nmine\n"})
         assert (root / "b.md").read_bytes() == b"b\ntheirs\nmine\n"

@@ -25,7 +25,8 @@ def check_answer(tool: str, content: list[dict[str, Any]], structured: Any, is_e
         block, *beside = content
         assert block["type"] == "text"
         is_gone = structured.get("actual_hash") == "DELETED"
-        assert [each["text"] for each in beside] == ["Target missing: it was deleted."] * is_gone
+        told = [each["text"] for each in beside if not each["text"].startswith("Not merged: ")]
+        assert told == ["Target missing: it was deleted."] * is_gone
         _check_refusal(block["text"], structured)
     else:
         shown = [block["text"] for block in content] if content[0]["type"] == "text" else [content]

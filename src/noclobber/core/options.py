@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         explicit: Literal["allow", "require"]
         explicit_hash: Literal["any", "seen"]
         resubmitted: Literal["allow", "deny"]
+        on_stale: Literal["refuse", "merge"]
+        never_merge: Iterable[str]
         switches: Literal["reserved", "open"]
         reserved: Iterable[str | os.PathLike[str]] | None
         scope: Literal["turn", "session"]
@@ -45,6 +47,16 @@ else:
 LONGEST_WAIT_S = 3600.0
 RETAINED_FILE_BYTES = 1 << 20
 RETAINED_TURN_BYTES = 64 << 20
+NEVER_MERGED = (
+    "*.json",
+    "*.ipynb",
+    "*.lock",
+    "*-lock.yaml",
+    "*.lockb",
+    "go.sum",
+    "gradle.lockfile",
+)
+"""JSON, notebooks, and what package managers write: correct lines do not make a correct file."""
 
 
 class Options(NamedTuple):
@@ -62,6 +74,10 @@ class Options(NamedTuple):
     """Which versions a change may name as the one it was made from: any, or those that the agent saw."""
     resubmitted: Literal["allow", "deny"] = "allow"
     """Whether the bytes that were refused as stale may be written unchanged after a re-read."""
+    on_stale: Literal["refuse", "merge"] = "refuse"
+    """Whether a stale write is refused, or merged with what others changed if that loses nothing."""
+    never_merge: tuple[str, ...] = NEVER_MERGED
+    """Names of files that are not merged, because they are only right as a whole."""
     switches: Literal["reserved", "open"] = "reserved"
     """Whether agents may change noclobber's own options file, hooks, memory and code."""
     reserved: tuple[str, ...] | None = None
@@ -172,6 +188,17 @@ def _folders(value: Any) -> tuple[str, ...] | None:
     raise _NotAcceptedError("a list of folders or files, or None")
 
 
+def _patterns(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (str, bytes)):
+        try:
+            patterns = tuple(value)
+        except TypeError:
+            patterns = (None,)
+        if all(isinstance(pattern, str) and pattern and "\0" not in pattern for pattern in patterns):
+            return patterns
+    raise _NotAcceptedError("a list of file names with * and ?")
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "rebaseline": _one_of("on-read", "after-conflict"),
     "unread": _one_of("allow", "deny"),
@@ -179,6 +206,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "explicit": _one_of("allow", "require"),
     "explicit_hash": _one_of("any", "seen"),
     "resubmitted": _one_of("allow", "deny"),
+    "on_stale": _one_of("refuse", "merge"),
+    "never_merge": _patterns,
     "switches": _one_of("reserved", "open"),
     "reserved": _folders,
     "scope": _one_of("turn", "session"),

@@ -80,6 +80,19 @@ class Recovered(NamedTuple):
     """Where a version is kept that could be neither published nor put back."""
 
 
+class MergedWrite(NamedTuple):
+    """A stale write that landed together with what others had changed since: what it was made of."""
+
+    base_sha256: str
+    """What the agent had seen."""
+    theirs_sha256: str
+    """What others had made of it."""
+    ours_sha256: str
+    """What the agent sent, or what its edit makes of the base."""
+    changes: str
+    """What others changed: a unified diff from what the agent had seen."""
+
+
 class WriteResult(NamedTuple):
     """What a guarded write gives back: the hash of the bytes that were written, never of a later look."""
 
@@ -94,11 +107,14 @@ class WriteResult(NamedTuple):
     """What dead processes had left unfinished in the file's folder, and what became of it."""
     not_kept: tuple[str, ...] = ()
     """What the new version has not from the old one: `owner` of a colleague's file, `flags` (chattr)."""
+    merged: MergedWrite | None = None
+    """Set if the file had changed and the write was merged with that (`on_stale = "merge"`)."""
 
     def __repr__(self) -> str:
         more = f", kept {list(self.kept)}" if self.kept else ""
         more += f", recovered {list(self.recovered)}" if self.recovered else ""
         more += f", not kept {list(self.not_kept)}" if self.not_kept else ""
+        more += ", merged" if self.merged else ""
         change = f"{self.previous_sha256[:12]} -> {self.sha256[:12]}"
         return f"<WriteResult {self.path!r} {change}, level {self.level!r}{more}>"
 

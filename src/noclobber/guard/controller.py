@@ -16,6 +16,9 @@ step again, with the fresh content and a diff from what the agent had seen. It n
        │ └──busy──▶ WAITING ──waited──▶ RUNNING, or GAVE_UP
        └──any other result──▶ DONE, any other error──▶ FAILED
 
+A write that was stale and landed merged (`on_stale = "merge"`) is a result: the reason of the last transition
+is `MERGED` instead of `RESULT`, and the transition carries what was merged.
+
 After the re-read the step may write whatever it likes, also the bytes that were refused (009-US2). With
 `resubmitted="deny"` the turn refuses those: they were made without the other change and would undo it
 (`STALE_RESUBMITTED`, ruling 23). The default is the turn's own option.
@@ -33,7 +36,7 @@ import random
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.core.values import ReadResult
+from noclobber.core.values import ReadResult, WriteResult
 from noclobber.core.wire import parse_refusal, parse_stale
 from noclobber.errors import (
     FileBusyError,
@@ -62,6 +65,7 @@ TRANSITIONS = (
     (RUNNING, RE_READ_REQUIRED, ResubmittedError.code),
     (RUNNING, WAITING, FileBusyError.code),
     (RUNNING, DONE, "RESULT"),
+    (RUNNING, DONE, "MERGED"),
     (RUNNING, FAILED, "ERROR"),
     (RE_READ_REQUIRED, RUNNING, "RE_READ"),
     (RE_READ_REQUIRED, GAVE_UP, "NO_ATTEMPTS_LEFT"),
@@ -108,6 +112,8 @@ class Transition(NamedTuple):
     reason: str
     attempt: int
     at_s: float
+    merged: tuple[WriteResult, ...] = ()
+    """The writes of this attempt that landed merged with what others had changed."""
 
 
 class CallStep(NamedTuple):
@@ -180,6 +186,7 @@ class RetryMachine:
         self.state = RUNNING
         self.history = []
         while True:
+            merged_before = len(self.turn.merges)
             result, error = yield CallStep(attempt)
             conflict, code, path = _recognise(result if error is None else error)
             if code in (StaleFileError.code, ResubmittedError.code):
@@ -207,7 +214,8 @@ class RetryMachine:
                 self._go(FAILED, "ERROR", attempt)
                 raise error
             else:
-                self._go(DONE, "RESULT", attempt)
+                merged = tuple(self.turn.merges[merged_before:])
+                self._go(DONE, "MERGED" if merged else "RESULT", attempt, merged)
                 return result
 
     def re_read(self, path: str) -> tuple[ReadResult | None, str | None]:
@@ -220,9 +228,9 @@ class RetryMachine:
             return None, None if before is None else unified(before, b"", path)
         return fresh, None if before is None else unified(before, fresh.content, path)
 
-    def _go(self, after: str, reason: str, attempt: Attempt) -> None:
+    def _go(self, after: str, reason: str, attempt: Attempt, merged: tuple[WriteResult, ...] = ()) -> None:
         assert (self.state, after, reason) in TRANSITIONS
-        transition = Transition(self.state, after, reason, attempt.number, self._clock.now_s())
+        transition = Transition(self.state, after, reason, attempt.number, self._clock.now_s(), merged)
         self.state = after
         self.history.append(transition)
         if self._on_transition is not None:

@@ -98,16 +98,24 @@ def _recorded(recorder: Recorder, call: ToolCall, commit: Callable[[], WriteResu
         done = commit()
     except UnflushedError as error:  # It landed; the caller is told that it may not survive a power cut.
         for landed in error.commits:
-            _record_landed(recorder, call, landed, {"flushed": "no"})
+            _record_landed(recorder, call, landed, flushed=False)
         raise
     except NoclobberError as error:
         recorder.refusal(call, error)
         raise
-    _record_landed(recorder, call, done, {})
+    _record_landed(recorder, call, done, flushed=True)
     return done
 
 
-def _record_landed(recorder: Recorder, call: ToolCall, done: WriteResult, more: dict[str, str]) -> None:
-    before, kept, not_kept = done.previous_sha256, done.kept, done.not_kept
-    recorder.landed(call, done.path, before, done.sha256, done.level, kept=kept, not_kept=not_kept, **more)
+def _record_landed(recorder: Recorder, call: ToolCall, done: WriteResult, *, flushed: bool) -> None:
+    recorder.landed(
+        call,
+        done.path,
+        done.previous_sha256,
+        done.sha256,
+        done.level,
+        kept=done.kept,
+        not_kept=done.not_kept,
+        flushed=flushed,
+    )
     recorder.recovered(call, done.recovered)

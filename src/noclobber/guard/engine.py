@@ -36,12 +36,13 @@ from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
 from noclobber.guard.judge import admit, look, note_refusal, settle_judged
 from noclobber.guard.policies import stale
+from noclobber.guard.stale_writes import Resolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
-    from noclobber.core.values import ToolCall
+    from noclobber.core.values import MergedWrite, ToolCall
     from noclobber.guard.catalogue import Catalogue
     from noclobber.guard.facts import Facts, Target
     from noclobber.guard.recording import Recorder
@@ -98,7 +99,7 @@ def write(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
             mode=target.action.mode,
         )
         turn.context.wrote(facts.name, facts.path, done.sha256, data)
-        return _recorded(turn, call, facts.path, done)
+        return _recorded(turn, call, facts.path, done, target.merged)
 
     return _carry_out(turn, call, [action], commit)
 
@@ -127,7 +128,7 @@ def edit(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
                 if facts.expected is not None or not races_left:
                     raise
         turn.context.wrote(facts.name, facts.path, done.sha256, data, _seen_after_edit(turn, facts, data))
-        return _recorded(turn, call, facts.path, done)
+        return _recorded(turn, call, facts.path, done, target.merged)
 
     return _carry_out(turn, call, [action], commit)
 
@@ -148,7 +149,8 @@ def write_many(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> dict[st
         for (target, facts), done in landed:  # All of them before the ledger can fail.
             turn.context.wrote(facts.name, facts.path, done.sha256, target.data)
         return {
-            target.action.path: _recorded(turn, call, facts.path, done) for (target, facts), done in landed
+            target.action.path: _recorded(turn, call, facts.path, done, target.merged)
+            for (target, facts), done in landed
         }
 
     return _carry_out(turn, call, actions, commit)
@@ -287,22 +289,34 @@ def _target(turn: Turn, action: Action) -> Target:
 
 
 def _resolve(turn: Turn, targets: Sequence[Target], error: StaleFileError) -> bool:
-    """Ask what to do about a stale write; True if there is something to commit instead."""
-    for target in targets:
+    """Ask what to do about a stale write; True if there is something to commit instead, for every file."""
+    if not any(target.facts.path == error.path for target in targets):
+        return False
+    resolved = []
+    for target in targets:  # Of several files the error names one. The others may be stale as well.
         facts = target.facts
-        if facts.path != error.path or facts.kind not in (WRITE, EDIT) or not is_hash(error.expected):
+        if facts.kind not in (WRITE, EDIT) or not is_hash(facts.expected or ""):
+            if facts.path == error.path:
+                return False
             continue
         current = look_at(facts.path, turn.confined_to, keep=True, clock=turn.clock)
+        if current.sha256 == facts.expected and facts.path != error.path:
+            continue
         if current.content is None:
             return False
         seen = turn.context.baseline_bytes(facts.name, facts.path)
-        resolution = turn.stale_writes.resolve(target, seen, current)
-        if resolution is None:
+        answer = turn.stale_writes.resolve(target, seen, current)
+        if not isinstance(answer, Resolution):
+            if answer is not None:
+                error.not_merged = answer.reason
+                error.add_note(f"It was not merged: {answer.reason}")
             return False
-        target.facts = facts._replace(expected=resolution.made_for)
-        target.data = resolution.content if facts.kind == WRITE else None
-        return True
-    return False
+        resolved.append((target, answer))
+    for target, resolution in resolved:
+        target.facts = target.facts._replace(expected=resolution.made_for)
+        target.merged = resolution.merged
+        target.data = resolution.content if target.facts.kind == WRITE else None
+    return bool(resolved)
 
 
 def _landed_unflushed(
@@ -319,17 +333,39 @@ def _landed_unflushed(
             seen = _seen_after_edit(turn, facts, data or b"") if facts.kind == EDIT else WHOLE
             turn.context.wrote(facts.name, facts.path, commit.sha256, data, seen)
     for target, commit in done:
-        more = {"destination": commit.path} if target.facts.kind == MOVE else {}
-        _recorded(turn, call, target.facts.path, commit, flushed="no", **more)
+        destination = commit.path if target.facts.kind == MOVE else None
+        _recorded(turn, call, target.facts.path, commit, target.merged, destination, flushed=False)
 
 
-def _recorded(turn: Turn, call: ToolCall, path: str, done: WriteResult, **more: str) -> WriteResult:
+def _recorded(
+    turn: Turn,
+    call: ToolCall,
+    path: str,
+    done: WriteResult,
+    merged: MergedWrite | None = None,
+    destination: str | None = None,
+    *,
+    flushed: bool = True,
+) -> WriteResult:
     settle_judged(turn, call, path)
-    before, recorder = done.previous_sha256, turn.recorder
-    kept, not_kept = done.kept, done.not_kept
-    recorder.landed(call, path, before, done.sha256, done.level, kept=kept, not_kept=not_kept, **more)
+    recorder = turn.recorder
+    recorder.landed(
+        call,
+        path,
+        done.previous_sha256,
+        done.sha256,
+        done.level,
+        destination=destination,
+        kept=done.kept,
+        not_kept=done.not_kept,
+        merged=merged,
+        flushed=flushed,
+    )
     recorder.recovered(call, done.recovered)
-    return done
+    if merged is None:
+        return done
+    turn.merges.append(done._replace(merged=merged))
+    return turn.merges[-1]
 
 
 def _refuse_if_stale(turn: Turn, facts: Facts, actual: str | None = None) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.actions import Action
     from noclobber.core.options import Options
+    from noclobber.core.values import MergedWrite
     from noclobber.guard.snapshot import TurnContext
 else:
     from noclobber.core.light.named_tuples import NamedTuple
@@ -60,7 +61,7 @@ class Facts(NamedTuple):
 class Target:
     """One file of a call, and what was found out about it so far."""
 
-    __slots__ = ("action", "data", "facts", "sent")
+    __slots__ = ("action", "data", "facts", "merged", "sent")
 
     def __init__(self, action: Action, facts: Facts, data: bytes | None) -> None:
         self.action, self.facts = action, facts
@@ -68,6 +69,8 @@ class Target:
         """The whole new content as the agent sent it; None if the call does not say it."""
         self.data = data
         """What is written: what was sent, or what a stale write became (`stale_writes`)."""
+        self.merged: MergedWrite | None = None
+        """What a stale write was made of, if it is not written as it was sent."""
 
 
 def gather(

@@ -424,16 +424,18 @@ class Outside:
             content = looked.state.content if turn.confined_to is not None else None
             looked.snapshot.wrote(looked.name, looked.path, after, content, seen)
         before = ABSENT if before == DELETED else before
-        more = {}
+        destination = None
         if looked.action.kind == MOVE:
             [goal] = [self._name(action.path) for action in self.actions if action.kind == CREATE]
             moved = self._look_at(goal)
-            after, more = moved.sha256, {"destination": moved.path}
+            after, destination = moved.sha256, moved.path
             if coverage is not None and after == before:  # Seen there, so known here.
                 snapshot, notes = turn.memory.recall(goal, moved.path)
                 snapshot.wrote(goal, moved.path, after, None, coverage)
                 turn.memory.keep(snapshot, goal, moved.path, notes)
-        turn.recorder.landed(self.call, looked.path, before, after, turn.outside_level, **more)
+        turn.recorder.landed(
+            self.call, looked.path, before, after, turn.outside_level, destination=destination
+        )
 
     # -- what is known ---------------------------------------------------------------------------------
 

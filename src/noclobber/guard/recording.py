@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from noclobber.core.values import Recovered, ToolCall
+    from noclobber.core.values import MergedWrite, Recovered, ToolCall
     from noclobber.ledger.ledger import LedgerEntry
     from noclobber.ledger.observer import Observer
     from noclobber.ledger.protocol import LedgerWriter
@@ -101,12 +101,14 @@ class Recorder:
         destination: str | None = None,
         kept: Iterable[str] = (),
         not_kept: Iterable[str] = (),
-        **more: str,
+        merged: MergedWrite | None = None,
+        flushed: bool = True,
     ) -> None:
         """
         Record a write that is on the disk.
 
-        Where it moved the file to, which versions it kept, and what of the metadata it did not keep.
+        Where it moved the file to, which versions it kept, what of the metadata it did not keep, what it was
+        merged from, and whether the disk was told to flush it.
         """
         payload: dict[str, Any] = {
             "tool_name": call.tool,
@@ -114,14 +116,21 @@ class Recorder:
             "before_hash": _spelled(before),
             "after_hash": _spelled(after),
             "level": level,
-            **more,
         }
+        if not flushed:
+            payload["flushed"] = "no"
         if destination is not None:
             payload["destination"] = self._named(destination)
         if kept_names := [self._named(name) for name in kept]:
             payload["kept"] = kept_names
         if lost := list(not_kept):
             payload["not_kept"] = lost
+        if merged is not None:  # The fourth version, the result, is `after_hash`.
+            payload["merged"] = {
+                "base_hash": _spelled(merged.base_sha256),
+                "theirs_hash": _spelled(merged.theirs_sha256),
+                "ours_hash": _spelled(merged.ours_sha256),
+            }
         try:
             self._append(call, "MUTATION", payload, {"status": "APPLIED"})
         except LedgerError as failure:

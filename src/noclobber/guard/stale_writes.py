@@ -18,15 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from noclobber.core.values import MergedWrite
     from noclobber.disk.reading import FileState
     from noclobber.guard.facts import Target
+    from noclobber.text.merge import Conflict
 
     class StaleWrites(Protocol):
         """Decides about stale writes of one turn."""
 
-        def resolve(self, target: Target, seen: bytes | None, current: FileState) -> Resolution | None:
+        def resolve(
+            self, target: Target, seen: bytes | None, current: FileState
+        ) -> Resolution | Unresolved | None:
             """
-            Return what to write instead, or None to refuse.
+            Return what to write instead; or why that cannot be told, which goes beside the refusal; or None.
 
             `seen` is what the agent saw (None: not kept any more), `current` what is there now, with its
             bytes. Pure: it is asked again if the file changes again.
@@ -40,6 +44,15 @@ class Resolution(NamedTuple):
     """The hash of the version that it is made for; the commit checks it."""
     content: bytes | None = None
     """The whole new content. None, for an edit: make the same edit in that version."""
+    merged: MergedWrite | None = None
+    """What it was made of, for the caller and the ledger."""
+
+
+class Unresolved(NamedTuple):
+    """Why a stale write is refused although it was looked at: a sentence, and where the conflicts are."""
+
+    reason: str
+    conflicts: tuple[Conflict, ...] = ()
 
 
 class RefuseStale:

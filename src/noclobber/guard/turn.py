@@ -22,7 +22,7 @@ from noclobber.errors import BaselineNotRetainedError, MissingFileError, Noclobb
 from noclobber.guard import claims, engine, requests
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.memory import TurnMemory
-from noclobber.guard.stale_writes import REFUSE_STALE
+from noclobber.guard.merging import stale_writes_for
 from noclobber.text.diff import unified
 
 if TYPE_CHECKING:
@@ -75,9 +75,11 @@ class Turn:
         self.owner = f"{host or 'library'}/{self.session_id or ''}/{self.agent_id}/{self.turn_id}"
         """The agent, as claims name it."""
         self.fence = WriteFence(state.root, lock, owner=self.owner, clock=state.clock)
-        self.stale_writes: StaleWrites = REFUSE_STALE
+        self.stale_writes: StaleWrites = stale_writes_for(options)
         self.kept: list[str] = []
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
+        self.merges: list[WriteResult] = []
+        """Writes that were stale and landed merged, the first one first (`on_stale = "merge"`)."""
         self._calls = 0
         if options.scope == "session":
             state.sessions.begin(context)  # It starts from what earlier turns of the session saw.

@@ -47,8 +47,10 @@ def call(
         return _refused(error, error.message)
     except StaleFileError as error:
         answer = _refused(error, wire.to_json(error, "agent"))
-        # Beside the object, which is fixed (ruling 3): the specification's words for a deleted file.
-        told = [{"type": "text", "text": error.target_missing}] if error.target_missing else []
+        # Beside the object, which is fixed (ruling 3): the specification's words for a deleted file, and why
+        # a write was not merged.
+        why = f"Not merged: {error.not_merged}" if error.not_merged else None
+        told = [{"type": "text", "text": text} for text in (error.target_missing, why) if text]
         return answer._replace(content=[*answer.content, *told])
     except RefusalError as error:
         return _refused(error, wire.to_json(error, "agent"))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     """Every line of both versions once, marked ` `, `-` or `+`."""
 
 CONTEXT_LINES = 3
+SHOWN_LINES = 60
+SHOWN_CHARACTERS = 4000
 _NO_NEWLINE = "\\ No newline at end of file"
 
 
@@ -44,6 +46,21 @@ def unified(before: bytes, after: bytes, path: str) -> str:
         new_range = _range(hunk.new_start, hunk.new_count)
         out += (f"@@ -{old_range} +{new_range} @@\n", hunk.text)
     return "".join(out)
+
+
+def abridged(diff: str, most_lines: int = SHOWN_LINES, most_characters: int = SHOWN_CHARACTERS) -> str:
+    """Return the beginning of a diff, and how much was left out: an answer to a model must be short."""
+    shown: list[str] = []
+    all_lines = diff.splitlines(keepends=True)
+    left = most_characters
+    for line in all_lines[:most_lines]:
+        left -= len(line)
+        if left < 0:
+            break
+        shown.append(line)
+    if len(shown) == len(all_lines):
+        return diff
+    return f"{''.join(shown)}({len(all_lines) - len(shown)} more lines of this diff are not shown.)\n"
 
 
 def lines(text: str) -> list[str]:

@@ -288,3 +288,57 @@ def test_the_options_file_may_allow_hard_links(connect: Connect, root: Path, tmp
 
     assert not connect()("write_file", path="a.md", content="mine").is_error
     assert (root / "b.md").read_bytes() == b"mine"
+
+
+LINES = b"".join(b"line %d\n" % number for number in range(1, 21))
+
+
+def test_with_on_stale_merge_a_stale_write_lands_and_says_what_others_changed(call: Call, root: Path) -> None:
+    """Ruling 17: the agent is told that it was merged, and shown what others changed."""
+    (root / "noclobber.toml").write_text('on_stale = "merge"\n')
+    plan = root / "plan.md"
+    plan.write_bytes(LINES)
+    call("read_text_file", path="plan.md")
+    plan.write_bytes(LINES.replace(b"line 18\n", b"theirs\n"))
+
+    done = call("write_file", path="plan.md", content=LINES.replace(b"line 3\n", b"ours\n").decode())
+
+    assert plan.read_bytes() == LINES.replace(b"line 3\n", b"ours\n").replace(b"line 18\n", b"theirs\n")
+    assert not done.is_error
+    assert done.content[0]["text"].startswith("Successfully wrote to plan.md\n\nThe file had changed")
+    assert "-line 18\n+theirs\n" in done.content[0]["text"]
+    assert done.structured["merged"]["base_sha256"] == sha256(LINES)
+
+
+def test_with_on_stale_merge_an_edit_lands_in_the_current_file(call: Call, root: Path) -> None:
+    """Ruling 17: the diff is of the current file."""
+    (root / "noclobber.toml").write_text('on_stale = "merge"\n')
+    plan = root / "plan.md"
+    plan.write_bytes(LINES)
+    call("read_text_file", path="plan.md")
+    plan.write_bytes(LINES.replace(b"line 4\n", b"line 4\nline 4 and a half\nline 4 and more\n"))
+
+    done = call("edit_file", path="plan.md", edits=[{"oldText": "line 9", "newText": "ours"}])
+
+    assert not done.is_error
+    assert b"ours\n" in plan.read_bytes()
+    assert b"and a half" in plan.read_bytes()
+    assert "merged with these changes of others" in done.content[0]["text"]
+
+
+def test_with_on_stale_merge_a_conflict_is_the_exact_object_and_the_lines_beside_it(
+    call: Call, root: Path
+) -> None:
+    """Ruling 17: the object stays as it is; a second text says why it was not merged."""
+    (root / "noclobber.toml").write_text('on_stale = "merge"\n')
+    plan = root / "plan.md"
+    plan.write_bytes(LINES)
+    call("read_text_file", path="plan.md")
+    plan.write_bytes(LINES.replace(b"line 3\n", b"theirs\n"))
+
+    refused = call("write_file", path="plan.md", content=LINES.replace(b"line 3\n", b"ours\n").decode())
+
+    assert refused.is_error
+    told, beside = refused.content
+    jsonschema.validate(json.loads(told["text"]), schema("stale-file-agent"))
+    assert beside["text"] == "Not merged: Both changed the same lines: 2-3 of the current file."

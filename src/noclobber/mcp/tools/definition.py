@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noclobber.text.diff import abridged
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -84,6 +86,16 @@ WRITTEN = {
     "sha256": HASH,
     "previous_sha256": {"type": "string", "description": "What was replaced: a hash, or ABSENT."},
     "level": {"type": "string", "description": "How strongly the write was protected."},
+    "merged": {
+        "type": "object",
+        "description": "Only if the file had changed and the write was merged with that.",
+        "properties": {
+            "base_sha256": HASH,
+            "theirs_sha256": HASH,
+            "ours_sha256": HASH,
+            "changes": {"type": "string", "description": "What others changed since you read it: a diff."},
+        },
+    },
 }
 
 
@@ -92,9 +104,26 @@ def text_answer(text: str, **more: Any) -> McpAnswer:
     return McpAnswer([{"type": "text", "text": text}], {"content": text, **more})
 
 
-def written(done: WriteResult) -> dict[str, str]:
+def written(done: WriteResult) -> dict[str, Any]:
     """What the answer to a write says in the structured content (`WRITTEN`)."""
-    return {"sha256": done.sha256, "previous_sha256": done.previous_sha256, "level": done.level}
+    said: dict[str, Any] = {
+        "sha256": done.sha256,
+        "previous_sha256": done.previous_sha256,
+        "level": done.level,
+    }
+    if done.merged is not None:
+        said["merged"] = done.merged._asdict()
+    return said
+
+
+def merge_told(text: str, done: WriteResult) -> str:
+    """Return the answer to a write; if it was merged, with what others had changed."""
+    if done.merged is None:
+        return text
+    return (
+        f"{text}\n\nThe file had changed since you read it, and your change was merged with these changes of "
+        f"others. Both are in the file now.\n{abridged(done.merged.changes)}"
+    )
 
 
 # -- definitions -----------------------------------------------------------------------------------------

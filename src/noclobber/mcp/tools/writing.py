@@ -23,6 +23,7 @@ from noclobber.mcp.tools.definition import (
     TEXT,
     WRITTEN,
     McpAnswer,
+    merge_told,
     text_answer,
     tool,
     written,
@@ -45,7 +46,7 @@ def write_file(connection: ClientConnection, given: Mapping[str, Any], report: R
     with connection.writing(path, given) as write, reference_wording(path.real, "rename"):
         # Bytes, which are written as they are: the model was shown a byte-order mark if there is one.
         done = write.turn.write_file(path.name, _encoded(given["content"]), **write.expected)
-    return text_answer(f"Successfully wrote to {given['path']}", **written(done))
+    return text_answer(merge_told(f"Successfully wrote to {given['path']}", done), **written(done))
 
 
 WRITE_FILE = tool(
@@ -75,7 +76,8 @@ def edit_file(connection: ClientConnection, given: Mapping[str, Any], report: Re
         return text_answer(patch.fenced(plan.before, plan.after, path.real))
     with connection.writing(path, given) as write, reference_wording(path.real):
         done = write.turn.change_file(path.name, plan, **write.expected)
-    return text_answer(patch.fenced(plan.before, plan.after, path.real), **written(done))
+    shown = patch.fenced(plan.before, plan.after, path.real)
+    return text_answer(merge_told(shown, done), **written(done))
 
 
 EDIT_FILE = tool(
@@ -125,7 +127,8 @@ def write_files(connection: ClientConnection, given: Mapping[str, Any], report: 
         contents = {path.name: _encoded(file["content"]) for path, file in files}
         done = turn.write_files(contents, expected_hashes=expected)
     results = [{"path": file["path"], **written(done[path.name])} for path, file in files]
-    return text_answer("\n".join(f"Successfully wrote to {one['path']}" for one in results), files=results)
+    texts = [merge_told(f"Successfully wrote to {file['path']}", done[path.name]) for path, file in files]
+    return text_answer("\n".join(texts), files=results)
 
 
 WRITE_FILES = tool(
