@@ -199,6 +199,16 @@ def _patterns(value: Any) -> tuple[str, ...]:
     raise _NotAcceptedError("a list of file names with * and ?")
 
 
+def _no_patterns(value: Any) -> tuple[str, ...] | None:
+    """Refuse what looks like a pattern: taken as a name it would protect nothing, without a word."""
+    names = _folders(value)
+    if any("*" in name or "?" in name for name in names or ()):
+        raise _NotAcceptedError(
+            "a list of folders or files; patterns are not supported, so name the folder that they are in"
+        )
+    return names
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "rebaseline": _one_of("on-read", "after-conflict"),
     "unread": _one_of("allow", "deny"),
@@ -209,9 +219,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "on_stale": _one_of("refuse", "merge"),
     "never_merge": _patterns,
     "switches": _one_of("reserved", "open"),
-    "reserved": _folders,
+    "reserved": _no_patterns,
     "scope": _one_of("turn", "session"),
-    "write_scope": _folders,
+    "write_scope": _no_patterns,
     "hard_links": _one_of("write", "refuse"),
     "durable": _true_or_false,
     "wait_s": _seconds,

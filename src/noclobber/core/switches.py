@@ -18,6 +18,7 @@ No imports beyond the smallest: a hook asks on every write.
 from __future__ import annotations
 
 import os
+import stat
 
 from noclobber.core.project import OPTIONS_NAME
 
@@ -47,14 +48,20 @@ def runtime_folder() -> str:
 
 
 def is_switch(path: str, root: str) -> bool:
-    """True if an absolute path is one of the guard's own switches, seen from a project."""
-    if "noclobber" not in path and "/." not in path:
+    """
+    True if an absolute path is one of the guard's own switches, seen from a project.
+
+    Below the project and the home, case is folded: some filesystems open `.claude/settings.json` for
+    `.Claude/Settings.JSON`, and no honest file has such a name.
+    """
+    folded = path.casefold()
+    if "noclobber" not in folded and "/." not in folded:
         return False  # Every switch has one of the two in its path, and most files have neither.
-    if path == f"{root}/{OPTIONS_NAME}":
+    if folded == f"{root}/{OPTIONS_NAME}".casefold():
         return True
     for base in {root, *_spellings(os.path.expanduser("~"))}:
-        if path.startswith(f"{base}/."):
-            below = path[len(base) + 1 :]
+        if folded.startswith(f"{base}/.".casefold()):
+            below = path[len(base) + 1 :].casefold()
             if below in HOOK_FILES or any(is_below(below, folder) for folder in HOOK_FOLDERS):
                 return True
     package_folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -63,12 +70,52 @@ def is_switch(path: str, root: str) -> bool:
     return is_below(path, package_folder)
 
 
+def is_another_name(path: str, root: str, reserved: tuple[str, ...], *, with_switches: bool) -> bool:
+    """
+    True if a file is a hard link to a switch, or to a file that `reserved` names.
+
+    To write to it is to write to the switch, whatever it is called here. Only a file with several names is
+    looked into, so for all others this is one system call.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    if status.st_nlink < 2 or stat.S_ISDIR(status.st_mode):
+        return False
+    places = [os.path.join(root, name) for name in reserved]
+    if with_switches:
+        places += _places(root)
+    return any(_has_inode(place, status) for place in places)
+
+
+def _has_inode(place: str, wanted: os.stat_result) -> bool:
+    """True if a file, or one in a folder, is the wanted one."""
+    left = [place]
+    while left:
+        here = left.pop()
+        try:
+            found = os.lstat(here)
+            if os.path.samestat(found, wanted):
+                return True
+            if stat.S_ISDIR(found.st_mode):
+                left += [f"{here}/{name}" for name in os.listdir(here)]
+        except OSError:
+            continue  # Not there, or nobody may look.
+    return False
+
+
+def _places(root: str) -> list[str]:
+    """Return where all switches are, or would be."""
+    bases = {root, *_spellings(os.path.expanduser("~"))}
+    package_folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    places = [f"{root}/{OPTIONS_NAME}", package_folder, *_spellings(runtime_folder())]
+    return places + [f"{base}/{name}" for base in bases for name in (*HOOK_FILES, *HOOK_FOLDERS)]
+
+
 def holds_switch(folder: str, root: str) -> bool:
     """True if a switch is, or would be, somewhere below a folder, so that moving the folder moves it."""
-    bases = {root, *_spellings(os.path.expanduser("~"))}
-    switches = [f"{root}/{OPTIONS_NAME}", *_spellings(runtime_folder())]
-    switches += [f"{base}/{name}" for base in bases for name in (*HOOK_FILES, *HOOK_FOLDERS)]
-    return any(is_below(switch, folder) for switch in switches)
+    return any(is_below(switch, folder) for switch in _places(root))
 
 
 def _spellings(folder: str) -> set[str]:

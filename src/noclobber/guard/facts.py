@@ -8,8 +8,9 @@ MCP gather them by the same function, so a rule has the same facts in each.
 
 from __future__ import annotations
 
-from noclobber.core.actions import READ
+from noclobber.core.actions import EDIT, READ, WRITE
 from noclobber.core.options import DEFAULTS
+from noclobber.core.switches import is_another_name
 from noclobber.core.values import BOM
 from noclobber.disk import hashing
 from noclobber.errors import ABSENT, BadRequestError
@@ -56,6 +57,8 @@ class Facts(NamedTuple):
     """Canonical folders."""
     is_memory_lost: bool = False
     """True if something that the agent saw may have been forgotten."""
+    is_switch_by_link: bool = False
+    """True if the file is a hard link to one that agents must not change."""
 
 
 class Target:
@@ -119,6 +122,13 @@ def gather(
         refused_from=refused_from,
         write_scope=write_scope,
         is_memory_lost=is_memory_lost,
+        is_switch_by_link=action.kind in (WRITE, EDIT)
+        and is_another_name(
+            path,
+            snapshot.root,
+            options.reserved or (),
+            with_switches=options.switches == "reserved",
+        ),
     )
     return Target(action, facts, data)
 

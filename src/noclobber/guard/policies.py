@@ -80,6 +80,15 @@ def switches(facts: Facts) -> Decision:
     options = facts.options
     if facts.kind == READ:
         return ALLOW
+    if facts.is_switch_by_link:
+        return Decision(
+            False,
+            ReservedFileError(
+                facts.path,
+                "It is a hard link to a file that agents do not change. Ask a person to change it, or delete "
+                "this name and write a new file.",
+            ),
+        )
     for path in {facts.path, facts.name}:
         is_moved = facts.kind in (MOVE, CREATE)
         if options.switches == "reserved" and (
@@ -101,7 +110,18 @@ def _is_reserved(path: str, root: str, reserved: tuple[str, ...], *, is_moved: b
         for place in {os.path.normpath(asked), os.path.realpath(asked)}:
             if place == "/" or is_below(path, place) or (is_moved and is_below(place, path)):
                 return True
+            if is_below(path.casefold(), place.casefold()) and _is_one_place(path, place):
+                return True
     return False
+
+
+def _is_one_place(path: str, place: str) -> bool:
+    """True if a path's beginning, which differs from a place in case only, leads to it on this filesystem."""
+    beginning = "/".join(path.split("/")[: place.count("/") + 1])
+    try:
+        return os.path.samefile(beginning, place)
+    except OSError:
+        return False
 
 
 def write_scope(facts: Facts) -> Decision:
