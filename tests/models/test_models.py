@@ -26,7 +26,13 @@ FILES = {
     "lock": ["lock/file_arbiter.py", "lock/lock_file.py", "lock/liveness.py"],
 }
 NOT_MODELLED = {
-    "commit": {"staging", "creating", "created", "set-ours-aside"},  # A creation is a single `link`.
+    "commit": {
+        "staging",
+        "creating",
+        "created",
+        "set-ours-aside",
+        "copying",
+    },  # A creation is a single `link`.
     "many": {
         "staging",
         "staged",
@@ -34,6 +40,7 @@ NOT_MODELLED = {
         "verified",
         "before-exchange",
         "set-ours-aside",
+        "copying",
     },  # In commit.pml.
     "lock": set(),
 }

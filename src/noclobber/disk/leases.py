@@ -18,7 +18,8 @@ Facts that the code depends on:
 - A lease belongs to the open file. A forked child shares it, so it must be released, not only closed.
 - Network filesystems answer EAGAIN to everybody who has no delegation of the server: nobody has the file
   open, and there is no lease. Where leases are blind, "busy" therefore means "not available".
-- The kernel breaks a lease by force after /proc/sys/fs/lease-break-time (45 s). Commits take milliseconds.
+- The kernel breaks a lease by force after /proc/sys/fs/lease-break-time (45 s). Commits take milliseconds,
+  but a process may be stopped. So who writes under a lease asks `stands()` before each write.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import signal
+import time
 from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems
@@ -38,7 +40,12 @@ F_SETSIG = 10
 F_SETLEASE: int = getattr(fcntl, "F_SETLEASE", -1)
 F_GETLEASE: int = getattr(fcntl, "F_GETLEASE", -1)
 DEFAULT_BREAK_TIME_S = 45.0
+BREAK_MARGIN_S = 1.0
 READ, WRITE, NONE = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
+
+
+class LeaseEndedError(OSError):
+    """The kernel ended our lease by force: others have the file by now, and what is in it may be theirs."""
 
 
 class LeasesUnavailableError(OSError):
@@ -86,6 +93,19 @@ def is_quiet(descriptor: int, kind: int) -> bool:
     been counted as a writer and does not wait yet.
     """
     return fcntl.fcntl(descriptor, F_GETLEASE) == kind and _set(descriptor, kind)
+
+
+def stands(descriptor: int, kind: int, since_s: float) -> bool:
+    """
+    True if our lease has kept everyone out since it was taken, and does still. It was taken after `since_s`.
+
+    While somebody waits, the kernel gives the same answers about a lease that is being broken and one that is
+    gone. So then the time decides: nobody can have waited for longer than the lease has been there.
+    """
+    if is_quiet(descriptor, kind):
+        return True
+    limit_s = break_time_s()
+    return limit_s is None or time.monotonic() - since_s < limit_s - BREAK_MARGIN_S
 
 
 def break_time_s() -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from noclobber.disk.commit import sweep
 from noclobber.disk.commit.committer import Committer, replace_if_unchanged
 from noclobber.disk.commit.many import Change, replace_many
 from noclobber.disk.commit.remove import delete
-from noclobber.errors import ABSENT, NoclobberError, StaleFileError
+from noclobber.errors import ABSENT, FileBusyError, NoclobberError, StaleFileError
 from tests.conftest import sha256
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -475,3 +476,161 @@ def test_a_note_that_names_everything_removes_nothing(root: Path) -> None:
     for prefix in ("", "swap-", "swap-00", "../swap-000000000000"):
         store.remove_swaps(prefix)
     assert len(list(swap.iterdir())) == 1
+
+
+# finding R8: a guard that is stopped for longer than the kernel keeps others waiting for its lease.
+
+LARGE = 600_000  # Copied in three parts.
+
+
+def end_leases_on(path: Path) -> None:
+    """What the kernel does by force: it takes our lease away, and says nothing."""
+    inode = path.stat().st_ino
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            if os.stat(f"/proc/self/fd/{number}").st_ino == inode:
+                leases.release(int(number))
+        except OSError:
+            continue
+
+
+def save_in_place(path: Path, data: bytes) -> None:
+    end_leases_on(path)
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def stopped_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By this, whatever our lease has hidden so far was hidden for too long."""
+    monkeypatch.setattr(leases, "break_time_s", lambda: leases.BREAK_MARGIN_S)
+
+
+@pytest.mark.usefixtures("stopped_for_long")
+@pytest.mark.parametrize(
+    ("step", "nth"), [("restoring", 1), ("set-ours-aside", 1), ("copying", 1), ("copying", 2), ("copying", 3)]
+)
+def test_a_guard_that_was_stopped_does_not_restore_over_a_save(root: Path, step: str, nth: int) -> None:
+    """finding R8: its lease is over, and what is at the name by now is somebody else's."""
+    path, old, first, second = root / "x", b"o" * LARGE, b"1" * LARGE, b"THE SAVE OF LATER"
+    path.write_bytes(old)
+    (root / "first").write_bytes(first)
+    counts = {"before-exchange": 0, step: 0}
+
+    def observe(reached: str) -> None:
+        if reached in counts:
+            counts[reached] += 1
+            if reached == "before-exchange" and counts[reached] == 1:
+                os.replace(root / "first", path)  # This is what will have to be restored.
+            elif reached == step and counts[reached] == nth:
+                save_in_place(path, second)
+
+    steps.observer = observe
+    committer = Committer(str(root))
+    with pytest.raises(StaleFileError):
+        committer.replace("x", sha256(old), b"n" * LARGE)
+    assert counts[step] >= nth
+    assert path.read_bytes() == second
+    steps.observer = None
+    committer.sweep()
+    assert first in everywhere(root)
+
+
+@pytest.mark.usefixtures("stopped_for_long")
+def test_a_restore_that_others_have_seen_a_half_of_is_completed(root: Path) -> None:
+    """finding R8: nobody has saved, so the half of ours and the half of theirs are not left at the name."""
+    path, old, first = root / "x", b"o" * LARGE, b"1" * LARGE
+    path.write_bytes(old)
+    (root / "first").write_bytes(first)
+    seen: list[str] = []
+
+    def observe(reached: str) -> None:
+        if reached == "before-exchange" and (root / "first").exists():
+            os.replace(root / "first", path)
+        elif reached == "copying" and len(seen) < 2:
+            seen.append(reached)
+            if len(seen) == 2:
+                end_leases_on(path)
+
+    steps.observer = observe
+    committer = Committer(str(root))
+    with pytest.raises(StaleFileError):
+        committer.replace("x", sha256(old), b"n" * LARGE)
+    assert len(seen) == 2
+    assert path.read_bytes() == first
+
+
+@pytest.mark.usefixtures("stopped_for_long")
+@pytest.mark.parametrize(("step", "nth"), [("inplace-begin", 1), ("copying", 2), ("inplace-written", 1)])
+def test_a_guard_that_was_stopped_does_not_write_in_place_over_a_save(
+    root: Path, step: str, nth: int
+) -> None:
+    """finding R8: the same for a file with two names, which is rewritten where it is."""
+    path, old, saved = root / "x", b"o" * LARGE, b"THE SAVE OF LATER"
+    path.write_bytes(old)
+    os.link(path, root / "other name")
+    at(step, lambda: save_in_place(path, saved), nth)
+    committer = Committer(str(root))
+    with pytest.raises(FileBusyError, match="stopped"):
+        committer.replace("x", sha256(old), b"n" * LARGE)
+    assert path.read_bytes() == saved
+    steps.observer = None
+    with pytest.raises(StaleFileError):  # It recovers first.
+        committer.replace("x", sha256(old), b"again")
+    assert path.read_bytes() == saved
+    assert old in everywhere(root), "what the rewrite had begun to destroy is kept"
+
+
+STOPPED = """
+import os, signal, sys
+from noclobber.disk import steps
+from noclobber.disk.commit.committer import Committer
+root, step = sys.argv[1:]
+os.chdir(root)
+def observe(reached):
+    if reached == "before-exchange" and os.path.exists("first"):
+        os.replace("first", "x")
+    if reached == step:
+        os.kill(os.getpid(), signal.SIGSTOP)
+steps.observer = observe
+Committer(root).replace("x", sys.stdin.read(), b"n" * 1000)
+"""
+
+
+@pytest.mark.slow
+def test_a_guard_that_is_really_stopped_does_not_write_over_a_save(root: Path) -> None:
+    """finding R8: with SIGSTOP, for as long as the kernel makes others wait (45 s)."""
+    limit_s = leases.break_time_s()
+    if limit_s is None or limit_s > 60:
+        pytest.skip("this kernel makes others wait for ever")
+    guards, savers = {}, []
+    for step in ("conflict", "set-ours-aside", "inplace-begin"):
+        (root / step).mkdir()
+        path = root / step / "x"
+        path.write_bytes(b"old")
+        if step == "inplace-begin":
+            os.link(path, root / step / "other name")
+        else:
+            (root / step / "first").write_bytes(b"FIRST SAVE")
+        command = [sys.executable, "-c", STOPPED, str(root / step), step]
+        guards[step] = process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdin
+        process.stdin.write(sha256(b"old").encode())
+        process.stdin.close()
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        savers.append(threading.Thread(target=path.write_bytes, args=(b"SECOND SAVE",)))
+        savers[-1].start()
+    try:
+        for saver in savers:
+            saver.join(limit_s + 60)  # The kernel lets them in.
+            assert not saver.is_alive()
+    finally:
+        for process in guards.values():
+            process.send_signal(signal.SIGCONT)
+    for step, process in guards.items():
+        assert process.stderr
+        assert (b"FileBusyError" if step == "inplace-begin" else b"StaleFileError") in process.stderr.read()
+        process.stderr.close()
+        process.wait()
+        assert (root / step / "x").read_bytes() == b"SECOND SAVE"
+        lost = b"old" if step == "inplace-begin" else b"FIRST SAVE"
+        assert lost in everywhere(root / step)

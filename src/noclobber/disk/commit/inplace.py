@@ -9,11 +9,12 @@ which the next commit in that folder, or `noclobber doctor`, undoes from the cop
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata
 from noclobber.disk.commit import journal
-from noclobber.disk.commit.restore import copy_all
+from noclobber.disk.commit.restore import copy_all, copy_under_lease, refuse_if_seen
 from noclobber.disk.commit.swap import write_all
 from noclobber.disk.steps import reached
 from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
@@ -50,6 +51,7 @@ def rewrite(
         ) from None
     staged: list[tuple[str, int]] = []
     is_torn = False
+    since_s = time.monotonic()
     try:
         if not leases.lease(file_fd, leases.WRITE, patience):
             raise FileBusyError(target.path, "another process has it open; try again when it has closed it.")
@@ -88,9 +90,14 @@ def rewrite(
         note.flush()
         is_torn = True
         try:
-            _overwrite(file_fd, new_fd, len(data))
+            _overwrite(file_fd, new_fd, len(data), since_s)
+        except leases.LeaseEndedError:
+            raise _was_stopped(target) from None  # Whose bytes these are, recovery sees.
         except BaseException:
-            os.ftruncate(file_fd, copy_all(undo_fd, file_fd))
+            try:
+                copy_under_lease(undo_fd, file_fd, since_s)
+            except leases.LeaseEndedError:
+                raise _was_stopped(target) from None
             os.fsync(file_fd)
             is_torn = False
             raise
@@ -108,12 +115,21 @@ def rewrite(
             note.clear()
 
 
-def _overwrite(file_fd: int, new_fd: int, size: int) -> None:
+def _was_stopped(target: PinnedPath) -> FileBusyError:
+    return FileBusyError(
+        target.path,
+        "this process was stopped in the middle of the write, and others have had the file since;"
+        " read it again.",
+    )
+
+
+def _overwrite(file_fd: int, new_fd: int, size: int, since_s: float) -> None:
     # Space first: a full disk must be noticed before the first old byte is overwritten.
     if size:
         os.posix_fallocate(file_fd, 0, size)
     reached("inplace-begin")
-    copy_all(new_fd, file_fd)
+    copy_all(new_fd, file_fd, hidden_since_s=since_s)
     reached("inplace-written")
+    refuse_if_seen(file_fd, since_s)
     os.ftruncate(file_fd, size)
     os.fsync(file_fd)  # In every mode: the copies are removed next.

@@ -22,7 +22,7 @@ from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.flushing import flush_name, flush_names
 from noclobber.disk.commit.link_appeared import LinkAppearedError, retry_while_links_appear
 from noclobber.disk.commit.recovery import GONE
-from noclobber.disk.commit.restore import copy_all
+from noclobber.disk.commit.restore import copy_under_lease
 from noclobber.disk.commit.swap import Swap
 from noclobber.disk.commit.sweep import mark_if, mark_verified
 from noclobber.disk.reading import hash_of
@@ -195,8 +195,8 @@ def _take_placeholder_away(swap: Swap) -> bool:
                 return True
             # A process that waits for the placeholder asked for the old version.
             with suppress(OSError):
-                os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
-            mark_verified(swap.new_fd)
+                copy_under_lease(swap.old_fd, swap.new_fd, swap.hidden_since_s)
+                mark_verified(swap.new_fd)
             return True
         # `theirs`: somebody saved after the delete, which has happened. Not theirs: try again.
         return theirs

@@ -14,6 +14,7 @@ since, and that is newer than what we hold: there is nothing to put back.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -38,19 +39,23 @@ MOST_PUT_BACKS = 1000
 SHORT_WAIT_S = 0.2
 LET_FINISH_NAPS, LET_FINISH_NAP_S = 8, 0.00025
 NO_FD = -1
-BREAK_MARGIN_S = 1.0
 BEFORE_RESTORING = (
     "="  # Appended to a swap file's name: a copy of our version, for as long as it is copied over.
 )
 
 
 def restore(swap: Swap, patience: Patience, note: Note) -> None:
-    """Bring the displaced content back to its name, and leave the rest to the sweep."""
+    """
+    Bring the displaced content back to its name, and leave the rest to the sweep.
+
+    If we were stopped in the middle for so long that others have seen a half of it, it stays as it is, with
+    its note, and recovery judges it by its bytes.
+    """
     note.mark(journal.RESTORING)
     note.flush()  # Before the copy: a power cut in the middle of it leaves a mixture, which is then undone.
     reached("restoring")
     if swap.leases and swap.old_fd != NO_FD and swap.old_status.st_nlink <= 1:
-        aside = swap.swap_name + BEFORE_RESTORING
+        aside, is_half_done = swap.swap_name + BEFORE_RESTORING, False
         try:
             while leases.lease(swap.old_fd, leases.READ, patience):
                 try:
@@ -59,6 +64,9 @@ def restore(swap: Swap, patience: Patience, note: Note) -> None:
                     if not _is_hidden(swap):
                         break
                     _copy_back(swap)
+                except leases.LeaseEndedError:
+                    is_half_done = True
+                    return
                 except OSError:
                     break  # For example, the disk is full. Renaming back needs no space.
                 if leases.is_quiet(swap.old_fd, leases.READ):
@@ -69,7 +77,8 @@ def restore(swap: Swap, patience: Patience, note: Note) -> None:
                     return
                 leases.release(swap.old_fd)  # Somebody got in while we copied: once more.
         finally:
-            swap.store.remove_swap(aside)
+            if not is_half_done:
+                swap.store.remove_swap(aside)
     _rename_back(swap)
 
 
@@ -90,22 +99,13 @@ def _set_ours_aside(swap: Swap, name: str) -> None:
 
 
 def _is_hidden(swap: Swap) -> bool:
-    """
-    True if nobody can have opened our file since the exchange.
-
-    The kernel ends a lease by force when it has kept somebody waiting for too long, and we may have been
-    stopped for as long as that. While somebody waits, it gives the same answers about a lease that is being
-    broken and one that is gone; so the time decides.
-    """
-    if leases.is_quiet(swap.new_fd, leases.WRITE):
-        return True
-    limit_s = leases.break_time_s()
-    return limit_s is None or time.monotonic() - swap.hidden_since_s < limit_s - BREAK_MARGIN_S
+    """True if nobody can have opened our file since the exchange."""
+    return leases.stands(swap.new_fd, leases.WRITE, swap.hidden_since_s)
 
 
 def _copy_back(swap: Swap) -> None:
     """Make our hidden file a copy of the displaced one: bytes, metadata, times."""
-    os.ftruncate(swap.new_fd, copy_all(swap.old_fd, swap.new_fd))
+    copy_under_lease(swap.old_fd, swap.new_fd, swap.hidden_since_s)
     status = os.fstat(swap.old_fd)
     wanted = metadata.of(swap.old_fd, status)
     metadata.give(swap.new_fd, wanted, path=swap.target.path, source=swap.old_fd)
@@ -122,8 +122,11 @@ def _rename_back(swap: Swap) -> None:
     is_back = is_ours and put_back(store, swap.swap_name, target, swap.new_inode)
     if is_hidden:
         # A process that waits for our file gets it now, wherever it is. So copy the present version into it.
-        _copy_what_is_there(swap)
-        mark_verified(swap.new_fd)
+        try:
+            _copy_what_is_there(swap)
+            mark_verified(swap.new_fd)
+        except leases.LeaseEndedError:
+            is_hidden = False  # It has it already, and what is in there may be its own.
     swap.close_one(swap.new_fd)
     swap.new_fd = NO_FD
     try:
@@ -192,7 +195,9 @@ def _copy_what_is_there(swap: Swap) -> None:
     if source_fd == NO_FD:
         return
     try:
-        os.ftruncate(swap.new_fd, copy_all(source_fd, swap.new_fd))
+        copy_under_lease(source_fd, swap.new_fd, swap.hidden_since_s)
+    except leases.LeaseEndedError:
+        raise
     except OSError:
         pass
     finally:
@@ -231,12 +236,33 @@ def _is_link(store: Store, name: str) -> bool:
     return stat.S_ISLNK(os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False).st_mode)
 
 
-def copy_all(source: int, destination: int) -> int:
+def copy_under_lease(source: int, destination: int, since_s: float) -> None:
+    """
+    Make a file that a write lease of ours hides a copy of another.
+
+    Asked before each write: stopped between two of them, and continued after the kernel has let somebody in,
+    we would write over what they have saved. (finding R8) What is left is one call of the kernel.
+    """
+    size = copy_all(source, destination, hidden_since_s=since_s)
+    refuse_if_seen(destination, since_s)
+    os.ftruncate(destination, size)
+
+
+def refuse_if_seen(descriptor: int, since_s: float) -> None:
+    """LeaseEndedError if others may have had a file that our write lease was to keep them out of."""
+    if not leases.stands(descriptor, leases.WRITE, since_s):
+        raise leases.LeaseEndedError(errno.ESTALE, "the kernel has ended our lease")
+
+
+def copy_all(source: int, destination: int, *, hidden_since_s: float | None = None) -> int:
     """Copy from first byte to last, at the same offsets; return how many."""
     offset = 0
     while chunk := os.pread(source, hashing.CHUNK_BYTES, offset):
         done = 0
         while done < len(chunk):
+            if hidden_since_s is not None:
+                reached("copying")
+                refuse_if_seen(destination, hidden_since_s)
             done += os.pwrite(destination, chunk[done:], offset + done)
         offset += len(chunk)
     return offset

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from noclobber.core.values import Level, Recovered
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.store import Store
+    from noclobber.disk.paths import PinnedPath
 
     class Admission(Protocol):
         """What a fence returns for a write that it allows, for as long as its block lasts."""
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
         """A file of a commit, at its end."""
 
         is_swapped: bool
+        kept: list[str]
+        target: PinnedPath
 
         def close(self, *, landed: bool) -> None:
             """Close what is open."""
@@ -355,7 +358,13 @@ class Section:
         for file in files:
             file.close(landed=landed)
         if cut_off:
+            known = len(self.recovered)
             self._recover()
+            # An error is on its way to the caller, and with it no result. So each file says what was kept.
+            kept = {each.path: each.kept for each in self.recovered[known:] if each.kept}
+            for file in files:
+                if file.target.path in kept:
+                    file.kept.append(kept[file.target.path])
         for note in in_use:
             note.clear()
 

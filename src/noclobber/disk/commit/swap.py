@@ -28,7 +28,7 @@ from noclobber.disk import filesystems, forks, hashing, leases, mappings, metada
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
 from noclobber.disk.commit.journal import Planned
 from noclobber.disk.commit.link_appeared import LinkAppearedError
-from noclobber.disk.commit.restore import copy_all, restore
+from noclobber.disk.commit.restore import copy_under_lease, restore
 from noclobber.disk.commit.reuse import detach_pages, reuse
 from noclobber.disk.commit.sweep import MARK_FROM_BYTES, mark_if, mark_verified
 from noclobber.disk.processes import writers_of
@@ -482,7 +482,9 @@ class Swap:
         """
         try:
             if self.old_fd != NO_FD:
-                os.ftruncate(self.new_fd, copy_all(self.old_fd, self.new_fd))
+                copy_under_lease(self.old_fd, self.new_fd, self.hidden_since_s)
+        except leases.LeaseEndedError:
+            return  # Somebody has it already, and may have written to it: then the sweep keeps it.
         except OSError:
             pass  # It will be removed anyway.
         mark_verified(self.new_fd)
