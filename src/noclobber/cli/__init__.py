@@ -22,6 +22,8 @@ from __future__ import annotations
 import os
 import sys
 
+from noclobber.cli import clean_output
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -56,8 +58,16 @@ HELP_WORDS = ("--help", "-h", "help")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _print_undecodable_names()
+    before = clean_output.install()
     try:
-        _print_undecodable_names()
+        return _ended(words)
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _ended(words: list[str]) -> int:
+    try:
         code = _run(words)
         sys.stdout.flush()  # Now, while a full disk can still be reported as an error.
         return code
@@ -165,7 +175,7 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         if as_json and isinstance(error, (StaleFileError, RefusalError)):
             from noclobber.core.wire import to_json
 
-            _print_error(to_json(error), prefix="")
+            _print_error(to_json(error), prefix="", is_data=True)
         else:
             _print_error(visible(str(error)))
         return _EXIT_BY_CODE.get(error.code, EXIT_REFUSED)
@@ -182,8 +192,8 @@ def _explain(error: Exception, *, as_json: bool) -> int:
     return EXIT_REFUSED
 
 
-def _print_error(text: str, prefix: str = "noclobber: ") -> None:
+def _print_error(text: str, prefix: str = "noclobber: ", *, is_data: bool = False) -> None:
     try:
-        print(f"{prefix}{text}", file=sys.stderr)
+        print(f"{prefix}{text}", file=clean_output.data_out(sys.stderr) if is_data else sys.stderr)
     except OSError:
         pass  # The exit code still says it.

@@ -10,6 +10,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
+from noclobber.cli.clean_output import controls
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -63,7 +64,7 @@ def run(args: Namespace) -> int:
         said("\n== The numbers ==\n")
         said("Two agents keep changing files that somebody else is writing to as well:")
         said("first with plain writes, then through noclobber.\n")
-        with Bar(open(os.devnull, "w") if args.json else sys.stdout) as bar:
+        with Bar(open(os.devnull, "w") if args.json else controls()) as bar:
             counted = numbers.measure(
                 os.path.join(scratch, "numbers"), seconds=args.seconds, seed=args.seed, progress=bar
             )

@@ -21,6 +21,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli import EXIT_NO, EXIT_OK
+from noclobber.cli.clean_output import data_out
 from noclobber.cli.project import add_root
 from noclobber.cli.terminal import add_json, is_terminal, print_json, styled, visible
 from noclobber.core.project import (
@@ -309,7 +310,7 @@ def _print(answer: dict[str, Any], known: Known) -> None:
         return
     print(f"what it was comes from: {visible(answer['source'])}", file=sys.stderr)
     for line in answer["diff"].splitlines(keepends=True):
-        sys.stdout.write(_for_terminal(line))
+        data_out().write(_for_terminal(line))
 
 
 def _for_terminal(line: str) -> str:

@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_USAGE
+from noclobber.cli.clean_output import data_out
 from noclobber.cli.ledger_filters import EventReader, add_filters, filter_of, is_filtered, open_existing
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import (
@@ -106,7 +107,7 @@ def _show(args: Namespace) -> int:
     entries = reader.events(Lines(ledger.path))
     if args.json:
         for line, _ in entries:
-            print(line.decode())
+            print(line.decode(), file=data_out())
     else:
         rows = [_row(event) for _, event in entries]
         print(table((">seq", "time", "kind", "outcome", "agent", "about"), rows), end="")
@@ -164,7 +165,10 @@ def _tail(args: Namespace) -> int:
 
 
 def _print_event(args: Namespace, line: bytes, event: Event) -> None:
-    print(line.decode() if args.json else _phrase(event), flush=args.follow)
+    if args.json:
+        print(line.decode(), flush=args.follow, file=data_out())
+    else:
+        print(_phrase(event), flush=args.follow)
 
 
 def _phrase(event: Event) -> str:
@@ -251,7 +255,7 @@ def _export(args: Namespace) -> int:
     ledger = _open(args)
     wanted = filter_of(args, ledger)
     reader = EventReader(wanted)
-    export(args.format, reader.events(Lines(ledger.path)), sys.stdout, wanted.root)
+    export(args.format, reader.events(Lines(ledger.path)), data_out(), wanted.root)
     return EXIT_NO if reader.bad_lines else EXIT_OK
 
 

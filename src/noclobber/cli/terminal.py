@@ -7,8 +7,8 @@ Output of every command: for a person's terminal, for a file or pipe, or as JSON
   than most commands take to run.
 - With `--json`: only JSON on stdout. `print_json` prints one document on one line.
 
-File names and agents' names are untrusted text. `visible()` escapes their control characters, so that a name
-cannot move the cursor or draw a table cell of its own.
+File names and agents' names are untrusted text. Whatever is printed goes through `clean_output`. `visible()`
+also spells out line ends and tabs, so that a name cannot draw a table row or cell of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from noclobber.cli.clean_output import controls, data_out
 from noclobber.text.visible import visible as visible
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def print_json(value: Any) -> None:
     import json
 
     use_utf8()
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(json.dumps(value, ensure_ascii=False), flush=True, file=data_out())
 
 
 # Tables
@@ -194,17 +195,16 @@ class Progress:
         if self._wanted and cells != self._cells:
             self._cells = cells
             bar = "█" * cells + "░" * (_BAR_CELLS - cells)
-            print(
-                f"\r{bar} {100 * done // max(total, 1):3d} %  {count:,} {self._noun}", end="", file=sys.stderr
-            )
-            sys.stderr.flush()
+            out = controls(sys.stderr)
+            print(f"\r{bar} {100 * done // max(total, 1):3d} %  {count:,} {self._noun}", end="", file=out)
+            out.flush()
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._cells >= 0:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            print("\r\x1b[K", end="", file=controls(sys.stderr), flush=True)
 
 
 # Waiting

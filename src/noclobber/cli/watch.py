@@ -8,10 +8,10 @@ million folders the display is updated less often.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
+from noclobber.cli.clean_output import cleaned, controls
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.status import add_refusals, page
 from noclobber.cli.terminal import add_json, is_terminal, print_json, rows_high, styled, wait_while_read
@@ -69,15 +69,15 @@ def run(args: Namespace) -> int:
     """Watch until Ctrl-C, which is the normal end: exit code 0."""
     draw = is_terminal() and not args.json
     if draw:
-        sys.stdout.write(_HIDE_CURSOR + _ALL)
+        controls().write(_HIDE_CURSOR + _ALL)
     try:
         _watch(args, root_of(args), draw=draw)
     except KeyboardInterrupt:
         pass
     finally:
         if draw:
-            sys.stdout.write(_SHOW_CURSOR)
-            sys.stdout.flush()
+            controls().write(_SHOW_CURSOR)
+            controls().flush()
     return EXIT_OK
 
 
@@ -106,8 +106,7 @@ def _draw(text: str, footer: str) -> None:
     lines = text.splitlines()
     if len(lines) > space:
         lines = [*lines[: space - 1], f"… {len(lines) - space + 1} more lines; `noclobber status` shows all"]
-    picture = "".join(f"{line}{_REST_OF_LINE}\n" for line in lines)
-    sys.stdout.write(
-        f"{_HOME}{picture}{_REST_OF_LINE}\n{styled(footer, 'faint')}{_REST_OF_LINE}{_REST_OF_SCREEN}"
-    )
-    sys.stdout.flush()
+    picture = "".join(f"{cleaned(line, with_styles=True)}{_REST_OF_LINE}\n" for line in lines)
+    out = controls()
+    out.write(f"{_HOME}{picture}{_REST_OF_LINE}\n{styled(footer, 'faint')}{_REST_OF_LINE}{_REST_OF_SCREEN}")
+    out.flush()

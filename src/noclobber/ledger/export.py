@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from noclobber.ledger.browse import summary_of
 from noclobber.ledger.root import absolute
+from noclobber.text.visible import visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -87,7 +88,8 @@ def _csv_cell(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else _dump(value)
-    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
+    # Control characters are spelled out: a table is looked at on a terminal, and no name needs them.
+    return visible_lines(f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text)
 
 
 # The research page's schema
