@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e bench torture explore merges model fuzz mutants lock release-check clean help
+.PHONY: python demo test lint coverage e2e bench torture explore merges model fuzz mutants lock packages release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench          speed and memory as ratios within one run"
 	@echo "make mutants        change the decisions one by one and see whether a test notices (ONLY=policies)"
 	@echo "make lock           renew requirements-dev.lock from the ranges"
+	@echo "make packages       plugins and extensions for the hosts, for any machine, into dist/packages"
 	@echo "make release-check  version, changelog, tag, build, and a fresh installation (docs/releasing.md)"
 	@echo "make clean          remove everything that these targets made"
 
@@ -104,6 +105,9 @@ lock: $(READY)
 	$(PIP) "uv>=0.5"
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 		--custom-compile-command "make lock" --upgrade --extra all pyproject.toml requirements-dev.txt -o requirements-dev.lock
+
+packages: $(READY)
+	$(PY) -m noclobber install claude-code codex copilot gemini opencode qwen --as plugin --portable --to dist/packages
 
 $(VENV)/.release: $(READY) requirements-release.txt
 	$(PIP) -r requirements-release.txt

@@ -358,7 +358,7 @@ def test_a_change_in_between_is_read_again_and_kept(root: Path, monkeypatch: pyt
     """Compare and swap: what the host saved after we read is in the result."""
     where = hook_file("claude-code", "project", str(root))
     put(where, "{}\n")
-    real = install._write
+    real = install.write
     seen: list[Any] = []
 
     def interrupted(change: Any) -> None:
@@ -367,7 +367,7 @@ def test_a_change_in_between_is_read_again_and_kept(root: Path, monkeypatch: pyt
         seen.append(change)
         real(change)
 
-    monkeypatch.setattr(install, "_write", interrupted)
+    monkeypatch.setattr(install, "write", interrupted)
     install.carry_out(where)
 
     assert len(seen) == 2

@@ -9,6 +9,7 @@ from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.terminal import add_json, print_json
 from noclobber.core.project import existing_folder
 from noclobber.hosts import HOSTS
+from noclobber.hosts.recommended import RECOMMENDED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -20,6 +21,7 @@ examples:
   noclobber install codex --user             all projects of this user
   noclobber install cursor --dry-run         show the change only
   noclobber install gemini --uninstall       remove our hooks, leave the rest as it is
+  noclobber install gemini --as plugin       as a package of the host's own kind, for all projects
 """
 
 
@@ -40,6 +42,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="call `noclobber` from the PATH, for a file that a team shares; each call is a little slower",
     )
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=["hooks", "plugin"],
+        default="hooks",
+        help="hooks in the host's configuration (the default), or a package that the host installs",
+    )
+    parser.add_argument("--to", metavar="FOLDER", help="with --as plugin: where to write the package")
     parser.add_argument("--root", default=".", metavar="FOLDER", help="the project (default: here)")
     add_json(parser)
 
@@ -59,6 +69,10 @@ def run(args: Namespace) -> int:
         print(f"Found no coding agent's configuration in {project} or in your home folder.", file=sys.stderr)
         print(f"Name one: noclobber install {{{','.join(HOSTS)}}}", file=sys.stderr)
         return EXIT_NO
+    if args.to and args.form != "plugin":
+        raise BadRequestError("", "--to needs --as plugin.")
+    if args.form == "plugin":
+        return _packages(args, hosts)
     rows = []
     for host in hosts:
         where = hook_file(host, "user" if args.user else "project", project, portable=args.portable)
@@ -74,6 +88,47 @@ def run(args: Namespace) -> int:
         print(change.diff(), end="")
         if not args.uninstall and not args.dry_run:
             print(_next_step(host))
+            print(f"{host}: {RECOMMENDED[host].advice(args.form)}")
+    if args.json:
+        print_json(rows)
+    return EXIT_OK
+
+
+def _packages(args: Namespace, hosts: list[str]) -> int:
+    """Write packages, or remove them, and say which commands of the hosts belong to it."""
+    import os
+    import shlex
+
+    from noclobber.hosts import packages
+
+    folder = os.path.abspath(args.to) if args.to else packages.default_folder()
+    rows = []
+    for host in hosts if args.host else [host for host in hosts if host in packages.FORMATS]:
+        changes = packages.plan(host, folder, portable=args.portable, uninstall=args.uninstall)
+        if not args.dry_run:
+            packages.carry_out(changes, folder)
+        commands = packages.steps_back(host) if args.uninstall else packages.steps(host, folder)
+        is_needed = any(change.is_needed for change in changes)
+        rows.append(
+            {
+                "host": host,
+                "path": f"{folder}/{host}",
+                "changed": is_needed,
+                "diff": "".join(change.diff() for change in changes),
+                "commands": commands,
+            }
+        )
+        if args.json:
+            continue
+        verb = "would change" if args.dry_run else "changed"
+        print(f"{host}: {verb} {folder}/{host}" if is_needed else f"{host}: {folder}/{host} is up to date.")
+        if args.dry_run:
+            print(rows[-1]["diff"], end="")
+        print(f"{host}: now run" if commands else f"{host}: {packages.BY_HAND}")
+        for words in commands:
+            print(f"    {shlex.join(words)}")
+        if not args.uninstall:
+            print(f"{host}: {RECOMMENDED[host].advice(args.form)}")
     if args.json:
         print_json(rows)
     return EXIT_OK

@@ -54,7 +54,7 @@ class ConfigChange(NamedTuple):
 
 def plan(file: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
     """Read a configuration and return what has to change."""
-    before = _read(file.path)
+    before = read_text(file.path)
     try:
         after = _without(file, before) if uninstall else _with(file, before)
     except BadConfigurationError as error:
@@ -73,14 +73,17 @@ def carry_out(file: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
         if not change.is_needed:
             return change
         try:
-            _write(change)
+            write(change)
+            if change.after is None:
+                _remove_our_folders(change)
             return change
         except StaleFileError:
             continue
     raise StaleFileError(file.path, ABSENT, ABSENT)
 
 
-def _read(path: str) -> str | None:
+def read_text(path: str) -> str | None:
+    """Return a configuration's text, None if there is none; the error says why it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read().decode()
@@ -94,9 +97,10 @@ def _read(path: str) -> str | None:
         raise NotAFileError(path, f"it cannot be read ({error.strerror}).") from None
 
 
-def _write(change: ConfigChange) -> None:
+def write(change: ConfigChange) -> None:
+    """Make a change; `StaleFileError` if the text is no longer what it was."""
     if change.after is None:
-        _remove(change)
+        _delete(change)
         return
     expected = ABSENT if change.before is None else hashing.of_bytes(change.before.encode())
     if change.before is not None and not os.access(change.path, os.W_OK):
@@ -107,23 +111,31 @@ def _write(change: ConfigChange) -> None:
     replace_if_unchanged(change.path, expected, change.after.encode())
 
 
-def _remove(change: ConfigChange) -> None:
+def _delete(change: ConfigChange) -> None:
     from noclobber.disk.commit import remove
     from noclobber.disk.commit.committer import Committer
 
-    before = change.before or ""
     committer = Committer(None)
-    remove.delete(committer, change.path, hashing.of_bytes(before.encode()))
+    remove.delete(committer, change.path, hashing.of_bytes((change.before or "").encode()))
     committer.sweep()  # What the deletion set aside is in the folder, which may be ours as well.
+
+
+def _remove_our_folders(change: ConfigChange) -> None:
+    """Remove the folders that the installation made, if nothing else is in them by now."""
+    before = change.before or ""
     facts = before_install.recall_comment(before)
     if not before.startswith(MARK):
         facts = before_install.recall(_ours(before)) or {}
-    folder = change.path
-    for _ in range(before_install.folders_made(facts)):
-        folder = os.path.dirname(folder)
+    remove_empty_folders(change.path, before_install.folders_made(facts))
+
+
+def remove_empty_folders(path: str, most: int) -> None:
+    """Remove folders above a path, from the nearest on, until one has something in it."""
+    for _ in range(most):
+        path = os.path.dirname(path)
         try:
-            os.rmdir(folder)
-        except OSError:  # Something else is in it by now.
+            os.rmdir(path)
+        except OSError:
             break
 
 

@@ -1,0 +1,44 @@
+"""Which way of installing works best in which host, and why: `install` says it, and docs/hosts repeats it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Recommendation(NamedTuple):
+    """The way that works best in a host."""
+
+    form: str
+    """`hooks` or `plugin`, as `install --as` calls them."""
+    why: str
+    """A sentence."""
+
+    def advice(self, chosen: str) -> str:
+        """Return what to tell a user who has chosen a way."""
+        if chosen == self.form:
+            return f"this is the way that works best. {self.why}"
+        return f"`--as {self.form}` works better. {self.why}"
+
+
+RECOMMENDED = {
+    "claude-code": Recommendation(
+        "hooks",
+        "The file can be shared with a team (`--portable`), and nothing is copied.",
+    ),
+    "codex": Recommendation(
+        "plugin",
+        "Codex asks once, for all projects, whether to trust the hooks; otherwise it asks in each project.",
+    ),
+    "copilot": Recommendation(
+        "plugin", "Hooks in a project do not run in a folder that was not trusted, for example with `-p`."
+    ),
+    "cursor": Recommendation("hooks", "There is no other way."),
+    "gemini": Recommendation(
+        "plugin",
+        "Hooks in a project do not run in a folder that was not trusted, for example with `--skip-trust`.",
+    ),
+    "opencode": Recommendation(
+        "hooks", "The plugin is one file in the configuration folder, and nothing else has to be installed."
+    ),
+    "qwen": Recommendation("plugin", "Hooks in a project do not run in a folder that was not trusted."),
+}
