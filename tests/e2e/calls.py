@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Read(NamedTuple):
@@ -42,7 +42,14 @@ class Delegate(NamedTuple):
     word: str
 
 
-Call = Read | Edit | Write | Shell | Delegate
+class Native(NamedTuple):
+    """Something that only one host has, in its own words."""
+
+    tool: str
+    input: dict[str, Any]
+
+
+Call = Read | Edit | Write | Shell | Delegate | Native
 Calls = Call | list[Call]
 Act = Calls | Callable[[], Calls]
 """One message of the model: a call, several at once, or a function that is called at that moment and returns them."""

@@ -14,15 +14,15 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from tests.e2e.calls import Act, Acts, Call, Calls
+from tests.e2e.calls import Act, Acts, Call, Calls, Delegate, Native
 from tests.e2e.model import Script, Step, Uses
 from tests.e2e.programs import Program
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
 
-RUN_TIMEOUT_S = 150
+RUN_TIMEOUT_S = 120
 
 
 class Refusal(NamedTuple):
@@ -87,7 +87,11 @@ class HostDriver(ABC):
     """Its tools that write."""
     refusal_before: str = ""
     """What the model is given before our reason, with `{tool}` for the tool's name."""
-    impossible: Mapping[str, str] = {}
+    subagent_ends_with: Native | None = None
+    """The call by which a subagent must end, where words are not enough."""
+    limits: ClassVar[Mapping[str, str]] = {}
+    """What this host does otherwise than the others, by scenario, and why. The scenario asserts what it does."""
+    impossible: ClassVar[Mapping[str, str]] = {}
     """Scenarios that this host makes impossible, and why. Tests read it, and its page in `docs` repeats it."""
 
     # -- the program -----------------------------------------------------------------------------------
@@ -136,6 +140,10 @@ class HostDriver(ABC):
     @abstractmethod
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""
+
+    def delegate(self, word: str) -> list[Call]:
+        """Return the calls, one message each, that have a subagent follow a script and wait for its end."""
+        return [Delegate(word)]
 
     def script(self, acts: Acts) -> Script:
         """Return a neutral script in the host's own words."""

@@ -63,6 +63,8 @@ class ScriptedModel:
         """What the host offers."""
         self.described: dict[str, Any] = {}
         """How it describes them."""
+        self.failures: list[Exception] = []
+        """What went wrong in a script itself. The host is told that all is done, so that it ends."""
         self._said: dict[str, list[_Place]] = {word: [] for word in scripts}
         self._locks = {word: threading.Lock() for word in scripts}
         model = self
@@ -109,9 +111,11 @@ class ScriptedModel:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+        if self.failures and kind is None:
+            raise self.failures[0]
 
     # -- the conversation ------------------------------------------------------------------------------
 
@@ -136,7 +140,10 @@ class ScriptedModel:
                 self.requests_of[word] += 1
                 if number >= len(self.told[word]):
                     self.told[word] = results
-                uses = self._next(word, number, list(results))
+                try:
+                    uses = self._next(word, number, list(results))
+                except Exception as failure:
+                    self.failures.append(failure)
         kind, data = protocol.say(Turn(request, path, word or "none", number, uses))
         _send(handler, kind, data)
 

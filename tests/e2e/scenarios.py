@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from noclobber import Workspace
 from tests.e2e.calls import Edit, Read, Shell, Write
 from tests.e2e.story import LANDED, REFUSED, Stage, Story
 
@@ -64,7 +65,9 @@ def plain_work(stage: Stage) -> Story:
     assert "hello" in shown
     stage.assert_landed((yield Edit(file, "hello", "HELLO")))
     stage.assert_landed((yield Edit(file, "world", "WORLD")))
-    assert "HELLO" in (yield Shell(f"cat {file}"))
+    yield Shell(
+        f"cat {file}"
+    )  # What it shows is not asserted: a busy Qwen Code loses a short command's output.
     stage.assert_landed((yield Write(file, "all mine\n")))
     stage.assert_landed((yield Edit(file, "all mine", "ALL MINE")))
     assert file.read_text() == "ALL MINE\n"
@@ -80,6 +83,185 @@ def new_file(stage: Stage) -> Story:
     stage.assert_record(file, LANDED, LANDED)
 
 
+def deleted_and_created_again(stage: Stage) -> Story:
+    """finding H5: who saw it, and finds it gone, is refused once; who then looked and found nothing may create it."""
+    file = stage.file(FIRST)
+    yield Read(file)
+    file.unlink()
+    told = yield Write(file, "mine\n")
+    stage.assert_refused(told, file, FIRST, "DELETED")
+    assert not file.exists()
+    yield Read(file)
+    stage.assert_landed((yield Write(file, "mine\n")))
+    assert file.read_text() == "mine\n"
+    stage.assert_record(file, REFUSED, LANDED)
+
+
+def own_deletion(stage: Stage) -> Story:
+    """finding H5: what the agent itself removed by a command it can create again, after a look at most."""
+    file = stage.file(FIRST)
+    yield Read(file)
+    yield Shell(f"rm {file}")
+    yield Read(file)
+    stage.assert_landed((yield Write(file, "mine\n")))
+    stage.assert_landed((yield Edit(file, "mine", "MINE")))
+    assert file.read_text() == "MINE\n"
+    stage.assert_record(file, LANDED, LANDED)
+
+
+def partial_reread(stage: Stage) -> Story:
+    """ruling 2, finding H7: a part does not end a conflict, and the model is told so; parts that make the whole do."""
+    lines = [f"line {number}" for number in range(1, 21)]
+    file = stage.file("\n".join(lines) + "\n")
+    first = file.read_text()
+    yield Read(file)
+    theirs = first.replace("line 15", "a person's line 15")
+    file.write_text(theirs)
+    stage.assert_refused((yield Edit(file, "line 3", "LINE 3")), file, first, theirs)
+    yield Read(file, 1, 5)
+    refusal = stage.assert_refused((yield Edit(file, "line 3", "LINE 3")), file, first, theirs)
+    assert "20 lines" in refusal.beside, refusal
+    yield Read(file, 6, 15)
+    stage.assert_landed((yield Edit(file, "line 3", "LINE 3")))
+    assert file.read_text() == theirs.replace("line 3", "LINE 3")
+    stage.assert_record(file, REFUSED, REFUSED, LANDED)
+
+
+def parallel_edits(stage: Stage) -> Story:
+    """finding H9: the edits of one message are one agent's; both land, and neither is a conflict."""
+    file, other = stage.file(FIRST), stage.file(FIRST, ".other.txt")
+    yield [Read(file), Read(other)]
+    told = yield [
+        Edit(file, "hello", "HELLO"),
+        Edit(file, "world", "WORLD"),
+        Edit(other, "hello", "HELLO"),
+    ]
+    for one in told:
+        stage.assert_landed(one)
+    assert (file.read_text(), other.read_text()) == ("HELLO\nWORLD\n", "HELLO\nworld\n")
+    stage.assert_record(file, LANDED, LANDED)
+    stage.assert_record(other, LANDED)
+
+
+def crlf(stage: Stage) -> Story:
+    """finding H10: line ends of the other kind are no alarm, edit after edit, and a stale edit is still refused."""
+    file = stage.file(b"hello\r\nworld\r\nlast\r\n")
+    yield Read(file)
+    stage.assert_landed((yield Edit(file, "hello", "HELLO")))
+    stage.assert_landed((yield Edit(file, "world", "WORLD")))
+    ours = file.read_bytes()
+    assert ours.replace(b"\r\n", b"\n") == b"HELLO\nWORLD\nlast\n"
+    theirs = ours + b"a person's line\r\n"
+    file.write_bytes(theirs)
+    stage.assert_refused((yield Edit(file, "last", "LAST")), file, ours, theirs)
+    assert file.read_bytes() == theirs
+    stage.assert_record(file, LANDED, LANDED, REFUSED)
+
+
+def not_utf8(stage: Stage) -> Story:
+    """finding H13: whatever the host makes of such bytes is its own doing, and not somebody else's."""
+    file = stage.file("caf\u00e9\nworld\nlast\n".encode("latin-1"))
+    yield Read(file)
+    if "not_utf8" in stage.driver.limits:
+        before = file.read_bytes()
+        assert not stage.driver.is_success((yield Edit(file, "world", "WORLD")))
+        assert file.read_bytes() == before
+        stage.assert_record(file)
+        return
+    stage.assert_landed((yield Edit(file, "world", "WORLD")))
+    stage.assert_landed((yield Edit(file, "last", "LAST")))
+    ours = file.read_bytes()
+    assert ours.endswith(b"\nWORLD\nLAST\n")
+    theirs = ours + b"a person's line\n"
+    file.write_bytes(theirs)
+    stage.assert_refused((yield Edit(file, "LAST", "last")), file, ours, theirs)
+    assert file.read_bytes() == theirs
+    stage.assert_record(file, LANDED, LANDED, REFUSED)
+
+
+def large(stage: Stage) -> Story:
+    """finding H7: more lines than a host shows at once; an edit needs no more than a look, a conflict all the parts."""
+    first = "".join(f"line {number:04}\n" for number in range(1, 3001))
+    file = stage.file(first)
+    yield Read(file, 1, 1000)
+    stage.assert_landed((yield Edit(file, "line 0007", "LINE 7")))
+    ours = file.read_text()
+    theirs = ours.replace("line 2990", "a person's line")
+    file.write_text(theirs)
+    stage.assert_refused((yield Edit(file, "line 0008", "LINE 8")), file, ours, theirs)
+    for at in range(1, 3001, 1000):
+        yield Read(file, at, 1000)
+    stage.assert_landed((yield Edit(file, "line 0008", "LINE 8")))
+    assert file.read_text() == theirs.replace("line 0008", "LINE 8")
+    stage.assert_record(file, LANDED, REFUSED, LANDED)
+
+
+def huge(stage: Stage) -> Story:
+    """009-SC-002: megabytes are hashed, not shown; a look at ten lines is enough for an edit of one."""
+    first = "".join(f"line {number:06}\n" for number in range(1, 200_001))
+    file = stage.file(first)
+    yield Read(file, 1, 10)
+    stage.assert_landed((yield Edit(file, "line 000007", "LINE 7")))
+    ours = first.replace("line 000007", "LINE 7")
+    assert file.read_text() == ours
+    theirs = ours.replace("line 199999", "a person's line")
+    file.write_text(theirs)
+    stage.assert_refused((yield Edit(file, "line 000008", "LINE 8")), file, ours, theirs)
+    assert file.read_text() == theirs
+    stage.assert_record(file, LANDED, REFUSED)
+
+
+def younger_than_a_second(stage: Stage) -> Story:
+    """finding H13: a file that was made a moment ago may be read in part and edited; its date proves nothing."""
+    file = stage.file("hello\nworld\nlast\n")
+    yield Read(file, 1, 2)
+    stage.assert_landed((yield Edit(file, "hello", "HELLO")))
+    other = stage.file("one\ntwo\n", ".other.txt")
+    yield Read(other)
+    save_keeping_its_date(other, "ONE\ntwo\n")
+    stage.assert_refused((yield Edit(other, "two", "TWO")), other, "one\ntwo\n", "ONE\ntwo\n")
+    assert (file.read_text(), other.read_text()) == ("HELLO\nworld\nlast\n", "ONE\ntwo\n")
+    stage.assert_record(file, LANDED)
+    stage.assert_record(other, REFUSED)
+
+
+def failed_edit(stage: Stage) -> Story:
+    """finding H8: an edit that the host could not carry out is no write, and keeps no other writer out."""
+    file = stage.file(FIRST)
+    yield Read(file)
+    told = yield Edit(file, "nobody wrote this", "x")
+    assert not stage.driver.is_success(told), told
+    stage.assert_record(file)
+    with Workspace(stage.project.root, wait_s=0.5) as workspace, workspace.turn(agent_id="other") as turn:
+        turn.read_file(file)
+        turn.write_file(file, THEIRS)
+    stage.assert_refused((yield Edit(file, "hello", "HELLO")), file, FIRST, THEIRS)
+    yield Read(file)
+    stage.assert_landed((yield Edit(file, "hello", "HELLO")))
+    assert file.read_text() == THEIRS.replace("hello", "HELLO")
+    stage.assert_record(file, LANDED, REFUSED, LANDED)
+
+
+def subagents(stage: Stage) -> Story:
+    """R-turn, finding H12: what a subagent writes, the main agent has not seen."""
+    file = stage.file(FIRST)
+    yield Read(file)
+    yield from stage.delegate([Read(file), Edit(file, "hello", "HELLO")])
+    assert file.read_text() == "HELLO\nworld\n"
+    stage.assert_refused((yield Edit(file, "world", "WORLD")), file, FIRST, "HELLO\nworld\n")
+    yield Read(file)
+    stage.assert_landed((yield Edit(file, "world", "WORLD")))
+    assert file.read_text() == "HELLO\nWORLD\n"
+    stage.assert_record(file, LANDED, REFUSED, LANDED)
+    agents = [event["identity"]["agent_id"] for event in stage.events(file)]
+    assert agents[0] != agents[1] == agents[2], agents
+
+
 SCENARIOS: dict[str, Callable[[Stage], Story]] = {
-    scenario.__name__: scenario for scenario in (stale_edit, stale_write, recover, plain_work, new_file)
+    scenario.__name__: scenario
+    for scenario in (
+        *(stale_edit, stale_write, recover, plain_work, new_file),
+        *(deleted_and_created_again, own_deletion, partial_reread, parallel_edits),
+        *(crlf, not_utf8, large, huge, younger_than_a_second, failed_edit, subagents),
+    )
 }

@@ -10,7 +10,7 @@ files of its own: starting a host takes longer than most of them. A scenario tha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +26,23 @@ Told = Any
 Story = Generator[Calls, Told, None]
 Record = list[tuple[str, str]]
 
+REQUESTS = "one_request_a_message"
+"""Not a scenario of its own: what must be true of the run in which all were told."""
 LANDED = ("MUTATION", "APPLIED")
 REFUSED = ("MUTATION_CONFLICT", "DENIED")
+
+
+class Side:
+    """What a subagent does when it is asked to follow `script:side`. A scenario sets it before it delegates."""
+
+    def __init__(self, driver: HostDriver) -> None:
+        self._end: list[Calls] = [driver.subagent_ends_with] if driver.subagent_ends_with else []
+        self.script: list[Calls] = []
+
+    def __call__(self, told: list[str]) -> Calls | None:
+        """Return what the subagent does next."""
+        script = [*self.script, *self._end]
+        return script[len(told)] if len(told) < len(script) else None
 
 
 class Stage(NamedTuple):
@@ -36,6 +51,7 @@ class Stage(NamedTuple):
     driver: HostDriver
     project: Project
     name: str
+    side: Side
 
     def file(self, content: str | bytes, suffix: str = ".txt") -> Path:
         """Make this scenario's file."""
@@ -44,6 +60,13 @@ class Stage(NamedTuple):
     def path(self, suffix: str = ".txt") -> Path:
         """Return where this scenario's file is, or will be."""
         return self.project.root / f"{self.name}{suffix}"
+
+    def delegate(self, script: Sequence[Calls]) -> Story:
+        """Have a subagent do these things, and wait for its end."""
+        self.side.script = list(script)
+        for call in self.driver.delegate("side"):
+            told = yield call
+            assert isinstance(told, str)
 
     def assert_landed(self, told: str) -> None:
         """The host said that it was done, and nobody put an alarm beside it."""
@@ -62,6 +85,11 @@ class Stage(NamedTuple):
         befores = {self.driver.refusal_before.format(tool=tool) for tool in self.driver.write_tools}
         assert refusal.before in befores, told
         return refusal
+
+    def events(self, path: Path) -> list[dict[str, Any]]:
+        """Return what is on record about a file."""
+        name = str(path.relative_to(self.project.root))
+        return [event for event in self.project.ledger() if event["payload"].get("target_file") == name]
 
     def assert_record(self, path: Path, *expected: tuple[str, str]) -> None:
         """This is on record about a file, line by line, and nothing else."""
@@ -82,6 +110,7 @@ class Telling:
         self, driver: HostDriver, project: Project, scenarios: Mapping[str, Callable[[Stage], Story]]
     ) -> None:
         self.driver, self.project = driver, project
+        self.side = Side(driver)
         self.outcomes: dict[str, BaseException | None] = {}
         """How each scenario ended. None: well."""
         self.messages = 0
@@ -97,7 +126,7 @@ class Telling:
         calls = None if self._now is None else self._go_on(new if isinstance(self._asked, list) else new[-1])
         while calls is None and self._left:
             name, scenario = self._left.pop(0)
-            self._now = name, scenario(Stage(self.driver, self.project, name))
+            self._now = name, scenario(Stage(self.driver, self.project, name, self.side))
             calls = self._go_on(None)
         self._asked = calls
         self.messages += 1
@@ -121,16 +150,19 @@ def tell(
 ) -> Mapping[str, BaseException | None]:
     """Run a host through scenarios, and return how each ended."""
     telling = Telling(driver, project, scenarios)
-    with ScriptedModel(one=driver.script(telling)) as model:
+    with ScriptedModel(one=driver.script(telling), side=driver.script(telling.side)) as model:
         done = driver.start(project, model.url, "script:one").wait()
     outcomes = dict(telling.outcomes)
     for name in scenarios:
-        outcomes.setdefault(name, AssertionError(f"the host ended before this scenario did: {done}"))
+        outcomes.setdefault(
+            name, AssertionError(f"the host ended before: {done.out[-300:]} {done.err[-300:]}")
+        )
     # One request a message, and the one that ended the conversation is a message, too.
     extra = model.requests_of["one"] - telling.messages
+    outcomes[REQUESTS] = None
     if extra or model.beside or done.returncode:
-        said = f"{extra} requests too many, {model.beside} beside them, exit code {done.returncode}: {done.err[-1000:]}"
-        outcomes = {name: outcome or AssertionError(said) for name, outcome in outcomes.items()}
+        said = f"{extra} requests too many, beside them {model.beside}, exit code {done.returncode}"
+        outcomes[REQUESTS] = AssertionError(f"{said}: {done.err[-500:]}")
     return outcomes
 
 
@@ -142,4 +174,16 @@ def demand(outcome: BaseException | None) -> None:
         pytest.fail(repr(outcome))
 
 
-__all__ = ["LANDED", "REFUSED", "Call", "Record", "Stage", "Story", "Telling", "demand", "sha256", "tell"]
+__all__ = [
+    "LANDED",
+    "REFUSED",
+    "REQUESTS",
+    "Call",
+    "Record",
+    "Stage",
+    "Story",
+    "Telling",
+    "demand",
+    "sha256",
+    "tell",
+]

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.drivers import DRIVERS
 from tests.e2e.known import KNOWN
 from tests.e2e.scenarios import SCENARIOS
-from tests.e2e.story import demand
+from tests.e2e.story import REQUESTS, demand
 
 Outcomes = Mapping[str, BaseException | None]
 
@@ -26,7 +26,7 @@ def cells() -> list[object]:
             else [],
         )
         for host in DRIVERS
-        for scenario in SCENARIOS
+        for scenario in (*SCENARIOS, REQUESTS)
     ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
-from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
+from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
 from tests.e2e.driver import HostDriver
 from tests.e2e.programs import MissingHostError, Program, given
 from tests.e2e.project import Project
@@ -20,6 +22,9 @@ class ClaudeCode(HostDriver):
     read_tool = "Read"
     write_tools = ("Edit", "Write")
     refusal_before = "PreToolUse:{tool} hook error: "
+    limits: ClassVar[Mapping[str, str]] = {
+        "not_utf8": "it writes no file that is not UTF-8 (or UTF-16 with a byte-order mark)"
+    }
 
     def locate(self) -> Program:
         """Return the program inside `claude-agent-sdk`."""
@@ -72,6 +77,8 @@ class ClaudeCode(HostDriver):
                 return Use("Write", {"file_path": str(path), "content": content})
             case Shell(command):
                 return Use("Bash", {"command": command, "description": "d"})
+            case Native(tool, given):
+                return Use(tool, given)
             case Delegate(word):
                 task = {"description": "d", "prompt": f"script:{word}", "subagent_type": "general-purpose"}
                 return Use("Agent", {**task, "run_in_background": False})

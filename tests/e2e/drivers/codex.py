@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from typing import ClassVar
 
-from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
+from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
 from tests.e2e.driver import HostDriver
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
@@ -19,6 +21,7 @@ class Codex(HostDriver):
     name = "codex"
     read_tool = "cat"
     write_tools = ("apply_patch",)
+    limits: ClassVar[Mapping[str, str]] = {"not_utf8": "its patches apply to UTF-8 only"}
     refusal_before = "Command blocked by PreToolUse hook: "
 
     def locate(self) -> Program:
@@ -71,9 +74,16 @@ class Codex(HostDriver):
                 return patch(f"*** Add File: {path}", *(f"+{line}" for line in content.splitlines()))
             case Shell(command):
                 return Use("exec_command", {"cmd": command})
+            case Native(tool, given):
+                return Use(tool, given)
             case Delegate(word):
-                return Use("spawn_agent", {"message": f"script:{word}"})
+                task = {"task_name": word, "message": f"script:{word}", "fork_turns": "none"}
+                return Use("collaboration.spawn_agent", task)
         raise AssertionError(call)
+
+    def delegate(self, word: str) -> list[Call]:
+        """Start an agent, then wait for what it answers."""
+        return [Delegate(word), Native("collaboration.wait_agent", {"timeout_ms": 60_000})]
 
     def shown(self, told: str) -> str | None:
         """Return a command's output without what Codex says about it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
+from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
 from tests.e2e.driver import HostDriver, Refusal
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
@@ -19,6 +19,7 @@ class Gemini(HostDriver):
     name = "gemini"
     read_tool = "read_file"
     write_tools = ("replace", "write_file")
+    subagent_ends_with = Native("complete_task", {"result": "done"})
     refusal_before = "Tool execution blocked: "
 
     def locate(self) -> Program:
@@ -33,6 +34,8 @@ class Gemini(HostDriver):
         settings = {
             "security": security,
             "general": {"enableAutoUpdate": False},
+            # After 30 messages it would ask the model whether it goes round in circles, and wait for an answer in JSON.
+            "model": {"disableLoopDetection": True},
             "privacy": {"usageStatisticsEnabled": False},
         }
         (home / "settings.json").write_text(json.dumps(settings))
@@ -57,12 +60,14 @@ class Gemini(HostDriver):
                 part = {"start_line": first, "end_line": first + (count or 1) - 1}
                 return Use("read_file", {"file_path": str(path), **part})
             case Edit(path, old, new):
-                given = {"file_path": str(path), "old_string": old, "new_string": new}
-                return Use("replace", {**given, "instruction": "i"})
+                texts = {"old_string": old, "new_string": new, "instruction": "i"}
+                return Use("replace", {"file_path": str(path), **texts})
             case Write(path, content):
                 return Use("write_file", {"file_path": str(path), "content": content})
             case Shell(command):
                 return Use("run_shell_command", {"command": command, "description": "d"})
+            case Native(tool, given):
+                return Use(tool, given)
             case Delegate(word):
                 return Use("invoke_agent", {"agent_name": "generalist", "prompt": f"script:{word}"})
         raise AssertionError(call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
+from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
 from tests.e2e.driver import HostDriver
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
@@ -57,9 +57,11 @@ class Qwen(HostDriver):
                 return Use("write_file", {"file_path": str(path), "content": content})
             case Shell(command):
                 return Use("run_shell_command", {"command": command, "is_background": False})
+            case Native(tool, given):
+                return Use(tool, given)
             case Delegate(word):
                 task = {"description": "d", "prompt": f"script:{word}", "subagent_type": "general-purpose"}
-                return Use("agent", task)
+                return Use("agent", {**task, "run_in_background": False})
 
     def is_success(self, told: str) -> bool:
         """Return whether the model was told that a write or an edit was carried out."""

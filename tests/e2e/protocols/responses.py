@@ -30,7 +30,7 @@ class Responses:
                 tools += _tools(item.get("tools", []), "")
             elif str(item.get("type", "")).endswith("_call_output"):
                 items.append(Item(False, _output(item.get("output"))))
-            elif item.get("role") == "user":
+            elif item.get("role") == "user" or item.get("type") == "agent_message":
                 items.append(Item(True, json.dumps(item.get("content"))))
         return Asked(items, dict(tools))
 
