@@ -162,7 +162,8 @@ def test_type_checkers_know_the_same_options() -> None:
     for name in ("write_scope", "reserved"):
         assert told.pop(name) == "Iterable[str | os.PathLike[str]] | None"
         assert taken.pop(name) == "tuple[str, ...] | None"
-    assert (told.pop("never_merge"), taken.pop("never_merge")) == ("Iterable[str]", "tuple[str, ...]")
+    for name in ("never_merge", "formatters"):
+        assert (told.pop(name), taken.pop(name)) == ("Iterable[str]", "tuple[str, ...]")
     assert told == taken
 
 

@@ -288,7 +288,7 @@ def test_an_outsider_between_check_and_write_is_found_out(rig: HookRig, file: Pa
 
     told = rig.told("Write", given, tool_use_id="w")
 
-    assert told["decision"] == "block"
+    assert "decision" not in told  # Finding H6: added to the result, never in its place.
     assert refusal(told)["details"] == {
         "path": str(file),
         "baseline_hash": sha256(b"mine\n"),

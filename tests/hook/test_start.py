@@ -83,6 +83,8 @@ def events(rig: HookRig, file: Path) -> Iterator[tuple[str, str, dict[str, Any]]
     yield "claude-code", "check", rig.tool("PreToolUse", "Write", given, tool_use_id="w")
     file.write_text("y\n")
     yield "claude-code", "note", rig.tool("PostToolUse", "Write", given, tool_use_id="w", tool_response={})
+    file.write_text("y \n")  # A formatter.
+    yield "claude-code", "check", rig.tool("PreToolUse", "Write", given, tool_use_id="formatted")
     command = {"command": f"cat {file}"}
     yield "claude-code", "note", rig.tool("PostToolUse", "Bash", command, tool_response={"stdout": "y\n"})
     file.write_text("somebody else's\n")

@@ -126,7 +126,9 @@ class HookRig:
 
 def refusal(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the object that a denial gives to the model; fails for anything that is not a denial."""
-    if "hookSpecificOutput" in answer:
+    if "additionalContext" in answer.get("hookSpecificOutput", {}):
+        reason = answer["hookSpecificOutput"]["additionalContext"]  # After a call: added to its result.
+    elif "hookSpecificOutput" in answer:
         nested = answer["hookSpecificOutput"]
         assert nested["permissionDecision"] == "deny"
         reason = nested["permissionDecisionReason"]

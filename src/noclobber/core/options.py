@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         reserved: Iterable[str | os.PathLike[str]] | None
         scope: Literal["turn", "session"]
         write_scope: Iterable[str | os.PathLike[str]] | None
+        layout: Literal["follow", "refuse"]
+        formatters: Iterable[str]
         hard_links: Literal["write", "refuse"]
         durable: bool
         wait_s: float
@@ -86,6 +88,10 @@ class Options(NamedTuple):
     """How long what an agent has read counts as read: to the end of the turn or of the session."""
     write_scope: tuple[str, ...] | None = None
     """The folders that agents may write in; without it, the whole project."""
+    layout: Literal["follow", "refuse"] = "follow"
+    """Hooks: whether a change of layout alone, after an agent's own write, is the formatter's or is stale."""
+    formatters: tuple[str, ...] = ()
+    """Hooks: patterns of files that a formatter may change in any way within seconds of an agent's write."""
     hard_links: Literal["write", "refuse"] = "write"
     """Whether a file with several hard links may be changed; the change shows under all of its names."""
     durable: bool = False
@@ -222,6 +228,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "reserved": _no_patterns,
     "scope": _one_of("turn", "session"),
     "write_scope": _no_patterns,
+    "layout": _one_of("follow", "refuse"),
+    "formatters": _patterns,
     "hard_links": _one_of("write", "refuse"),
     "durable": _true_or_false,
     "wait_s": _seconds,

@@ -27,7 +27,7 @@ from noclobber.core.actions import READ, CallResult
 from noclobber.core.values import ALLOW, Decision, ReadResult
 from noclobber.errors import NoclobberError, TurnClosedError
 from noclobber.guard import engine
-from noclobber.guard.judge import Outside
+from noclobber.guard.outside import Outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,10 @@ out:
 
 | note | what it says |
 |---|---|
-| `pending` | by call: the hash before it, and the outcome that it must have |
+| `pending` | by call: the hash before it, the outcome that it must have, and since when |
+| `together` | hashes that several pending calls may leave between them |
+| `settled` | calls that were found to have landed before their host said so |
+| `wrote`, `formatted` | the agent's last own version, and what a formatter made of it: see `formatted` |
 | `reading` | by call: the hash before a read |
 | `done`, `refused`, `read` | the last call of that kind, so that an event that comes twice changes nothing |
 """
@@ -47,6 +50,12 @@ if TYPE_CHECKING:
         def keep(self, snapshot: TurnContext, name: str, path: str, notes: Notes) -> None:
             """Keep what is known now. `HookFailedError` if that is not possible."""
 
+        def hold(self, path: str, sha256: str, data: bytes) -> None:
+            """Hold the bytes of a version for a while, if that is possible."""
+
+        def held(self, sha256: str | None) -> bytes | None:
+            """Return the bytes of a version that are still held, None if they are not."""
+
 
 class TurnMemory:
     """The memory of a turn that lives in this process."""
@@ -80,3 +89,10 @@ class TurnMemory:
         """Drop notes that are empty; everything else is in place."""
         if not notes:
             self._notes.pop(path, None)
+
+    def hold(self, path: str, sha256: str, data: bytes) -> None:
+        """Hold nothing: the snapshot has the bytes of baselines."""
+
+    def held(self, sha256: str | None) -> bytes | None:
+        """Nothing."""
+        return None

@@ -34,6 +34,8 @@ class Outcome(NamedTuple):
     """The hash of the plain text, where other line endings are as good."""
     others: tuple[str, ...] = ()
     """Hashes that are as good, of a file that is not UTF-8: hosts differ in how they read and write one."""
+    data: bytes | None = None
+    """The very bytes."""
 
 
 UNKNOWN_OUTCOME = Outcome(None, None)
@@ -46,7 +48,8 @@ def foresee(action: Action, before: bytes | None, path: str = "") -> Outcome:
     content = action.content
     if content is not None:
         data = encode_anyway(content) if isinstance(content, str) else content
-        outcome = Outcome(hashing.of_bytes(data), plain_hash(data) if _has_marks(before, data) else None)
+        plain = plain_hash(data) if _has_marks(before, data) else None
+        outcome = Outcome(hashing.of_bytes(data), plain, data=data)
         if before is None or _is_utf8(before):
             return outcome
         return outcome._replace(others=_hashes(_in_latin1(data)))
@@ -92,7 +95,7 @@ def _hashes(*found: bytes | None) -> tuple[str, ...]:
 
 def outcome_of(data: bytes) -> Outcome:
     """Return the outcome that is exactly these bytes, or the same text with other line endings."""
-    return Outcome(hashing.of_bytes(data), plain_hash(data))
+    return Outcome(hashing.of_bytes(data), plain_hash(data), data=data)
 
 
 def plain_hash(data: bytes) -> str:

@@ -101,6 +101,7 @@ class Recorder:
         destination: str | None = None,
         kept: Iterable[str] = (),
         not_kept: Iterable[str] = (),
+        written: str | None = None,
         merged: MergedWrite | None = None,
         flushed: bool = True,
     ) -> None:
@@ -108,7 +109,7 @@ class Recorder:
         Record a write that is on the disk.
 
         Where it moved the file to, which versions it kept, what of the metadata it did not keep, what it was
-        merged from, and whether the disk was told to flush it.
+        merged from, what it was before a formatter changed it, and whether the disk was told to flush it.
         """
         payload: dict[str, Any] = {
             "tool_name": call.tool,
@@ -125,6 +126,8 @@ class Recorder:
             payload["kept"] = kept_names
         if lost := list(not_kept):
             payload["not_kept"] = lost
+        if written is not None:  # What the call left, if a formatter changed it since.
+            payload["written_hash"] = _spelled(written)
         if merged is not None:  # The fourth version, the result, is `after_hash`.
             payload["merged"] = {
                 "base_hash": _spelled(merged.base_sha256),

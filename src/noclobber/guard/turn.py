@@ -52,6 +52,7 @@ class Turn:
     """One turn of one agent. Made by `Workspace.turn()`; ends with its `with` block or by `end()`."""
 
     outside_level = "executor"
+    parallel_s = 0.0
     """How a write is called on record that an integrator's executor carried out."""
 
     def __init__(

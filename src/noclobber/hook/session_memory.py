@@ -224,6 +224,20 @@ class SessionMemory:
         finally:
             os.close(descriptor)
 
+    # -- bytes ----------------------------------------------------------------------------------------
+
+    def hold(self, path: str, sha256: str, data: bytes) -> None:
+        """Hold the bytes of a version for a while, if that is possible."""
+        from noclobber.hook import held_bytes
+
+        held_bytes.hold(self._fd, path, sha256, data)
+
+    def held(self, sha256: str | None) -> bytes | None:
+        """Return the bytes of a version that are still held, None if they are not."""
+        from noclobber.hook import held_bytes
+
+        return held_bytes.held(self._fd, sha256)
+
     # -- amnesia --------------------------------------------------------------------------------------
 
     @property
@@ -418,12 +432,15 @@ def _is_hash(value: Any) -> bool:
 
 
 def _are_notes(noted: Any) -> bool:
-    """True if notes have the form that the judge writes: for each pending call, three values or more."""
+    """True if notes have the form that the judge writes: for each pending call, four values or more."""
     if not isinstance(noted, dict) or not all(
         isinstance(noted.get(kind, {}), dict) for kind in ("pending", "reading")
     ):
         return False
-    return all(isinstance(each, list) and len(each) >= 3 for each in noted.get("pending", {}).values())
+    lists = (*noted.get("pending", {}).values(), *(noted.get(kind, []) for kind in ("together", "settled")))
+    return all(isinstance(each, list) for each in lists) and all(
+        len(each) >= 4 and isinstance(each[3], (int, float)) for each in noted.get("pending", {}).values()
+    )
 
 
 def _short(text: str) -> str:

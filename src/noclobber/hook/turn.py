@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.guard.fence import WriteFence
-    from noclobber.guard.judge import Outside
+    from noclobber.guard.outside import Outside
     from noclobber.guard.recording import Recorder
     from noclobber.hosts.event import Event
 
@@ -31,6 +31,10 @@ class HookTurn:
 
     confined_to = None  # A host's tools may write anywhere; every write is checked.
     outside_level = "hook"
+    # Claude Code and Codex ask about a write when its turn comes, and carry out one at a time. Others ask
+    # about all calls of a message first, and a permission dialogue may be open for any of them.
+    SERIAL_HOSTS = ("claude-code", "codex")
+    PARALLEL_S = 600.0
 
     def __init__(self, event: Event, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
@@ -38,6 +42,7 @@ class HookTurn:
         if event.cwd and not event.cwd.startswith("/"):
             raise HookFailedError(event.cwd, "The host named a working directory that is not absolute.")
         self.folder = event.cwd or self.root
+        self.parallel_s = 0.0 if event.host in self.SERIAL_HOSTS else self.PARALLEL_S
         self.owner = f"{event.host}/{event.session_id}/{event.agent_id}"
         self._event = event
         self._options: Options | None = None
@@ -115,7 +120,7 @@ class HookTurn:
 
     def outside(self) -> Outside:
         """Return the check before, and the comparison after, the call that the event is about."""
-        from noclobber.guard.judge import Outside
+        from noclobber.guard.outside import Outside
 
         event = self._event
         moment = event.result.happened_at

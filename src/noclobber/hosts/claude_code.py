@@ -1,8 +1,8 @@
 """
 Claude Code: `PreToolUse` and its family. `agent_id` is present only inside subagents.
 
-A deny is JSON on stdout with exit 0; the model gets the reason as the tool's error. After a call, `decision:
-"block"` puts the reason before the model without undoing anything.
+A deny is JSON on stdout with exit 0; the model gets the reason as the tool's error. After a call,
+`additionalContext` is added to the tool's result.
 """
 
 from __future__ import annotations
@@ -170,8 +170,9 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 
 def warn(event: Event, error: NoclobberError) -> Answer:
-    """Put a reason before the model after the call."""
-    return Answer(spell_for_any_reader({"decision": "block", "reason": told_to_model(error)}))
+    """Add a reason to the call's result. `decision: "block"` would take the result's place in Codex."""
+    told = {"hookEventName": event.name or "PostToolUse", "additionalContext": told_to_model(error)}
+    return Answer(spell_for_any_reader({"hookSpecificOutput": told}))
 
 
 # -- installation ----------------------------------------------------------------------------------

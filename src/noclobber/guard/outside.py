@@ -1,0 +1,531 @@
+"""
+A call that somebody else carries out: a host (hooks), or an integrator's executor (`pre_tool_use` and so on).
+
+There is nothing to commit, so three functions are called around it:
+
+| function | what is done |
+|---|---|
+| `before` | claim every file, look, ask the policies; refuse, or note what must come out of it |
+| `after` | as noted: the new baseline; if not, a race: told, on record, and the baseline unknown |
+| `failed` | end the claim; if the file changed all the same, that goes on record |
+
+Each may be called twice for one call; the second time changes nothing. Several calls of one agent may be
+under way at once: what they leave is foreseen together. `formatted` says what a formatter may do afterwards.
+
+A read by somebody else (ruling 22): if the file had the same hash before and after, that is what was seen,
+however it was shown. If not, or if nobody looked before, what was shown is compared with what is there now.
+If that does not tell either, the agent saw an unknown version, and must read again before it writes.
+"""
+
+from __future__ import annotations
+
+from noclobber.core.actions import CREATE, EDIT, MOVE, READ, WRITE, CallResult
+from noclobber.core.values import WHOLE, Coverage
+from noclobber.disk import hashing, paths
+from noclobber.disk.reading import look_at
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    UNKNOWN,
+    AccessDeniedError,
+    NoclobberError,
+    NotAFileError,
+    StaleFileError,
+)
+from noclobber.guard import claims
+from noclobber.guard.facts import gather
+from noclobber.guard.judge import call_key, note_refusal, pop_note
+from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, foresee, outcome_of, plain_hash
+from noclobber.guard.policies import decide
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from noclobber.core.actions import Action
+    from noclobber.core.values import ToolCall
+    from noclobber.disk.reading import FileState
+    from noclobber.guard.facts import Target
+    from noclobber.guard.judge import JudgedTurn
+    from noclobber.guard.memory import Notes
+    from noclobber.guard.snapshot import TurnContext
+
+MOST_TOGETHER = 32  # Versions that the calls of one message may leave between them.
+
+
+class Outside:
+    """One call that a host or an integrator's executor carries out."""
+
+    def __init__(
+        self, turn: JudgedTurn, call: ToolCall, actions: Sequence[Action], delivery: str = ""
+    ) -> None:
+        self.turn, self.call, self.actions = turn, call, actions
+        self.key = call_key(call, actions)
+        self.delivery = delivery
+
+    def before(self) -> NoclobberError | None:
+        """Judge the call; return the refusal, None to let it through."""
+        writes = [action for action in self.actions if action.kind != READ]
+        with self.turn.memory:
+            targets: list[_Looked] = []
+            try:
+                for action in self.actions:
+                    if action.kind == READ:
+                        self._before_read(action)
+                if writes:
+                    self._before_writes(writes, targets)
+            except NoclobberError as error:
+                if writes:
+                    judged = [looked.target for looked in targets if looked.target is not None]
+                    note_refusal(self.turn, self.call, judged, error, self.delivery)
+                return error
+        return None
+
+    def after(self, result: CallResult) -> NoclobberError | None:
+        """Take note of a call that was carried out; return what the agent has to be told, if anything."""
+        told: NoclobberError | None = None
+        with self.turn.memory:
+            for action in self.actions:
+                looked = self._look(action, self._name(action.path), settles_others=False)
+                if action.kind == READ:
+                    self._was_read(looked, result)
+                elif action.kind == CREATE:
+                    self._settle_destination(looked)
+                else:
+                    told = self._was_written(looked, result) or told
+        return told
+
+    def failed(self, error: BaseException | None = None) -> None:
+        """Take note of a call that failed."""
+        with self.turn.memory:
+            for action in self.actions:
+                looked = self._look(action, self._name(action.path))
+                if action.kind == READ:
+                    self._was_not_read(looked, error)
+                elif action.kind == CREATE:
+                    self._settle_destination(looked)
+                else:
+                    self._was_not_written(looked, error)
+
+    # -- before ----------------------------------------------------------------------------------------
+
+    def _before_writes(self, writes: Sequence[Action], targets: list[_Looked]) -> None:
+        """Claim, look at and judge every file before any is written; note what must come out of it."""
+        turn = self.turn
+        names = [self._name(action.path) for action in writes]
+        if broken := turn.ledger_trouble():
+            raise broken
+        claimed: list[str] = []
+        try:
+            for path in sorted({_where(turn, name) for name in names}):
+                claims.acquire(turn.root, path, turn.owner, self.key, clock=turn.clock)
+                claimed.append(path)
+            for action, name in zip(writes, names, strict=True):
+                targets.append(self._look(action, name))
+                self._admit(targets[-1])
+            _forget_repeated(targets)
+            for target in targets:
+                target.note_pending(turn, self.key)
+        except BaseException:
+            for path in claimed:  # Nothing will be written, so nobody has to wait for it.
+                claims.release(turn.root, path, turn.owner)
+            raise
+
+    def _before_read(self, action: Action) -> None:
+        looked = self._look(action, self._name(action.path))
+        decision = decide(self._gather(looked).facts)
+        if not decision.allowed:
+            raise decision.error
+        looked.notes.setdefault("reading", {})[self.key] = looked.state.sha256
+        looked.keep(self.turn)
+
+    def _admit(self, looked: _Looked) -> None:
+        looked.target = self._gather(looked)
+        if self._follow_formatter(looked, looked.target.facts.expected):
+            looked.target = self._gather(looked)
+        facts = looked.target.facts
+        decision = decide(facts)
+        if not decision.allowed:
+            raise decision.error
+        self.turn.fence.check(facts.path)
+        looked.outcome = foresee(looked.action, self._content_before(looked), facts.path)
+        self._foresee_together(looked)
+
+    def _follow_formatter(self, looked: _Looked, expected: str | None) -> bool:
+        """Take what a formatter made of the agent's own last write for the agent's own version."""
+        wrote, state = looked.notes.get("wrote"), looked.state
+        if not wrote or wrote[0] != expected or state.sha256 == expected or not hashing.is_hash(state.sha256):
+            return False
+        if not self._is_formatters_work(state, expected, wrote[1]):
+            return False
+        seen = looked.snapshot.coverage_for(looked.name, looked.path) or WHOLE
+        looked.snapshot.wrote(looked.name, looked.path, state.sha256, None, seen)
+        looked.notes["wrote"] = [state.sha256, self.turn.clock.now_s()]
+        self._note_formatted(looked)
+        return True
+
+    def _is_formatters_work(self, state: FileState, made: str | None, made_at_s: float) -> bool:
+        if self.turn.confined_to is not None:
+            return False  # A program's own executor: nobody formats behind its back without being told.
+        from noclobber.guard.formatted import is_formatters_work
+
+        turn = self.turn
+        return is_formatters_work(turn.memory, turn.options, turn.root, state, made, made_at_s)
+
+    def _note_formatted(self, looked: _Looked) -> None:
+        looked.notes["formatted"] = looked.state.sha256
+        self.turn.memory.hold(looked.path, looked.state.sha256, looked.state.content or b"")
+
+    def _foresee_together(self, looked: _Looked) -> None:
+        """
+        Foresee what this call leaves if others of the same message land before it.
+
+        Hosts ask about each edit of a message before they carry out the first. Each was foreseen from the
+        same bytes, so without this the second one that lands would look like a stranger's.
+        """
+        notes, memory = looked.notes, self.turn.memory
+        others = [pending for key, pending in notes.get("pending", {}).items() if key != self.key]
+        if not others:
+            return
+        bases = [*notes.get("together", ()), *(pending[1] for pending in others)]
+        together = [*bases, looked.outcome.sha256]
+        for base in dict.fromkeys(bases):
+            data = memory.held(base)
+            outcome = UNKNOWN_OUTCOME if data is None else foresee(looked.action, data, looked.path)
+            if outcome.data is not None and outcome.sha256 is not None:
+                memory.hold(looked.path, outcome.sha256, outcome.data)
+                together.append(outcome.sha256)
+            elif data is None:  # Not held any more: what comes out of it is anybody's guess.
+                together.append(None)
+        notes["together"] = list(dict.fromkeys(together))[-MOST_TOGETHER:]
+
+    def _gather(self, looked: _Looked) -> Target:
+        turn = self.turn
+        return gather(
+            looked.action,
+            looked.snapshot,
+            looked.name,
+            looked.path,
+            options=turn.options,
+            actual=looked.state.sha256,
+            write_scope=turn.write_scope,
+            is_memory_lost=turn.memory.is_lost,
+            by_us=False,
+        )
+
+    def _content_before(self, looked: _Looked) -> bytes | None:
+        """Return what a change is made from; None if that is too large to hold, or is no file."""
+        state = looked.state
+        if looked.action.kind == WRITE and looked.notes.get("formatted") == state.sha256 and state.content:
+            # It will be replaced unread. Should the store have lost it, here it is again.
+            self.turn.memory.hold(looked.path, state.sha256, state.content)
+        if looked.action.moved_from is not None:
+            state = self._look_at(self._name(looked.action.moved_from))
+        return b"" if state.sha256 == DELETED and looked.action.moved_from is None else state.content
+
+    # -- after -----------------------------------------------------------------------------------------
+
+    def _was_read(self, looked: _Looked, result: CallResult) -> None:
+        from noclobber.guard.shown import asked_part, exact_part, says_missing, seen_part
+
+        snapshot, notes, state = looked.snapshot, looked.notes, looked.state
+        before = pop_note(notes, "reading", self.key)
+        if self.delivery:
+            if notes.get("read") == self.delivery:
+                return  # The same event, delivered again; the file may be another one by now.
+            notes["read"] = self.delivery
+        if state.sha256 == DELETED:
+            # Read, and gone by now: what was known of it stays. Seen to be missing, or removed: absent.
+            is_told = looked.action.is_removal or says_missing(result.shown.text, looked.action.path)
+            if before == DELETED or is_told:
+                snapshot.observe_absent(looked.name, looked.path)
+        elif looked.action.is_removal:
+            pass  # It is there: not removed, or made anew by somebody. Nothing of it was shown.
+        elif not hashing.is_hash(state.sha256):
+            snapshot.observe_error(looked.name, looked.path, state.sha256)
+        elif looked.action.is_certain or self._may_begin_with(looked):
+            if before == state.sha256:
+                seen: Coverage | None = asked_part(state, looked.action)
+            elif self.turn.confined_to is not None:
+                seen = exact_part(state, looked.action, result)
+            else:  # Hosts show files in ways of their own, and do not ask before they read.
+                seen = seen_part(state, looked.action, result, self.turn.clock.now_s())
+            if seen is not None:
+                content = state.content if seen.is_whole and self.turn.confined_to is not None else None
+                snapshot.observe(looked.name, looked.path, state.sha256, content, seen)
+                if state.content is not None:
+                    self.turn.memory.hold(looked.path, state.sha256, state.content)
+                if snapshot.expected_for(looked.name, looked.path) == state.sha256 and seen.is_whole:
+                    notes.pop("wrote", None)
+                    notes.pop("formatted", None)
+            elif looked.action.is_certain and snapshot.expected_for(looked.name, looked.path) != state.sha256:
+                # What the agent was shown is not what is there now, and nobody can say what it was.
+                snapshot.saw_unknown(looked.name, looked.path)
+        looked.keep(self.turn)
+
+    def _may_begin_with(self, looked: _Looked) -> bool:
+        """
+        True if a read that is not certain may give a first baseline: that only makes later writes stricter.
+
+        It never refreshes one, and never stands for the read that `unread = "deny"` asks for.
+        """
+        turn = self.turn
+        if turn.options.unread == "deny" or turn.memory.is_lost:
+            return False
+        return looked.snapshot.expected_for(looked.name, looked.path) is None
+
+    def _was_not_read(self, looked: _Looked, error: BaseException | None) -> None:
+        before = pop_note(looked.notes, "reading", self.key)
+        if looked.state.sha256 == DELETED and before in (None, DELETED):
+            looked.snapshot.observe_absent(looked.name, looked.path)
+        elif error is not None:
+            code = getattr(error, "code", type(error).__name__)
+            looked.snapshot.observe_error(looked.name, looked.path, code)
+        looked.keep(self.turn)
+
+    def _was_written(self, looked: _Looked, result: CallResult) -> NoclobberError | None:
+        notes, action = looked.notes, looked.action
+        pending = pop_note(notes, "pending", self.key)
+        done = f"{self.key}:{self.delivery}"
+        try:
+            if notes.get("done") == done:
+                return None  # The same event, delivered again.
+            notes["done"] = done
+            if self.key in notes.get("settled", ()):
+                notes["settled"].remove(self.key)
+                return None  # It was found to have landed before, and is on record.
+            asked_at_s = self.turn.clock.now_s()
+            if pending is not None:
+                before, outcome, asked_at_s = pending[0], _noted_outcome(pending), pending[3]
+                baseline = looked.snapshot.expected_for(looked.name, looked.path)
+                if baseline is not None and baseline in notes.get("together", ()):
+                    before = baseline  # Another call of the same message has landed before this one.
+            else:  # Nobody asked before, or the note is gone: what the call itself says is left to go by.
+                before = looked.snapshot.expected_for(looked.name, looked.path) or ABSENT
+                outcome = foresee(action, None) if action.change is None else UNKNOWN_OUTCOME
+            if outcome == UNKNOWN_OUTCOME:
+                if result.content is not None:
+                    outcome = outcome_of(result.content)
+                elif result.sha256 is not None:
+                    outcome = Outcome(result.sha256, None)
+            return self._compare(looked, before, outcome, asked_at_s)
+        finally:
+            self._end_claim(looked)
+            looked.keep(self.turn)
+
+    def _end_claim(self, looked: _Looked) -> None:
+        """End the agent's claim on a file, unless another call of its is still about to write it."""
+        if not looked.notes.get("pending"):
+            looked.notes.pop("together", None)
+            claims.release(self.turn.root, looked.path, self.turn.owner)
+
+    def _compare(
+        self, looked: _Looked, before: str, outcome: Outcome, asked_at_s: float
+    ) -> NoclobberError | None:
+        turn, found = self.turn, looked.state.sha256
+        together = looked.notes.get("together", ())
+        is_gone = outcome.sha256 == ABSENT and found == DELETED
+        is_own = is_gone or _is_as_foreseen(looked.state, outcome) or found in together
+        is_formatted = not is_own and self._is_formatters_work(looked.state, outcome.sha256, asked_at_s)
+        if is_own or is_formatted:
+            seen = _seen_after(looked) if looked.action.kind == EDIT else WHOLE
+            written = outcome.sha256 if is_formatted else None
+            self._landed(looked, before, ABSENT if is_gone else found, seen, written=written)
+            if is_formatted:
+                self._note_formatted(looked)
+            return None
+        looked.snapshot.saw_unknown(looked.name, looked.path)
+        before = ABSENT if before == DELETED else before
+        if (
+            outcome.sha256 is None or None in together
+        ):  # Nothing was foreseen, so nothing is proven either: it must be read.
+            turn.recorder.landed(self.call, looked.path, before, found, turn.outside_level)
+            return None
+        looked.snapshot.refused(looked.name, looked.path, None, UNKNOWN)
+        turn.recorder.race(self.call, looked.path, before, outcome.sha256, found)
+        return StaleFileError(looked.path, outcome.sha256, found)
+
+    def _was_not_written(self, looked: _Looked, error: BaseException | None) -> None:
+        pending = pop_note(looked.notes, "pending", self.key)
+        if pending is not None:
+            before, after, found = pending[0], pending[1], looked.state.sha256
+            if after == ABSENT and found == DELETED:
+                self._landed(looked, before, after)
+            elif found != before and _is_as_foreseen(looked.state, _noted_outcome(pending)):
+                self._landed(looked, before, found)
+            elif (found != before and found not in looked.notes.get("together", ())) or error is not None:
+                failure = error or _FailedCallError()
+                self.turn.recorder.failed(self.call, looked.path, failure)
+        elif error is not None:
+            self.turn.recorder.failed(self.call, looked.path, error)
+        self._end_claim(looked)
+        looked.keep(self.turn)
+
+    def _settle_destination(self, looked: _Looked) -> None:
+        """A move's destination has no outcome of its own; what was noted and claimed for it ends."""
+        pop_note(looked.notes, "pending", self.key)
+        self._end_claim(looked)
+        looked.keep(self.turn)
+
+    def _landed(
+        self, looked: _Looked, before: str, after: str, seen: Coverage = WHOLE, *, written: str | None = None
+    ) -> None:
+        turn = self.turn
+        kept = self._keep_formatted(looked, before, after) if turn.confined_to is None else []
+        coverage = looked.snapshot.coverage_for(looked.name, looked.path)
+        if after == ABSENT:
+            looked.snapshot.removed(looked.name, looked.path)
+        else:
+            content = looked.state.content if turn.confined_to is not None else None
+            looked.snapshot.wrote(looked.name, looked.path, after, content, seen)
+        before = ABSENT if before == DELETED else before
+        destination = None
+        if looked.action.kind == MOVE:
+            [goal] = [self._name(action.path) for action in self.actions if action.kind == CREATE]
+            moved = self._look_at(goal)
+            after, destination = moved.sha256, moved.path
+            if coverage is not None and after == before:  # Seen there, so known here.
+                snapshot, notes = turn.memory.recall(goal, moved.path)
+                snapshot.wrote(goal, moved.path, after, None, coverage)
+                turn.memory.keep(snapshot, goal, moved.path, notes)
+        turn.recorder.landed(
+            self.call,
+            looked.path,
+            before,
+            after,
+            turn.outside_level,
+            destination=destination,
+            kept=kept,
+            written=written,
+        )
+
+    def _keep_formatted(self, looked: _Looked, before: str, after: str) -> list[str]:
+        """Note an own version; keep what a formatter left if it was replaced without having been read."""
+        notes, memory = looked.notes, self.turn.memory
+        was_formatted = notes.pop("formatted", None) == before
+        if after == ABSENT:
+            notes.pop("wrote", None)
+        else:
+            notes["wrote"] = [after, self.turn.clock.now_s()]
+            if looked.state.content is not None:
+                memory.hold(looked.path, after, looked.state.content)
+        if not was_formatted:
+            return []
+        if looked.action.kind == EDIT:
+            notes["formatted"] = after  # The rest of it is still what the agent has not read.
+            return []
+        data = memory.held(before)
+        if data is None:
+            return []
+        from noclobber.disk.commit.kept import keep_bytes
+
+        return [keep_bytes(self.turn.root, looked.path, data, self.key)]
+
+    # -- what is known ---------------------------------------------------------------------------------
+
+    def _name(self, path: str) -> str:
+        return paths.lexical(self.turn.folder, path)
+
+    def _look_at(self, name: str) -> FileState:
+        return look_at(name, self.turn.confined_to, keep=True, clock=self.turn.clock)
+
+    def _look(self, action: Action, name: str, *, settles_others: bool = True) -> _Looked:
+        """
+        Look at a file, and recall what the agent knows of it.
+
+        `settles_others`: a call that was let through and never reported back (a patch through the shell, a
+        host that was killed) has either happened by now or it has not, and the disk tells which.
+        """
+        state = self._look_at(name)
+        snapshot, notes = self.turn.memory.recall(name, state.path)
+        looked = _Looked(action, name, state, snapshot, notes)
+        others = [key for key in notes.get("pending", ()) if key != self.key] if settles_others else ()
+        for key in others:
+            before, after, _, since_s = notes["pending"][key][:4]
+            if state.sha256 == before and self.turn.clock.now_s() < since_s + self.turn.parallel_s:
+                continue  # One of several calls of a message, and still to come.
+            pending = pop_note(notes, "pending", key)
+            as_write = _Looked(action._replace(kind=WRITE), name, state, snapshot, notes)
+            if after == ABSENT and state.sha256 == DELETED:
+                self._landed(as_write, before, ABSENT)
+            elif state.sha256 != before and (
+                _is_as_foreseen(state, _noted_outcome(pending)) or state.sha256 in notes.get("together", ())
+            ):
+                self._landed(as_write, before, state.sha256)
+                notes["settled"] = [*notes.get("settled", ()), key][-MOST_TOGETHER:]
+        return looked
+
+
+class _Looked:
+    """One file of a call: what was asked, what is there, and what the agent knows of it."""
+
+    __slots__ = ("action", "name", "notes", "outcome", "snapshot", "state", "target")
+
+    def __init__(
+        self, action: Action, name: str, state: FileState, snapshot: TurnContext, notes: Notes
+    ) -> None:
+        self.action, self.name, self.state, self.snapshot, self.notes = action, name, state, snapshot, notes
+        self.outcome: Outcome = UNKNOWN_OUTCOME
+        self.target: Target | None = None
+
+    @property
+    def path(self) -> str:
+        """Canonical."""
+        return self.state.path
+
+    def note_pending(self, turn: JudgedTurn, key: str) -> None:
+        """Write down what the call must leave behind."""
+        sha256, plain, others, data = self.outcome
+        now_s = turn.clock.now_s()
+        self.notes.setdefault("pending", {})[key] = [self.state.sha256, sha256, plain, now_s, *others]
+        self.notes.pop("done", None)
+        if sha256 is not None and data is not None:
+            turn.memory.hold(self.path, sha256, data)
+        self.keep(turn)
+
+    def keep(self, turn: JudgedTurn) -> None:
+        """Keep what is known now."""
+        turn.memory.keep(self.snapshot, self.name, self.path, self.notes)
+
+
+class _FailedCallError(Exception):
+    """The host says that its tool failed."""
+
+
+def _noted_outcome(pending: list[Any]) -> Outcome:
+    """Return the outcome that was noted for a call, behind the hash of what was there before it."""
+    _, sha256, plain, _, *others = pending
+    return Outcome(sha256, plain, tuple(others))
+
+
+def _is_as_foreseen(state: FileState, outcome: Outcome) -> bool:
+    """True if a file holds what was foreseen, or that text with other line endings or a byte-order mark."""
+    if state.sha256 == outcome.sha256 or state.sha256 in outcome.others:
+        return True
+    is_plain = outcome.plain is not None and state.content is not None
+    return is_plain and plain_hash(state.content or b"") == outcome.plain
+
+
+def _where(turn: JudgedTurn, name: str) -> str:
+    """Return the canonical path of a name; the name itself if a folder on its way is none any more."""
+    try:
+        return paths.locate(name, turn.confined_to)
+    except (NotAFileError, AccessDeniedError):
+        return name  # If the agent knows a file under that name, then that is what changed.
+
+
+def _forget_repeated(targets: list[_Looked]) -> None:
+    """Foresee nothing for a file that a call changes twice: each change was foreseen from the same bytes."""
+    paths_of = [target.path for target in targets]
+    for target in targets:
+        if paths_of.count(target.path) > 1:
+            target.outcome = UNKNOWN_OUTCOME
+
+
+def _seen_after(looked: _Looked) -> Coverage:
+    """An agent that edits a file of which it saw a part still knows only a part."""
+    coverage = looked.snapshot.coverage_for(looked.name, looked.path)
+    if coverage is not None and coverage.is_whole:
+        return WHOLE
+    return Coverage((), (looked.state.content or b"").count(b"\n") + 1)

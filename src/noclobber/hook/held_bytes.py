@@ -1,0 +1,66 @@
+"""
+The bytes that an agent saw last, and those that its calls must leave: a small store beside its memory.
+
+With them a refusal can show what changed, a formatter can be told from a stranger, and several edits in one
+message can be foreseen together. The memory itself has hashes only.
+
+A fixed number of places, by the first digits of the hash: a newer version takes an older one's place. So an
+agent never has more than `PLACES` times `MOST_BYTES` here. Bytes that are gone mean a refusal without a
+diff, or a formatter that is not recognised; never a write that lands.
+
+Not held: files whose names are those of secrets. The folder is the user's alone, and goes with the session.
+"""
+
+from __future__ import annotations
+
+import os
+
+MOST_BYTES = 256 << 10
+PLACES = 256
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIGITS = 64
+
+
+def hold(folder_fd: int, path: str, sha256: str, data: bytes) -> bool:
+    """Hold the bytes of a version; False if they are not held. Never raises: nothing depends on it."""
+    if len(data) > MOST_BYTES or _is_secret(path):
+        return False
+    try:
+        descriptor = os.open(_place(sha256), _WRITE, 0o600, dir_fd=folder_fd)
+        try:
+            # The hash last: a kill in the middle leaves bytes that are nobody's.
+            os.pwrite(descriptor, b"-" * _DIGITS, 0)
+            held = os.pwrite(descriptor, data, _DIGITS) == len(data)
+            os.ftruncate(descriptor, _DIGITS + len(data))
+            return held and os.pwrite(descriptor, sha256.encode(), 0) == _DIGITS
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
+
+
+def held(folder_fd: int, sha256: str | None) -> bytes | None:
+    """Return the bytes of a version, None if they are not held."""
+    if sha256 is None or len(sha256) != _DIGITS:
+        return None
+    try:
+        descriptor = os.open(_place(sha256), _READ, dir_fd=folder_fd)
+        try:
+            data = os.read(descriptor, _DIGITS + MOST_BYTES + 1)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    return data[_DIGITS:] if data[:_DIGITS] == sha256.encode() else None
+
+
+def _place(sha256: str) -> str:
+    return f"b{sha256[:2]}"
+
+
+def _is_secret(path: str) -> bool:
+    name = path.rpartition("/")[2].lower()
+    return name.startswith((".env", "id_", ".netrc", ".npmrc", ".pypirc")) or name.endswith(
+        (".pem", ".key", ".p12", ".pfx", ".kdbx")
+    )
