@@ -385,7 +385,7 @@ for durable in (False, True):
     ws = Workspace(root, durable=durable)
     with ws.turn(agent_id="a") as turn:
         refused(turn.write_file, "new.txt", b"one")
-        turn.write_file("d/new.txt", "two" * 100_000)
+        turn.write_file("d/new.txt", "two" * 200_000)
         turn.read_file("new.txt")
         turn.read_file("new.txt", start_line=1, end_line=1)
         turn.write_file("new.txt", b"one two")

@@ -28,6 +28,7 @@ from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, r
 from noclobber.disk.commit.section import Section
 from noclobber.disk.commit.store import gives_acl
 from noclobber.disk.commit.swap import Swap, write_all
+from noclobber.disk.hashing_thread import HashOf
 from noclobber.disk.reading import DEFAULT_PATIENCE_S, hash_of, status_of
 from noclobber.disk.steps import reached
 from noclobber.disk.system_errors import commit_failed
@@ -442,7 +443,7 @@ class Committer:
         if not store.is_beside and gives_acl(target.folder_fd):
             # Only a file made here inherits the folder's ACL.
             store = open_stores.beside(target.folder_fd, folder, self.clock.now_s(), self.root)
-        new_hash = hashing.of_bytes(data)
+        background = HashOf(data)
         prefix = store.new_prefix()
         note.prepare(prefix)
         try:
@@ -464,6 +465,7 @@ class Committer:
             elif data:
                 ordering.wait(new_fd, store.filesystem)
             section.look_again()
+            new_hash = background.result()
             try:
                 renames.move_without_replacing(store.swap_fd, name, target.folder_fd, target.name)
             except FileExistsError:

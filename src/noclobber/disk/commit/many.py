@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.disk import forks, hashing, leases, metadata, ordering, renames
+from noclobber.disk import forks, leases, metadata, ordering, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.flushing import flush_name, flush_names
@@ -23,6 +23,7 @@ from noclobber.disk.commit.journal import Planned
 from noclobber.disk.commit.link_appeared import retry_while_links_appear
 from noclobber.disk.commit.swap import Swap, write_all
 from noclobber.disk.commit.sweep import mark_if
+from noclobber.disk.hashing_thread import HashOf
 from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
 from noclobber.errors import (
@@ -67,13 +68,18 @@ class Creation:
         self.is_swapped = False
         self._was_at_its_name = False
         self.kept: list[str] = []
-        self.new_hash = hashing.of_bytes(data)
+        self._new_hash = HashOf(data)
         self.swap_name, self.new_fd = store.create_swap(prefix, target.name, None, 0o666)
         try:
             self.new_inode = os.fstat(self.new_fd).st_ino
         except BaseException:
             self.close(landed=False)
             raise
+
+    @property
+    def new_hash(self) -> str:
+        """The hash of the bytes that are being written."""
+        return self._new_hash.result()
 
     def stage(self) -> None:
         write_all(self.new_fd, self.data)

@@ -31,6 +31,7 @@ from noclobber.disk.commit.link_appeared import LinkAppearedError
 from noclobber.disk.commit.restore import copy_under_lease, restore
 from noclobber.disk.commit.reuse import detach_pages, reuse
 from noclobber.disk.commit.sweep import MARK_FROM_BYTES, mark_if, mark_verified
+from noclobber.disk.hashing_thread import LARGE_BYTES, HashOf
 from noclobber.disk.processes import writers_of
 from noclobber.disk.reading import LOOK, open_name, status_of
 from noclobber.disk.steps import reached
@@ -76,7 +77,7 @@ class Swap:
         self.target, self.expected, self.data = target, expected, data
         self.store, self.leases, self.durable = store, leases, durable
         self.previous = ""  # The hash of what was replaced.
-        self.new_hash = ""  # The hash of the bytes that are being written, from `begin_staging()` on.
+        self._new_hash: HashOf | None = None
         self.old_fd, self.new_fd = NO_FD, NO_FD
         self.first_fd = NO_FD  # The file that was there before somebody put another one in its place.
         self.swap_name, self.new_inode = "", 0
@@ -97,6 +98,11 @@ class Swap:
     def level(self) -> Level:
         """What this commit promises."""
         return "lease+exchange" if self.leases and self._is_proved else "exchange"
+
+    @property
+    def new_hash(self) -> str:
+        """The hash of the bytes that are being written; "" before `begin_staging()`."""
+        return self._new_hash.result() if self._new_hash else ""
 
     @property
     def links(self) -> int:
@@ -180,8 +186,7 @@ class Swap:
     def begin_staging(self, prefix: str) -> None:
         """Create the swap file; the caller has announced the prefix of its name."""
         self.hidden_since_s = time.monotonic()
-        # Now, and not when it is needed: from `verify()` on others wait for us.
-        self.new_hash = hashing.of_bytes(self.data)
+        self._new_hash = HashOf(self.data)  # A large one is being made while we write and verify.
         if not (self.durable and self.leases and self.data and self._write_over(prefix)):
             # Beside the target others can see it, and must not read it before it is complete.
             mode = 0o600 if self.store.is_beside else stat.S_IMODE(self.old_status.st_mode)
@@ -225,6 +230,8 @@ class Swap:
             os.fsync(self.new_fd)
         elif self.data:
             ordering.start(self.new_fd)
+        if len(self.data) < LARGE_BYTES:
+            self.new_hash  # noqa: B018 - Now: from `verify()` on others wait for us.
         reached("staged")
 
     def await_bytes(self) -> None:
