@@ -7,7 +7,6 @@ from __future__ import annotations
 KNOWN: dict[tuple[str, str], str] = {
     ("claude-code", "partial_reread"): "finding H7: the refusal does not say to read all lines",
     ("codex", "partial_reread"): "finding H7: the refusal does not say to read all lines",
-    ("codex", "failed_edit"): "finding H8: a failed edit keeps others out for 30 s",
     ("gemini", "partial_reread"): "finding H7: the refusal does not say to read all lines",
     ("gemini", "subagents"): "finding H12: a subagent shares the main agent's memory",
     ("qwen", "partial_reread"): "finding H7: the refusal does not say to read all lines",

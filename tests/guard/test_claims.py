@@ -13,6 +13,13 @@ from noclobber.disk.commit.committer import Committer
 from noclobber.guard import claims
 from noclobber.guard.fence import WriteFence
 from tests.conftest import sha256
+from tests.rigs.hooks import HookRig
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a test may take longer than a claim lasts."""
+    monkeypatch.setattr(claims, "TAKE_OVER_S", claims.LIFE_S)
 
 
 def test_a_claim_is_seen_from_every_workspace_above_and_below(root: Path) -> None:
@@ -78,3 +85,80 @@ def test_a_claim_that_nobody_made_costs_one_look_for_each_folder(
         found = claims.check(str(root), str(deep))
     above = len(deep.parents) - 1  # A claim may stand in any folder above it, but not in the root of all.
     assert (found, len(looks), others) == (None, above, [])
+
+
+def test_who_waits_takes_over_a_claim_that_came_to_nothing(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding H8: the host said no more of a patch that failed, or that a person declined."""
+    file = root / "a.txt"
+    file.write_text("old\n")
+    given = {
+        "command": "*** Begin Patch\n*** Update File: a.txt\n@@\n-nobody wrote this\n+x\n*** End Patch\n"
+    }
+    assert rig.call("codex", rig.tool("PreToolUse", "apply_patch", given, tool_use_id="p"), "check")[0] == {}
+    assert claims.check(str(root), str(file)) is not None
+
+    monkeypatch.setattr(claims, "TAKE_OVER_S", 0.0)  # As if the time had passed.
+
+    assert claims.check(str(root), str(file)) is None
+    other = HookRig(root, rig.runtime, session="s2")
+    assert other.write(file, "second\n") == {}
+    assert claims.release(str(root), str(file), "codex/s1/main") is False
+
+
+@pytest.mark.parametrize("how", ["in place", "renamed", "created", "deleted"])
+def test_a_claim_on_a_file_that_has_changed_is_not_taken_over(
+    root: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding H8: then the host is at work, and may not be done."""
+    (root / ".noclobber").mkdir()
+    file = root / "a.txt"
+    if how != "created":
+        file.write_text("old\n")
+    claims.acquire(str(root), str(file), "owner", "call")
+    monkeypatch.setattr(claims, "TAKE_OVER_S", 0.0)
+    assert claims.check(str(root), str(file)) is None
+
+    if how == "deleted":
+        file.unlink()
+    elif how == "renamed":
+        (root / "b.txt").write_text("old\n")
+        os.rename(root / "b.txt", file)
+    else:
+        file.write_text("new\n")
+
+    assert claims.check(str(root), str(file)) is not None
+
+
+@pytest.mark.parametrize("host", ["claude-code", "codex"])
+def test_a_claim_ends_with_the_agents_next_event(rig: HookRig, root: Path, host: str) -> None:
+    """finding H8: these hosts carry out one call after the other, so the one before is over."""
+    file, other = root / "a.txt", root / "b.txt"
+    file.write_text("old\n")
+    other.write_text("other\n")
+    tool, given = "Write", {"file_path": str(file), "content": "x"}
+    if host == "codex":
+        tool, given = "apply_patch", {"command": f"*** Begin Patch\n*** Delete File: {file}\n*** End Patch\n"}
+    assert rig.call(host, rig.tool("PreToolUse", tool, given, tool_use_id="w"), "check")[0] == {}
+    assert claims.check(str(root), str(file)) is not None
+
+    shown = {"file": {"content": "other\n", "startLine": 1, "numLines": 2, "totalLines": 2}}
+    if host == "codex":
+        seen = rig.tool("PostToolUse", "Bash", {"command": "cat b.txt"}, tool_response="other\n")
+    else:
+        seen = rig.tool("PostToolUse", "Read", {"file_path": str(other)}, tool_response=shown)
+    rig.call(host, seen, "note")
+
+    assert claims.check(str(root), str(file)) is None
+
+
+def test_another_call_of_the_same_message_does_not_end_a_claim(rig: HookRig, root: Path) -> None:
+    """finding H8, finding H9: Gemini asks about all calls of a message before it carries out the first."""
+    file, other = root / "a.txt", root / "b.txt"
+    file.write_text("old\n")
+    for path in (file, other):
+        given = {"file_path": str(path), "content": "x"}
+        assert rig.call("gemini", rig.tool("BeforeTool", "write_file", given), "check")[0] == {}
+
+    assert claims.check(str(root), str(file)) is not None

@@ -3,8 +3,12 @@ Claims: a short notice that a file is about to be written by a program that is n
 
 A hook checks a write and the host carries it out, a moment later and without our mutex. In between the file
 is *claimed*: guarded writers (other sessions' hooks, the library, the MCP server) wait for the claim to
-end, or refuse. A claim ends when the host has written (or failed to), and after 30 seconds in any case, so
-that a host that was killed holds nobody up for longer than that.
+end, or refuse. A claim ends when the host has written (or failed to), and with the next event of its agent,
+where the host carries out one call after the other. Some hosts say nothing of a call that failed or was
+declined, and a permission dialogue may be open for minutes. So a claim holds up others for `TAKE_OVER_S`
+only, as long as the file is what it was when it was claimed: then whoever waits may write. If the host
+writes all the same, later, that is a race like an outsider's: found, told and on record. If the file has
+changed, the host is at work, and the claim holds for 30 seconds at most.
 
 A claim is a small file in `.noclobber/claims/` of the folder nearest above the file that has a state
 folder. Who looks for one asks every folder above the file, so workspaces inside workspaces see each other's
@@ -42,6 +46,7 @@ else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 LIFE_S = 30.0
+TAKE_OVER_S = 0.4  # A host that need not ask anybody writes within hundredths of a second.
 PATIENCE_S = 2.0
 MUTEX_PATIENCE_S = 5.0
 NAP_S = 0.01
@@ -58,6 +63,8 @@ class Claim(NamedTuple):
     """The agent: host, session and subagent."""
     call_id: str
     expires_s: float
+    version: str = "?"
+    """What the file's status was when it was claimed; `?`: not known."""
     file: str = ""
     """The claim's own file."""
 
@@ -72,7 +79,7 @@ def check(root: str, path: str, own_owner: str | None = None, clock: Clock = SYS
     for folder in _folders(root, path):
         if os.access(folder + tail, os.F_OK):  # Says no without the price of an exception.
             claim = _read(folder + tail, path)
-            if claim is not None and claim.owner != own_owner and _is_live(claim, clock.now_s()):
+            if claim is not None and claim.owner != own_owner and _is_in_the_way(claim, clock.now_s()):
                 return claim
     return None
 
@@ -186,7 +193,8 @@ def _take(root: str, path: str, owner: str, call_id: str, clock: Clock) -> Claim
             other = check(root, path, owner, clock)
             if other is not None:
                 return other
-            mine = Claim(path, owner, call_id, clock.now_s() + LIFE_S, f"{claims}/{_name(path)}")
+            expires_s = clock.now_s() + LIFE_S
+            mine = Claim(path, owner, call_id, expires_s, _version(path), f"{claims}/{_name(path)}")
             _write(mine)
             return mine
         finally:
@@ -241,6 +249,24 @@ def _is_live(claim: Claim, now_s: float) -> bool:
     return now_s < claim.expires_s <= now_s + 2 * LIFE_S
 
 
+def _is_in_the_way(claim: Claim, now_s: float) -> bool:
+    """True for a live claim, unless it is old enough and nothing has come of it so far."""
+    if not _is_live(claim, now_s):
+        return False
+    if claim.version == "?" or now_s < claim.expires_s - LIFE_S + TAKE_OVER_S:
+        return True
+    return _version(claim.path) != claim.version
+
+
+def _version(path: str) -> str:
+    """Return a file's status in a few words: another version has other words."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return ""
+    return f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+
+
 def _read(file: str, path: str) -> Claim | None:
     try:
         descriptor = os.open(file, _READ)
@@ -248,22 +274,22 @@ def _read(file: str, path: str) -> Claim | None:
         return None
     try:
         listed = parse(os.read(descriptor, MOST_BYTES))
-        claimed, owner, call_id, expires_s = listed
-        if not (isinstance(claimed, str) and isinstance(owner, str) and isinstance(call_id, str)):
+        claimed, owner, call_id, expires_s, version = listed
+        if not all(isinstance(text, str) for text in (claimed, owner, call_id, version)):
             raise ValueError("not a claim")
         if path and claimed != path:
             return None
-        return Claim(claimed, owner, call_id, float(expires_s), file)
+        return Claim(claimed, owner, call_id, float(expires_s), version, file)
     except (ValueError, TypeError, OverflowError, OSError):
         # Half a claim is a claim, for as long as it may last.
-        return Claim(path, "?", "?", os.fstat(descriptor).st_mtime + LIFE_S, file)
+        return Claim(path, "?", "?", os.fstat(descriptor).st_mtime + LIFE_S, file=file)
     finally:
         os.close(descriptor)
 
 
 def _write(claim: Claim) -> None:
     # In place, under the mutex; a rename over an old one would be flushed to the disk at once.
-    data = spell(list(claim[:4])).encode("utf-8", "backslashreplace")
+    data = spell(list(claim[:5])).encode("utf-8", "backslashreplace")
     descriptor = os.open(claim.file, _WRITE, 0o644)
     try:
         os.write(descriptor, data)

@@ -123,6 +123,8 @@ class HookTurn:
         from noclobber.guard.outside import Outside
 
         event = self._event
+        if not self.parallel_s:  # Calls come one at a time here, so the ones before this are over.
+            self.end()
         moment = event.result.happened_at
         delivery = f"{event.kind}:{event.call_id or ''}:{moment}" if event.call_id or moment else ""
         return Outside(self, self.call(), event.actions, delivery)
