@@ -15,7 +15,7 @@ help:
 	@echo "make lint           ruff and mypy only"
 	@echo "make coverage       the tests once more, with the lines that no test reached"
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
-	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, CUTS=)"
+	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills"
 	@echo "make merges         generated merges, compared with git merge-file (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
@@ -74,9 +74,7 @@ $(VENV)/.peers: $(READY) requirements-bench.txt
 	@touch $@
 
 torture: $(VENV)/.peers
-	$(PY) -m torture
-	$(PY) -m torture --lock
-	$(PY) -m torture --power
+	$(PY) -m torture --all
 
 explore: $(READY)
 	$(PY) -m torture.explore

@@ -14,9 +14,7 @@ from noclobber.demo import outsiders
 from noclobber.demo.accounting import Account
 from noclobber.demo.arena import Round
 
-DEFAULT_SECONDS = 390
-OUTSIDE_UPDATES_BAR = 100_000
-FULL_RUN_SECONDS = 300  # Shorter runs are not asked for 100 000 updates.
+DEFAULT_SECONDS = 600
 
 STRONG_LEVELS = {"lease+exchange", "lease+inplace", "create"}
 UNDER_FIRE = (
@@ -71,6 +69,11 @@ def _weight(kind: str) -> float:
     return 0.5 if kind == "guards" else 1.0
 
 
+def is_strong(account: Account, forced_level: str | None) -> bool:
+    """True if a round was at a level that claims to lose nothing."""
+    return forced_level in (None, "lease+exchange") and set(account.levels) <= STRONG_LEVELS
+
+
 def missed_bars(account: Account, *, forced_level: str | None) -> list[str]:
     """
     Say which bars a round missed.
@@ -79,19 +82,19 @@ def missed_bars(account: Account, *, forced_level: str | None) -> list[str]:
     and where only guards change bytes they lose nothing to each other and refuse nothing falsely; what
     becomes of an outsider's updates, and of what guards built on them, is reported as it is.
     """
-    is_strong = forced_level in (None, "lease+exchange") and set(account.levels) <= STRONG_LEVELS
+    strong = is_strong(account, forced_level)
     kind = outsiders.KINDS[account.kind]
     is_among_guards = kind.step is None or not kind.changes_bytes
     missed = []
-    if account.lost_commits and (is_strong or is_among_guards):
+    if account.lost_commits and (strong or is_among_guards):
         missed.append(f"{account.lost_commits} commits lost to other guards")
-    if account.false_refusals and (is_strong or is_among_guards):
+    if account.false_refusals and (strong or is_among_guards):
         missed.append(f"{account.false_refusals} false refusals")
     if account.torn:
         missed.append(f"{account.torn} torn")
-    if is_strong and account.lost:
+    if strong and account.lost:
         missed.append(f"{account.lost} outside updates lost")
-    if is_strong and account.withdrawn:
+    if strong and account.withdrawn:
         missed.append(f"{account.withdrawn} withdrawn")
     if not account.commits:
         missed.append("no guard ever committed: nothing was proved")

@@ -22,8 +22,9 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
-from torture import power_work
+from torture import bars, power_work
 from torture.power_disk import Cutter, Paths
+from torture.power_work import LEDGER
 
 DEFAULT_CUTS = 300
 MEMORY = "/dev/shm"
@@ -68,6 +69,8 @@ class Outcome(NamedTuple):
     operations: Counter[str]
     unflushed: int
     lost: int
+    named: int
+    """Events whose version the cut took away, and which were named."""
     wrong: list[str]
 
 
@@ -88,13 +91,24 @@ def run(args: argparse.Namespace) -> bool:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.operations.items()))
         print(
             f"{filesystem.name:<8}{outcome.cuts} cuts of {len(power_work.MODES)} modes each,"
-            f" {outcome.lost} of {outcome.unflushed} unflushed sectors lost; {len(outcome.wrong)} wrong"
+            f" {outcome.lost} of {outcome.unflushed} unflushed sectors lost; {len(outcome.wrong)} wrong,"
+            f" {outcome.named} lost versions named"
             f" ({kinds}; {time.monotonic() - begun_s:.0f} s)",
             flush=True,
         )
         for line in outcome.wrong[:20]:
             print(f"    MISSED: {line}", flush=True)
         ok = ok and not outcome.wrong
+        unreported = sum(LEDGER in line for line in outcome.wrong)
+        wrong = len(outcome.wrong) - unreported
+        bars.note(
+            args.figures,
+            "power",
+            filesystem=filesystem.name,
+            cuts=outcome.cuts,
+            wrong=wrong,
+            unreported=unreported,
+        )
     return ok
 
 
@@ -156,7 +170,7 @@ def _cut(filesystem: Filesystem, folder: str, cuts: int, seed: int) -> Outcome:
         operations = Counter(json.loads(line)[1] for line in file if line.endswith("\n"))
     chance = random.Random(f"{seed}/{filesystem.name}")
     cutter = Cutter(paths.log, f"{folder}/stable", filesystem.size)
-    unflushed = lost = 0
+    unflushed = lost = named = 0
     wrong: list[str] = []
     points = sorted(chance.randint(begun, cutter.count) for _ in range(cuts))
     for number, at in enumerate(points):
@@ -170,13 +184,14 @@ def _cut(filesystem: Filesystem, folder: str, cuts: int, seed: int) -> Outcome:
             continue
         try:
             answer = subprocess.run(_here("check", mount, notes, at), stdout=subprocess.PIPE, text=True)
-            found = json.loads(answer.stdout) if answer.returncode == 0 else ["the check failed"]
+            found, more = json.loads(answer.stdout) if answer.returncode == 0 else (["the check failed"], 0)
+            named += more
             wrong += [f"cut at {at} (seed {seed}): {text}" for text in found]
         finally:
             _unmount(mount)
             os.unlink(image)
     cutter.close()
-    return Outcome(len(points), operations, unflushed, lost, wrong)
+    return Outcome(len(points), operations, unflushed, lost, named, wrong)
 
 
 def main() -> None:

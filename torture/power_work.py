@@ -18,11 +18,13 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import noclobber
 from noclobber.errors import ABSENT, NoclobberError
+from noclobber.ledger.lost_versions import LostVersion, find_lost_versions
 
 SIZES = (0, 1 << 10, 100 << 10, 1 << 20)
 SIZE_WEIGHTS = (1, 6, 2, 1)
@@ -30,7 +32,9 @@ SINGLE, GROUP = ("one/a", "one/b", "two/c"), ("one/g", "two/g", "three/g", "g")
 MOVING, COMING, LINKED = ("one/m", "two/m"), "two/d", ("one/h", "three/h")
 MAY_BE_EMPTY = "one/b"
 LOCKED = "locked"
+LEDGER = "ledger"  # In what `check()` says of events.
 REBOOT_S = 10.0
+MOST_VERSIONS = 10_000
 FOLDERS = ("one", "two", "three", LOCKED)
 IDLE_S = 1.2  # A filesystem that commits every second has committed by then.
 
@@ -215,8 +219,10 @@ def work(mount: str, position_path: str, notes: str, seed: int, seconds: float) 
             what = chance.random()
             if what < 0.2:
                 time.sleep(IDLE_S)
-            elif what < 0.5:
+            elif what < 0.4:
                 _flush_something_else(mount)
+            elif what < 0.6:
+                _flush_ledger(f"{mount}/{chance.choice(MODES).name}")
     os._exit(0)  # No tidying at the end: a power cut does not wait for it.
 
 
@@ -227,15 +233,26 @@ def _flush_something_else(mount: str) -> None:
         os.fsync(file.fileno())
 
 
+def _flush_ledger(root: str) -> None:
+    """A backup flushes a ledger, and not the files: its events may last longer than the versions."""
+    with suppress(FileNotFoundError), open(f"{root}/.noclobber/agent_trace.jsonl", "rb") as file:
+        os.fsync(file.fileno())
+
+
 # After the cut.
 
 
-def check(mount: str, notes: str, at: int) -> list[str]:
-    """Return what is wrong with a disk that was cut after record `at`, once each folder was written to."""
+def check(mount: str, notes: str, at: int) -> tuple[list[str], int]:
+    """
+    Look at a disk that was cut after record `at`, once each folder was written to.
+
+    Return what is wrong, and how many events were named because their version was lost.
+    """
     with open(notes) as file:
         seed = json.loads(next(file))["seed"]
         done = [_row(line) for line in file if line.endswith("\n")]
     wrong: list[str] = []
+    named = 0
     for mode in MODES:
         mine = [each for each in done if each.mode == mode.name]
         try:
@@ -243,9 +260,10 @@ def check(mount: str, notes: str, at: int) -> list[str]:
                 f"{mode.name}: {text}"
                 for text in _check_project(f"{mount}/{mode.name}", mode, mine, at, seed)
             ]
+            named += len(_lost_versions(f"{mount}/{mode.name}"))
         except (NoclobberError, OSError) as error:
             wrong.append(f"{mode.name}: {type(error).__name__}: {error}")
-    return wrong
+    return wrong, named
 
 
 def _row(line: str) -> Done:
@@ -265,9 +283,50 @@ def _check_project(root: str, mode: Mode, done: list[Done], at: int, seed: int) 
                 turn.write_file(os.path.join(folder, "probe"), f"{at}\n", expected_hash=ABSENT)
         yield from _check_files(root, mode, begun, at, seed)
         workspace.ledger.verify()
+        yield from _check_ledger(root, list(workspace.ledger.events()), seed)
     lock = noclobber.DeliverableLock(f"{root}/{LOCKED}", holder="after")
     lock.acquire()  # Raises if what the cut left of the lock keeps everyone out.
     lock.release()
+
+
+def _lost_versions(root: str) -> list[LostVersion]:
+    """Return those of files whose bytes say which version they are; a move to and fro says nothing."""
+    with noclobber.Workspace(root) as workspace:
+        lost = find_lost_versions(workspace.ledger.events(), root)
+    return [each for each in lost if each.path in (*SINGLE, *GROUP, LINKED[0])]
+
+
+def _check_ledger(root: str, events: list[dict[str, Any]], seed: int) -> Iterator[str]:
+    """
+    No event vouches for a version that the cut took away: `doctor` and `ledger verify --files` name it.
+
+    Events may be missing from the end, so a file may be newer than its last event. If it is older, that event
+    must be named, and otherwise not. Asked of the files whose bytes say which version they are.
+    """
+    named = {lost.path: lost.seq for lost in find_lost_versions(events, root)}
+    last: dict[str, tuple[int, str]] = {}
+    for event in events:
+        payload = event["payload"]
+        if event["action_type"] == "COMMIT_RECOVERED":
+            last.pop(payload["target_file"], None)
+        elif event["action_type"] == "MUTATION":
+            last[payload["target_file"]] = (event["seq"], payload["after_hash"].removeprefix("sha256:"))
+    for name in (*SINGLE, *GROUP, LINKED[0]):
+        version = _version(root, name, 0, seed)
+        if name not in last or not version:
+            continue
+        seq, after = last[name]
+        recorded = _version_of(after, name, seed)
+        if (version < recorded) != (named.get(name) == seq):
+            said = "is named" if name in named else "is not named"
+            yield f"{LEDGER}: event {seq} has version {recorded} of {name}, which has {version}; it {said}"
+
+
+def _version_of(sha: str, name: str, seed: int) -> int:
+    """Return which version of a file has a hash; 0 for none, and for the empty ones, which are all alike."""
+    numbers = range(1, MOST_VERSIONS)
+    found = (number for number in numbers if sha256(content(name, number, seed)).hexdigest() == sha)
+    return 0 if sha == sha256(b"").hexdigest() else next(found, 0)
 
 
 def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -> Iterator[str]:

@@ -32,14 +32,17 @@ from noclobber.disk.hashing import of_bytes
 from noclobber.errors import FileBusyError
 open("merged/f", "wb").write(b"before")
 MAPPER = '''
-import mmap, os, sys
+import ctypes, mmap, os, sys
+# Not Python's own mmap: it keeps a second descriptor, which a lease sees.
+call = ctypes.CDLL(None).mmap
+call.restype, call.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 fd = os.open("merged/f", os.O_RDWR)
-held = mmap.mmap(fd, 6, mmap.MAP_SHARED, PROTECTION)
+held = call(None, 6, PROTECTION, mmap.MAP_SHARED, fd, 0)
 os.close(fd)
 print("mapped", flush=True)
 sys.stdin.readline()
 if PROTECTION & mmap.PROT_WRITE:
-    held[:6] = b"theirs"
+    ctypes.memmove(held, b"theirs", 6)
 '''.replace("PROTECTION", PROTECTION)
 mapper = subprocess.Popen([sys.executable, "-c", MAPPER], stdin=-1, stdout=-1, text=True)
 mapper.stdout.readline()
@@ -68,6 +71,34 @@ def test_a_mapping_of_a_file_on_overlay_is_seen(tmp_path: Path, protection: str)
 
     A mapping that may only read is seen as well, if `mprotect` can make it writable."""
     program = f"PROTECTION = {protection!r}\n{MAPPED}"
+    seen = run_in_mounts(tmp_path, OVERLAY, program, flags=OWN_PIDS)
+    assert seen == {"level": "busy", "content": "theirs" if "WRITE" in protection else "before"}
+
+
+def test_a_lease_alone_does_not_see_a_mapping_on_overlay(tmp_path: Path) -> None:
+    """finding R2: the look at the mappings is what sees it. Once a kernel's leases do, it may go."""
+    program = f"""
+PROTECTION = "mmap.PROT_READ | mmap.PROT_WRITE"
+from noclobber.disk import mappings
+mappings.is_mapped_for_writing = lambda _: False
+{MAPPED}"""
+    seen = run_in_mounts(tmp_path, OVERLAY, program, flags=OWN_PIDS)
+    assert seen == {"level": "lease+exchange", "content": "after"}, "leases see it here: drop the look"
+
+
+@pytest.mark.parametrize("protection", ["mmap.PROT_READ | mmap.PROT_WRITE", "mmap.PROT_READ"])
+def test_a_mapping_is_seen_by_kernels_that_answer_no_questions_about_it(
+    tmp_path: Path, protection: str
+) -> None:
+    """finding R2: before Linux 6.11 the lists are read as text."""
+    program = f"""
+import errno
+PROTECTION = {protection!r}
+from noclobber.disk import mappings
+def unknown(*_):
+    raise OSError(errno.ENOTTY, "not here")
+mappings.fcntl = type("old", (), dict(ioctl=unknown))
+{MAPPED}"""
     seen = run_in_mounts(tmp_path, OVERLAY, program, flags=OWN_PIDS)
     assert seen == {"level": "busy", "content": "theirs" if "WRITE" in protection else "before"}
 

@@ -12,6 +12,7 @@ What it logs is in `outside_writer`.
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 import shutil
@@ -19,15 +20,21 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from noclobber.demo import versions
+from noclobber.demo.outside_git import check_out_with_git, prepare_git
 from noclobber.demo.outside_writer import PATIENCE_S, OutsideWriter
 from noclobber.demo.versions import Version
+from noclobber.disk import renames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+PROGRAM = "NOCLOBBER_OUTSIDE_WRITERS"  # In the environment: the compiled program with the other kinds.
+CLONE = 0x40049409  # FICLONE
 
 # --- whole-file savers -------------------------------------------------------------
 
@@ -37,6 +44,46 @@ def save_by_rename(writer: OutsideWriter) -> None:
     base = writer.look()
     _write_new(writer.scratch, writer.next_version(base))
     os.replace(writer.scratch, writer.path)
+    writer.done(base.id)
+
+
+def save_by_exchange(writer: OutsideWriter) -> None:
+    """Both names exchanged in one step, and the old version deleted: what careful programs do, as we do."""
+    base = writer.look()
+    _write_new(writer.scratch, writer.next_version(base))
+    folder = os.open(os.path.dirname(writer.path), os.O_RDONLY)
+    try:
+        names = (os.path.basename(writer.scratch), folder, os.path.basename(writer.path))
+        renames.exchange(folder, *names)
+    finally:
+        os.close(folder)
+    writer.done(base.id)
+    os.unlink(writer.scratch)
+
+
+def save_from_nameless_file(writer: OutsideWriter) -> None:
+    """`O_TMPFILE`: written before it has any name, then linked and renamed."""
+    base = writer.look()
+    descriptor = os.open(os.path.dirname(writer.path), os.O_TMPFILE | os.O_RDWR, 0o644)
+    try:
+        os.write(descriptor, writer.next_version(base))
+        # With a folder, although the path needs none: only then does Python make the call that follows links.
+        os.link(f"/proc/self/fd/{descriptor}", writer.scratch, src_dir_fd=descriptor, follow_symlinks=True)
+    finally:
+        os.close(descriptor)
+    os.replace(writer.scratch, writer.path)
+    writer.done(base.id)
+
+
+def clone_over(writer: OutsideWriter) -> None:
+    """`cp --reflink`: the same inode gets the blocks of another file."""
+    base = writer.look()
+    _write_new(writer.scratch, writer.next_version(base))
+    try:
+        with open(writer.scratch, "rb") as source, open(writer.path, "wb", buffering=0) as file:
+            fcntl.ioctl(file.fileno(), CLONE, source.fileno())
+    finally:
+        os.unlink(writer.scratch)
     writer.done(base.id)
 
 
@@ -212,7 +259,7 @@ def hold_open(writer: OutsideWriter) -> None:
 
 
 def write_through_a_mapping(writer: OutsideWriter) -> None:
-    """`mmap`, with the descriptor closed at once: the file is written although no descriptor is open."""
+    """`mmap`, with the descriptor closed at once. (Python keeps another one; the program in C does not.)"""
     descriptor = os.open(writer.path, os.O_RDWR)
     mapping = mmap.mmap(descriptor, versions.SLOT_OFFSET + versions.SLOT_WIDTH)
     os.close(descriptor)
@@ -231,65 +278,6 @@ def _one_slot_update(writer: OutsideWriter, descriptor: int) -> None:
     writer.note_slot(os.pread(descriptor, versions.SLOT_WIDTH, versions.SLOT_OFFSET))
     os.pwrite(descriptor, b"%010d" % (writer.made + 1), versions.SLOT_OFFSET)
     writer.done()
-
-
-# --- programs -------------------------------------------------------------
-
-GIT_VERSIONS_PER_S = 200  # More than git can check out.
-
-
-def check_out_with_git(writer: OutsideWriter) -> None:
-    """`git checkout --force` of the next version: git deletes the file and creates it anew."""
-    folder = os.path.dirname(writer.path)
-    commits: list[str] = writer.__dict__.setdefault("commits", [])
-    if not commits:
-        commits.extend(_git(folder, "rev-list", "--reverse", "versions").stdout.split())
-    if writer.made >= len(commits):
-        writer.pause(0.01)
-        return
-    for _ in range(200):
-        # A guard that creates the file between git's unlink and create makes git fail; try again.
-        if _git(folder, "checkout", "--quiet", "--force", "--detach", commits[writer.made]).returncode == 0:
-            break
-    else:
-        writer.log("N git checkout kept failing")
-        return
-    writer.done(f"o:{writer.made}" if writer.made else "start:0")
-    writer.look()
-
-
-def _git(folder: str, *words: str, feed: bytes | None = None) -> subprocess.CompletedProcess[str]:
-    quiet = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
-    return subprocess.run(
-        ["git", "-c", "gc.auto=0", *words],
-        cwd=folder,
-        input=feed.decode() if feed is not None else None,
-        stdin=subprocess.DEVNULL if feed is None else None,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, **quiet},
-    )
-
-
-def prepare_git(path: str, seconds: float) -> None:
-    """Make a repository with as many versions of the file as can be needed, in one go."""
-    folder, name = os.path.split(path)
-    stream: list[bytes] = []
-    for number in range(1, int(GIT_VERSIONS_PER_S * (seconds + 1))):
-        content = versions.render(
-            f"o:{number}",
-            f"o:{number - 1}" if number > 1 else "start:0",
-            ((1, number),),
-            padding_bytes=number % 300,
-        )
-        stream.append(b"commit refs/heads/versions\ncommitter a <a@example.org> %d +0000\ndata 0\n" % number)
-        stream.append(b"M 100644 inline %b\ndata %d\n%b\n" % (name.encode(), len(content), content))
-    for words, feed in ((("init", "--quiet"), None), (("fast-import", "--quiet"), b"".join(stream))):
-        done = _git(folder, *words, feed=feed)
-        if done.returncode:
-            raise RuntimeError(f"git {words[0]}: {done.stderr.strip()}")
 
 
 # --- storms: no byte changes -------------------------------------------------------------
@@ -323,6 +311,10 @@ def open_and_close(writer: OutsideWriter) -> None:
     writer.made += 1
 
 
+def _by_program(writer: OutsideWriter) -> None:
+    raise NotImplementedError(f"{writer.path}: `work()` runs a program for this kind")
+
+
 class Kind(NamedTuple):
     """One kind of outsider, and what may be concluded from what is seen on its file."""
 
@@ -337,6 +329,8 @@ class Kind(NamedTuple):
     displaced cannot be given a folder; it gets the last file that the guard saw there."""
     leaves_gaps: bool = False
     """True: while it saves, there is nothing or half a file at the path, and a guard may find that."""
+    is_compiled: bool = False
+    """True: a program in C makes the updates, in ways that Python does not have (torture/)."""
 
 
 KINDS: dict[str, Kind] = {
@@ -354,6 +348,29 @@ KINDS: dict[str, Kind] = {
     "symlink": Kind(replace_by_symlink, "replace by symlink"),
     "directory": Kind(replace_by_directory, "replace by directory", makes_folders=True, leaves_gaps=True),
     "hardlink": Kind(append_under_another_name, "append, hard link"),
+    "exchange": Kind(save_by_exchange, "save by exchange"),
+    "nameless": Kind(save_from_nameless_file, "save from a nameless file"),
+    "clone": Kind(clone_over, "clone over", rewrites="all", leaves_gaps=True),
+    **{
+        name: Kind(_by_program, says, is_compiled=True, rewrites=rewrites)
+        for name, says, rewrites in (
+            ("dsync", "pwrite, O_DSYNC", "nothing"),
+            ("direct", "O_DIRECT", "all"),  # A short file is longer for a moment.
+            ("copy-range", "copy_file_range", "nothing"),
+            ("sendfile", "sendfile", "nothing"),
+            ("splice", "splice", "nothing"),
+            ("append-flag", "append, RWF_APPEND", "nothing"),
+            ("aio", "asynchronous I/O", "nothing"),
+            ("ring", "io_uring", "nothing"),
+            ("ring-file", "io_uring, registered file", "nothing"),
+            ("passed", "descriptor in a socket", "nothing"),
+            ("reopened", "open of /proc/self/fd", "nothing"),
+            ("handle", "open by handle", "nothing"),
+            ("child", "child's descriptor", "nothing"),
+            ("mapping", "mapping alone", "nothing"),
+            ("child-mapping", "child's mapping", "nothing"),
+        )
+    },
     "touch": Kind(touch, "touch storm", changes_bytes=False),
     "chmod": Kind(change_mode, "chmod storm", changes_bytes=False),
     "open": Kind(open_and_close, "open storm", changes_bytes=False),
@@ -371,10 +388,31 @@ def prepare(kind: str, path: str, seconds: float) -> None:
         os.link(path, path + ".twin")
 
 
-def unavailable(kind: str) -> str | None:
-    """Return why this kind cannot run on this machine, or None."""
+def unavailable(kind: str, folder: str | None = None) -> str | None:
+    """Return why this kind cannot run on this machine, and on a folder's filesystem; or None."""
     if kind == "git" and shutil.which("git") is None:
         return "git is not installed"
+    if KINDS[kind].is_compiled and not os.environ.get(PROGRAM):
+        return "its program is not there: it takes a C compiler"
+    if folder is None or not (KINDS[kind].is_compiled or kind in ("exchange", "nameless", "clone")):
+        return None
+    path = os.path.join(folder, "probe")
+    _write_new(path, versions.render("start:0", versions.NO_ID, ()))
+    log = os.path.join(folder, "probe.log")
+    try:
+        if KINDS[kind].is_compiled:
+            command = [os.environ[PROGRAM], "--probe", kind, path]
+            tried = subprocess.run(command, capture_output=True, text=True, check=False)
+            return None if tried.returncode == 0 else tried.stderr.strip() or "its program failed"
+        step = KINDS[kind].step
+        assert step is not None
+        step(OutsideWriter(path, log, 1, 0.0))
+    except (OSError, AttributeError) as error:
+        return f"not here: {error}"
+    finally:
+        for left in (path, log):
+            with suppress(FileNotFoundError):
+                os.unlink(left)
     return None
 
 
@@ -390,6 +428,9 @@ def work(
     kind: str, path: str, log_path: str, *, seed: int, start_s: float, until_s: float, eagerness: float
 ) -> None:
     """Make updates until the time is over; `eagerness` is the share of them without a pause before."""
+    if KINDS[kind].is_compiled:
+        program = os.environ[PROGRAM]
+        os.execv(program, [program, kind, path, log_path, str(seed), str(start_s), str(until_s)])  # noqa: S606
     step = KINDS[kind].step
     assert step is not None
     writer = OutsideWriter(path, log_path, seed, until_s)

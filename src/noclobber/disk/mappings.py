@@ -6,19 +6,35 @@ holds the inode in the upper layer, which a container cannot even name. But the 
 mappings in `/proc`. New mappings need a descriptor that is open for writing, which the lease excludes: so one
 look *under the lease* is enough.
 
+From Linux 6.11 on the kernel answers a question (`PROCMAP_QUERY`) about each process, in some microseconds.
+Before that the lists are read as text, which takes tens to hundreds of them.
+
 Not seen: processes outside of this pid namespace. Those of other users may not be readable; then the answer
 is None, and the caller promises less.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 PROT_READ, MAP_SHARED = 1, 1
+MAP_FAILED = (1 << 8 * struct.calcsize("P")) - 1
+
+# struct procmap_query of linux/fs.h. What is asked for: the next mapping from an address on which is
+# shared and of a file. There are few of those in any process.
+_QUERY = 0xC0686611
+_ASKING = struct.Struct("=QQQ80x")  # Its size, which mappings, from where.
+_ANSWER = struct.Struct("=QQQQQQQQQII24x")
+_NEXT_SHARED_OF_FILE = 0x08 | 0x10 | 0x20
+_WRITABLE = 0x02
 
 
 def is_mapped_for_writing(descriptor: int) -> bool | None:
@@ -26,34 +42,49 @@ def is_mapped_for_writing(descriptor: int) -> bool | None:
     if os.fstat(descriptor).st_size == 0:
         return False  # Nothing of it can be reached through a mapping.
     try:
-        wanted = _as_listed(descriptor)
-        return None if wanted is None else _in_any_process(wanted)
+        question = _as_listed(descriptor)
+        return None if question is None else _in_any_process(*question)
     except OSError:
         return None
 
 
-def _as_listed(descriptor: int) -> bytes | None:
-    """Return a file's device and inode as mappings are listed here: the overlay's, or the upper layer's."""
+def _as_listed(descriptor: int) -> tuple[bytes, Callable[[str, bytes], bool]] | None:
+    """
+    Return how mappings of a file are listed here, as the overlay's or as the upper layer's; and how to look.
+
+    To find out, the file is mapped for a moment.
+    """
+    libc = _libc or _load()
+    address = libc.mmap(None, 1, PROT_READ, MAP_SHARED, descriptor, 0)
+    if address is None or address == MAP_FAILED:
+        return None
+    try:
+        return next(_shared_mappings("self", address))[0], _find_by_query
+    except OSError as error:
+        if error.errno != errno.ENOTTY:
+            raise
+        return _listed_at(address), _find_in_text
+    finally:
+        libc.munmap(address, 1)
+
+
+_libc: Any = None
+
+
+def _load() -> Any:
+    # Not Python's own `mmap`: it keeps a second descriptor of the file, and is thereby seen by every lease.
+    global _libc
     import ctypes
 
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    address = libc.mmap(None, 1, PROT_READ, MAP_SHARED, descriptor, 0)
-    if address is None or address == ctypes.c_void_p(-1).value:
-        return None
-    try:
-        for line in _read("/proc/self/maps").splitlines():
-            first, _, last = line.split(b" ", 1)[0].partition(b"-")
-            if int(first, 16) <= address < int(last, 16):
-                return _device_and_inode(line)
-    finally:
-        libc.munmap(address, 1)
-    return None
+    _libc = libc
+    return libc
 
 
-def _in_any_process(wanted: bytes) -> bool | None:
+def _in_any_process(wanted: bytes, find: Callable[[str, bytes], bool]) -> bool | None:
     looked_at: set[str] = set()
     is_known = True
     # Until nobody is new: a mapping that a process passes on by fork and then gives up is in the child.
@@ -61,13 +92,53 @@ def _in_any_process(wanted: bytes) -> bool | None:
         for pid in new:
             looked_at.add(pid)
             try:
-                if wanted in _read(f"/proc/{pid}/maps") and _can_write(pid, wanted):
+                if find(pid, wanted):
                     return True
             except (FileNotFoundError, ProcessLookupError):
-                pass  # It has ended.
+                pass  # It has ended, or is one of the kernel's own.
             except OSError:
                 is_known = is_known and _has_no_memory(pid)
     return False if is_known else None
+
+
+def _find_by_query(pid: str, wanted: bytes) -> bool:
+    for file, is_writable in _shared_mappings(pid):
+        # One that can only be read now may be made writable by `mprotect`, which the query does not tell.
+        if file == wanted and (is_writable or _can_write(pid, wanted)):
+            return True
+    return False
+
+
+def _shared_mappings(pid: str, address: int = 0) -> Iterator[tuple[bytes, bool]]:
+    """
+    Ask for a process's shared mappings of files, one after the other: which file, and is it writable?
+
+    ENOTTY: this kernel cannot say.
+    """
+    descriptor = os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while True:
+            question = bytearray(_ASKING.pack(_ASKING.size, _NEXT_SHARED_OF_FILE, address))
+            try:
+                fcntl.ioctl(descriptor, _QUERY, question)
+            except FileNotFoundError:
+                return  # No more of them.
+            _, _, _, _, address, flags, _, _, inode, major, minor = _ANSWER.unpack(question)
+            yield b" %02x:%02x %d " % (major, minor, inode), bool(flags & _WRITABLE)
+    finally:
+        os.close(descriptor)
+
+
+def _find_in_text(pid: str, wanted: bytes) -> bool:
+    return wanted in _read(f"/proc/{pid}/maps") and _can_write(pid, wanted)
+
+
+def _listed_at(address: int) -> bytes:
+    for line in _read("/proc/self/maps").splitlines():
+        first, _, last = line.split(b" ", 1)[0].partition(b"-")
+        if int(first, 16) <= address < int(last, 16):
+            return _device_and_inode(line)
+    raise ProcessLookupError(errno.ESRCH, "our own mapping is not listed")
 
 
 def _can_write(pid: str, wanted: bytes) -> bool:
