@@ -162,7 +162,7 @@ def test_type_checkers_know_the_same_options() -> None:
     for name in ("write_scope", "reserved"):
         assert told.pop(name) == "Iterable[str | os.PathLike[str]] | None"
         assert taken.pop(name) == "tuple[str, ...] | None"
-    for name in ("never_merge", "formatters"):
+    for name in ("never_merge", "formatters", "versions_exclude"):
         assert (told.pop(name), taken.pop(name)) == ("Iterable[str]", "tuple[str, ...]")
     assert told == taken
 

@@ -39,6 +39,7 @@ COMMANDS = {
     "status": ("status", "open turns, claims, locks, recent refusals and kept files of a workspace"),
     "watch": ("watch", "the same as `status`, updated live"),
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
+    "versions": ("versions", "past versions of files: list, show, restore, prune"),
     "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
     "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),

@@ -46,13 +46,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Show the options. A file that is wrong is refused with what is wrong with it (exit code 3)."""
-    from noclobber.core.options import DEFAULTS, options
+    from noclobber.core.options import DEFAULTS, flat, options
     from noclobber.core.options_file import load
 
     root = root_of(args)
     loaded = load(root)
-    effective = options(loaded.given, DEFAULTS)._asdict()
-    rows = [(name, value, loaded.path if name in loaded.given else None) for name, value in effective.items()]
+    given = flat(loaded.given)
+    effective = options(given, DEFAULTS)._asdict()
+    rows = [(name, value, loaded.path if name in given else None) for name, value in effective.items()]
     set_here = {name: os.environ[name] for name in ENVIRONMENT if os.environ.get(name)}
     if args.json:
         print_json(

@@ -6,8 +6,8 @@ Two questions, answered apart, because the second may have no answer:
 1. *Did it change?* What agents knew is on record: a session of a coding agent remembers what it was
 shown, a landed write says what was written, a refused one what had been read. The latest of these is
 compared with the disk. 2. *What changed?* Records hold hashes, never content. The lines can be shown if
-bytes with that hash still exist somewhere: among kept and displaced versions, or in git (the index and
-the last commits of that file).
+bytes with that hash still exist somewhere: among the versions that are kept for a week (docs/versions.md),
+among displaced ones, or in git (the index and the last commits of that file).
 
 What it cannot show: the reads of a library turn, which live in the memory of its process. Inside that
 process, `turn.changes_since_read()` does.
@@ -34,6 +34,7 @@ from noclobber.core.project import (
 )
 from noclobber.disk import hashing
 from noclobber.disk.file_guard import FileGuard
+from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
 from noclobber.ledger.browse import Lines, summary_of
 from noclobber.ledger.root import relative
@@ -217,10 +218,28 @@ def _bytes_of(root: str, path: str, sha256: str) -> tuple[bytes | None, str | No
     """Return bytes with that hash and where they were found, if any are left."""
     if sha256 in (ABSENT, DELETED):
         return b"", "there was no file"
-    for source, content in (*_from_store(root, path), *_from_git(path)):
+    for source, content in _candidates(root, path, sha256):
         if hashing.of_bytes(content).startswith(sha256):
             return content, source
     return None, None
+
+
+def _candidates(root: str, path: str, sha256: str) -> Iterator[tuple[str, bytes]]:
+    """Where the bytes may be, the likeliest and cheapest place first."""
+    yield from _from_versions(root, sha256)
+    yield from _from_store(root, path)
+    yield from _from_git(path)
+
+
+def _from_versions(root: str, sha256: str) -> Iterator[tuple[str, bytes]]:
+    try:
+        versions = Versions(root, make=False)
+    except OSError:
+        return  # None are kept; or they are not ours, and `doctor` says so.
+    for found in versions.find(sha256):
+        content = versions.read(found)
+        if content is not None:
+            yield f"version {found[:12]}", content
 
 
 def _from_store(root: str, path: str) -> Iterator[tuple[str, bytes]]:

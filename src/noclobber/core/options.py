@@ -43,10 +43,16 @@ if TYPE_CHECKING:
         busy: Literal["refuse", "exchange"]
         retained_file_bytes: int
         retained_turn_bytes: int
+        versions: Literal["on", "off"]
+        versions_exclude: Iterable[str]
+        versions_ignored: Literal["skip", "keep"]
+        versions_days: float
+        versions_bytes: int
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 LONGEST_WAIT_S = 3600.0
+LONGEST_DAYS = 36_500.0
 RETAINED_FILE_BYTES = 1 << 20
 RETAINED_TURN_BYTES = 64 << 20
 NEVER_MERGED = (
@@ -59,6 +65,23 @@ NEVER_MERGED = (
     "gradle.lockfile",
 )
 """JSON, notebooks, and what package managers write: correct lines do not make a correct file."""
+SECRET_NAMES = (
+    ".env*",
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.kdbx",
+    "id_*",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    "credentials*",
+    "secrets*",
+)
+VERSIONS_DAYS = 7.0
+VERSIONS_BYTES = 256 << 20
 
 
 class Options(NamedTuple):
@@ -104,6 +127,16 @@ class Options(NamedTuple):
     """How much of one file that was read is kept in memory, so that a diff can be shown."""
     retained_turn_bytes: int = RETAINED_TURN_BYTES
     """How much of all files that a turn has read is kept in memory, so that diffs can be shown."""
+    versions: Literal["on", "off"] = "on"
+    """Whether the versions that guarded writes replace are kept for a while, so that they can be had back."""
+    versions_exclude: tuple[str, ...] = SECRET_NAMES
+    """Names of files of which no versions are kept."""
+    versions_ignored: Literal["skip", "keep"] = "skip"
+    """Whether versions of files that git ignores are kept."""
+    versions_days: float = VERSIONS_DAYS
+    """How many days versions are kept."""
+    versions_bytes: int = VERSIONS_BYTES
+    """How many bytes the versions of a project may take; the oldest go first."""
 
 
 DEFAULTS = Options()
@@ -113,7 +146,7 @@ HOOK_DEFAULTS = DEFAULTS._replace(scope="session")  # A coding agent's model rem
 def options(given: Mapping[str, Any], base: Options = DEFAULTS) -> Options:
     """Return `base` with the given options changed; `BadRequestError` names what is wrong with them."""
     checked: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in flat(given).items():
         check = _CHECKS.get(name)
         if check is None:
             raise BadRequestError("", _unknown(name), option=name)
@@ -126,6 +159,15 @@ def options(given: Mapping[str, Any], base: Options = DEFAULTS) -> Options:
                 "", f"The option {name} must be {refused}, not {shown}.", option=name
             ) from None
     return base._replace(**checked)
+
+
+def flat(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """In a TOML file the table `[versions]` with `exclude` is the option `versions_exclude`, and so on."""
+    table = given.get("versions")
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table):
+        return given
+    flat = {name: value for name, value in given.items() if name != "versions"}
+    return flat | {f"versions_{name}": value for name, value in table.items()}
 
 
 def load_options(root: str, base: Options = DEFAULTS) -> Options:
@@ -172,6 +214,12 @@ def _seconds(value: Any) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LONGEST_WAIT_S:
         return float(value)
     raise _NotAcceptedError(f"seconds from 0 to {LONGEST_WAIT_S:.0f}")
+
+
+def _days(value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LONGEST_DAYS:
+        return float(value)
+    raise _NotAcceptedError(f"days from 0 to {LONGEST_DAYS:.0f}")
 
 
 def _byte_count(value: Any) -> int:
@@ -236,4 +284,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "busy": _one_of("refuse", "exchange"),
     "retained_file_bytes": _byte_count,
     "retained_turn_bytes": _byte_count,
+    "versions": _one_of("on", "off"),
+    "versions_exclude": _patterns,
+    "versions_ignored": _one_of("skip", "keep"),
+    "versions_days": _days,
+    "versions_bytes": _byte_count,
 }

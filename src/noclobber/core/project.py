@@ -35,6 +35,7 @@ KEPT_FOLDER = "kept"  # Versions that could neither be put back nor be dropped.
 CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.
 LOST_FOLDER = "lost"  # Sessions whose memory of what they read could not be kept.
 TURNS_FOLDER = "turns"  # Open turns, for `noclobber status`.
+VERSIONS_PREFIX = "versions."  # And the user id: past versions by hash, for their owner only.
 
 OPTIONS_NAME = "noclobber.toml"
 SHARED_OPTIONS_NAME = "pyproject.toml"  # Its table [tool.noclobber].

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered, WriteResult
     from noclobber.disk.commit.section import Fence
+    from noclobber.disk.version_keeper import VersionKeeper
 
     Result = TypeVar("Result")
 
@@ -64,6 +65,7 @@ class FileGuard:
         ceiling: Level | None = None,
         hard_links: bool = True,
         busy: str = "refuse",
+        keeper: VersionKeeper | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.root = os.path.realpath(root)
@@ -84,6 +86,7 @@ class FileGuard:
             ceiling=asked,
             hard_links=hard_links,
             busy=busy,
+            keeper=keeper,
             clock=clock,
         )
 
@@ -208,8 +211,16 @@ class FileGuard:
         return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
 
     def sweep(self) -> list[str]:
-        """Remove displaced versions; return where those are kept that somebody wrote to."""
-        return [where for _, where in self.committer.sweep()]
+        """Let go of displaced versions; return where those are kept that somebody wrote to."""
+        kept = [where for _, where in self.committer.sweep()]
+        if self.committer.keeper is not None:
+            self.committer.keeper.tidy()
+        return kept
+
+    def keep_version(self, path: str, data: bytes, sha256: str | None = None) -> None:
+        """Keep what an agent saw of a file, if versions are kept. Never fails."""
+        if self.committer.keeper is not None:
+            self.committer.keeper.keep(path, data, sha256)
 
 
 def _kind(mode: int) -> str:

@@ -305,6 +305,8 @@ def _resolve(turn: Turn, targets: Sequence[Target], error: StaleFileError) -> bo
         if current.content is None:
             return False
         seen = turn.context.baseline_bytes(facts.name, facts.path)
+        if seen is not None:  # Whoever overwrote it kept nothing; for `diff`, `undo` and `blame`.
+            turn.guard.keep_version(facts.path, seen)
         answer = turn.stale_writes.resolve(target, seen, current)
         if not isinstance(answer, Resolution):
             if answer is not None:

@@ -20,7 +20,8 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import DEFAULTS, load_options, options
 from noclobber.core.project import find_project
 from noclobber.disk.file_guard import FileGuard
-from noclobber.errors import TurnClosedError
+from noclobber.disk.version_keeper import VersionKeeper
+from noclobber.errors import BadRequestError, TurnClosedError
 from noclobber.guard.catalogue import Catalogue
 from noclobber.guard.hook_engine import HookEngine
 from noclobber.guard.snapshot import TurnContext
@@ -61,6 +62,9 @@ class Workspace:
         self.root = os.path.realpath(root)
         self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
         self._guards: dict[tuple[bool, float, str, str], FileGuard] = {}
+        self._keeper = (
+            VersionKeeper(self.root, self.options, clock) if self.options.versions == "on" else None
+        )
         self.guard = self._guard(self.options)
         self.catalogue = Catalogue()
         self.engine = HookEngine(self)
@@ -121,6 +125,8 @@ class Workspace:
         if self._is_closed:
             raise TurnClosedError("", "The workspace is closed. Make a new one.", root=self.root)
         chosen = options(overrides, self.options)
+        if any(name.startswith("versions") for name in overrides):
+            raise BadRequestError("", "Versions are kept for a whole workspace. Give this option to it.")
         context = TurnContext(
             self.root,
             turn_id=turn_id or os.urandom(8).hex(),
@@ -167,6 +173,8 @@ class Workspace:
         for turn in self._state.turns:
             turn.end()
         self._state.close()
+        if self._keeper is not None:
+            self._keeper.close()
 
     def __enter__(self) -> Workspace:
         return self
@@ -187,6 +195,7 @@ class Workspace:
                 wait_s=options.wait_s,
                 hard_links=options.hard_links == "write",
                 busy=options.busy,
+                keeper=self._keeper,
                 clock=self.clock,
             )
         return guard

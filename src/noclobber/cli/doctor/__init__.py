@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.doctor import crash_leftovers, workspace_checks
+from noclobber.cli.doctor import crash_leftovers, versions_check, workspace_checks
 from noclobber.cli.terminal import Progress, add_json, print_json, styled, visible
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.findings import Finding
@@ -59,6 +59,7 @@ def examine(root: str, *, repair: bool) -> list[Finding]:
     findings = workspace_checks.check_level(root)
     findings += workspace_checks.check_config(root)
     findings += crash_leftovers.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
+    findings += _ask("versions", lambda folder: versions_check.check_versions(folder, repair=repair), root)
     with Progress("events") as bar:
         findings += workspace_checks.check_ledger(root, bar.show)
     findings += _ask("locks", lock_doctor.check, root)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.section import Fence
     from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
+    from noclobber.disk.version_keeper import VersionKeeper
 
 DEFAULT_WAIT_S = 1.0
 MOST_KNOWN_FOLDERS = 4096
@@ -71,12 +72,14 @@ class Committer:
         ceiling: Level = "lease+exchange",
         hard_links: bool = True,
         busy: str = "refuse",
+        keeper: VersionKeeper | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if ceiling not in LADDER:
             raise BadRequestError("", f"the level must be one of {', '.join(LADDER)}, not {ceiling!r}.")
         self.root, self.durable, self.wait_s, self.clock = root, durable, wait_s, clock
         self.mutex_wait_s, self.ceiling, self.hard_links = mutex_wait_s, ceiling, hard_links
+        self.keeper = keeper
         self.busy = busy  # `exchange`: a file that somebody has open for writing is replaced without leases.
         self._store: Store | None = None
         # Files that were kept and not reported yet. Without a workspace a committer lives for one write.
@@ -154,6 +157,7 @@ class Committer:
             self._store = open_stores.for_workspace(self.root)
         except PermissionError:
             return None  # Another user's. Then our files go beside the target.
+        self._store.keeper = self.keeper
         try:
             self._unreported.extend(sweep.adopt_orphans(self._store, self.clock.now_s()))
         except OSError:

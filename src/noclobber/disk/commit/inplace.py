@@ -50,7 +50,7 @@ def rewrite(
             target.path, "it is read-only for this user; change its mode first."
         ) from None
     staged: list[tuple[str, int]] = []
-    is_torn = False
+    is_torn = landed = False
     since_s = time.monotonic()
     try:
         if not leases.lease(file_fd, leases.WRITE, patience):
@@ -70,6 +70,7 @@ def rewrite(
         (new_name, new_fd), (undo_name, undo_fd) = staged
         write_all(new_fd, data)
         copy_all(file_fd, undo_fd)
+        size = os.fstat(undo_fd).st_size
         metadata.give(undo_fd, metadata.of(file_fd), path=target.path)
         folder = target.folder
         planned = journal.Planned(
@@ -102,17 +103,22 @@ def rewrite(
             is_torn = False
             raise
         is_torn = False
+        landed = True
         return previous, "plain" if is_mapped is None else "lease+inplace"
     finally:
         leases.release(file_fd)
         forks.close(file_fd)
         for name, descriptor in staged:
             forks.close(descriptor)
-            if not is_torn:
+            if not is_torn and not (landed and name == undo_name):
                 store.remove_swap(name)
         # Torn, recovery needs both: the copy and the note are all that is left of the old version.
         if not is_torn:
             note.clear()
+        # No version was displaced here; the copy is all that there is of it. Until the note is clear it is
+        # recovery's.
+        if landed and not (store.keeper and store.keeper.take(store, undo_name, target.path, previous, size)):
+            store.remove_swap(undo_name)
 
 
 def _was_stopped(target: PinnedPath) -> FileBusyError:

@@ -58,6 +58,7 @@ def reuse(store: Store, path: str, name: str, like: Metadata) -> tuple[int, os.s
         if leases.try_lease(descriptor, leases.WRITE):
             status = os.fstat(descriptor)
             if _may_go(displaced.name, descriptor, status, like):
+                _keep_version(store, displaced, descriptor, status)
                 os.rename(displaced.name, name, src_dir_fd=store.swap_fd, dst_dir_fd=store.swap_fd)
                 return descriptor, status
     except OSError:
@@ -90,6 +91,12 @@ def _may_go(name: str, descriptor: int, status: os.stat_result, like: Metadata) 
         and metadata.of(descriptor, status) == like
         and is_unchanged(name, descriptor, status)
     )
+
+
+def _keep_version(store: Store, displaced: Displaced, descriptor: int, status: os.stat_result) -> None:
+    """What is about to be written over is a past version. Copied, because moving it would end the reuse."""
+    if store.keeper is not None and displaced.sha256 and store.keeper.wants(displaced.path, status.st_size):
+        store.keeper.keep(displaced.path, os.pread(descriptor, status.st_size, 0), displaced.sha256)
 
 
 def _leave_to_the_sweep(store: Store, displaced: Displaced) -> None:

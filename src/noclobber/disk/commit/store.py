@@ -19,13 +19,16 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks, ordering, paths
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX, Note
 from noclobber.disk.reading import LOOK
+
+if TYPE_CHECKING:
+    from noclobber.disk.version_keeper import VersionKeeper
 
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_OPEN_NOTES = 64
@@ -38,6 +41,8 @@ class Displaced(NamedTuple):
     path: str
     descriptor: int
     size: int = 0
+    sha256: str = ""
+    """What it held when it was replaced; "" if it is not a version that was at its name."""
     is_past: bool = False
     """Its replacement is on the disk: no power cut brings this version back to its name."""
 
@@ -57,6 +62,7 @@ class Store:
         self.device = self._status.st_dev
         self._owner = os.fstat(notes_fd).st_uid
         self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
+        self.keeper: VersionKeeper | None = None  # Takes what the sweep would remove, if it wants it.
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
         self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
         self._lock = threading.Lock()
@@ -250,15 +256,16 @@ class Store:
         descriptor: int,
         *,
         size: int = 0,
+        sha256: str = "",
         is_past: bool = False,
     ) -> None:
         """
         Leave a displaced file, and its descriptor (for reading only), for a later sweep.
 
         If neither the hash in its name nor its mark shows that it is unchanged, the sweep keeps it.
-        `is_past`: see `Displaced`.
+        `sha256` and `is_past`: see `Displaced`.
         """
-        self.waiting.append(Displaced(name, path, descriptor, size, is_past))
+        self.waiting.append(Displaced(name, path, descriptor, size, sha256, is_past))
 
     def leave_marked(self, name: str, path: str) -> None:
         """

@@ -434,6 +434,7 @@ class Swap:
             self.target.path,
             descriptor,
             size=size,
+            sha256=self.previous if is_old else "",
             is_past=is_past,
         )
 

@@ -19,7 +19,7 @@ from noclobber.disk.commit.journal import BOOK_PREFIX
 from noclobber.disk.reading import LOOK
 
 if TYPE_CHECKING:
-    from noclobber.disk.commit.store import Store
+    from noclobber.disk.commit.store import Displaced, Store
 
 VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
 MARK_FROM_BYTES = 1 << 16
@@ -54,7 +54,7 @@ def sweep(store: Store, sparing: str = "") -> list[tuple[str, str]]:
         if displaced.name in spare:
             store.waiting.append(displaced)
             continue
-        where = _sweep_one(store, displaced.name, displaced.descriptor)
+        where = _sweep_one(store, displaced.name, displaced.descriptor, displaced)
         if where is BUSY and len(store.waiting) < MOST_WAITING:
             store.waiting.append(displaced)
             continue
@@ -72,7 +72,12 @@ def _spare_versions(store: Store, path: str) -> set[str]:
     return {*others[-MOST_SPARE:], mine.name} if mine else set(others[-MOST_SPARE:])
 
 
-def _sweep_one(store: Store, name: str, descriptor: int, *, is_orphan: bool = False) -> str:
+def _sweep_one(
+    store: Store,
+    name: str,
+    descriptor: int,
+    displaced: Displaced | None = None,
+) -> str:
     """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
     has_lease = True
     try:
@@ -82,10 +87,11 @@ def _sweep_one(store: Store, name: str, descriptor: int, *, is_orphan: bool = Fa
         has_lease = False  # Then only its content shows whether it was changed.
     try:
         # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
-        if is_unchanged(name, descriptor) or (is_orphan and os.fstat(descriptor).st_size == 0):
+        if is_unchanged(name, descriptor) or (displaced is None and os.fstat(descriptor).st_size == 0):
             if has_lease and not leases.is_quiet(descriptor, leases.READ):
                 return BUSY  # Somebody opened it while we looked.
-            store.remove_swap(name)
+            if displaced is None or not _to_versions(store, displaced):
+                store.remove_swap(name)
             return ""
         return store.keep(name)
     except OSError:
@@ -94,6 +100,16 @@ def _sweep_one(store: Store, name: str, descriptor: int, *, is_orphan: bool = Fa
         return ""
     finally:
         leases.release(descriptor)
+
+
+def _to_versions(store: Store, displaced: Displaced) -> bool:
+    """Move a displaced file to the versions; False if they do not want it, or it was never at its name."""
+    if store.keeper is None or not displaced.sha256:
+        return False
+    status = os.fstat(displaced.descriptor)
+    if status.st_nlink != 1:
+        return False  # Under another name somebody may still write to it.
+    return store.keeper.take(store, displaced.name, displaced.path, displaced.sha256, status.st_size)
 
 
 def orphans(store: Store, now_s: float) -> list[str]:
@@ -163,7 +179,7 @@ def adopt_orphans(store: Store, now_s: float) -> list[tuple[str, str]]:
                 kept.append((name, store.keep(name)))  # A link or a folder that somebody had put there.
             continue
         try:
-            where = _sweep_one(store, name, descriptor, is_orphan=True)
+            where = _sweep_one(store, name, descriptor)
             if where and where is not BUSY:
                 kept.append((name, where))
         finally:

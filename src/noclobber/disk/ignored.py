@@ -1,0 +1,83 @@
+"""
+Which files of a project git ignores, by the `.gitignore` files on the way to them.
+
+Looks at the files again only when they have changed. git itself is not run: a process for each new path
+would cost more than the commit, and a repository can make git run programs. Read are the `.gitignore` files
+from the top of the repository down, `.git/info/exclude`, and the user's own file in its usual place. Another
+place in git's configuration is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.disk.reading import LOOK
+from noclobber.text.gitignore import IgnoreRule, is_ignored, rules_in
+
+MOST_BYTES = 1 << 20
+_NAME = ".gitignore"
+
+
+class GitIgnore:
+    """What git ignores below one folder; nothing if that is not in a repository."""
+
+    def __init__(self, root: str) -> None:
+        self._top = _top_of(root)
+        self._known: dict[str, tuple[tuple[int, int, int] | None, tuple[IgnoreRule, ...]]] = {}
+
+    def ignores(self, path: str) -> bool:
+        """Return whether git ignores a file. `path` is canonical."""
+        top = self._top
+        if top is None or not path.startswith(f"{top}/"):
+            return False
+        below = path[len(top) + 1 :]
+        rules = {"": self._of_the_top(top)}
+        folder = ""
+        for part in below.split("/")[:-1]:
+            folder = f"{folder}/{part}" if folder else part
+            rules[folder] = self._rules(f"{top}/{folder}/{_NAME}")
+        return is_ignored(below, rules)
+
+    def _of_the_top(self, top: str) -> tuple[IgnoreRule, ...]:
+        """The user's own rules come first, so that the project's decide after them."""
+        settings = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+        return (
+            *self._rules(f"{settings}/git/ignore"),
+            *self._rules(f"{top}/.git/info/exclude"),
+            *self._rules(f"{top}/{_NAME}"),
+        )
+
+    def _rules(self, path: str) -> tuple[IgnoreRule, ...]:
+        try:
+            status = os.lstat(path)
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        except OSError:
+            stamp = None
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            known = self._known[path] = (stamp, () if stamp is None else rules_in(_text(path)))
+        return known[1]
+
+
+def _top_of(root: str) -> str | None:
+    folder = root
+    while not os.path.lexists(f"{folder}/.git"):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    return folder
+
+
+def _text(path: str) -> str:
+    """Return the beginning of a file; nothing if it cannot be read, or is not a file."""
+    try:
+        descriptor = os.open(path, LOOK)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,133 @@
+"""
+Keeps versions of one workspace within its rules: which files, how many bytes, how long (ruling 19).
+
+Commits ask it what to do with a version that they displaced. It moves it to the versions or says no, and it
+never raises: a write must not fail because the version before it could not be kept. What went wrong is in
+`trouble`, for `doctor`.
+
+Bounds are looked at when a turn ends, not at every commit: after 16 MiB, or if nobody has looked for an hour.
+"""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from noclobber.disk.ignored import GitIgnore
+from noclobber.disk.versions import Versions
+
+if TYPE_CHECKING:
+    from noclobber.core.clock import Clock
+    from noclobber.core.options import Options
+    from noclobber.disk.commit.store import Store
+
+MOST_FILE_BYTES = 8 << 20
+TIDY_AFTER_BYTES = 16 << 20
+TIDY_AFTER_S = 3600.0
+_STAMP = "tidied"
+
+
+class VersionKeeper:
+    """Decides which versions of a workspace are kept, and keeps them."""
+
+    def __init__(self, root: str, options: Options, clock: Clock) -> None:
+        self._root, self._options, self._clock = root, options, clock
+        self._ignored = GitIgnore(root) if options.versions_ignored == "skip" else None
+        self._versions: Versions | None = None
+        self._added_bytes = 0
+        self._is_tidied = False
+        self.trouble: str | None = None
+        """Why nothing is kept, if that is so."""
+
+    def wants(self, path: str, size_bytes: int) -> bool:
+        """True if versions of this file are kept."""
+        if size_bytes > MOST_FILE_BYTES:
+            return False
+        name = os.path.basename(path)
+        relative = os.path.relpath(path, self._root)
+        for pattern in self._options.versions_exclude:
+            if fnmatchcase(relative if "/" in pattern else name, pattern):
+                return False
+        return self._ignored is None or not self._ignored.ignores(path)
+
+    def take(self, store: Store, name: str, path: str, sha256: str, size_bytes: int) -> bool:
+        """Move a displaced swap file to the versions; False if it is to be removed as ever."""
+        versions = self._open() if self.wants(path, size_bytes) else None
+        if versions is None:
+            return False
+        try:
+            os.utime(name, dir_fd=store.swap_fd, follow_symlinks=False)  # It expires by this.
+            versions.take(name, store.swap_fd, sha256)
+        except OSError as error:
+            self.trouble = str(error)
+            return False
+        self._added_bytes += size_bytes
+        return True
+
+    def keep(self, path: str, data: bytes, sha256: str | None = None) -> bool:
+        """Keep bytes that an agent saw; False if they are not wanted, or it failed."""
+        versions = self._open() if self.wants(path, len(data)) else None
+        if versions is None:
+            return False
+        try:
+            versions.put(data, sha256)
+        except OSError as error:
+            self.trouble = str(error)
+            return False
+        self._added_bytes += len(data)
+        return True
+
+    def read(self, sha256: str) -> bytes | None:
+        """Return the bytes with this hash, if they are kept and sound."""
+        versions = self._open(make=False)
+        return None if versions is None else versions.read(sha256)
+
+    def tidy(self) -> None:
+        """Keep within the bounds, if it is time to look."""
+        versions = self._versions
+        if versions is None or not self._added_bytes:
+            return
+        now_s = self._clock.now_s()
+        try:
+            if self._added_bytes < TIDY_AFTER_BYTES and (
+                self._is_tidied or now_s - _tidied_at_s(versions) < TIDY_AFTER_S
+            ):
+                return
+            self._added_bytes, self._is_tidied = 0, True
+            _leave_stamp(versions, now_s)
+            versions.prune(now_s, self._options.versions_days, self._options.versions_bytes)
+        except OSError as error:
+            self.trouble = str(error)
+
+    def close(self) -> None:
+        """Let go of the folder; may be called twice."""
+        if self._versions is not None:
+            self._versions.close()
+            self._versions = None
+
+    def _open(self, *, make: bool = True) -> Versions | None:
+        if self._versions is not None and self._versions.is_in_place():
+            return self._versions
+        self.close()
+        try:
+            self._versions = Versions(self._root, make=make)
+            self.trouble = None
+        except FileNotFoundError:
+            pass  # Nothing is kept yet; or the state folder is gone, and the next commit makes it.
+        except OSError as error:
+            self.trouble = str(error)
+        return self._versions
+
+
+def _tidied_at_s(versions: Versions) -> float:
+    try:
+        return os.stat(f"{versions.path}/{_STAMP}", follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _leave_stamp(versions: Versions, now_s: float) -> None:
+    path = f"{versions.path}/{_STAMP}"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    os.utime(path, (now_s, now_s), follow_symlinks=False)

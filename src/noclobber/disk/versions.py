@@ -1,0 +1,240 @@
+"""
+Past versions of files, by the hash of their content: what a guarded write replaced, and what an agent saw.
+
+They make four things possible: a merge in a process that did not make the read, `noclobber diff`, taking back
+what an agent wrote, and having back what was overwritten unread.
+
+A version is one file, `versions.<user>/ab/cdef…` in the state folder, named by its SHA-256. What a commit
+displaces is moved there instead of being deleted, which costs no more; bytes in memory are written to a new
+file and moved. So a version is complete or absent. Nothing is flushed: after a power cut one may be empty, or
+hold anything.
+
+Nobody is trusted about that name. A version is used only if its content has that hash, so a forged, torn or
+changed one is as good as none. The folder is for its owner only, and one that belongs to somebody else, or is
+a link, is not used. Bounds are on age and on the sum of sizes, and the oldest go first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.core.project import STATE_FOLDER, VERSIONS_PREFIX
+from noclobber.disk import hashing
+from noclobber.disk.reading import LOOK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PART = re.compile(r"[0-9a-f]{2}")
+_REST = re.compile(r"[0-9a-f]{62}")
+_TEMPORARY = "new-"
+DAY_S = 86_400.0
+
+
+class PastVersion(NamedTuple):
+    """One version that is kept."""
+
+    sha256: str
+    size_bytes: int
+    kept_at_s: float
+
+
+class Pruned(NamedTuple):
+    """What was removed, and what is left."""
+
+    removed: int
+    removed_bytes: int
+    left: int
+    left_bytes: int
+
+
+class VersionsUnusableError(OSError):
+    """The folder for versions belongs to somebody else, or is not a folder."""
+
+
+class Versions:
+    """The versions of one workspace that belong to this user. Opening makes the folder if it may."""
+
+    def __init__(self, root: str, *, make: bool = True) -> None:
+        """Raises `FileNotFoundError` without `make` if there is none, or another `OSError`."""
+        self.path = f"{root}/{STATE_FOLDER}/{VERSIONS_PREFIX}{os.geteuid()}"
+        if make:
+            try:
+                os.mkdir(self.path, 0o700)
+            except FileExistsError:
+                pass
+        try:
+            self._folder_fd = os.open(self.path, _FOLDER)
+        except NotADirectoryError:
+            raise VersionsUnusableError(f"{self.path} is not a folder. Remove it.") from None
+        status = os.fstat(self._folder_fd)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            self.close()
+            raise VersionsUnusableError(
+                f"{self.path} must belong to you and be closed to others. Remove it, or chmod it to 700."
+            )
+        self._status = status
+
+    def is_in_place(self) -> bool:
+        """False if somebody removed or replaced the folder."""
+        try:
+            status = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == (self._status.st_dev, self._status.st_ino)
+
+    def close(self) -> None:
+        """Close it; may be called twice."""
+        if self._folder_fd >= 0:
+            os.close(self._folder_fd)
+            self._folder_fd = -1
+
+    # -- keeping --------------------------------------------------------------------------------------
+
+    def put(self, data: bytes, sha256: str | None = None) -> str:
+        """Keep some bytes; return their hash. `OSError` if that fails, and then nothing is kept."""
+        sha256 = sha256 or hashing.of_bytes(data)
+        if self._is_there(sha256, len(data)):
+            return sha256
+        name = f"{_TEMPORARY}{os.urandom(8).hex()}"
+        descriptor = os.open(name, _CREATE, 0o600, dir_fd=self._folder_fd)
+        try:
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(descriptor, left) :]
+            finally:
+                os.close(descriptor)
+            self.take(name, self._folder_fd, sha256)
+        except BaseException:
+            try:
+                os.unlink(name, dir_fd=self._folder_fd)
+            except FileNotFoundError:
+                pass
+            raise
+        return sha256
+
+    def take(self, name: str, folder_fd: int, sha256: str) -> None:
+        """
+        Move a file here that has this content; nothing in this process may have it open for writing.
+
+        `OSError` if it cannot be moved (another filesystem, not ours), and then it is where it was.
+        """
+        for is_retry in (False, True):
+            try:
+                os.rename(name, _place(sha256), src_dir_fd=folder_fd, dst_dir_fd=self._folder_fd)
+                return
+            except FileNotFoundError:
+                if is_retry:
+                    raise
+                try:
+                    os.mkdir(sha256[:2], 0o700, dir_fd=self._folder_fd)
+                except FileExistsError:
+                    pass
+
+    def _is_there(self, sha256: str, size: int) -> bool:
+        """True if it is kept already; then it counts as kept now, and expires later."""
+        try:
+            status = os.stat(_place(sha256), dir_fd=self._folder_fd, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+                return False
+            os.utime(_place(sha256), dir_fd=self._folder_fd, follow_symlinks=False)
+            return True
+        except OSError:
+            return False
+
+    # -- using ----------------------------------------------------------------------------------------
+
+    def read(self, sha256: str, most_bytes: int | None = None) -> bytes | None:
+        """Return the bytes with this hash; None if they are not kept, or not sound, or too many."""
+        if not hashing.is_hash(sha256):
+            return None
+        try:
+            descriptor = os.open(_place(sha256), LOOK, dir_fd=self._folder_fd)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or (most_bytes is not None and status.st_size > most_bytes):
+                return None
+            parts = []
+            while part := os.read(descriptor, 1 << 20):
+                parts.append(part)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        data = b"".join(parts)
+        return data if hashing.of_bytes(data) == sha256 else None
+
+    def find(self, beginning: str) -> list[str]:
+        """Return the hashes that begin so: two digits at least."""
+        if not re.fullmatch(r"[0-9a-f]{2,64}", beginning):
+            return []
+        return sorted(
+            each.sha256 for each in self._in_part(beginning[:2]) if each.sha256.startswith(beginning)
+        )
+
+    def __iter__(self) -> Iterator[PastVersion]:
+        """Every version, in no order. What is not one of ours is passed over."""
+        for part in sorted(os.listdir(self._folder_fd)):
+            if _PART.fullmatch(part):
+                yield from self._in_part(part)
+
+    def _in_part(self, part: str) -> Iterator[PastVersion]:
+        try:
+            folder_fd = os.open(part, _FOLDER, dir_fd=self._folder_fd)
+        except OSError:
+            return
+        try:
+            for name in os.listdir(folder_fd):
+                if not _REST.fullmatch(name):
+                    continue
+                try:
+                    status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+                except OSError:
+                    continue
+                if stat.S_ISREG(status.st_mode):
+                    yield PastVersion(part + name, status.st_size, status.st_mtime)
+        finally:
+            os.close(folder_fd)
+
+    # -- bounds ---------------------------------------------------------------------------------------
+
+    def prune(self, now_s: float, most_days: float, most_bytes: int) -> Pruned:
+        """Remove what is too old, then the oldest until the rest fits, and what a crash left half-written."""
+        self._drop_temporary(now_s)
+        removed = removed_bytes = left = left_bytes = 0
+        for each in sorted(self, key=lambda version: version.kept_at_s, reverse=True):
+            is_old = now_s - each.kept_at_s > most_days * DAY_S
+            if not is_old and left_bytes + each.size_bytes <= most_bytes:
+                left, left_bytes = left + 1, left_bytes + each.size_bytes
+            elif self._remove(each.sha256):
+                removed, removed_bytes = removed + 1, removed_bytes + each.size_bytes
+        return Pruned(removed, removed_bytes, left, left_bytes)
+
+    def _remove(self, sha256: str) -> bool:
+        try:
+            os.unlink(_place(sha256), dir_fd=self._folder_fd)
+            return True
+        except OSError:
+            return False  # Another process removed it.
+
+    def _drop_temporary(self, now_s: float) -> None:
+        for name in os.listdir(self._folder_fd):
+            if name.startswith(_TEMPORARY):
+                try:
+                    status = os.stat(name, dir_fd=self._folder_fd, follow_symlinks=False)
+                    if now_s - status.st_mtime > 60.0:  # Younger, and its writer may be at work.
+                        os.unlink(name, dir_fd=self._folder_fd)
+                except OSError:
+                    pass
+
+
+def _place(sha256: str) -> str:
+    return f"{sha256[:2]}/{sha256[2:]}"

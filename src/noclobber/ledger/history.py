@@ -1,0 +1,103 @@
+"""
+What was written to files, by whom, in the order in which it landed: the ledger's `MUTATION` events as values.
+
+For commands that look back. Lines of other programs, and lines that are not entries, are passed over; the
+ledger's own check is `ledger verify`. Nothing in a line is believed beyond its shape: a path may lead
+anywhere, and a hash may name nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from noclobber.core.project import ledger_path
+from noclobber.ledger.browse import Lines
+from noclobber.ledger.root import absolute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class LandedWrite(NamedTuple):
+    """One landed write of one file. Hashes are 64 digits, or a word such as `ABSENT`."""
+
+    path: str
+    before: str
+    after: str
+    time: str
+    tool: str = ""
+    agent_id: str | None = None
+    session_id: str | None = None
+    turn_id: str | None = None
+    call_id: str | None = None
+    host: str | None = None
+    destination: str | None = None
+    """For a move: where the file is now; `path` is where it was."""
+    base: str | None = None
+    """For a merged write: what the agent had seen, ..."""
+    ours: str | None = None
+    """... and what it wanted to write."""
+
+    @property
+    def who(self) -> str:
+        """The agent as people call it: its name, its host and the beginning of its session."""
+        parts = [self.agent_id or "an agent"]
+        parts += [f"in {self.host}"] if self.host else []
+        parts += [f"session {self.session_id[:8]}"] if self.session_id else []
+        return ", ".join(parts)
+
+
+def landed_writes(root: str, path: str | None = None) -> Iterator[LandedWrite]:
+    """Yield every landed write, or those of one file, from the first to the last."""
+    if not os.path.lexists(ledger_path(root)):
+        return
+    for line in Lines(ledger_path(root)):
+        if b'"MUTATION"' not in line:
+            continue
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        write = _landed(event, root)
+        if write is not None and path in (None, write.path, write.destination):
+            yield write
+
+
+def _landed(event: Any, root: str) -> LandedWrite | None:
+    if not isinstance(event, dict) or event.get("action_type") != "MUTATION":
+        return None
+    payload, identity = (
+        member if isinstance(member := event.get(name), dict) else {} for name in ("payload", "identity")
+    )
+    path, before, after = (_text(payload, name) for name in ("target_file", "before_hash", "after_hash"))
+    if path is None or before is None or after is None:
+        return None
+    destination = _text(payload, "destination")
+    merged = payload.get("merged")
+    merged = merged if isinstance(merged, dict) else {}
+    return LandedWrite(
+        absolute(root, path),
+        _plain(before) or "",
+        _plain(after) or "",
+        str(event.get("time", "")),
+        _text(payload, "tool_name") or "",
+        agent_id=_text(identity, "agent_id"),
+        session_id=_text(identity, "session_id"),
+        turn_id=_text(identity, "turn_id"),
+        call_id=_text(identity, "call_id"),
+        host=_text(identity, "host"),
+        destination=None if destination is None else absolute(root, destination),
+        base=_plain(_text(merged, "base_hash")),
+        ours=_plain(_text(merged, "ours_hash")),
+    )
+
+
+def _text(member: dict[str, Any], name: str) -> str | None:
+    value = member.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _plain(spelled: str | None) -> str | None:
+    return None if spelled is None else spelled.removeprefix("sha256:")
