@@ -30,6 +30,8 @@ docs/options.md explains each:
   write_scope = ["docs"]       # and so is everything outside this folder
 """
 
+MOST_SHOWN = 3  # Of a list.
+
 # Not an option, because it lowers what is promised; but whoever wonders about a level must find it here.
 ENVIRONMENT = ("NOCLOBBER_LEVEL",)
 
@@ -72,7 +74,7 @@ def run(args: Namespace) -> int:
     shown = [
         [
             name,
-            Cell(_spell(value), "strong" if path else ""),
+            Cell(_shortened(value), "strong" if path else ""),
             os.path.basename(path) if path else Cell("default", "faint"),
         ]
         for name, value, path in rows
@@ -80,6 +82,14 @@ def run(args: Namespace) -> int:
     shown += [[name, Cell(value, "warn"), "environment"] for name, value in set_here.items()]
     print(table(("option", "value", "from"), shown), end="")
     return EXIT_OK
+
+
+def _shortened(value: Any) -> str:
+    """A long list would fill the table; `--json` has all of it."""
+    if isinstance(value, (list, tuple)) and len(value) > MOST_SHOWN:
+        shown = ", ".join(_spell(each) for each in value[:MOST_SHOWN])
+        return f"[{shown}, … {len(value)} in all]"
+    return _spell(value)
 
 
 def _spell(value: Any) -> str:

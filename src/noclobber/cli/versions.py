@@ -68,7 +68,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     prune.add_argument("--all", action="store_true", help="remove every version")
     for each in (listed, show, restore, prune):
         add_root(each)
-    for each in (listed, restore, prune):
         add_json(each)
 
 
@@ -165,7 +164,10 @@ def _all(root: str) -> list[PastVersion]:
 
 
 def _show(args: Namespace, root: str) -> int:
-    _, content = find(root, args.version)
+    sha256, content = find(root, args.version)
+    if args.json:
+        print_json({"sha256": sha256, "size_bytes": len(content), **_spelled(content)})
+        return EXIT_OK
     if is_terminal():
         for line in content.decode("utf-8", "replace").splitlines():
             print(visible(line))
@@ -173,6 +175,15 @@ def _show(args: Namespace, root: str) -> int:
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     return EXIT_OK
+
+
+def _spelled(content: bytes) -> dict[str, str]:
+    try:
+        return {"encoding": "utf-8", "content": content.decode()}
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return {"encoding": "base64", "content": b64encode(content).decode()}
 
 
 def find(root: str, text: str) -> tuple[str, bytes]:
