@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e bench torture explore merges model fuzz mutants lock packages release-check clean help
+.PHONY: python demo test lint coverage e2e bench torture faults explore merges model fuzz mutants lock packages release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -16,6 +16,7 @@ help:
 	@echo "make coverage       the tests once more, with the lines that no test reached"
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
+	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills"
 	@echo "make merges         generated merges, compared with git merge-file (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
@@ -75,6 +76,9 @@ $(VENV)/.peers: $(READY) requirements-bench.txt
 
 torture: $(VENV)/.peers
 	$(PY) -m torture --all
+
+faults: $(READY)
+	$(PY) -m torture.fault_pairs
 
 explore: $(READY)
 	$(PY) -m torture.explore

@@ -42,6 +42,13 @@ else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+# What opening something that way says if it is missing, no regular file, or not ours to read. Any other error
+# (too many open files, a failing disk) says nothing about what is there.
+NOT_READABLE = (
+    errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV,
+    errno.EISDIR, errno.EWOULDBLOCK,
+)  # fmt: skip
 DEFAULT_PATIENCE_S = 10.0
 SHORT_PATIENCE_S = 2.0  # Of a hook, whose host waits for its answer.
 KEPT_BYTES = 64 << 20  # Larger content is hashed and not held.

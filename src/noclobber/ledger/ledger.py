@@ -132,6 +132,8 @@ class AgentTraceLedger:
             return
         try:
             yield from read_events(descriptor, self.path)
+        except OSError as error:
+            raise failure(self.path, "read", error) from error
         finally:
             os.close(descriptor)
 

@@ -187,6 +187,9 @@ def open_ledger(path: str, flags: int) -> tuple[int, tuple[int, int]]:
         opened = os.fstat(descriptor)
         if stat.S_ISREG(opened.st_mode):
             return descriptor, (opened.st_dev, opened.st_ino)
+    except OSError as error:
+        os.close(descriptor)
+        raise failure(path, verb, error) from error
     except BaseException:
         os.close(descriptor)
         raise

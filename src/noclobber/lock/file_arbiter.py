@@ -274,7 +274,14 @@ class FileArbiter:
                 return self._retire_own(lock_file, found, found.record, verdict, taker)
             return self._contention(folder, found, verdict, taker.deliverable_id)
         record = self._new_record(lock_file, taker, found, verdict, hash_of(new_secret()))
-        if not self._put(lock_file, found, record):
+        try:
+            is_put = self._put(lock_file, found, record)
+        except BaseException:
+            # It may be in place all the same: the look afterwards can fail, too.
+            with suppress(Exception):
+                lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
+            raise
+        if not is_put:
             return self._contention(folder, lock_file.read(), verdict, taker.deliverable_id)
         try:
             if record.recovered_from is not None:
@@ -282,7 +289,10 @@ class FileArbiter:
             if retire:
                 self._audit.retired(folder, record)
         finally:
-            lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
+            try:
+                lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
+            except NoclobberError:  # Once more: left there, it is the live lock of a process that wants none.
+                lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
             self._sweep(lock_file)
         return Recovery(**record.recovered_from) if record.recovered_from else None
 

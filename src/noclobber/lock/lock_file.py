@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex, renames
-from noclobber.errors import FileBusyError, MissingFileError
+from noclobber.errors import FileBusyError, MissingFileError, NoclobberError
 from noclobber.lock.liveness import FolderIdentity, is_copied, judge
 from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
 from noclobber.lock.os_errors import LINK, explain
@@ -91,7 +91,11 @@ class LockFile:
         except OSError as error:
             explain(error, folder, "open the deliverable folder")
         _OPEN.add(self)
-        status = os.fstat(self.descriptor)
+        try:
+            status = os.fstat(self.descriptor)
+        except OSError as error:
+            self.close()
+            explain(error, folder, "open the deliverable folder")
         self.identity = FolderIdentity(status.st_dev, status.st_ino, folder)
 
     def close(self) -> None:
@@ -248,7 +252,10 @@ class LockFile:
                 is_ours = self._mark(LOCK_NAME, LOCK_NAME) == expected
             if is_ours:
                 self._unlink(LOCK_NAME)
-            self._unlink(claim)
+                with suppress(NoclobberError):  # The lock is gone. A claim on what is gone blocks nobody.
+                    self._unlink(claim)
+            else:
+                self._unlink(claim)
         except BaseException:
             self._drop(claim, claimant)
             raise
@@ -304,9 +311,13 @@ class LockFile:
                 return None
             # The claimant was killed. Its claim is itself changed only under a claim: two breakers that each
             # unlinked it and linked their own would both believe that they had it.
-            inner = self._claim(claim, rival.fingerprint, record, may_break, depth + 1)
-            if inner is not None and self._finish(inner, claim, rival.fingerprint, record):
-                return claim
+            try:
+                inner = self._claim(claim, rival.fingerprint, record, may_break, depth + 1)
+                if inner is not None and self._finish(inner, claim, rival.fingerprint, record):
+                    return claim
+            except BaseException:
+                self._drop(CLAIM_PREFIX + rival.fingerprint, record)
+                raise
         return None
 
     def _finish(
@@ -498,7 +509,8 @@ class _HeldMutex:
                 raise lock_file.busy(self._patience_s)
         except OSError as error:
             if error.errno not in _NO_MUTEX_HERE:
-                raise
+                lock_file.is_held = False
+                explain(error, lock_file.location(), "lock the deliverable folder")
 
     def __exit__(self, *_: object) -> None:
         if self._lock_file.is_held:  # Not in a child that was forked meanwhile, and not after close().

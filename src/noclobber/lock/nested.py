@@ -92,8 +92,10 @@ def _locked_below(folder: str) -> Iterator[str]:
                             yield here
                     elif entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
+        except OSError as error:  # Too many open files, and the like: nobody knows what is locked in there.
+            explain(error, here, "look for locks below")
 
 
 def _look_at(folder: str, own_hashes: Collection[str], clock: Clock) -> Obstacle | None:

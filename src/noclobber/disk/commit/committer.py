@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from noclobber.disk.commit.section import Section
 from noclobber.disk.commit.store import gives_acl
 from noclobber.disk.commit.swap import Swap, write_all
 from noclobber.disk.hashing_thread import HashOf
-from noclobber.disk.reading import DEFAULT_PATIENCE_S, hash_of, status_of
+from noclobber.disk.reading import DEFAULT_PATIENCE_S, NOT_READABLE, hash_of, status_of
 from noclobber.disk.steps import reached
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
@@ -227,11 +228,7 @@ class Committer:
         the mutex; then there is nothing to recover, and no reason to wait.
         """
         own = self._store
-        if (
-            own is None
-            and self.root is not None
-            and os.path.isdir(f"{self.root}/{STATE_FOLDER}/{NOTES_FOLDER}")
-        ):
+        if own is None and self.root is not None and _is_there(f"{self.root}/{STATE_FOLDER}/{NOTES_FOLDER}"):
             own = self.open_store()
         folder, status = target.folder, os.fstat(target.folder_fd)
         if own is None or not own.is_under_way(status):
@@ -499,6 +496,16 @@ def _cannot_keep_inode(target: PinnedPath, links: int) -> MetadataNotKeptError:
         " changed in place. Mount its folder instead.",
         links=links,
     )
+
+
+def _is_there(folder: str) -> bool:
+    """True if there is such a folder; OSError if that cannot be told, where `isdir` says no."""
+    try:
+        return stat.S_ISDIR(os.stat(folder).st_mode)
+    except OSError as error:
+        if error.errno not in NOT_READABLE:
+            raise
+        return False
 
 
 def _exists(target: PinnedPath) -> bool:

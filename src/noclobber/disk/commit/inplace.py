@@ -95,6 +95,9 @@ def rewrite(
         except leases.LeaseEndedError:
             raise _was_stopped(target) from None  # Whose bytes these are, recovery sees.
         except BaseException:
+            # If this fails as well, the next call finishes it; all of the new bytes may be there by then, and
+            # they were refused.
+            note.mark(journal.RESTORING)
             try:
                 copy_under_lease(undo_fd, file_fd, since_s)
             except leases.LeaseEndedError:

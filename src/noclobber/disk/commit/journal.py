@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
 from noclobber.disk.commit import note_keys
-from noclobber.disk.reading import LOOK
+from noclobber.disk.reading import LOOK, NOT_READABLE
 from noclobber.errors import ABSENT
 
 if TYPE_CHECKING:
@@ -191,15 +191,24 @@ def _has_token(text: bytes, inode: int) -> bool:
 
 
 def is_in_use(name: str, folder_fd: int | None, owners: tuple[int, ...]) -> bool:
-    """True if a name is a note of ours that says that a commit is running, or was cut off."""
+    """
+    True if a name is a note of ours that says that a commit is running, or was cut off.
+
+    OSError: it cannot be told. "No" would let a caller read what nobody has verified.
+    """
     try:
         note_fd = os.open(name, LOOK, dir_fd=folder_fd)
-    except OSError:
+    except OSError as error:
+        if error.errno not in NOT_READABLE:
+            raise
         return False
     try:
-        return os.pread(note_fd, 1, 0) in SOME_STATE and is_ours(note_fd, owners)
-    except OSError:
-        return False
+        status = os.fstat(note_fd)
+        return (
+            stat.S_ISREG(status.st_mode)
+            and os.pread(note_fd, 1, 0) in SOME_STATE
+            and is_ours(note_fd, owners)
+        )
     finally:
         os.close(note_fd)
 
@@ -244,7 +253,11 @@ class Note:
                 note_fd = os.open(self.name, os.O_RDWR | LOOK, dir_fd=self._folder_fd)
             except FileNotFoundError:
                 return self._make()
-            except OSError:  # A link, a folder, a socket; or not ours to write.
+            except OSError as error:
+                # A link, a folder, a socket; or not ours to write. With too many files open it may be a note
+                # that is in use, which must stay where it is.
+                if error.errno not in NOT_READABLE:
+                    raise
                 self._put_out_of_the_way(is_empty=False)
                 continue
             try:
@@ -421,7 +434,11 @@ class Note:
         return book if is_sound else None
 
     def read(self) -> NoteContent:
-        """Return what it says, folders as absolute paths; a note that cannot be parsed counts as idle."""
+        """
+        Return what it says, folders as absolute paths; a note that cannot be parsed counts as idle.
+
+        OSError: its record is in a file that cannot be read now. It is still in use.
+        """
         state = self._memory[0:1]
         try:
             if state in (PREPARING, MEMBER):
@@ -443,8 +460,11 @@ class Note:
                 return NoteContent(
                     state, tuple(file._replace(folder=self._absolute(file.folder)) for file in files)
                 )
-        except (ValueError, TypeError, KeyError, OSError, RecursionError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             pass
+        except OSError as error:
+            if error.errno not in NOT_READABLE:
+                raise
         return NOTHING
 
     def _absolute(self, folder: str) -> str:

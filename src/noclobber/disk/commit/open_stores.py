@@ -19,6 +19,7 @@ from noclobber.disk.commit import journal
 from noclobber.disk.commit.store import CREATE, Store, beside_note_name
 from noclobber.disk.commit.sweep import adopt_orphans, sweep
 from noclobber.disk.paths import OPEN_FOLDER
+from noclobber.disk.reading import NOT_READABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +181,9 @@ def _open_elsewhere(root: str, folder: os.stat_result) -> Store | None:
         if not journal.is_in_use(f"{state}/{NOTES_FOLDER}/{folder.st_ino:x}", None, owners):
             return None
         store = for_workspace(root)
-    except OSError:
+    except OSError as error:
+        if error.errno not in NOT_READABLE:
+            raise
         return None
     try:
         if store.device == folder.st_dev and store.is_under_way(folder):

@@ -27,7 +27,7 @@ from noclobber.disk.commit.restore import BEFORE_RESTORING, copy_all, put_back
 from noclobber.disk.commit.store import CREATE
 from noclobber.disk.commit.sweep import mark_if
 from noclobber.disk.paths import OPEN_FOLDER, PinnedPath
-from noclobber.disk.reading import LOOK
+from noclobber.disk.reading import LOOK, NOT_READABLE
 from noclobber.errors import ABSENT
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def recover(
     for file in found:
         file.store.remove_swap(file.planned.swap + BEFORE_RESTORING)
     results += [
-        _recover_inplace(planned, folders[planned.folder], store_of(planned.folder)) for planned in inplace
+        _recover_inplace(planned, folders[planned.folder], store_of(planned.folder), content.state)
+        for planned in inplace
     ]
     return results
 
@@ -135,9 +136,8 @@ def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) ->
         return CutOffFile(planned, folder_fd, store, False, "", intact, built)
     if not stat.S_ISREG(aside.st_mode):
         return CutOffFile(planned, folder_fd, store, True, "", intact, built)
-    try:
-        displaced_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
-    except OSError:  # We may not read it. It can go back all the same.
+    displaced_fd = _open_if_readable(store.swap_fd, planned.swap)
+    if displaced_fd is None:  # We may not read it. It can go back all the same.
         return CutOffFile(planned, folder_fd, store, True, "", intact, built)
     try:
         # Its writers were let in when the dead process's lease ended. Let them finish.
@@ -151,11 +151,25 @@ def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) ->
         os.close(displaced_fd)
 
 
+def _open_if_readable(folder_fd: int, name: str) -> int | None:
+    """
+    Open what is there; None if there is nothing that we may read.
+
+    Any other error must not be taken for "somebody else's file": recovery fails, the note stays, and the next
+    call tries again.
+    """
+    try:
+        return os.open(name, LOOK, dir_fd=folder_fd)
+    except OSError as error:
+        if error.errno not in NOT_READABLE:
+            raise
+        return None
+
+
 def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
     """Return the hash of what is there, if it is a file (and that inode); else ""."""
-    try:
-        descriptor = os.open(name, LOOK, dir_fd=folder_fd)
-    except OSError:
+    descriptor = _open_if_readable(folder_fd, name)
+    if descriptor is None:
         return ""
     try:
         status = os.fstat(descriptor)
@@ -199,11 +213,10 @@ def _exchange_now(file: CutOffFile, patience: Patience) -> bool:
         try:
             renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)
             return True
-        except OSError:
+        except FileExistsError:
             return False
-    try:
-        old_fd = os.open(planned.name, LOOK, dir_fd=file.folder_fd)
-    except OSError:
+    old_fd = _open_if_readable(file.folder_fd, planned.name)
+    if old_fd is None:
         return False
     try:
         try:
@@ -213,8 +226,8 @@ def _exchange_now(file: CutOffFile, patience: Patience) -> bool:
         if not is_quiet or hashing.of_descriptor(old_fd) != planned.expected:
             return False
         renames.exchange(store.swap_fd, planned.swap, file.folder_fd, planned.name)
-    except OSError:
-        return False
+    except FileNotFoundError:
+        return False  # Deleted a moment ago.
     finally:
         leases.release(old_fd)
         os.close(old_fd)
@@ -251,7 +264,9 @@ def _leave_to_sweep(file: CutOffFile, name: str, sha256: str) -> None:
     """
     try:
         descriptor = forks.open_tracked(name, LOOK, dir_fd=file.store.swap_fd)
-    except OSError:
+    except OSError as error:
+        if error.errno not in NOT_READABLE:
+            raise
         return  # It is gone; or it stays, for `adopt_orphans()`.
     try:
         try:
@@ -263,8 +278,10 @@ def _leave_to_sweep(file: CutOffFile, name: str, sha256: str) -> None:
             mark_if(descriptor, sha256)
         leases.release(descriptor)
         file.store.set_aside(name, file.path, descriptor)
-    except OSError:
-        forks.close(descriptor)  # The same.
+    except OSError as error:
+        forks.close(descriptor)
+        if error.errno not in NOT_READABLE:
+            raise
 
 
 def _undo(file: CutOffFile, state: bytes) -> Recovered:
@@ -446,7 +463,7 @@ def _inode(folder_fd: int, name: str) -> int | None:
         return None
 
 
-def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovered:
+def _recover_inplace(planned: Planned, folder_fd: int, store: Store, state: bytes) -> Recovered:
     """
     Undo a rewrite in place that was cut off, if the content can only be our own unfinished write.
 
@@ -455,7 +472,8 @@ def _recover_inplace(planned: Planned, folder_fd: int, store: Store) -> Recovere
     """
     path = f"{planned.folder}/{planned.name}"
     actual = _hash_if(folder_fd, planned.name, planned.inode)
-    if actual in (planned.new, planned.expected):
+    # A rewrite that was refused and could not be undone is undone now, also if all of it is there.
+    if actual == planned.expected or (actual == planned.new and state != journal.RESTORING):
         store.remove_swap(planned.swap)
         store.remove_swap(planned.undo)
         return Recovered(path, "landed" if actual == planned.new else "discarded")

@@ -277,18 +277,23 @@ def _move_in(
                 origin.path, f"{goal.path} is on another filesystem; write it there and delete this one."
             ) from None
         reached("moved")
+        moved: os.stat_result | None
         try:
             moved = os.stat(goal.name, dir_fd=goal.folder_fd, follow_symlinks=False)
         except FileNotFoundError:
             moved = status  # Deleted since, by somebody who saw it at its new name.
-        except OSError:  # We do not know which. So refuse; and a refusal must leave everything as it was.
+        except OSError as unseen:
+            # We do not know which. So refuse; and a refusal must leave everything as it was.
+            moved = None
             try:
                 renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
             except FileExistsError:
                 moved = status  # Somebody has created a file there since, after the move, which has happened.
+            except OSError:
+                pass  # It cannot go back either: it has been moved. Its content shows if it is the one.
             else:
-                raise
-        if not os.path.samestat(moved, status) and (now := hash_of(goal)) != expected:
+                raise unseen
+        if not (moved and os.path.samestat(moved, status)) and (now := hash_of(goal)) != expected:
             # Another file was put there between our check and the rename: move it back.
             try:
                 renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
