@@ -102,6 +102,9 @@ def rewrite(
                 copy_under_lease(undo_fd, file_fd, since_s)
             except leases.LeaseEndedError:
                 raise _was_stopped(target) from None
+            except leases.LeasesUnavailableError as error:
+                # The caller takes that for "not here", and clears the note, which the next call needs.
+                raise OSError(error.errno, error.strerror) from error
             os.fsync(file_fd)
             is_torn = False
             raise
