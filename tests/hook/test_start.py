@@ -117,6 +117,7 @@ def test_a_hook_loads_nothing_slow_and_only_what_it_loads_avoids_typing(
 ALSO_LIGHT = {
     # `noclobber hook`, for configurations that a team shares, comes this way.
     "noclobber.cli",
+    "noclobber.cli.clean_output",
     "noclobber.cli.hook",
 }
 

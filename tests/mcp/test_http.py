@@ -149,6 +149,24 @@ def test_a_session_that_the_server_did_not_open_can_do_nothing(root: Path, versi
     assert plan.read_bytes() == b"v1"
 
 
+@pytest.mark.parametrize("disguise", ["{}x", "x{}", "{},{}", "{}, {}", "UPPER", "{}/../{}", "{}%00", '"{}"'])
+def test_a_session_has_one_spelling(root: Path, disguise: str) -> None:
+    """finding S11: a second attack, on the real id of an open session. What that one saw stays its own."""
+    plan = root / "plan.md"
+    plan.write_bytes(b"v1")
+
+    async def steps(raw: httpx2.AsyncClient) -> None:
+        session = (await open_session(raw)).headers["mcp-session-id"]
+        spelled = session.swapcase() if disguise == "UPPER" else disguise.format(session, session)
+        arguments = {"name": "write_file", "arguments": {"path": "plan.md", "content": "mine"}}
+        headers = {"mcp-session-id": spelled, "mcp-protocol-version": OLDER}
+        refused = await request(raw, "tools/call", arguments, **headers)
+        assert refused.status_code in (400, 404)
+
+    talk_to(root, steps)
+    assert plan.read_bytes() == b"v1"
+
+
 def test_what_a_session_saw_ends_with_it(root: Path) -> None:
     """finding S11: nothing is kept for sessions that are over, so none has to be forgotten for others."""
     server = FileServer(Roots([str(root)]), one_process=False)

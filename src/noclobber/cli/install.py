@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,8 @@ def run(args: Namespace) -> int:
     rows = []
     for host in hosts:
         where = hook_file(host, "user" if args.user else "project", project, portable=args.portable)
+        if not args.user:
+            _refuse_to_lead_out(where.path, project)
         change = (plan if args.dry_run else carry_out)(where, uninstall=args.uninstall)
         rows.append({"host": host, "path": where.path, "changed": change.is_needed, "diff": change.diff()})
         if args.json:
@@ -132,6 +135,19 @@ def _packages(args: Namespace, hosts: list[str]) -> int:
     if args.json:
         print_json(rows)
     return EXIT_OK
+
+
+def _refuse_to_lead_out(path: str, project: str) -> None:
+    """Refuse a settings file that leads out of the project: a repository may bring such a link."""
+    from noclobber.errors import OutsideWorkspaceError
+
+    real = os.path.realpath(path)
+    if not real.startswith(f"{project.rstrip('/')}/"):
+        raise OutsideWorkspaceError(
+            path,
+            f"it leads out of the project, to {real}, so it was not changed. Replace the link by a file, or "
+            "install for all your projects with --user.",
+        )
 
 
 def _next_step(host: str) -> str:

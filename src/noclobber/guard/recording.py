@@ -57,6 +57,7 @@ class Recorder:
 
         Makes the state folder if there is none; returns True if it did.
         """
+        self._refuse_a_link()
         try:
             self.ledger.prepare()
             return False
@@ -181,6 +182,7 @@ class Recorder:
 
     def _make_state_folder(self) -> bool:
         """Make the state folder if there is none; return True if there was none."""
+        self._refuse_a_link()
         if self.root is None or os.path.lexists(f"{self.root}/{STATE_FOLDER}"):
             return False
         from noclobber.disk.commit import open_stores  # Once in the life of a workspace.
@@ -200,6 +202,14 @@ class Recorder:
         except OSError:
             pass  # A record that git sees is still a record.
         return True
+
+    def _refuse_a_link(self) -> None:
+        """Raise if the state folder is a link: our record would be written wherever it leads."""
+        if self.root is not None and os.path.islink(f"{self.root}/{STATE_FOLDER}"):
+            raise LedgerError(
+                f"{self.root}/{STATE_FOLDER}",
+                "this is a link, and noclobber keeps its record in a folder of its own. Remove the link.",
+            )
 
     def _append(self, call: ToolCall, action: str, payload: dict[str, Any], result: dict[str, Any]) -> None:
         who = {

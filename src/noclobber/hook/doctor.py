@@ -6,6 +6,7 @@ Changes nothing. Looks only at hosts that have left files in the project or in t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -114,9 +115,17 @@ def _switched_off(host: str, project: str) -> tuple[str, str] | None:
                 text = file.read(MAX_SETTINGS_BYTES)
         except OSError:
             continue
-        if found := _OFF.search(text):
+        if found := _OFF.search(f"{text}\n{_plainly(text)}"):
             return path, " ".join(found[0].split())
     return None
+
+
+def _plainly(text: str) -> str:
+    """Return JSON in its plainest spelling, empty if it is none: a key may be written with escapes."""
+    try:
+        return json.dumps(json.loads(text.removeprefix("\ufeff")))
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _has_ours(host: str, scope: str, project: str) -> bool:
