@@ -17,6 +17,7 @@ from _thread import allocate_lock, get_ident  # Not `threading`: see core/light.
 from fcntl import LOCK_UN, flock
 
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.project import STATE_FOLDER
 from noclobber.disk import mutex
 from noclobber.errors import LedgerError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 # No link is followed and nothing is waited for: a FIFO or a terminal in the ledger's place must not block.
 _CAREFULLY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 FOR_READING = os.O_RDONLY | _CAREFULLY
+GROUP_APPENDS = stat.S_IRGRP | stat.S_IWGRP
 FOR_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
 _REOPENINGS = 100
 _SEAL = b',"hash":"sha256:'  # What the last member of every line begins with; `line` has the whole.
@@ -186,6 +188,8 @@ def open_ledger(path: str, flags: int) -> tuple[int, tuple[int, int]]:
     try:
         opened = os.fstat(descriptor)
         if stat.S_ISREG(opened.st_mode):
+            if flags == FOR_APPENDING and not opened.st_size:
+                _share_with_group(path, descriptor, opened)
             return descriptor, (opened.st_dev, opened.st_ino)
     except OSError as error:
         os.close(descriptor)
@@ -195,6 +199,22 @@ def open_ledger(path: str, flags: int) -> tuple[int, tuple[int, int]]:
         raise
     os.close(descriptor)
     raise LedgerError(path, "is not a regular file; move it away or give the ledger another path")
+
+
+def _share_with_group(path: str, descriptor: int, opened: os.stat_result) -> None:
+    """
+    Let the group append to a new ledger, if it may write in the project.
+
+    Made by a member with a umask of 022 it would be closed to the others, and without a record none of their
+    writes could land. They may put another file in its place anyway.
+    """
+    folder = os.path.dirname(path)
+    if os.path.basename(folder) == STATE_FOLDER:
+        folder = os.path.dirname(folder)
+    project = os.stat(folder or ".")
+    is_shared = project.st_mode & stat.S_IWGRP and project.st_gid == opened.st_gid
+    if is_shared and opened.st_uid == os.geteuid() and opened.st_mode & GROUP_APPENDS != GROUP_APPENDS:
+        os.fchmod(descriptor, stat.S_IMODE(opened.st_mode) | GROUP_APPENDS)
 
 
 def failure(path: str, verb: str, error: OSError | ValueError) -> LedgerError:
