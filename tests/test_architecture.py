@@ -109,6 +109,7 @@ def test_a_class_name_has_one_meaning() -> None:
 SCENARIOS = {
     *("races", "faults", "late_writers", "properties", "macos", "access", "bad_input", "power_cut"),
     *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
+    "containers",
 }
 WITHOUT_SOURCE = {"data", "e2e", "rigs", "torture", "models", "fuzz"}
 
