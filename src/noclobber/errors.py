@@ -43,6 +43,8 @@ class NoclobberError(Exception):
 
     code = "NOCLOBBER_ERROR"
     resolution = "ASK_A_PERSON"
+    beside = ""
+    """What a coding agent is told beside the refusal's object, never inside it: who, what, what to do."""
 
 
 class StaleFileError(NoclobberError):

@@ -30,7 +30,7 @@ from tests.rigs.hooks import HookRig, is_denied, refusal
 
 
 def test_a_stale_edit_is_refused_with_exactly_the_009_object(rig: HookRig, file: Path) -> None:
-    """009-FR-004, 009-FR-006, 009-SC-004: keys and constants to the letter, and nothing around them."""
+    """009-FR-004, 009-FR-006, 009-SC-004: keys and constants to the letter, on a line of its own."""
     rig.read(file)
     file.write_bytes(b"hello\nworld\nmore\n")
 

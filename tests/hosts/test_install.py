@@ -258,7 +258,7 @@ def test_the_plugin_throws_what_the_hook_refuses(rig: HookRig, root: Path) -> No
         timeout=60,
     )
     assert done.stderr == ""
-    assert json.loads(done.stdout)["error_type"] == "STALE_FILE"
+    assert json.loads(done.stdout.splitlines()[0])["error_type"] == "STALE_FILE"
     assert rig.kinds() == ["MUTATION", "MUTATION_CONFLICT"]
 
 

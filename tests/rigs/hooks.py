@@ -141,9 +141,20 @@ def refusal(answer: dict[str, Any]) -> dict[str, Any]:
     else:
         assert answer["decision"] in ("deny", "block"), answer
         reason = answer["reason"]
-    value: dict[str, Any] = json.loads(reason)
+    value: dict[str, Any]
+    value, end = json.JSONDecoder().raw_decode(reason)
+    assert reason[end : end + 1] in ("", "\n"), "the object has a line of its own"
     check(value)
     return value
+
+
+def beside(answer: dict[str, Any]) -> str:
+    """Return what a denial or a warning tells the model beside the object."""
+    nested = answer.get("hookSpecificOutput", {})
+    reason = (
+        nested.get("permissionDecisionReason") or nested.get("additionalContext") or answer.get("reason", "")
+    )
+    return str(reason[json.JSONDecoder().raw_decode(reason)[1] :])
 
 
 def is_denied(answer: dict[str, Any]) -> bool:

@@ -346,6 +346,17 @@ class TurnContext:
                     seen = WHOLE if whole else part if seen is None else seen.plus(part)
             return seen
 
+    def part_of(self, lexical: str, canonical: str, sha256: str) -> Coverage | None:
+        """Return which part of one version was seen, the baseline or a later one; None if nothing was."""
+        with _LOCK:
+            file = self._look_up(lexical, canonical)
+            if file is None or file.baseline is None:
+                return None
+            if file.baseline == sha256:
+                return file.seen or WHOLE
+            trouble = file.trouble
+            return trouble.newer_seen if trouble is not None and trouble.newer == sha256 else None
+
     def starts_with_bom(self, lexical: str, canonical: str) -> bool:
         """True if the baseline begins with a byte-order mark, which no text that is read back shows."""
         with _LOCK:

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from noclobber.hook.turn import HookTurn
     from noclobber.hosts import Host
 
 MOST_BYTES = 256 << 20
 LOG_NAME = "hook.log"
 LOG_BYTES = 1 << 20
+UNTOLD_S = 5.0  # How long a command may have run, if the host does not say.
 CHECK, NOTE, SHELL, AUTO = "check", "note", "shell", "auto"
 DUTIES = (CHECK, NOTE, SHELL, AUTO)
 
@@ -94,21 +96,48 @@ def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
 def _handle(host: Host, event: Event) -> Answer:
     if event.trouble is not None:
         raise event.trouble
+    if event.kind in ("post", "failure") and event.is_command:
+        _note_command(event)
     if event.kind in ("pre", "post", "failure"):
         if not event.actions or (event.kind == "pre" and not event.writes and not _reads_lock_file(event)):
             return host.phrase(event, None)
         from noclobber.hook.turn import HookTurn
 
-        outside = HookTurn(event).outside()
+        turn = HookTurn(event)
+        outside = turn.outside()
         if event.kind == "pre":
-            return host.phrase(event, outside.before())
+            return host.phrase(event, _with_guidance(host, turn, event, outside.before()))
         if event.kind == "failure":
             outside.failed()
             return host.phrase(event, None)
-        told = outside.after(event.result)
+        told = _with_guidance(host, turn, event, outside.after(event.result))
         return host.phrase(event, None) if told is None else host.warn(event, told)
     _note(event)
     return host.phrase(event, None)
+
+
+def _with_guidance(
+    host: Host, turn: HookTurn, event: Event, error: NoclobberError | None
+) -> NoclobberError | None:
+    """Put beside a refusal what helps the model to go on. Without it, it is a refusal all the same."""
+    if error is not None:
+        try:
+            from noclobber.hook import guidance  # Here: most calls are let through.
+
+            error.beside = guidance.beside(turn, event, error, host.READ_TOOL)
+        except Exception as failure:
+            _log(event.host, event, b"", failure)
+    return error
+
+
+def _note_command(event: Event) -> None:
+    """Note when the agent's command ran: what changed meanwhile was changed by the agent itself, perhaps."""
+    from noclobber.hook import session_memory
+
+    end_s = SYSTEM_CLOCK.now_s()
+    duration_s = event.result.duration_s
+    start_s = end_s - (UNTOLD_S if duration_s is None else duration_s)
+    session_memory.note_command(event.host, event.session_id, start_s, end_s)
 
 
 def _reads_lock_file(event: Event) -> bool:
@@ -167,6 +196,13 @@ def _answer_failure(
             "which says what is wrong. To work without the check, the user can run "
             f"`noclobber install {host_name} --uninstall`.",
         )
+    if event is None or event.trouble is not None:
+        try:
+            from noclobber.hook import guidance
+
+            refusal.beside = guidance.report(host_name, event, data)
+        except Exception as failure:
+            _log(host_name, event, data, failure)
     try:
         _record(known, refusal)
     except Exception as failure:  # It is refused all the same; the log says that it is not on record.

@@ -40,6 +40,7 @@ PATIENCE_S = 5.0
 AMNESIA = "amnesia"
 AMNESIA_BIT = 0o1000  # Of a session's folder: it means the same, and needs no inode.
 PROJECT = "project"
+COMMAND = "command"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -343,6 +344,40 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
         return found
     finally:
         os.close(runtime_fd)
+
+
+def note_command(host: str, session_id: str, start_s: float, end_s: float) -> None:
+    """Note when a session's last shell command ran. Never raises: it only makes a refusal's text better."""
+    try:
+        runtime_fd = open_runtime()
+        try:
+            name = f"{host}.{_short(session_id)}.{COMMAND}"
+            descriptor = os.open(name, _WRITE | os.O_TRUNC, 0o600, dir_fd=runtime_fd)
+            try:
+                os.write(descriptor, spell([start_s, end_s]).encode())
+            finally:
+                os.close(descriptor)
+        finally:
+            os.close(runtime_fd)
+    except (OSError, HookFailedError):
+        pass
+
+
+def last_command(host: str, session_id: str) -> tuple[float, float] | None:
+    """Return when a session's last shell command began and ended, None if that is not known."""
+    try:
+        runtime_fd = open_runtime()
+        try:
+            descriptor = os.open(f"{host}.{_short(session_id)}.{COMMAND}", _READ, dir_fd=runtime_fd)
+            try:
+                start_s, end_s = parse(os.read(descriptor, MOST_BYTES))
+            finally:
+                os.close(descriptor)
+        finally:
+            os.close(runtime_fd)
+        return float(start_s), float(end_s)
+    except (OSError, ValueError, TypeError, HookFailedError):
+        return None
 
 
 def end_session(host: str, session_id: str) -> None:

@@ -123,11 +123,17 @@ class HookTurn:
         from noclobber.guard.outside import Outside
 
         event = self._event
-        if not self.parallel_s:  # Calls come one at a time here, so the ones before this are over.
-            self.end()
+        if not self.parallel_s and (event.kind == "pre" or not event.writes):
+            self.end()  # Calls come one at a time here, so those before this one are over.
         moment = event.result.happened_at
         delivery = f"{event.kind}:{event.call_id or ''}:{moment}" if event.call_id or moment else ""
         return Outside(self, self.call(), event.actions, delivery)
+
+    def last_command(self) -> tuple[float, float] | None:
+        """Return when the session's last shell command began and ended."""
+        from noclobber.hook.session_memory import last_command
+
+        return last_command(self._event.host, self._event.session_id)
 
     def end(self) -> None:
         """End every claim of the agent: none of its calls is running any more."""

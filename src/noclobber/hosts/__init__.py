@@ -8,6 +8,7 @@ A new host is a new file with these names, and a line in `HOSTS`:
 | `read(payload)` | the host's hook JSON as an `Event` |
 | `phrase(event, error)` | our decision as the host's answer; `error` None lets the call through |
 | `warn(event, error)` | what to tell the agent after a call that already happened |
+| `READ_TOOL` | what the host calls the tool that reads a file; refusals name it |
 | `CHECK_EVENT` | the members of a payload that asks before a tool call |
 | `TRACES` | files and folders that show that the host is used, in a project or (with a dot) at home |
 | `hooks(base, scope, portable)` | where the host's hooks are configured, and our hooks there |
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         """What a host module has."""
 
         CHECK_EVENT: dict[str, str]
+        READ_TOOL: str
         TRACES: tuple[str, ...]
 
         def read(self, payload: dict[str, Any]) -> Event:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from noclobber.hosts.hook_entries import ConfigFile
 
 CHECK_EVENT = {"hook_event_name": "PreToolUse"}
+READ_TOOL = "Read"
 MOST_DURATION_MS = 7 * 86_400_000
 KINDS = {
     "SessionStart": "session-start",
@@ -80,6 +81,7 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
         return event
     event = acting(event, actions, payload.get("tool_input"), READERS)
     tool, response = event.tool, payload.get("tool_response")
+    event = event._replace(is_command=tool == "Bash")
     if event.kind != "post" or response is None:
         return event
     if tool == "Bash":

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from noclobber.hosts.hook_entries import ConfigFile
 
-__all__ = ["CHECK_EVENT", "TRACES", "hooks", "phrase", "read", "warn"]
+__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "warn"]
 
+READ_TOOL = "a shell command such as `cat`"
 HARMLESS = (
     "update_plan",
     "view_image",
@@ -40,7 +41,8 @@ def read(payload: dict[str, Any]) -> Event:
     if event.kind not in ("pre", "post", "failure"):
         return event
     tool = maybe_text(payload, "tool_name") or ""
-    event = acting(event._replace(tool=tool), actions, payload.get("tool_input"), HARMLESS)
+    event = event._replace(tool=tool, is_command=tool in SHELLS)
+    event = acting(event, actions, payload.get("tool_input"), HARMLESS)
     response = payload.get("tool_response")
     said = response if isinstance(response, str) else maybe_text(response, "output", "stdout")
     if event.kind == "post" and tool == "apply_patch" and said is not None and _failed(said):

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
 
-__all__ = ["CHECK_EVENT", "TRACES", "hooks", "phrase", "read", "warn"]
+__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "warn"]
 
+READ_TOOL = "view"
 KINDS = {**claude_code.KINDS, "ErrorOccurred": "other"}
 HARMLESS = (
     *(

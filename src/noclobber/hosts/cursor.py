@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from noclobber.hosts.hook_entries import ConfigFile
 
 CHECK_EVENT = {"hook_event_name": "preToolUse"}
+READ_TOOL = "Read"
 KINDS = {
     "sessionStart": "session-start",
     "sessionEnd": "session-end",

@@ -57,6 +57,8 @@ class Event(NamedTuple):
     """What is wrong with the call: an error, if its parameters cannot be read."""
     is_reading: bool = False
     """True for a tool that only reads, whatever its parameters."""
+    is_command: bool = False
+    """True for a tool that runs a shell command."""
 
     def showing(self, text: str | None, **more: Any) -> Event:
         """Add what the model was given to read."""
@@ -104,10 +106,10 @@ NOTHING = Answer()
 
 
 def told_to_model(error: NoclobberError) -> str:
-    """Return an error's exact JSON object as text."""
+    """Return an error's exact JSON object as text, and on the lines below it what helps to go on."""
     from noclobber.core.wire import to_json  # Here: most calls are let through, and load no serialiser.
 
-    return to_json(error)
+    return f"{to_json(error)}\n{error.beside}" if error.beside else to_json(error)
 
 
 # -- reading parameters -----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from noclobber.hosts.hook_entries import ConfigFile
 
 CHECK_EVENT = {"hook_event_name": "BeforeTool"}
+READ_TOOL = "read_file"
 KINDS = {
     "SessionStart": "session-start",
     "SessionEnd": "session-end",

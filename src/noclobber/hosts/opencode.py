@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from noclobber.hosts.hook_entries import ConfigFile
 
 CHECK_EVENT = {"ev": "before"}
+READ_TOOL = "read"
 KINDS = {
     "before": "pre",
     "after": "post",

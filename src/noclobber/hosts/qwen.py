@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from noclobber.hosts.hook_entries import ConfigFile
 
-__all__ = ["CHECK_EVENT", "TRACES", "hooks", "phrase", "read", "warn"]
+__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "warn"]
 
+READ_TOOL = "read_file"
 HARMLESS = (
     *(
         "list_directory",
@@ -62,9 +63,9 @@ def read(payload: dict[str, Any]) -> Event:
 
 def with_tool(event: Event, payload: dict[str, Any]) -> Event:
     """Add what a tool of this family does. Gemini shares it."""
-    event = event._replace(tool=maybe_text(payload, "tool_name") or "")
+    tool = maybe_text(payload, "tool_name") or ""
+    event = event._replace(tool=tool, is_command=tool == "run_shell_command")
     event = acting(event, actions, payload.get("tool_input"), READERS)
-    tool = event.tool
     if event.kind != "post":
         return event
     response = payload.get("tool_response")
