@@ -236,6 +236,7 @@ def test_the_plugin_throws_what_the_hook_refuses(rig: HookRig, root: Path) -> No
         import {{ Noclobber }} from {json.dumps(module)}
         import {{ writeFileSync }} from "node:fs"
         const plugin = await Noclobber({{ directory: {json.dumps(str(root))}, worktree: {json.dumps(str(root))} }})
+        await plugin.config({{ lsp: true }})  // Then opencode's own tools stay, and are only looked at.
         const call = (tool, callID) => ({{ tool, sessionID: "s", callID }})
         const display = {{ text: "hello", lineStart: 1, lineEnd: 1, totalLines: 1, truncated: false }}
         const args = {{ filePath: {json.dumps(str(file))} }}
@@ -259,6 +260,56 @@ def test_the_plugin_throws_what_the_hook_refuses(rig: HookRig, root: Path) -> No
     )
     assert done.stderr == ""
     assert json.loads(done.stdout.splitlines()[0])["error_type"] == "STALE_FILE"
+    assert rig.kinds() == ["MUTATION", "MUTATION_CONFLICT"]
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="the plugin runs in node")
+def test_the_plugins_own_tools_write_after_the_question_and_not_if_it_is_declined(
+    rig: HookRig, root: Path
+) -> None:
+    """finding H4: what a person saves while the question is open stays."""
+    where = hook_file("opencode", "project", str(root))
+    install.carry_out(where)
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (root / name).write_text("hello\n")
+    module = os.path.splitext(where.path)[0] + ".mjs"
+    shutil.copy(where.path, module)
+    program = f"""
+        import {{ Noclobber }} from {json.dumps(module)}
+        import {{ readFileSync, writeFileSync }} from "node:fs"
+        const [directory, worktree] = [{json.dumps(str(root))}, {json.dumps(str(root))}]
+        const plugin = await Noclobber({{ directory, worktree }})
+        await plugin.config({{}})
+        const write = async (name, ask) => {{
+          const asked = []
+          const context = {{ directory, worktree, sessionID: "s", callID: name }}
+          context.ask = async (question) => (asked.push([question.permission, ...question.patterns]), ask())
+          const done = await plugin.tool.write
+            .execute({{ filePath: name, content: "mine\\n" }}, context)
+            .then((result) => result.output, (error) => error.message)
+          return [asked, done, readFileSync(`${{directory}}/${{name}}`, "utf8")]
+        }}
+        const said = [
+          await write("a.txt", () => {{}}),
+          await write("b.txt", () => writeFileSync(`${{directory}}/b.txt`, "theirs\\n")),
+          await write("c.txt", () => {{ throw new Error("declined") }}),
+        ]
+        console.log(JSON.stringify(said))
+    """
+    done = subprocess.run(
+        ["node", "--input-type=module", "-e", program],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(rig.runtime)},
+        timeout=60,
+    )
+    assert done.stderr == ""
+    agreed, saved, declined = json.loads(done.stdout)
+    assert agreed == [[["edit", "a.txt"]], "Wrote file successfully.", "mine\n"]
+    assert saved[0] == [["edit", "b.txt"]]
+    assert json.loads(saved[1].splitlines()[0])["error_type"] == "STALE_FILE"
+    assert saved[2] == "theirs\n"
+    assert declined == [[["edit", "c.txt"]], "declined", "hello\n"]
     assert rig.kinds() == ["MUTATION", "MUTATION_CONFLICT"]
 
 

@@ -7,7 +7,8 @@ way the failure is logged in `hook.log` in the runtime folder.
 
 The command line says what the call is for (the *duty*), because an event that cannot be read does not say it:
 `check` if a write waits for the answer, `note` if nothing waits, `shell` for a command that may contain a
-patch, `auto` to tell from the event. `install` writes the duty into the host's configuration.
+patch, `write` to carry a write out in the host's place (`writing`), `auto` to tell from the event. `install`
+writes the duty into the host's configuration.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ MOST_BYTES = 256 << 20
 LOG_NAME = "hook.log"
 LOG_BYTES = 1 << 20
 UNTOLD_S = 5.0  # How long a command may have run, if the host does not say.
-CHECK, NOTE, SHELL, AUTO = "check", "note", "shell", "auto"
-DUTIES = (CHECK, NOTE, SHELL, AUTO)
+CHECK, NOTE, SHELL, AUTO, WRITE = "check", "note", "shell", "auto", "write"
+DUTIES = (CHECK, NOTE, SHELL, AUTO, WRITE)
 
 
 def main(words: Sequence[str]) -> int:
@@ -44,6 +45,10 @@ def main(words: Sequence[str]) -> int:
     if not words or words[0] not in HOSTS or any(word not in DUTIES for word in words[1:2]):
         _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [{'|'.join(DUTIES)}] < event.json\n")
         return 2
+    if words[1:2] == [WRITE]:
+        from noclobber.hook.writing import converse  # Here: only hosts whose tools we replace need it.
+
+        return converse(words[0], _answer_failure, _with_guidance)
     answer = respond(_real_host(words[0]), words[1] if len(words) > 1 else AUTO, 0)
     try:
         _write(2, answer.stderr)

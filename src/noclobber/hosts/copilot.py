@@ -78,6 +78,7 @@ def read(payload: dict[str, Any]) -> Event:
         tool=tool,
         result=CallResult(happened_at=same_moment(payload.get("timestamp"))),
         detail=maybe_text(payload, "source", "reason") or "",
+        is_command=tool in ("bash", "shell"),
     )
     if kind not in ("pre", "post", "failure"):
         return event

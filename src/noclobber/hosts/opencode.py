@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.errors import BadRequestError
 from noclobber.hosts.event import (
     NOTHING,
     Answer,
@@ -38,7 +39,9 @@ CHECK_EVENT = {"ev": "before"}
 READ_TOOL = "read"
 KINDS = {
     "before": "pre",
+    "write": "pre",  # The plugin's own tool: we carry it out.
     "after": "post",
+    "failed": "failure",
     "chat.message": "prompt",
     "session.idle": "stop",
     "session.deleted": "session-end",
@@ -68,12 +71,14 @@ def read(payload: dict[str, Any]) -> Event:
         host="opencode",
         kind=KINDS.get(name, "other"),
         name=name,
+        agent_id=maybe_text(given, "agentID") or "main",
         session_id=maybe_text(given, "sessionID") or "",
         call_id=maybe_text(given, "callID"),
         cwd=maybe_text(payload, "directory", "worktree") or "",
         tool=maybe_text(given, "tool") or "",
     )
-    if event.kind not in ("pre", "post"):
+    event = event._replace(is_command=event.tool == "bash")
+    if event.kind not in ("pre", "post", "failure"):
         return event
     tool = event.tool
     found: Any = None
@@ -81,8 +86,8 @@ def read(payload: dict[str, Any]) -> Event:
         if isinstance(holder, dict) and "args" in holder:
             found = holder["args"]
             break
-    event = acting(event, actions, found, READERS)
-    if event.kind == "pre" or not isinstance(output, dict):
+    event = acting(event, own_actions if event.name == "write" else actions, found, READERS)
+    if event.kind != "post" or not isinstance(output, dict):
         return event
     about = output.get("metadata")
     display = about.get("display") if isinstance(about, dict) else None
@@ -112,6 +117,39 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     if tool == "bash":
         return recognise.actions(text(values, "command"), kind)
     return unknown_tool(tool, values)
+
+
+OWN_PARAMETERS = {
+    "write": ("filePath", "content"),
+    "edit": ("filePath", "oldString", "newString", "replaceAll"),
+    "apply_patch": ("patchText",),
+}
+
+
+def own_actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
+    """
+    Return what a call does to files that we carry out in opencode's place.
+
+    A parameter that is not known here may change what the tool does, so it is refused.
+    """
+    values = table({"args": given}, "args")
+    unknown = [name for name in values if name not in OWN_PARAMETERS.get(tool, ())]
+    if tool not in OWN_PARAMETERS or unknown:
+        what = f"the parameter {unknown[0]!r} of {tool!r}" if unknown else f"the tool {tool!r}"
+        raise BadRequestError(
+            "",
+            f"noclobber does not know {what}, so it wrote nothing. Ask the user to update noclobber, or to "
+            "report this with the version of opencode.",
+            parameter=unknown[0] if unknown else "tool",
+        )
+    if tool == "edit":
+        from noclobber.text.loose_edits import LooseEdit  # Here: no other event needs it.
+
+        change = LooseEdit(
+            text(values, "oldString"), text(values, "newString"), values.get("replaceAll") is True
+        )
+        return (Action("edit", path(values, "filePath"), change=change),)
+    return actions(tool, values, kind)
 
 
 def phrase(event: Event, error: NoclobberError | None) -> Answer:

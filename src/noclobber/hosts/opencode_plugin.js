@@ -1,0 +1,280 @@
+// It takes the place of opencode's own write, edit and apply_patch: the hook checks the write, opencode's own
+// dialogue asks the user, and then the hook compares and writes in one step. What the hook refuses is thrown,
+// and reaches the model as it is. Other calls are only looked at. If the hook cannot be run, a call that may
+// write is refused and everything else goes ahead.
+//
+// With "lsp" or "formatter" in opencode's configuration its own tools stay, because only they can ask a language
+// server or run a formatter; then writes are checked before, and compared after. It imports no npm package.
+import { spawn } from "node:child_process"
+import { existsSync } from "node:fs"
+import path from "node:path"
+
+const COMMAND = ["noclobber", "hook"]
+const PATIENCE_MS = 30000
+const WRITES = ["write", "edit", "multiedit", "apply_patch", "patch"]
+const IS_LOCK = (name) => /(^|\/)\.lock[^\/]*$/i.test(String(name ?? ""))
+const MAY_PATCH = (args) => typeof args?.command === "string" && args.command.includes("apply_patch")
+const OURS = "noclobber's own"
+
+// -- the hook ------------------------------------------------------------------------------------------------
+
+// Start the hook and hand it lines. `next(line)` sends one and returns the answer; `end()` sends no more.
+function talk(duty) {
+  const [program, ...words] = COMMAND
+  const child = spawn(program, [...words, "opencode", duty], { stdio: ["pipe", "pipe", "pipe"] })
+  let out = ""
+  let err = ""
+  let failure
+  let waiting
+  const settle = () => {
+    if (!waiting) return
+    const end = out.indexOf("\n")
+    if (end >= 0) {
+      const line = out.slice(0, end)
+      out = out.slice(end + 1)
+      waiting.resolve(line)
+    } else if (failure) waiting.reject(failure)
+    else return
+    waiting = undefined
+  }
+  child.stdout.setEncoding("utf8").on("data", (text) => ((out += text), settle()))
+  child.stderr.setEncoding("utf8").on("data", (text) => (err += text))
+  child.stdin.on("error", () => {})
+  child.on("error", (error) => ((failure = error), settle()))
+  child.on("close", (code) => {
+    if (out && !out.endsWith("\n")) out += "\n"
+    failure ??= new Error(code ? `noclobber's hook ended with ${code}: ${err}` : "")
+    settle()
+  })
+  const answer = (patience) =>
+    new Promise((resolve, reject) => {
+      const timer = setTimeout(() => (child.kill(), reject(new Error("noclobber's hook did not answer"))), patience)
+      const done = (act) => (value) => (clearTimeout(timer), act(value))
+      waiting = { resolve: done(resolve), reject: done(reject) }
+      settle()
+    })
+  return {
+    next: (line) => (child.stdin.write(`${line}\n`), answer(PATIENCE_MS)),
+    end: () => child.stdin.end(),
+    last: () => (child.stdin.end(), answer(PATIENCE_MS)),
+    send: (line) => child.stdin.write(line),
+  }
+}
+
+// Ask once. The hook says nothing where there is nothing to say.
+async function ask(duty, event) {
+  const hook = talk(duty)
+  hook.send(JSON.stringify(event))
+  const said = await hook.last().catch((error) => {
+    if (error.message) throw error
+    return ""
+  })
+  return said.trim() ? JSON.parse(said) : {}
+}
+
+// -- tools that take the place of opencode's ------------------------------------------------------------------
+
+const text = (description) => ({ type: "string", description })
+const PARAMETERS = {
+  write: {
+    content: text("The content to write to the file"),
+    filePath: text("The absolute path to the file to write (must be absolute, not relative)"),
+  },
+  edit: {
+    filePath: text("The absolute path to the file to modify"),
+    oldString: text("The text to replace"),
+    newString: text("The text to replace it with (must be different from oldString)"),
+    replaceAll: { type: "boolean", description: "Replace all occurrences of oldString (default false)" },
+  },
+  apply_patch: { patchText: text("The full patch text that describes all changes to be made") },
+}
+const holds = (folder, file) => !path.relative(folder, file).startsWith("..")
+
+// A diff as opencode shows it: without the indentation that all of its lines share.
+function outdented(diff) {
+  const isLine = (line) => /^[-+ ]/.test(line) && !/^(---|\+\+\+)/.test(line)
+  const lines = diff.split("\n")
+  const depths = lines.filter((line) => isLine(line) && line.slice(1).trim()).map((line) => line.slice(1).search(/\S/))
+  const depth = Math.min(...depths)
+  if (!depths.length || depth === 0) return diff
+  return lines.map((line) => (isLine(line) ? line[0] + line.slice(1 + depth) : line)).join("\n")
+}
+
+// What opencode's own tool would say, ask and show for a call. `files` is what the hook has planned.
+const SHAPES = {
+  write([file], { worktree }) {
+    const diff = outdented(file.diff)
+    return {
+      ask: { patterns: [path.relative(worktree, file.path)], metadata: { filepath: file.path, diff } },
+      result: {
+        title: path.relative(worktree, file.path),
+        output: "Wrote file successfully.",
+        metadata: { diagnostics: {}, filepath: file.path, exists: file.exists },
+      },
+    }
+  },
+  edit([file], { worktree }) {
+    const diff = outdented(file.diff)
+    const filediff = { file: file.path, patch: diff, additions: file.additions, deletions: file.deletions }
+    return {
+      ask: { patterns: [path.relative(worktree, file.path)], metadata: { filepath: file.path, diff } },
+      result: {
+        title: path.relative(worktree, file.path),
+        output: "Edit applied successfully.",
+        metadata: { diagnostics: {}, diff, filediff },
+      },
+    }
+  },
+  apply_patch(planned, { worktree, directory }) {
+    const moved = planned.filter((file) => file.movedFrom).map((file) => path.resolve(directory, file.movedFrom))
+    const files = planned
+      .filter((file) => !(file.type === "delete" && moved.includes(file.path)))
+      .map((file) => ({
+        filePath: file.movedFrom ? path.resolve(directory, file.movedFrom) : file.path,
+        relativePath: path.relative(worktree, file.path),
+        type: file.movedFrom ? "move" : file.type,
+        patch: outdented(file.diff),
+        additions: file.additions,
+        deletions: file.deletions,
+        movePath: file.movedFrom ? file.path : undefined,
+      }))
+    const diff = files.map((file) => `${file.patch}\n`).join("")
+    const patterns = files.map((file) => path.relative(worktree, file.filePath))
+    const letters = { add: "A", delete: "D" }
+    const lines = files.map((file) => `${letters[file.type] ?? "M"} ${file.relativePath}`)
+    const output = `Success. Updated the following files:\n${lines.join("\n")}`
+    return {
+      ask: { patterns, metadata: { filepath: patterns.join(", "), diff, files } },
+      result: { title: output, output, metadata: { diff, files, diagnostics: {} } },
+    }
+  },
+}
+
+const queues = new Map()
+
+// One call after the other for each file, so that edits in one message build on each other.
+async function inTurn(keys, work) {
+  const before = keys.map((key) => queues.get(key))
+  let finish
+  const own = new Promise((resolve) => (finish = resolve))
+  for (const key of keys) queues.set(key, own)
+  await Promise.all(before)
+  try {
+    return await work()
+  } finally {
+    for (const key of keys) if (queues.get(key) === own) queues.delete(key)
+    finish()
+  }
+}
+
+async function carryOut(tool, args, context, agentID) {
+  const { directory, worktree, sessionID, callID } = context
+  const hook = talk("write")
+  try {
+    const event = { ev: "write", input: { tool, sessionID, callID, agentID, args }, directory, worktree }
+    const plan = JSON.parse(await hook.next(JSON.stringify(event)))
+    if (plan.decision !== "ask") throw new Error(plan.reason)
+    const touched = plan.files.map((file) => file.path)
+    for (const file of touched) {
+      if (holds(directory, file) || (worktree !== "/" && holds(worktree, file))) continue
+      const pattern = path.join(path.dirname(file), "*")
+      const metadata = { filepath: file, parentDir: path.dirname(file) }
+      await context.ask({ permission: "external_directory", patterns: [pattern], always: [pattern], metadata })
+    }
+    const shape = SHAPES[tool](plan.files, { directory, worktree })
+    await context.ask({ permission: "edit", always: ["*"], ...shape.ask })
+    const done = JSON.parse(await hook.next("go"))
+    if (done.decision !== "done") throw new Error(done.reason)
+    return shape.result
+  } finally {
+    hook.end()
+  }
+}
+
+const isMissing = (file, directory) => typeof file === "string" && !existsSync(path.resolve(directory, file))
+const named = (args, directory) =>
+  typeof args?.filePath === "string" ? [path.resolve(directory, args.filePath)] : [directory]
+
+const tools = (agentOf) =>
+  Object.fromEntries(
+    Object.keys(PARAMETERS).map((tool) => [
+      tool,
+      {
+        description: `${OURS} ${tool}`,
+        args: PARAMETERS[tool],
+        execute: (args, context) =>
+          inTurn(named(args, context.directory), async () =>
+            carryOut(tool, args, context, await agentOf(context.sessionID)),
+          ),
+      },
+    ]),
+  )
+
+// -- the plugin -----------------------------------------------------------------------------------------------
+
+export const Noclobber = async ({ client, directory, worktree }) => {
+  const builtIn = {}
+  const agents = new Map()
+  // A subagent has a session of its own, below another one. Asked once a session; the answer cannot change.
+  const agentOf = (sessionID) => {
+    if (!agents.has(sessionID)) {
+      const found = Promise.resolve(client?.session?.get({ path: { id: sessionID } }))
+      const name = (session) => (session?.data?.parentID ? `subagent-${sessionID.slice(-8)}` : "main")
+      agents.set(sessionID, found.then(name, () => "main"))
+    }
+    return agents.get(sessionID)
+  }
+  const about = async (ev, input, output) => ({
+    ev,
+    input: { ...input, agentID: await agentOf(input.sessionID) },
+    output,
+    directory,
+    worktree,
+  })
+  const hooks = {
+    tool: tools(agentOf),
+    config: async (config) => {
+      if (config?.lsp || config?.formatter) hooks.tool = {}
+    },
+    // The model is offered opencode's own description and parameters: it must not meet another tool.
+    "tool.definition": async ({ toolID }, output) => {
+      if (!hooks.tool[toolID]) return
+      if (!output.description?.startsWith(OURS)) {
+        builtIn[toolID] = { ...output }
+        return
+      }
+      for (let tries = 0; !builtIn[toolID] && tries < 50; tries++) await new Promise((wake) => setTimeout(wake, 1))
+      Object.assign(output, builtIn[toolID] ?? {})
+    },
+    "tool.execute.before": async (input, output) => {
+      if (hooks.tool[input.tool]) return
+      if (input.tool === "read" && isMissing(output.args?.filePath, directory)) {
+        // No event follows a read that fails. It is told now: the agent learns that there is no file.
+        const failed = { ...input, args: output.args }
+        await ask("note", await about("failed", failed)).catch((error) => console.error(String(error)))
+      }
+      const mayWrite = WRITES.includes(input.tool) || (input.tool === "bash" && MAY_PATCH(output.args))
+      const isLock = input.tool === "read" && IS_LOCK(output.args?.filePath)
+      if (!mayWrite && !isLock) return
+      const answer = await ask("check", await about("before", input, output))
+      if (answer.decision === "deny") throw new Error(answer.reason)
+    },
+    "tool.execute.after": async (input, output) => {
+      if (hooks.tool[input.tool]) return
+      if (!WRITES.includes(input.tool) && input.tool !== "read" && input.tool !== "bash") return
+      try {
+        const answer = await ask("note", await about("after", input, output))
+        if (answer.decision === "warn") output.output = `${output.output ?? ""}\n${answer.reason}`
+      } catch (error) {
+        console.error(String(error))
+      }
+    },
+    event: async ({ event }) => {
+      if (event?.type !== "session.idle" && event?.type !== "session.deleted") return
+      const sessionID = event.properties?.sessionID ?? event.properties?.info?.id
+      if (typeof sessionID !== "string") return
+      await ask("note", await about(event.type, { sessionID })).catch((error) => console.error(String(error)))
+    },
+  }
+  return hooks
+}
