@@ -16,9 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noclobber.cli import main as command_line
-from noclobber.core.findings import Finding
 from noclobber.errors import AccessDeniedError
-from noclobber.hook import doctor
 from noclobber.hosts import HOSTS, install, json_edit
 from noclobber.hosts.hook_entries import find_hosts, hook_file, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
@@ -484,67 +482,6 @@ def test_an_unknown_host_is_an_error_that_names_the_known(
     assert "claude-code" in capsys.readouterr().err
 
 
-# -- the doctor -----------------------------------------------------------------------------------------------
-
-
-def findings(root: Path) -> dict[tuple[str, str], Finding]:
-    return {
-        (finding.name, finding.detail.partition(":")[0].partition(" (")[0]): finding
-        for finding in doctor.check(str(root))
-    }
-
-
-def test_an_agent_that_is_used_elsewhere_makes_no_folder_unhealthy(
-    rig: HookRig, root: Path, home: Path
-) -> None:
-    """R-hook: a library's user who also has a coding agent at home needs no hooks here."""
-    (home / ".claude").mkdir(exist_ok=True)
-    [finding] = [finding for finding in doctor.check(str(root)) if finding.name == "hooks of claude-code"]
-    assert finding.ok
-    assert "noclobber install claude-code" in finding.remedy
-
-
-def test_the_doctor_names_missing_broken_untrusted_and_doubled_hooks(
-    rig: HookRig, root: Path, home: Path
-) -> None:
-    """N-install."""
-    (root / ".claude").mkdir()
-    assert findings(root) == {
-        ("hooks of claude-code", "missing"): Finding(
-            "hooks of claude-code", False, "missing", "noclobber install claude-code"
-        )
-    }
-
-    command_line(["install", "claude-code", "codex", "copilot", "--root", str(root)])
-    command_line(["install", "claude-code", "--user", "--root", str(root)])
-    found = findings(root)
-    assert found["hooks of claude-code", "in place"].ok
-    assert "user's" in found["hooks of claude-code", "doubled"].detail
-    assert not found["hooks of codex", "untrusted"].ok
-    assert "twice" in found["hooks of copilot and claude-code", "doubled"].detail
-    assert found["failures of hooks", "none"].ok
-    assert any(name == "speed of a hook" for name, _ in found)
-
-    key = f"{root}/.codex/hooks.json:pre_tool_use:0:0"
-    (home / ".codex").mkdir(exist_ok=True)
-    (home / ".codex" / "config.toml").write_text(f'[hooks.state."{key}"]\ntrusted_hash = "sha256:0"\n')
-    assert findings(root)["hooks of codex", "trusted"].ok
-
-    settings_file = root / ".claude" / "settings.json"
-    settings_file.write_text(
-        settings_file.read_text().replace(os.path.realpath(sys.executable), "/gone/python")
-    )
-    assert not findings(root)["hooks of claude-code", "broken"].ok
-
-
-def test_the_doctor_says_when_hooks_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-install: slower than they should be."""
-    monkeypatch.setattr(doctor, "_seconds", lambda line: 1.0 if "-c" not in line else 0.01)
-    slow = doctor._speed("codex")
-    assert not slow.ok
-    assert slow.detail.startswith("slow")
-
-
 # -- editing JSON ---------------------------------------------------------------------------------------------
 
 VALUES = st.recursive(
@@ -579,33 +516,6 @@ def test_removing_any_item_leaves_the_others(values: list[Any], data: st.DataObj
     text = json.dumps(values, indent=data.draw(st.sampled_from([None, 2])))
     at = data.draw(st.integers(0, len(values) - 1))
     assert json.loads(json_edit.remove(text, json_edit.parse(text), at)) == values[:at] + values[at + 1 :]
-
-
-@pytest.mark.parametrize(
-    ("host", "file", "text"),
-    [
-        ("claude-code", ".claude/settings.local.json", '{"disableAllHooks": true}'),
-        ("claude-code", "~/.claude/settings.json", '{\n  "disableAllHooks" : true\n}'),
-        ("qwen", ".qwen/settings.json", '{"disableAllHooks": true}'),
-        ("gemini", "~/.gemini/settings.json", '{"hooksConfig": {"enabled": false}}'),
-        ("codex", "~/.codex/config.toml", "[features]\nhooks = false\n"),
-    ],
-)
-def test_the_doctor_says_that_hooks_are_switched_off(
-    rig: HookRig, root: Path, home: Path, host: str, file: str, text: str
-) -> None:
-    """finding S13: in place, and yet no write is checked."""
-    assert command_line(["install", host, "--root", str(root)]) == 0
-    assert (f"hooks of {host}", "switched off") not in findings(root)
-    path = Path(file.replace("~", str(home))) if file.startswith("~") else root / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        path.write_text(path.read_text().replace("{", text.rstrip("}\n") + ",", 1))
-    else:
-        path.write_text(text)
-    off = findings(root)[f"hooks of {host}", "switched off"]
-    assert not off.ok
-    assert str(path) in off.detail
 
 
 OWN_HOOKS = st.dictionaries(

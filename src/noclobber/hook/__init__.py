@@ -8,7 +8,7 @@
 - `turn` is one event as a turn: the project, its options, what the agent saw, the ledger.
 - `settings` finds the project of an event, and the project's options.
 - `session_memory` keeps what an agent saw between processes, in the user's runtime folder.
-- `doctor` checks the hooks of a project: missing, out of date, untrusted, doubled or slow.
+- `doctor` checks the hooks of a project; `dry_event` sends an event without consequences through each.
 
 `start`, `main` and what they load use little of the standard library, because the host waits for each of
 these processes; `core/light` says which parts are avoided and why. A test lists the modules.

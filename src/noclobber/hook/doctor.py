@@ -1,40 +1,48 @@
 """
-Is this project protected? Finds hooks that are missing, out of date, untrusted, doubled or slow.
+Is this project protected? Sends a dry event through every installed hook, and finds what keeps it off.
 
-Changes nothing. Looks only at hosts that have left files in the project or in the user's home folder.
+Missing hooks, hooks that do not run, out of date, switched off, in a folder that is not trusted, two
+installations in each other's way, slow ones. Changes nothing: the event leaves no trace (see `dry_event`).
+Looks only at hosts that have left files in the project or in the user's home folder.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shlex
 import subprocess
 import time
-from typing import Any
 
 from noclobber.core.findings import Finding
 from noclobber.errors import NoclobberError
-from noclobber.hosts import command_line, hook_entries, install
+from noclobber.hook import dry_event
+from noclobber.hosts import (
+    before_install,
+    command_line,
+    hook_entries,
+    install,
+    installations,
+    loading,
+    packages,
+)
+from noclobber.hosts.installations import Installation
 
 SLOW_RATIO = 6.0
 SLOW_S = 0.25
 TRIES = 3
-MAX_SETTINGS_BYTES = 4 << 20
 
 
 def check(project: str) -> list[Finding]:
     """Return the findings about the hooks of every host that is used here."""
     project = os.path.realpath(project)
     findings: list[Finding] = []
-    installed: dict[str, list[str]] = {}
+    installed: dict[str, list[Installation]] = {}
     for host in hook_entries.find_hosts(project):
-        scopes = [scope for scope in ("project", "user") if _has_ours(host, scope, project)]
-        if scopes:
-            installed[host] = scopes
-        findings += _of_host(host, scopes, project)
-    if "copilot" in installed and "project" in installed.get("claude-code", ()):
+        found = installations.find(host, project)
+        if found:
+            installed[host] = found
+        findings += _of_host(host, found, project)
+    if "copilot" in installed and any(one.form == "project" for one in installed.get("claude-code", ())):
         findings.append(
             Finding(
                 "hooks of copilot and claude-code",
@@ -48,9 +56,9 @@ def check(project: str) -> list[Finding]:
     return findings
 
 
-def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
+def _of_host(host: str, found: list[Installation], project: str) -> list[Finding]:
     name = f"hooks of {host}"
-    if not scopes:
+    if not found:
         remedy = f"noclobber install {host}"
         if hook_entries.is_used_in(project, host):
             return [Finding(name, False, "missing", remedy)]
@@ -63,139 +71,130 @@ def _of_host(host: str, scopes: list[str], project: str) -> list[Finding]:
                 f"to use it here: {remedy}",
             )
         ]
-    findings = []
-    for scope in scopes:
-        file = hook_entries.hook_file(host, scope, project)
-        trouble = _trouble(host, scope, project)
-        option = " --user" if scope == "user" else ""
-        detail = trouble or f"in place ({file.path})"
-        findings.append(
-            Finding(name, not trouble, detail, f"noclobber install {host}{option}" if trouble else "")
-        )
-    if len(scopes) > 1:
-        findings.append(
-            Finding(
-                name,
-                True,
-                "doubled: in the project's and in the user's configuration, so every event comes twice",
-                f"Harmless, but slower. `noclobber install {host} --uninstall` leaves the user's.",
-            )
-        )
-    if off := _switched_off(host, project):
-        path, setting = off
-        findings.append(
-            Finding(
-                name,
-                False,
-                f"switched off: {path} has {setting}, so no write is checked",
-                "Remove that setting, or uninstall the hooks.",
-            )
-        )
-    if host == "codex":
-        findings.append(_codex_trust([hook_entries.hook_file(host, scope, project).path for scope in scopes]))
+    findings = [_of_installation(one, project) for one in found]
+    findings += _in_each_others_way(host, found)
+    if off := loading.switched_off(host, project):
+        findings.append(Finding(name, False, off.detail, off.remedy))
+    findings += _trust(host, found, project)
     return findings
 
 
-# What switches a host's hooks off, in any of its settings files: the setting as its file spells it.
-_OFF = re.compile(
-    r""""(disableAllHooks|disable_all_hooks)"\s*:\s*true|"(enableHooks|hooksEnabled)"\s*:\s*false|"""
-    r""""hooks(?:Config)?"\s*:\s*\{[^{}\[\]]*"enabled"\s*:\s*false|^\s*hooks\s*=\s*false""",
-    re.M,
-)
-
-
-def _switched_off(host: str, project: str) -> tuple[str, str] | None:
-    """Return the file and the setting that switch a host's hooks off, None if none does."""
-    files = [hook_entries.hook_file(host, scope, project).path for scope in ("project", "user")]
-    more = ("settings.local.json", "config.toml")
-    files += [f"{os.path.dirname(path)}/{name}" for path in files for name in more]
-    for path in dict.fromkeys(files):
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read(MAX_SETTINGS_BYTES)
-        except OSError:
+def _of_installation(one: Installation, project: str) -> Finding:
+    """Return whether the hooks of one place work; out of date counts as not."""
+    name = f"hooks of {one.host}"
+    again = f"noclobber install {one.host}{one.option}"
+    lines = {line: event for event, line in reversed(one.commands())}  # Many events run the same command.
+    for line, event in lines.items():
+        trouble = _trouble(one, line, project)
+        if not trouble:
             continue
-        if found := _OFF.search(f"{text}\n{_plainly(text)}"):
-            return path, " ".join(found[0].split())
-    return None
-
-
-def _plainly(text: str) -> str:
-    """Return JSON in its plainest spelling, empty if it is none: a key may be written with escapes."""
-    try:
-        return json.dumps(json.loads(text.removeprefix("\ufeff")))
-    except (ValueError, RecursionError):
-        return ""
-
-
-def _has_ours(host: str, scope: str, project: str) -> bool:
-    try:
-        change = install.plan(hook_entries.hook_file(host, scope, project), uninstall=True)
-    except NoclobberError:
-        return False  # It cannot be read. The host is then reported as "missing".
-    return change.is_needed
-
-
-def _trouble(host: str, scope: str, project: str) -> str:
-    """Return what is wrong with installed hooks; empty if nothing is."""
-    text = install.plan(hook_entries.hook_file(host, scope, project)).before or ""
-    for portable in (False, True):
-        if not install.plan(hook_entries.hook_file(host, scope, project, portable=portable)).is_needed:
-            return ""
-    for line in _commands(text):
-        for program in shlex.split(line):
-            if program.endswith(("/python", "/start.py")) and not os.access(program, os.R_OK):
-                return f"broken: {program} does not exist any more, so every write is refused"
-    return "out of date: this version of noclobber would write other hooks"
-
-
-def _commands(text: str) -> list[str]:
-    from noclobber.hosts import json_edit
-
-    found: list[str] = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, dict):
-            line = value.get("command", value.get("bash"))
-            if isinstance(line, str) and hook_entries.is_ours(value):
-                found.append(line)
-            for member in value.values():
-                walk(member)
-        elif isinstance(value, list):
-            for member in value:
-                walk(member)
-
-    try:
-        walk(json_edit.parse(text).value)
-    except NoclobberError:
-        pass
-    return found
-
-
-def _codex_trust(paths: list[str]) -> Finding:
-    """Codex skips hooks until the user trusts them, and remembers that in its own configuration."""
-    import tomllib
-
-    home = os.environ.get("CODEX_HOME", os.path.expanduser("~/.codex"))
-    remedy = "Start codex in this project, and trust the hooks when it asks (or /hooks)."
-    try:
-        with open(f"{home}/config.toml", "rb") as file:
-            hooks = tomllib.load(file).get("hooks", {})
-    except FileNotFoundError:
-        hooks = {}
-    except (OSError, ValueError) as error:
         return Finding(
-            "hooks of codex", False, f"probably untrusted: its configuration cannot be read ({error})", remedy
+            name,
+            False,
+            f"broken: the hook for {event} in {one.path} does not run, so writes are refused: {trouble}",
+            f"{again} (or the same with --uninstall)",
         )
-    states = hooks.get("state", {}) if isinstance(hooks, dict) else {}
-    trusted = [
-        key
-        for key, state in (states.items() if isinstance(states, dict) else ())
-        if isinstance(state, dict) and any(name.startswith("trusted") for name in state)
+    if not _is_up_to_date(one, project):
+        return Finding(
+            name, False, f"out of date: this version of noclobber would write other hooks ({one.path})", again
+        )
+    return Finding(name, True, f"in place ({one.path})")
+
+
+def _trouble(one: Installation, line: str, project: str) -> str:
+    """
+    Return why a hook does not run; empty if it does.
+
+    A project's configuration may come from anybody. A command in it is run only if it is, to the letter, what
+    this installation of noclobber would write; everything else there is only looked at.
+    """
+    own = {
+        known
+        for portable in (False, True)
+        for _, known in one._replace(
+            entries=hook_entries.hook_file(one.host, "project", project, portable=portable).entries
+        ).commands()
+    }
+    if one.form != "project" or before_install.unmarked(line) in own:
+        return dry_event.trouble_with(one.host, line)
+    for word in dry_event.words_of(line)[-6:]:
+        if word.startswith("/") and not os.access(word, os.R_OK):
+            return f"{word} does not exist any more"
+    return ""
+
+
+def _is_up_to_date(one: Installation, project: str) -> bool:
+    if one.form == "plugin":
+        if not one.entries:
+            return True
+        ours = [
+            list(hook_entries.hook_file(one.host, "user", project, portable=way).entries)
+            for way in (False, True)
+        ]
+        return any(sorted(map(repr, one.entries)) == sorted(map(repr, wanted)) for wanted in ours)
+    for portable in (False, True):
+        wanted = hook_entries.hook_file(one.host, one.form, project, portable=portable)
+        try:
+            if not install.plan(wanted._replace(path=one.path)).is_needed:
+                return True
+        except NoclobberError:
+            return False
+    return False
+
+
+def _in_each_others_way(host: str, found: list[Installation]) -> list[Finding]:
+    """Return what is to be said about several installations for one host."""
+    if len(found) < 2:
+        return []
+    name = f"hooks of {host}"
+    listed = ", ".join(one.path for one in found)
+    programs = {_program(line) for one in found for _, line in one.commands()}
+    if len(programs) > 1:
+        return [
+            Finding(
+                name,
+                False,
+                f"two versions: {' and '.join(sorted(programs))} both answer every event ({listed})",
+                f"Keep one: {_removal(found[0])}",
+            )
+        ]
+    return [
+        Finding(
+            name,
+            True,
+            f"doubled: every event comes {len(found)} times ({listed})",
+            f"Harmless, but slower. {_removal(found[0])} leaves the others.",
+        )
     ]
-    if any(any(path in key for path in paths) for key in trusted):
-        return Finding("hooks of codex", True, "trusted")
-    return Finding("hooks of codex", False, "untrusted: Codex skips them", remedy)
+
+
+def _removal(one: Installation) -> str:
+    if one.form == "plugin":
+        return (
+            " and ".join(shlex.join(words) for words in packages.steps_back(one.host)) or "deleting its line"
+        )
+    return f"`noclobber install {one.host}{one.option} --uninstall`"
+
+
+def _program(line: str) -> str:
+    """Return which noclobber a command runs."""
+    words = dry_event.words_of(line)
+    return next(
+        (word for word in words if word.endswith("/noclobber/hook/start.py")), "noclobber on the PATH"
+    )
+
+
+def _trust(host: str, found: list[Installation], project: str) -> list[Finding]:
+    """Return what the host does not load; that is bad only if nothing else protects the project."""
+    name = f"hooks of {host}"
+    obstacles = [(one, loading.untrusted(one, project)) for one in found]
+    is_protected = any(obstacle is None for _, obstacle in obstacles)
+    findings = [
+        Finding(name, is_protected, obstacle.detail, obstacle.remedy) for _, obstacle in obstacles if obstacle
+    ]
+    if host == "codex" and is_protected:
+        findings.append(Finding(name, True, "trusted"))
+    return findings
 
 
 def _memory() -> Finding:

@@ -21,8 +21,10 @@ read is put into `Event.trouble`; `hook/main` then refuses a write, and lets eve
 
 `event` has the values and readers that hosts share, `hook_entries` the parts of a hook configuration,
 `command_line` the command in it, which answers for a hook that does not run.
-`install` adds our hooks to a configuration and removes them; `json_edit` changes JSON text without
-reformatting it.
+`install` adds our hooks to a configuration and removes them, and `before_install` remembers what was there;
+`json_edit` changes JSON text without reformatting it. `packages` makes plugins and extensions of the same
+hooks, and `recommended` says which way suits which host. `installations` finds what is installed,
+and `loading` what keeps a host from using it.
 """
 
 from __future__ import annotations

@@ -84,6 +84,11 @@ def remember(entries: Iterable[HookEntry], facts: Mapping[str, str]) -> list[Hoo
     return wanted
 
 
+def unmarked(line: str) -> str:
+    """Return a command line as it is where nothing has to be remembered."""
+    return _MARKED.sub("noclobber", line, count=1)
+
+
 def comment(facts: Mapping[str, str]) -> str:
     """Return the same as a line of a script that is ours alone."""
     return f"// 'noclobber?{urlencode(facts, quote_via=quote)}'\n" if facts else ""

@@ -90,6 +90,7 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         group("PreToolUse", check, "^apply_patch$", timeout=TIMEOUT_S),
         group("PreToolUse", shell, "^Bash$", timeout=TIMEOUT_S),
         group("PostToolUse", note, "^(apply_patch|Bash)$", timeout=TIMEOUT_S),
-        *notes(("SessionStart", "Stop", "SessionEnd"), note, timeout=TIMEOUT_S),
+        *notes(("SessionStart", "Stop"), note, timeout=TIMEOUT_S),
+        *notes(("SessionEnd",), note, timeout=3),  # Codex allows no more, and warns about more at each start.
     )
     return ConfigFile("codex", f"{home}/hooks.json", entries)

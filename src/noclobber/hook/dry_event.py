@@ -1,0 +1,102 @@
+"""
+An event without consequences, through an installed command, as its host would send it.
+
+The command is run by the shell that the host uses, with the variables that the host sets and the event on
+stdin. The event asks for a check of a call that names no tool, so that a hook that works refuses it, in words
+of its own. It names no session and a scratch folder as the working directory, and what hooks remember goes
+into that folder, too: nothing is left in a ledger or in a memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shlex
+import subprocess
+import tempfile
+
+from noclobber.hosts import load
+
+TIMEOUT_S = 30
+SENTINEL = "noclobber's hook did not run"
+
+
+def trouble_with(host: str, line: str) -> str:
+    """Send a dry event through an installed command line; return what is wrong, empty if the hook works."""
+    words = words_of(line)
+    is_note = words[-1:] == ["note"]
+    with tempfile.TemporaryDirectory(prefix="noclobber-dry-") as scratch:
+        event = {"cwd": scratch} if is_note else {**load(host).CHECK_EVENT, "cwd": scratch}
+        try:
+            done = subprocess.run(
+                # A note that does not run says what a note that runs says: nothing. So it is given a word.
+                [*shell_of(host), with_sentinel(line) if is_note else line],
+                input=json.dumps(event),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                cwd=scratch,
+                env={**os.environ, **environment(host, scratch), "XDG_RUNTIME_DIR": scratch},
+                timeout=TIMEOUT_S,
+            )
+        except FileNotFoundError as error:
+            return f"there is no {error.filename}, by which {host} runs its hooks"
+        except subprocess.TimeoutExpired:
+            return f"the hook did not answer within {TIMEOUT_S} seconds"
+    said = done.stderr.strip().splitlines()
+    why = said[-1][:300] if said else "it ended without a word"
+    if done.returncode != 0 or SENTINEL in done.stdout:
+        return why
+    if is_note or _is_refusal_by_the_hook(done.stdout, words):
+        return ""
+    return why if said else f"it did not refuse a call that cannot be checked, and said {done.stdout[:200]!r}"
+
+
+def shell_of(host: str) -> list[str]:
+    """Return the shell by which a host runs its hooks, as seen in real runs."""
+    if host in ("gemini", "qwen", "copilot"):
+        return ["bash", "-c"]
+    if host == "codex":  # The user's login shell, whatever $SHELL says.
+        try:
+            return [pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh", "-c"]
+        except KeyError:
+            return ["/bin/sh", "-c"]
+    return ["/bin/sh", "-c"]
+
+
+def environment(host: str, folder: str) -> dict[str, str]:
+    """Return the variables that a host sets for its hooks, as seen in real runs."""
+    named = {"CLAUDE_PROJECT_DIR": folder}
+    return {
+        "claude-code": {"CLAUDECODE": "1", **named},
+        "gemini": {"GEMINI_PROJECT_DIR": folder, "GEMINI_CWD": folder, "GEMINI_SESSION_ID": "dry", **named},
+        "qwen": {"QWEN_CODE_CLI": "1", "QWEN_PROJECT_DIR": folder, "GEMINI_PROJECT_DIR": folder, **named},
+        "copilot": {"COPILOT_CLI": "1"},
+    }.get(host, {})
+
+
+def with_sentinel(line: str) -> str:
+    """Return the command with another answer for a hook that does not run, which tells it from an answer."""
+    words = words_of(line)
+    if _is_wrapped(words):
+        words[4] = SENTINEL
+        return shlex.join(words)
+    return line
+
+
+def _is_wrapped(words: list[str]) -> bool:
+    return len(words) > 5 and words[:2] == ["/bin/sh", "-c"] and words[3].startswith("noclobber")
+
+
+def words_of(line: str) -> list[str]:
+    """Return a command line's words, none if a shell could not read it."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
+
+
+def _is_refusal_by_the_hook(stdout: str, words: list[str]) -> bool:
+    is_fallback = _is_wrapped(words) and stdout == words[4]
+    return not is_fallback and '"deny"' in stdout and "error_type" in stdout
