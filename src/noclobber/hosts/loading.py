@@ -25,14 +25,14 @@ MANAGED_BY_CLAUDE = (
 SESSION_END_MOST_S = 3  # Codex shortens a longer time, before it computes the hash that is trusted.
 
 
-class Obstacle(NamedTuple):
+class NotLoaded(NamedTuple):
     """Something that keeps a host from running our hooks."""
 
     detail: str
     remedy: str
 
 
-def switched_off(host: str, project: str) -> Obstacle | None:
+def switched_off(host: str, project: str) -> NotLoaded | None:
     """Return the setting that switches a host's hooks off."""
     for path in _settings(host, project):
         text = read(path)
@@ -42,19 +42,19 @@ def switched_off(host: str, project: str) -> Obstacle | None:
         # In its plainest spelling as well: a key may be written with escapes.
         if found := _OFF.search(f"{text}\n{'' if value is None else json.dumps(value)}"):
             setting = " ".join(found[0].split())
-            return Obstacle(
+            return NotLoaded(
                 f"switched off: {path} has {setting}, so no write is checked",
                 "Remove that setting, or uninstall the hooks.",
             )
         if name := _disabled_by_name(value):
-            return Obstacle(
+            return NotLoaded(
                 f"switched off: {path} lists {name!r} as disabled, so not every write is checked",
                 "Remove it from that list, or uninstall the hooks.",
             )
     return None
 
 
-def untrusted(one: Installation, project: str) -> Obstacle | None:
+def untrusted(one: Installation, project: str) -> NotLoaded | None:
     """Return why a host skips an installation that nobody has trusted."""
     if one.host == "codex":
         return _untrusted_by_codex(one, project)
@@ -103,7 +103,7 @@ def _disabled_by_name(value: Any) -> str | None:
 # -- trust -----------------------------------------------------------------------------------------------
 
 
-def _untrusted_by_gemini(host: str, project: str) -> Obstacle | None:
+def _untrusted_by_gemini(host: str, project: str) -> NotLoaded | None:
     """Gemini CLI and Qwen Code: folders that the user was asked about, the nearest answer counts."""
     home = home_of(host)
     settings = read_json(f"{home}/settings.json")
@@ -124,14 +124,14 @@ def _untrusted_by_gemini(host: str, project: str) -> Obstacle | None:
     if answer.startswith("TRUST_"):
         return None
     extra = ", for example with --skip-trust" if host == "gemini" else ""
-    return Obstacle(
+    return NotLoaded(
         f"not loaded: this folder is not trusted ({file}), so {host} ignores the project's hooks{extra}",
         f"Start {host} here and trust the folder, or install for all folders: "
         f"noclobber install {host} --as plugin (or --user)",
     )
 
 
-def _untrusted_by_copilot(project: str) -> Obstacle | None:
+def _untrusted_by_copilot(project: str) -> NotLoaded | None:
     home = home_of("copilot")
     trusted: list[Any] = []
     for name in ("config.json", "settings.json"):
@@ -141,7 +141,7 @@ def _untrusted_by_copilot(project: str) -> Obstacle | None:
             trusted += listed if isinstance(listed, list) else []
     if any(isinstance(folder, str) and _is_within(project, os.path.realpath(folder)) for folder in trusted):
         return None
-    return Obstacle(
+    return NotLoaded(
         "not loaded: this folder is not trusted, so copilot ignores the project's hooks, for example with -p",
         "Start copilot here and trust the folder, or install for all folders: "
         "noclobber install copilot --as plugin (or --user)",
@@ -152,7 +152,7 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
-def _untrusted_by_codex(one: Installation, project: str) -> Obstacle | None:
+def _untrusted_by_codex(one: Installation, project: str) -> NotLoaded | None:
     """Codex runs a hook only if its configuration has the hash of exactly this hook."""
     import tomllib
 
@@ -164,7 +164,7 @@ def _untrusted_by_codex(one: Installation, project: str) -> Obstacle | None:
     except FileNotFoundError:
         value = {}
     except (OSError, ValueError) as error:
-        return Obstacle(f"probably untrusted: its configuration cannot be read ({error})", remedy)
+        return NotLoaded(f"probably untrusted: its configuration cannot be read ({error})", remedy)
     if one.form == "plugin":
         plugins = value.get("plugins")
         named = plugins if isinstance(plugins, dict) else {}
@@ -172,7 +172,7 @@ def _untrusted_by_codex(one: Installation, project: str) -> Obstacle | None:
             name.startswith("noclobber@") and isinstance(about, dict) and about.get("enabled") is not False
             for name, about in named.items()
         ):
-            return Obstacle(
+            return NotLoaded(
                 "switched off: the plugin is not enabled in config.toml",
                 "codex plugin add noclobber@noclobber",
             )
@@ -186,13 +186,15 @@ def _untrusted_by_codex(one: Installation, project: str) -> Obstacle | None:
     }
     trusted = {state.get("trusted_hash") for state in known.values()}
     if any(state.get("enabled") is False for state in known.values()):
-        return Obstacle(f"switched off: {home}/config.toml disables one of the hooks", "Enable it in /hooks.")
+        return NotLoaded(
+            f"switched off: {home}/config.toml disables one of the hooks", "Enable it in /hooks."
+        )
     missing = [event for event, found in wanted if found not in trusted]
     if not missing:
         return None
     if not known:
-        return Obstacle("untrusted: Codex skips them", remedy)
-    return Obstacle(
+        return NotLoaded("untrusted: Codex skips them", remedy)
+    return NotLoaded(
         f"untrusted: Codex skips what has changed since it was trusted ({', '.join(dict.fromkeys(missing))})",
         remedy,
     )
