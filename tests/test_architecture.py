@@ -93,8 +93,35 @@ def test_nothing_calls_upward_by_a_callback() -> None:
     assert wrong == []
 
 
+# Names of the first version that nobody could guess the meaning of.
+PUZZLING = {
+    *("gathering", "foreign", "presence", "tuples", "sight", "foresight", "glance", "glances", "looking"),
+    *(
+        "meanwhile",
+        "aftermath",
+        "checkup",
+        "endings",
+        "survey",
+        "places",
+        "words",
+        "hand",
+        "utils",
+        "helpers",
+    ),
+    *("manager", "common"),
+}
+
+
+def test_the_tree_is_the_architecture() -> None:
+    """finding C2: four modules and the folders of the order at the top; no name that explains nothing."""
+    top = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", "aio", "errors"}
+    assert top - {"__init__", "__main__"} <= set(ORDER)
+    assert {path.stem for path in PACKAGE.rglob("*.py")} & PUZZLING == set()
+
+
 def test_a_class_name_has_one_meaning() -> None:
-    """N-architecture: a reader who greps for a class finds one; asynchronous twins are named as their originals."""
+    """N-architecture, finding C2: a reader who greps for a class finds one; asynchronous twins share a name."""
     homes: dict[str, list[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.name == "aio.py":

@@ -112,13 +112,13 @@ def test_an_own_command_is_named_as_the_likely_cause(rig: HookRig, file: Path, h
 
 
 def test_a_file_that_is_gone_has_a_way_out(rig: HookRig, file: Path) -> None:
-    """finding H5: look, and then writing creates it."""
+    """finding H5, finding D13, 009-edge-deleted: look, and then writing creates it."""
     rig.read(file)
     file.unlink()
 
     told = beside(rig.write(file, "new\n"))
 
-    assert "It was deleted since you read it." in told
+    assert "Target missing: it was deleted." in told
     assert "The file is gone. Look with Read (it will find no file); after that, writing creates it." in told
     rig.call("claude-code", rig.tool("PostToolUseFailure", "Read", {"file_path": str(file)}), "note")
     assert rig.write(file, "new\n") == {}

@@ -38,7 +38,7 @@ def test_a_cut_keeps_what_was_flushed_and_any_part_of_the_rest(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_after_a_power_cut_every_file_is_whole() -> None:
-    """finding R1, N-power: old or new, of several files all or none, and durable writes are there."""
+    """Ruling 15, finding R1, N-power: old or new, of several files all or none, and durable writes are there."""
     ext4 = power.FILESYSTEMS[0]
     if reason := power.unavailable(ext4):
         pytest.skip(reason)

@@ -83,7 +83,7 @@ def _way_out(state: FileState, part: Coverage | None, read_tool: str, *, is_afte
 def _who(turn: HookTurn, event: Event, error: StaleFileError, state: FileState) -> str:
     """Ruling 21: who wrote what is there, where the ledger knows."""
     if error.actual == DELETED:
-        return "It was deleted since you read it."
+        return f"{error.target_missing} You had read it before."  # The specification's words for this case.
     found = _last_writer(turn.root, error.path, error.actual)
     if found is not None:
         identity, time = found

@@ -40,7 +40,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_bytes_are_written_before_the_name_leads_to_them(
     root: Path, waited: list[int], level: Level, before: bytes | None
 ) -> None:
-    """finding R1: at every level, for a new file and for one that is replaced."""
+    """Ruling 15, finding R1: at every level, for a new file and for one that is replaced."""
     file = root / "a.md"
     if before is not None:
         file.write_bytes(before)
@@ -69,7 +69,7 @@ def test_a_write_whose_bytes_cannot_be_written_is_refused(
 def test_several_files_have_their_record_written_first_and_ended_last(
     root: Path, waited: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """finding R1: a cut between two exchanges finds the record; it ends when both are on the disk."""
+    """Ruling 15, N-power, finding R1: a cut between two exchanges finds the record; it ends when both are on the disk."""
     for name in ("one", "two"):
         (root / name).mkdir()
         (root / name / "a").write_bytes(OLD)
