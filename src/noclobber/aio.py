@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from noclobber.core.options import OptionValues
     from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
     from noclobber.guard.turn import Turn as SyncTurn
+    from noclobber.guard.undo import UndoPlan
     from noclobber.ledger import AgentTraceLedger
     from noclobber.ledger.observer import Observer
     from noclobber.lock import lock as blocking
@@ -160,6 +161,28 @@ class Workspace:
     def end_session(self, session_id: str | None = None) -> None:
         """Forget what a session's agents saw in earlier turns (`scope = "session"`)."""
         self.sync.end_session(session_id)
+
+    async def undo(
+        self,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+        call_id: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+    ) -> UndoPlan:
+        """Take back what one agent, session, turn or call wrote, and leave everybody else's changes alone."""
+        return await in_thread(
+            lambda: self.sync.undo(
+                agent_id=agent_id,
+                session_id=session_id,
+                turn_id=turn_id,
+                call_id=call_id,
+                path=path,
+                dry_run=dry_run,
+            )
+        )
 
     async def close(self) -> None:
         """End every open turn and let go of the ledger."""

@@ -265,6 +265,13 @@ class GaveUpError(RefusalError):
     resolution = "RETRY_LATER"
 
 
+class CannotUndoError(RefusalError):
+    """Taking a write back would lose somebody's change, or its bytes are not kept. Nothing was touched."""
+
+    code = "CANNOT_UNDO"
+    resolution = "CHANGE_REQUEST"
+
+
 class TurnClosedError(RefusalError):
     """The turn has ended or the workspace is closed, so it is no longer known what the agent has read."""
 

@@ -39,14 +39,14 @@ def test_the_versions_of_a_file_are_listed_with_their_authors(root: Path, histor
         (sha(b"one\n"), "ana, session session-"),
         (sha(b"two\n"), "ana, session session-"),
     ]
-    assert [each["size_bytes"] for each in listed] == [11, 4, None]
+    assert [each["size_bytes"] for each in listed] == [11, 4, 4]
     assert "an outsider" in run("versions", "list", "plan.md", cwd=root).out
 
 
 def test_everything_that_is_kept_is_listed(root: Path, history: Path) -> None:
     """N-versions: also a version that no event names."""
     os.unlink(ledger_path(str(root)))
-    assert len(json.loads(run("versions", "list", "--json", cwd=root).out)["versions"]) == 2
+    assert len(json.loads(run("versions", "list", "--json", cwd=root).out)["versions"]) == 3
     assert "(not on record)" in run("versions", "list", cwd=root).out
 
 
@@ -122,8 +122,8 @@ def test_restoring_outside_the_project_is_refused(root: Path, history: Path, tmp
 
 def test_versions_are_removed(root: Path, history: Path) -> None:
     """N-versions: `prune`, and `prune --all`."""
-    assert json.loads(run("versions", "prune", "--json", cwd=root).out)["left"] == 2
-    assert json.loads(run("versions", "prune", "--all", "--json", cwd=root).out)["removed"] == 2
+    assert json.loads(run("versions", "prune", "--json", cwd=root).out)["left"] == 3
+    assert json.loads(run("versions", "prune", "--all", "--json", cwd=root).out)["removed"] == 3
     assert "No versions are kept." in run("versions", "list", cwd=root).out
 
 

@@ -40,7 +40,16 @@ def test_what_guarded_writes_replace_is_kept(root: Path) -> None:
 
     rewrite(root, "a.md", b"one\n", b"two\n")
 
-    assert kept(root) == {b"a person's\n", b"one\n"}
+    assert kept(root) == {b"a person's\n", b"one\n", b"two\n"}
+
+
+def test_what_an_agent_wrote_is_kept_when_its_turn_ends(root: Path) -> None:
+    """Ruling 19: an outsider who overwrites it next keeps nothing, and `undo` needs it. Also if it is large."""
+    rewrite(root, "a.md", b"mine\n")
+    rewrite(root, "large.md", b"x" * 5000, retained_file_bytes=100)
+    (root / "a.md").write_bytes(b"an outsider's\n")
+
+    assert kept(root) == {b"mine\n", b"x" * 5000}
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -50,7 +59,7 @@ def test_every_version_of_many_writes_is_kept(root: Path, durable: bool) -> None
 
     rewrite(root, "a.md", *contents, durable=durable)
 
-    assert kept(root) == set(contents[:-1])
+    assert kept(root) == set(contents)
 
 
 def test_deleted_files_and_files_with_several_names_are_kept(root: Path) -> None:
@@ -64,7 +73,7 @@ def test_deleted_files_and_files_with_several_names_are_kept(root: Path) -> None
         turn.write_file("linked.md", b"after\n")
 
     assert (root / "other-name.md").read_bytes() == b"after\n"
-    assert kept(root) == {b"deleted\n", b"before\n"}
+    assert kept(root) == {b"deleted\n", b"before\n", b"after\n"}
 
 
 def test_several_files_of_one_commit_are_kept(root: Path) -> None:
@@ -74,7 +83,7 @@ def test_several_files_of_one_commit_are_kept(root: Path) -> None:
     with Workspace(root) as ws, ws.turn() as turn:
         turn.write_files({"a": b"new a", "b": b"new b"})
 
-    assert kept(root) == {b"a", b"b"}
+    assert kept(root) == {b"a", b"b", b"new a", b"new b"}
 
 
 def test_what_an_agent_saw_is_kept_when_its_write_is_stale(root: Path) -> None:
@@ -111,11 +120,11 @@ def test_what_git_ignores_is_not_kept(root: Path) -> None:
     assert kept(root) == set()
 
     rewrite(root, "build/out.txt", b"and again\n", versions_ignored="keep")
-    assert kept(root) == {b"built again\n"}
+    assert kept(root) == {b"built again\n", b"and again\n"}
 
     (root / ".gitignore").unlink()
     rewrite(root, "build/out.txt", b"once more\n")
-    assert kept(root) == {b"built again\n", b"and again\n"}
+    assert kept(root) == {b"built again\n", b"and again\n", b"once more\n"}
 
 
 def test_large_files_and_excluded_names_are_not_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,10 +132,9 @@ def test_large_files_and_excluded_names_are_not_kept(root: Path, monkeypatch: py
     monkeypatch.setattr(version_keeper, "MOST_FILE_BYTES", 10)
     for name in ("large.txt", "notes.tmp", "docs.md"):
         (root / name).write_bytes(b"x" * (20 if name == "large.txt" else 5))
-        rewrite(root, name, b"new", versions_exclude=["*.tmp"])
+        rewrite(root, name, b"y" * len((root / name).read_bytes()), versions_exclude=["*.tmp"])
 
-    assert kept(root) == {b"x" * 5}
-    assert len(list(Versions(str(root)))) == 1
+    assert kept(root) == {b"x" * 5, b"y" * 5}
 
 
 def test_versions_can_be_switched_off(root: Path) -> None:
@@ -148,7 +156,7 @@ def test_the_table_in_the_options_file_sets_the_rules(root: Path) -> None:
     rewrite(root, "a.md", b"two\n")
     rewrite(root, "b.md", b"two\n")
 
-    assert kept(root) == {b"one of b\n"}
+    assert kept(root) == {b"one of b\n", b"two\n"}
     assert Workspace(root).options.versions_days == 3.0
 
 
@@ -184,7 +192,7 @@ def test_a_write_does_not_fail_because_its_version_cannot_be_kept(root: Path, tr
 
     assert (root / "a.md").read_bytes() == b"four\n"
     if trouble == "removed":
-        assert kept(root) == {b"two\n", b"three\n"}
+        assert kept(root) == {b"two\n", b"three\n", b"four\n"}
 
 
 def test_no_swap_file_is_left_behind(root: Path) -> None:

@@ -40,6 +40,8 @@ COMMANDS = {
     "watch": ("watch", "the same as `status`, updated live"),
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
     "versions": ("versions", "past versions of files: list, show, restore, prune"),
+    "undo": ("undo", "take back what one agent, session, turn or call wrote, and nothing else"),
+    "blame": ("blame", "which agent, or who else, each line of a file comes from"),
     "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
     "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),

@@ -25,17 +25,13 @@ from noclobber.cli.clean_output import data_out
 from noclobber.cli.project import add_root
 from noclobber.cli.terminal import add_json, is_terminal, print_json, styled, visible
 from noclobber.core.project import (
-    KEPT_FOLDER,
-    SWAP_FOLDER,
     existing_folder,
     find_project,
     ledger_path,
-    state_folder,
 )
-from noclobber.disk import hashing
 from noclobber.disk.file_guard import FileGuard
-from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
+from noclobber.guard.past_bytes import find_bytes
 from noclobber.ledger.browse import Lines, summary_of
 from noclobber.ledger.root import relative
 from noclobber.text.diff import unified
@@ -51,9 +47,6 @@ examples:
   noclobber diff plan.md --agent builder-1     since that agent did
   noclobber diff plan.md --against 3a7bd3e2…   since it had this SHA-256 (an error message has one)
 """
-
-GIT_COMMITS = 50
-_GIT_PATIENCE_S = 10
 
 
 class Known(NamedTuple):
@@ -88,7 +81,7 @@ def run(args: Namespace) -> int:
     now = guard.digest(path)
     is_same = known.sha256 in (ABSENT, DELETED) if now == DELETED else now.startswith(known.sha256)
     changed = not is_same
-    before, source = _bytes_of(guard.root, path, known.sha256) if changed else (None, None)
+    before, source = find_bytes(guard.root, path, known.sha256) if changed else (None, None)
     after = _content(guard, path) if changed and before is not None else b""
     # Named from the root, so that `patch -p1` and `git apply` find the file there.
     name = path.removeprefix(guard.root.rstrip("/"))
@@ -212,92 +205,6 @@ def _content(guard: FileGuard, path: str) -> bytes:
         return guard.read(path).content
     except MissingFileError:
         return b""
-
-
-def _bytes_of(root: str, path: str, sha256: str) -> tuple[bytes | None, str | None]:
-    """Return bytes with that hash and where they were found, if any are left."""
-    if sha256 in (ABSENT, DELETED):
-        return b"", "there was no file"
-    for source, content in _candidates(root, path, sha256):
-        if hashing.of_bytes(content).startswith(sha256):
-            return content, source
-    return None, None
-
-
-def _candidates(root: str, path: str, sha256: str) -> Iterator[tuple[str, bytes]]:
-    """Where the bytes may be, the likeliest and cheapest place first."""
-    yield from _from_versions(root, sha256)
-    yield from _from_store(root, path)
-    yield from _from_git(path)
-
-
-def _from_versions(root: str, sha256: str) -> Iterator[tuple[str, bytes]]:
-    try:
-        versions = Versions(root, make=False)
-    except OSError:
-        return  # None are kept; or they are not ours, and `doctor` says so.
-    for found in versions.find(sha256):
-        content = versions.read(found)
-        if content is not None:
-            yield f"version {found[:12]}", content
-
-
-def _from_store(root: str, path: str) -> Iterator[tuple[str, bytes]]:
-    name = os.path.basename(path)
-    for part in (KEPT_FOLDER, SWAP_FOLDER):
-        folder = f"{state_folder(root)}/{part}"
-        try:
-            found = [
-                entry for entry in os.listdir(folder) if name.startswith(entry.partition("~")[2] or "\0")
-            ]
-        except OSError:
-            continue
-        for entry in found:
-            try:
-                descriptor = os.open(f"{folder}/{entry}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-                with open(descriptor, "rb") as file:
-                    yield f"{folder}/{entry}", file.read()
-            except OSError:
-                continue
-
-
-def _from_git(path: str) -> Iterator[tuple[str, bytes]]:
-    folder, name = os.path.split(path)
-    if not os.path.isdir(folder):
-        return
-    # Plumbing, not `git log`: that one obeys more of the repository's configuration.
-    commits = _git(folder, "rev-list", f"--max-count={GIT_COMMITS}", "HEAD", "--", f":(literal){name}") or b""
-    for commit in ("", *commits.decode("ascii", "replace").split()):
-        content = _git(folder, "cat-file", "blob", f"{commit}:./{name}")
-        if content is not None:
-            yield (f"git commit {commit[:12]}" if commit else "git's index"), content
-
-
-# A repository's own configuration can name programs that git runs. None of them may run here.
-_GIT_RUNS_NOTHING = (
-    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat"),
-    *("-c", "core.sshCommand=false", "-c", "protocol.allow=never", "-c", "credential.helper="),
-    *("-c", "gpg.program=false", "-c", "gpg.ssh.program=false", "-c", "gpg.x509.program=false"),
-    *("-c", "log.showSignature=false", "-c", "diff.external=", "-c", "core.attributesFile=/dev/null"),
-)
-_GIT_ASKS_NOBODY = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-
-
-def _git(folder: str, *words: str) -> bytes | None:
-    import subprocess
-
-    try:
-        done = subprocess.run(
-            ["git", *_GIT_RUNS_NOTHING, "-C", folder, *words],
-            env={**os.environ, **_GIT_ASKS_NOBODY},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_GIT_PATIENCE_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 # Saying so

@@ -138,6 +138,8 @@ class ToolCall(NamedTuple):
     call_id: str | None = None
     host: str | None = None
     intent_id: str | None = None
+    undoes: tuple[str, ...] = ()
+    """For a call that takes back earlier writes: the hashes of their lines in the ledger."""
 
 
 class Decision(NamedTuple):

@@ -217,6 +217,21 @@ class FileGuard:
             self.committer.keeper.tidy()
         return kept
 
+    def keep_written(self, path: str, sha256: str, data: bytes | None) -> None:
+        """
+        Keep a version that is in place now, before somebody overwrites it who keeps nothing. Never fails.
+
+        Without its bytes they are read again, if it is still there.
+        """
+        keeper = self.committer.keeper
+        if keeper is None or not hashing.is_hash(sha256):
+            return
+        if data is None:
+            found = look_at(path, self.root, keep=True)
+            data = found.content if found.sha256 == sha256 else None
+        if data is not None:
+            keeper.keep(path, data, sha256)
+
     def keep_version(self, path: str, data: bytes, sha256: str | None = None) -> None:
         """Keep what an agent saw of a file, if versions are kept. Never fails."""
         if self.committer.keeper is not None:

@@ -129,6 +129,8 @@ class Recorder:
             payload["not_kept"] = lost
         if written is not None:  # What the call left, if a formatter changed it since.
             payload["written_hash"] = _spelled(written)
+        if call.undoes:
+            payload["undoes"] = [_spelled(entry) for entry in call.undoes]
         if merged is not None:  # The fourth version, the result, is `after_hash`.
             payload["merged"] = {
                 "base_hash": _spelled(merged.base_sha256),

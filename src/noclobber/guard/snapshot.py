@@ -253,6 +253,7 @@ class TurnContext:
         with _LOCK:
             file = self._file(canonical)
             self._take(file, sha256, seen)
+            self._written.pop((canonical, sha256), None)  # So that the last write is the last entry.
             self._written[canonical, sha256] = seen
             if file.trouble:
                 file.trouble.refused.clear()  # What landed was made from the latest version.
@@ -391,6 +392,17 @@ class TurnContext:
             if file is None:
                 return None
             return b"" if file.baseline == ABSENT else self._retained.get(file.path)
+
+    def last_writes(self) -> list[tuple[str, str, bytes | None]]:
+        """Return the last own write of each file: its path, its hash, and its bytes if they are kept."""
+        with _LOCK:
+            latest = dict(self._written.keys())  # By path. A later write is further down.
+            found = []
+            for path, sha256 in latest.items():
+                file = self._known_files().get(path)
+                is_kept = file is not None and file.baseline == sha256
+                found.append((path, sha256, self._retained.get(path) if is_kept else None))
+            return found
 
     @property
     def retained_bytes(self) -> int:

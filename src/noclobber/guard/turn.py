@@ -135,6 +135,8 @@ class Turn:
                 self._state.sessions.finish(self.context)
             if self.memory.has_notes:
                 claims.release_all(self.root, self.owner)
+            for path, sha256, data in self.context.last_writes():
+                self.guard.keep_written(path, sha256, data)
             self.kept = self.guard.sweep()
             if self.kept:
                 self.recorder.kept(self.tool_call("end_turn"), self.kept)

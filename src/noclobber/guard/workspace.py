@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from noclobber.core.values import ToolCall
     from noclobber.errors import LedgerError
     from noclobber.guard.recording import Recorder
+    from noclobber.guard.undo import UndoPlan
     from noclobber.ledger import AgentTraceLedger
     from noclobber.ledger.observer import Observer
     from noclobber.lock.lock import DeliverableLock
@@ -162,6 +163,31 @@ class Workspace:
     def end_session(self, session_id: str | None = None) -> None:
         """Forget what a session's agents saw in earlier turns (`scope = "session"`)."""
         self._state.sessions.forget(session_id)
+
+    def undo(
+        self,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+        call_id: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+    ) -> UndoPlan:
+        """
+        Take back what one agent, session, turn or call wrote, and leave everybody else's changes alone.
+
+        All of it or nothing: `CannotUndoError` names what is in the way. With `dry_run` nothing is changed,
+        and the plan says what would be.
+        """
+        from noclobber.guard import undo  # Here: few programs need it.
+
+        chosen = undo.Selection(agent_id, session_id, turn_id, call_id, None)
+        if not any(chosen):
+            raise BadRequestError("", "Say whose writes: agent_id, session_id, turn_id or call_id.")
+        if path is not None:
+            chosen = chosen._replace(path=self.guard.locate(path))
+        return undo.undo(self, chosen, dry_run=dry_run)
 
     def ledger_trouble(self) -> LedgerError | None:
         """Return why events cannot be recorded now, None if they can. Makes the state folder if need be."""

@@ -39,6 +39,10 @@ class LandedWrite(NamedTuple):
     """For a merged write: what the agent had seen, ..."""
     ours: str | None = None
     """... and what it wanted to write."""
+    entry: str = ""
+    """The hash of its line in the ledger: no other has it."""
+    undoes: tuple[str, ...] = ()
+    """For a write that took others back: their `entry`."""
 
     @property
     def who(self) -> str:
@@ -91,7 +95,13 @@ def _landed(event: Any, root: str) -> LandedWrite | None:
         destination=None if destination is None else absolute(root, destination),
         base=_plain(_text(merged, "base_hash")),
         ours=_plain(_text(merged, "ours_hash")),
+        entry=_plain(_text(event, "hash")) or "",
+        undoes=_entries(payload.get("undoes")),
     )
+
+
+def _entries(value: Any) -> tuple[str, ...]:
+    return tuple(_plain(str(each)) or "" for each in value) if isinstance(value, list) else ()
 
 
 def _text(member: dict[str, Any], name: str) -> str | None:

@@ -1,0 +1,109 @@
+"""`noclobber undo`: take back what one agent, session, turn or call wrote, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_REFUSED
+from noclobber.cli.clean_output import data_out
+from noclobber.cli.project import add_root, root_of
+from noclobber.cli.terminal import add_json, print_json, styled, visible
+from noclobber.disk import hashing
+from noclobber.errors import BadRequestError
+from noclobber.guard.undo import AGENT_ID, FileUndo, Selection, UndoPlan, carry_out, plan
+from noclobber.guard.workspace import Workspace
+from noclobber.text.diff import unified
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from typing import Any
+
+EXAMPLES = """\
+examples:
+  noclobber undo --agent builder-1 --dry-run    what would be taken back, as a diff
+  noclobber undo --session 4f2a91c3             everything of a session; the first digits are enough
+  noclobber undo --call toolu_01A --file a.py   one call, one file
+
+`noclobber ledger show` has the names. Changes of others stay; where they are in the way, nothing is done.
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--agent", metavar="NAME", help="writes of this agent")
+    parser.add_argument("--session", metavar="ID", help="writes of this session, or that begins so")
+    parser.add_argument("--turn", metavar="ID", help="writes of this turn")
+    parser.add_argument("--call", metavar="ID", help="writes of this tool call")
+    parser.add_argument("--file", metavar="FILE", help="only this file")
+    parser.add_argument("--dry-run", action="store_true", help="show it as a diff, and change nothing")
+    add_root(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    """Plan it, show it, do it."""
+    if not any((args.agent, args.session, args.turn, args.call)):
+        raise BadRequestError("", "Say whose writes: --agent, --session, --turn or --call.")
+    root = root_of(args)
+    path = None if args.file is None else os.path.realpath(args.file)
+    chosen = Selection(args.agent, args.session, args.turn, args.call, path)
+    with Workspace(root) as workspace, workspace.turn(agent_id=AGENT_ID, on_stale="refuse") as turn:
+        planned = plan(turn, chosen)
+        is_possible = bool(planned.writes) and not planned.obstacles
+        if is_possible and not args.dry_run:
+            carry_out(turn, planned)
+    if args.json:
+        print_json(_as_json(planned, done=is_possible and not args.dry_run))
+    else:
+        _print(root, planned, dry_run=args.dry_run)
+    return EXIT_REFUSED if planned.obstacles else EXIT_OK if planned.writes else EXIT_NO
+
+
+def _as_json(planned: UndoPlan, *, done: bool) -> dict[str, Any]:
+    return {
+        "done": done,
+        "writes": [
+            {"file": each.path, "time": each.time, "agent": each.agent_id, "call": each.call_id}
+            for each in planned.writes
+        ],
+        "files": [
+            {"file": each.path, "before": _hash(each.before), "after": _hash(each.after)}
+            for each in planned.files
+        ],
+        "obstacles": [
+            {"file": each.path, "reason": each.reason, "time": each.write.time} for each in planned.obstacles
+        ],
+    }
+
+
+def _hash(content: bytes | None) -> str | None:
+    return None if content is None else hashing.of_bytes(content)
+
+
+def _print(root: str, planned: UndoPlan, *, dry_run: bool) -> None:
+    if not planned.writes:
+        print("There is nothing to take back: no landed write on record fits, or all were taken back.")
+        return
+    for obstacle in planned.obstacles:
+        name, time = visible(os.path.relpath(obstacle.path, root)), obstacle.write.time[:19]
+        print(f"{styled('conflict', 'bad')}  {name}, written {time}Z: {visible(obstacle.reason)}")
+    if planned.obstacles:
+        print("Nothing was changed.")
+        return
+    count = "1 write" if len(planned.writes) == 1 else f"{len(planned.writes)} writes"
+    if dry_run:
+        for each in planned.files:
+            data_out().write(_diff(root, each))
+        print(f"Would take back {count}.", file=sys.stderr)  # So that stdout is a patch.
+        return
+    print(f"Took back {count}:")
+    for each in planned.files:
+        what = "removed" if each.after is None else "restored" if each.before is None else "changed"
+        print(f"  {what}  {visible(os.path.relpath(each.path, root))}")
+    print(f"To take that back in turn: noclobber undo --agent {AGENT_ID!r}")
+
+
+def _diff(root: str, each: FileUndo) -> str:
+    return unified(each.before or b"", each.after or b"", f"/{os.path.relpath(each.path, root)}")

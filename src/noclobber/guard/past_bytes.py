@@ -1,0 +1,106 @@
+"""
+Find the bytes of a past version by its hash: among the versions that are kept, in commits' own files, in git.
+
+Records hold hashes, never content. Wherever bytes are found, they are hashed again before they are used.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER, state_folder
+from noclobber.disk import hashing
+from noclobber.disk.versions import Versions
+from noclobber.errors import ABSENT, DELETED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GIT_COMMITS = 50
+_GIT_PATIENCE_S = 10
+
+
+def find_bytes(root: str, path: str, sha256: str) -> tuple[bytes | None, str | None]:
+    """Return bytes with that hash, or that beginning of one, and where they were found; else None."""
+    if sha256 in (ABSENT, DELETED):
+        return b"", "there was no file"
+    for source, content in _candidates(root, path, sha256):
+        if hashing.of_bytes(content).startswith(sha256):
+            return content, source
+    return None, None
+
+
+def _candidates(root: str, path: str, sha256: str) -> Iterator[tuple[str, bytes]]:
+    """Where the bytes may be, the likeliest and cheapest place first."""
+    yield from _from_versions(root, sha256)
+    yield from _from_store(root, path)
+    yield from _from_git(path)
+
+
+def _from_versions(root: str, sha256: str) -> Iterator[tuple[str, bytes]]:
+    try:
+        versions = Versions(root, make=False)
+    except OSError:
+        return  # None are kept; or they are not ours, and `doctor` says so.
+    for found in versions.find(sha256):
+        content = versions.read(found)
+        if content is not None:
+            yield f"version {found[:12]}", content
+
+
+def _from_store(root: str, path: str) -> Iterator[tuple[str, bytes]]:
+    name = os.path.basename(path)
+    for part in (KEPT_FOLDER, SWAP_FOLDER):
+        folder = f"{state_folder(root)}/{part}"
+        try:
+            found = [
+                entry for entry in os.listdir(folder) if name.startswith(entry.partition("~")[2] or "\0")
+            ]
+        except OSError:
+            continue
+        for entry in found:
+            try:
+                descriptor = os.open(f"{folder}/{entry}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                with open(descriptor, "rb") as file:
+                    yield f"{folder}/{entry}", file.read()
+            except OSError:
+                continue
+
+
+def _from_git(path: str) -> Iterator[tuple[str, bytes]]:
+    folder, name = os.path.split(path)
+    if not os.path.isdir(folder):
+        return
+    # Plumbing, not `git log`: that one obeys more of the repository's configuration.
+    commits = _git(folder, "rev-list", f"--max-count={GIT_COMMITS}", "HEAD", "--", f":(literal){name}") or b""
+    for commit in ("", *commits.decode("ascii", "replace").split()):
+        content = _git(folder, "cat-file", "blob", f"{commit}:./{name}")
+        if content is not None:
+            yield (f"git commit {commit[:12]}" if commit else "git's index"), content
+
+
+# A repository's own configuration can name programs that git runs. None of them may run here.
+_GIT_RUNS_NOTHING = (
+    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat"),
+    *("-c", "core.sshCommand=false", "-c", "protocol.allow=never", "-c", "credential.helper="),
+    *("-c", "gpg.program=false", "-c", "gpg.ssh.program=false", "-c", "gpg.x509.program=false"),
+    *("-c", "log.showSignature=false", "-c", "diff.external=", "-c", "core.attributesFile=/dev/null"),
+)
+_GIT_ASKS_NOBODY = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+
+
+def _git(folder: str, *words: str) -> bytes | None:
+    try:
+        done = subprocess.run(
+            ["git", *_GIT_RUNS_NOTHING, "-C", folder, *words],
+            env={**os.environ, **_GIT_ASKS_NOBODY},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,242 @@
+"""
+Take back what one agent, session, turn or call wrote, and leave everybody else's changes alone.
+
+Each write is reversed by a merge: from what it left to what it found, applied to what is there now. The
+newest goes first. Where somebody has changed the same lines since, or the bytes are not kept any more,
+nothing at all is touched, and the obstacles are named (ruling 19).
+
+An undo is a guarded write like any other: a compare-and-swap on what was looked at, on record, with the
+events that it takes back. So it can be taken back itself, and a second undo does not take a write back twice.
+
+Calling sequence: `plan()`, which changes nothing, then `carry_out()`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.disk import hashing
+from noclobber.disk.hashing import is_hash
+from noclobber.errors import ABSENT, DELETED, CannotUndoError, MissingFileError, NoclobberError
+from noclobber.guard import engine, requests
+from noclobber.guard.past_bytes import find_bytes
+from noclobber.ledger.history import LandedWrite, landed_writes
+from noclobber.text.merge import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from noclobber.core.values import ToolCall, WriteResult
+    from noclobber.guard.turn import Turn
+    from noclobber.guard.workspace import Workspace
+    from noclobber.text.merge import Conflict
+
+AGENT_ID = "noclobber undo"
+MOST_NAMED = 5
+
+
+class Selection(NamedTuple):
+    """Whose writes are meant. What is None is not asked about."""
+
+    agent_id: str | None = None
+    session_id: str | None = None
+    turn_id: str | None = None
+    call_id: str | None = None
+    path: str | None = None
+
+    def has(self, write: LandedWrite) -> bool:
+        """True if a write is meant. Of a session the beginning is enough: people are shown that."""
+        return (
+            self.agent_id in (None, write.agent_id)
+            and (self.session_id is None or (write.session_id or "").startswith(self.session_id))
+            and self.turn_id in (None, write.turn_id)
+            and self.call_id in (None, write.call_id)
+            and self.path in (None, write.path, write.destination)
+        )
+
+
+class UndoObstacle(NamedTuple):
+    """Why a write cannot be taken back without losing something."""
+
+    path: str
+    reason: str
+    write: LandedWrite
+
+
+class FileUndo(NamedTuple):
+    """What an undo makes of one file."""
+
+    path: str
+    before: bytes | None
+    """What is there now; None: no file."""
+    after: bytes | None
+    """What will be there; None: no file."""
+
+
+class UndoPlan(NamedTuple):
+    """What an undo would do. If there is an obstacle, it would do nothing."""
+
+    files: tuple[FileUndo, ...]
+    obstacles: tuple[UndoObstacle, ...]
+    writes: tuple[LandedWrite, ...]
+    """What is taken back, the newest first."""
+
+
+def active_writes(writes: Iterable[LandedWrite]) -> list[LandedWrite]:
+    """Return the writes that have not been taken back, the newest first; an undo may be undone, too."""
+    undone: set[str] = set()
+    active = []
+    for write in reversed(list(writes)):
+        if write.entry not in undone:
+            active.append(write)
+            undone.update(write.undoes)
+    return active
+
+
+def plan(turn: Turn, selection: Selection) -> UndoPlan:
+    """Work out what is to be done. Reads the files through the turn, and changes nothing."""
+    chosen = tuple(write for write in active_writes(landed_writes(turn.root)) if selection.has(write))
+    tree = _Tree(turn)
+    obstacles = []
+    for write in chosen:
+        reason = tree.reverse(write)
+        if reason is not None:
+            obstacles.append(UndoObstacle(write.path, reason, write))
+    return UndoPlan(tree.changes(), tuple(obstacles), chosen)
+
+
+def carry_out(turn: Turn, planned: UndoPlan) -> list[WriteResult]:
+    """Do it: all files or none. `CannotUndoError` if the plan has an obstacle."""
+    if planned.obstacles:
+        first = planned.obstacles[0]
+        more = f" (and {len(planned.obstacles) - 1} more)" if len(planned.obstacles) > 1 else ""
+        raise CannotUndoError(first.path, f"{first.reason}{more} Nothing was changed.")
+    call = turn.tool_call("undo")._replace(undoes=tuple(write.entry for write in planned.writes))
+    written = [each for each in planned.files if each.after is not None]
+    removed = [each for each in planned.files if each.after is None]
+    done = list(_write(turn, call, written))
+    try:
+        for each in removed:
+            action = requests.delete(each.path, _hash(each.before))
+            done.append(engine.delete(turn, call, action))
+    except NoclobberError:
+        # Somebody changed a file that was to go. The others go back to what they were.
+        back = [FileUndo(each.path, each.after, each.before) for each in written if each.before is not None]
+        _write(turn, call._replace(undoes=()), back)
+        raise
+    return done
+
+
+def _write(turn: Turn, call: ToolCall, files: list[FileUndo]) -> Iterable[WriteResult]:
+    if not files:
+        return ()
+    actions = requests.write_many(
+        {each.path: each.after for each in files}, {each.path: _hash(each.before) for each in files}
+    )
+    return engine.write_many(turn, call, actions).values()
+
+
+def undo(workspace: Workspace, selection: Selection, *, dry_run: bool = False) -> UndoPlan:
+    """Plan and, unless it is a `dry_run`, carry out, in a turn of its own."""
+    # Not merged with what comes in between: what was planned is what is done.
+    with workspace.turn(agent_id=AGENT_ID, on_stale="refuse") as turn:
+        planned = plan(turn, selection)
+        if not dry_run:
+            carry_out(turn, planned)
+        return planned
+
+
+class _Tree:
+    """The files as they are, and as they become while writes are reversed one by one."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._first: dict[str, bytes | None] = {}
+        self._now: dict[str, bytes | None] = {}
+
+    def changes(self) -> tuple[FileUndo, ...]:
+        """What differs from what is there."""
+        return tuple(
+            FileUndo(path, self._first[path], after)
+            for path, after in self._now.items()
+            if after != self._first[path]
+        )
+
+    def reverse(self, write: LandedWrite) -> str | None:
+        """Take one write back; return why that cannot be done."""
+        try:
+            current = self._content(write.path)
+            if write.destination is not None:
+                return self._move_back(write, write.destination)
+        except NoclobberError as error:
+            return f"It cannot be read: {error}"
+        if is_hash(write.before) and is_hash(write.after):
+            return self._take_out(write, current)
+        if is_hash(write.after) and write.before == ABSENT:
+            return self._uncreate(write, current)
+        if is_hash(write.before) and write.after in (ABSENT, DELETED):
+            return self._undelete(write, current)
+        return "The ledger does not say what this write did."
+
+    def _content(self, path: str) -> bytes | None:
+        if path not in self._now:
+            try:
+                content = self._turn.read_file(path).content
+            except MissingFileError:
+                content = None
+            self._first[path] = self._now[path] = content
+        return self._now[path]
+
+    def _move_back(self, write: LandedWrite, destination: str) -> str | None:
+        moved = self._content(destination)
+        if self._now[write.path] is not None:
+            return "It was moved away, and there is another file at its old name now."
+        if moved is None:
+            return f"It was moved to {destination}, and is not there any more."
+        self._now[write.path], self._now[destination] = moved, None
+        return None
+
+    def _take_out(self, write: LandedWrite, current: bytes | None) -> str | None:
+        if current is None:
+            return "It has been deleted since."
+        left, found = self._bytes(write, write.after), self._bytes(write, write.before)
+        if left is None or found is None:
+            return "What was written or what was there before is not kept any more."
+        merged = merge(left, found, current)
+        if merged.content is None:
+            return f"Others have changed the same lines since: {_lines(merged.conflicts)}."
+        self._now[write.path] = merged.content
+        return None
+
+    def _uncreate(self, write: LandedWrite, current: bytes | None) -> str | None:
+        if current is not None and _hash(current) != write.after:
+            return "It was created by this write, and others have changed it since."
+        self._now[write.path] = None
+        return None
+
+    def _undelete(self, write: LandedWrite, current: bytes | None) -> str | None:
+        if current is not None:
+            return "It was deleted by this write, and there is another file at its name now."
+        content = self._bytes(write, write.before)
+        if content is None:
+            return "It was deleted by this write, and its bytes are not kept any more."
+        self._now[write.path] = content
+        return None
+
+    def _bytes(self, write: LandedWrite, sha256: str) -> bytes | None:
+        for known in (*self._first.values(), *self._now.values()):
+            if known is not None and _hash(known) == sha256:
+                return known
+        return find_bytes(self._turn.root, write.path, sha256)[0]
+
+
+def _hash(content: bytes | None) -> str:
+    return ABSENT if content is None else hashing.of_bytes(content)
+
+
+def _lines(conflicts: tuple[Conflict, ...]) -> str:
+    named = [
+        f"{start + 1}" if end - start <= 1 else f"{start + 1}-{end}"
+        for start, end in (conflict.theirs for conflict in conflicts[:MOST_NAMED])
+    ]
+    return ", ".join(named) + (" and more" if len(conflicts) > MOST_NAMED else "")

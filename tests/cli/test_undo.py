@@ -1,0 +1,69 @@
+"""`noclobber undo`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from noclobber import Workspace
+from tests.rigs.commands import run
+
+TEXT = b"".join(b"line %d\n" % number for number in range(1, 21))
+
+
+@pytest.fixture
+def file(root: Path) -> Path:
+    """A file that ana and bob have changed."""
+    path = root / "plan.md"
+    path.write_bytes(TEXT)
+    with Workspace(root) as ws:
+        for agent, old in (("ana", b"line 3\n"), ("bob", b"line 12\n")):
+            with ws.turn(agent_id=agent, session_id=f"session-of-{agent}") as turn:
+                content = turn.read_file("plan.md").content
+                turn.write_file("plan.md", content.replace(old, agent.encode() + b"\n"))
+    return path
+
+
+def test_an_undo_says_what_it_did_and_how_to_take_it_back(root: Path, file: Path) -> None:
+    """N-versions, N-cli."""
+    done = run("undo", "--agent", "ana", cwd=root)
+
+    assert (done.code, done.out) == (
+        0,
+        "Took back 1 write:\n  changed  plan.md\nTo take that back in turn: noclobber undo --agent 'noclobber undo'\n",
+    )
+    assert file.read_bytes() == TEXT.replace(b"line 12\n", b"bob\n")
+
+
+def test_a_dry_run_is_a_patch_and_changes_nothing(root: Path, file: Path) -> None:
+    """N-versions, undo: `patch -p1` makes of it what `undo` would."""
+    before = file.read_bytes()
+    done = run("undo", "--session", "session-of-bob", "--dry-run", cwd=root)
+
+    assert done.code == 0
+    assert file.read_bytes() == before
+    subprocess.run(["git", "apply", "-p1"], input=done.out.encode(), cwd=root, check=True)
+    assert file.read_bytes() == TEXT.replace(b"line 3\n", b"ana\n")
+
+
+def test_a_conflict_is_shown_and_refused(root: Path, file: Path) -> None:
+    """N-versions, undo: exit code 3, and nothing is touched."""
+    file.write_bytes(file.read_bytes().replace(b"ana\n", b"a person\n"))
+    before = file.read_bytes()
+
+    done = run("undo", "--agent", "ana", cwd=root)
+    assert done.code == 3
+    assert "conflict  plan.md" in done.out
+    assert "Nothing was changed." in done.out
+    told = json.loads(run("undo", "--agent", "ana", "--json", cwd=root).out)
+    assert (told["done"], len(told["obstacles"])) == (False, 1)
+    assert file.read_bytes() == before
+
+
+def test_nothing_to_take_back_is_an_answer(root: Path, file: Path) -> None:
+    """N-cli: exit code 1."""
+    assert run("undo", "--agent", "nobody", cwd=root).code == 1
+    assert run("undo", cwd=root).code == 2

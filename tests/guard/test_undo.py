@@ -1,0 +1,269 @@
+"""Taking back what one agent wrote: others' lines stay, or nothing is touched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from noclobber import CannotUndoError, StaleFileError, Workspace
+from noclobber.guard import engine
+from noclobber.guard.undo import AGENT_ID, Selection, carry_out, plan
+
+TEXT = b"".join(b"line %d\n" % number for number in range(1, 21))
+
+
+@pytest.fixture
+def ws(root: Path) -> Workspace:
+    return Workspace(root)
+
+
+def change(ws: Workspace, agent: str, name: str, old: bytes, new: bytes, **who: Any) -> None:
+    """One agent reads a file, replaces one line of it, and writes it back."""
+    with ws.turn(agent_id=agent, **who) as turn:
+        content = turn.read_file(name).content
+        assert old in content
+        turn.write_file(name, content.replace(old, new))
+
+
+def test_one_agents_writes_are_taken_back_and_others_changes_stay(ws: Workspace, root: Path) -> None:
+    """Ruling 19: also an outsider's, and also in between."""
+    file = root / "plan.md"
+    file.write_bytes(TEXT)
+    change(ws, "ana", "plan.md", b"line 2\n", b"ana 2\n")
+    change(ws, "bob", "plan.md", b"line 10\n", b"bob 10\n")
+    file.write_bytes(file.read_bytes().replace(b"line 15\n", b"a person\n"))
+    change(ws, "ana", "plan.md", b"line 19\n", b"ana 19\nana again\n")
+
+    done = ws.undo(agent_id="ana")
+
+    assert file.read_bytes() == TEXT.replace(b"line 10\n", b"bob 10\n").replace(b"line 15\n", b"a person\n")
+    assert [write.agent_id for write in done.writes] == ["ana", "ana"]
+
+
+def test_nothing_is_touched_where_others_built_on_it(ws: Workspace, root: Path) -> None:
+    """Ruling 19: or refuses; every obstacle is named, and other files stay as they are, too."""
+    for name in ("a.md", "b.md"):
+        (root / name).write_bytes(TEXT)
+        change(ws, "ana", name, b"line 2\n", b"ana 2\n")
+    change(ws, "bob", "b.md", b"ana 2\n", b"bob's version of ana 2\n")
+    before = {name: (root / name).read_bytes() for name in ("a.md", "b.md")}
+
+    with pytest.raises(CannotUndoError, match="same lines") as refused:
+        ws.undo(agent_id="ana")
+
+    assert refused.value.path == str(root / "b.md")
+    assert {name: (root / name).read_bytes() for name in ("a.md", "b.md")} == before
+    assert ws.undo(agent_id="ana", path="a.md").files[0].path == str(root / "a.md")
+    assert (root / "a.md").read_bytes() == TEXT
+
+
+def test_files_that_were_created_deleted_and_moved_come_back(ws: Workspace, root: Path) -> None:
+    """Ruling 19."""
+    (root / "deleted.md").write_bytes(b"old\n")
+    (root / "moved.md").write_bytes(b"moved\n")
+    with ws.turn(agent_id="ana") as turn:
+        for name in ("deleted.md", "moved.md"):
+            turn.read_file(name)
+        turn.write_file("created.md", b"new\n")
+        turn.delete_file("deleted.md")
+        turn.move_file("moved.md", "elsewhere.md")
+        turn.write_file("elsewhere.md", b"moved and changed\n")
+
+    ws.undo(agent_id="ana")
+
+    found = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    assert found == {"deleted.md": b"old\n", "moved.md": b"moved\n"}
+
+
+def test_a_created_file_that_others_changed_is_not_removed(ws: Workspace, root: Path) -> None:
+    """Ruling 19: their bytes would be gone."""
+    with ws.turn(agent_id="ana") as turn:
+        turn.write_file("new.md", TEXT)
+    change(ws, "bob", "new.md", b"line 3\n", b"bob\n")
+
+    with pytest.raises(CannotUndoError, match="others have changed it since"):
+        ws.undo(agent_id="ana")
+
+    assert b"bob\n" in (root / "new.md").read_bytes()
+
+
+def test_an_undo_can_be_undone_and_a_second_one_takes_nothing_back_twice(ws: Workspace, root: Path) -> None:
+    """Ruling 19: an undo is a write like any other."""
+    file = root / "plan.md"
+    file.write_bytes(TEXT)
+    change(ws, "ana", "plan.md", b"line 2\n", b"ana 2\n")
+    wanted = file.read_bytes()
+
+    ws.undo(agent_id="ana")
+    assert ws.undo(agent_id="ana").writes == ()
+    assert file.read_bytes() == TEXT
+
+    ws.undo(agent_id=AGENT_ID)
+    assert file.read_bytes() == wanted
+
+    ws.undo(agent_id="ana")
+    assert file.read_bytes() == TEXT
+
+
+@pytest.mark.parametrize("by", ["session_id", "turn_id", "call_id"])
+def test_a_session_a_turn_or_a_call_can_be_chosen(ws: Workspace, root: Path, by: str) -> None:
+    """Ruling 19: of a session the beginning is enough."""
+    file = root / "plan.md"
+    file.write_bytes(TEXT)
+    change(ws, "ana", "plan.md", b"line 2\n", b"one\n", session_id="session-1", turn_id="t1")
+    change(ws, "ana", "plan.md", b"line 12\n", b"two\n", session_id="session-2", turn_id="t2")
+
+    chosen: Any = {by: {"session_id": "session-1", "turn_id": "t1", "call_id": "t1/2"}[by]}
+    ws.undo(**chosen)
+
+    assert file.read_bytes() == TEXT.replace(b"line 12\n", b"two\n")
+
+
+def test_a_merged_write_is_taken_back_without_what_it_was_merged_with(root: Path) -> None:
+    """Rulings 17 and 19: what goes is what the agent sent, not what others had changed."""
+    ws = Workspace(root, on_stale="merge")
+    file = root / "plan.md"
+    file.write_bytes(TEXT)
+    with ws.turn(agent_id="ana") as turn:
+        turn.read_file("plan.md")
+        file.write_bytes(TEXT.replace(b"line 18\n", b"a person\n"))
+        assert turn.write_file("plan.md", TEXT.replace(b"line 3\n", b"ana\n")).merged
+
+    ws.undo(agent_id="ana")
+
+    assert file.read_bytes() == TEXT.replace(b"line 18\n", b"a person\n")
+
+
+def test_bytes_that_are_not_kept_any_more_are_an_obstacle(root: Path) -> None:
+    """Ruling 19: nothing is guessed."""
+    file = root / "plan.md"
+    file.write_bytes(TEXT)
+    change(Workspace(root, versions="off"), "ana", "plan.md", b"line 2\n", b"ana 2\n")
+    before = file.read_bytes()
+
+    with pytest.raises(CannotUndoError, match="not kept any more"):
+        Workspace(root).undo(agent_id="ana")
+
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_changes_between_plan_and_deed_is_left_alone(ws: Workspace, root: Path) -> None:
+    """N-versions: an undo is a compare-and-swap on what was looked at, over all its files."""
+    for name in ("a.md", "b.md"):
+        (root / name).write_bytes(TEXT)
+        change(ws, "ana", name, b"line 2\n", b"ana 2\n")
+    with ws.turn(agent_id=AGENT_ID) as turn:
+        planned = plan(turn, Selection(agent_id="ana"))
+        (root / "b.md").write_bytes(b"a person was here\n")
+        with pytest.raises(StaleFileError):
+            carry_out(turn, planned)
+
+    assert b"ana 2\n" in (root / "a.md").read_bytes()
+    assert (root / "b.md").read_bytes() == b"a person was here\n"
+
+
+def test_a_removal_that_is_refused_puts_the_other_files_back(
+    ws: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ruling 19: all or none, also if somebody changes the file that was to go at the last moment."""
+    (root / "a.md").write_bytes(TEXT)
+    change(ws, "ana", "a.md", b"line 2\n", b"ana 2\n")
+    with ws.turn(agent_id="ana") as turn:
+        turn.write_file("new.md", b"new\n")
+    real = engine.delete
+
+    def changed_first(*args: Any) -> Any:
+        (root / "new.md").write_bytes(b"a person was here\n")
+        return real(*args)
+
+    monkeypatch.setattr(engine, "delete", changed_first)
+
+    with pytest.raises(StaleFileError):
+        ws.undo(agent_id="ana")
+
+    assert b"ana 2\n" in (root / "a.md").read_bytes()
+    assert (root / "new.md").read_bytes() == b"a person was here\n"
+
+
+AGENTS = ["ana", "bob", "eve", "outsider"]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(AGENTS), st.integers(0, 11), st.sampled_from(["change", "add", "remove"])),
+    min_size=1,
+    max_size=10,
+)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS, st.sampled_from(AGENTS[:3]))
+def test_over_random_histories_others_lines_stay_or_nothing_is_touched(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, str]], who: str
+) -> None:
+    """N-versions, undo: three agents and an outsider; every line that another wrote is there afterwards, and none of theirs."""
+    root = tmp_path_factory.mktemp("undo")
+    file = root / "plan.md"
+    file.write_bytes(b"".join(b"line %d of the text\n" % number for number in range(12)))
+    ws = Workspace(root)
+    for number, (agent, at, kind) in enumerate(steps):
+        lines = file.read_bytes().splitlines(keepends=True)
+        at = min(at, len(lines))
+        mark = b"%s wrote this, number %d\n" % (agent.encode(), number)
+        lines[at : at + (kind != "add")] = [] if kind == "remove" else [mark]
+        if agent == "outsider":
+            file.write_bytes(b"".join(lines))
+            continue
+        with ws.turn(agent_id=agent) as turn:
+            turn.read_file("plan.md")
+            turn.write_file("plan.md", b"".join(lines))
+    before = file.read_bytes()
+
+    try:
+        ws.undo(agent_id=who)
+    except CannotUndoError:
+        assert file.read_bytes() == before
+    else:
+        after = file.read_bytes().splitlines()
+        assert not [line for line in after if line.startswith(who.encode())]
+        others = [
+            line
+            for line in before.splitlines()
+            if b"wrote this" in line and not line.startswith(who.encode())
+        ]
+        assert [line for line in others if line not in after] == []
+    ws.close()
+
+
+def test_undo_needs_to_know_whose(ws: Workspace) -> None:
+    """N-input."""
+    with pytest.raises(ValueError, match="whose"):
+        ws.undo()
+
+
+def test_a_ledger_that_names_files_elsewhere_leads_nowhere(ws: Workspace, root: Path, tmp_path: Path) -> None:
+    """N-input: a ledger comes with a folder. A path outside the root is an obstacle, and nothing is written."""
+    outside = tmp_path / "outside.md"
+    outside.write_bytes(b"safe\n")
+    event = {
+        "action_type": "MUTATION",
+        "payload": {
+            "tool_name": "write_file",
+            "target_file": os.path.relpath(outside, root),
+            "before_hash": "sha256:" + "0" * 64,
+            "after_hash": "sha256:" + "1" * 64,
+            "level": "plain",
+        },
+        "result": {"status": "APPLIED"},
+        "identity": {"agent_id": "ana"},
+    }
+    with ws.turn() as turn:
+        turn.write_file("x.md", b"x")
+    ws.ledger.append(event)
+
+    with pytest.raises(CannotUndoError):
+        ws.undo(agent_id="ana")
+
+    assert outside.read_bytes() == b"safe\n"
