@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,12 @@ class Conversation:
         self._process.stdin.flush()
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
+
+    def ring(self) -> None:
+        """Send the alarm that the kernel would send later, once the process waits for the user."""
+        while b"S (sleeping)" not in Path(f"/proc/{self._process.pid}/status").read_bytes():
+            os.sched_yield()
+        self._process.send_signal(signal.SIGALRM)
 
     def agree(self) -> dict[str, Any]:
         """The user agrees."""
@@ -124,6 +131,16 @@ def test_a_save_while_the_dialogue_is_open_is_kept_and_the_write_refused(rig: Ho
     assert answer["error_type"] == "STALE_FILE"
     assert file.read_text() == "a person's\n"
     assert rig.kinds() == ["MUTATION_CONFLICT"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc to see that the process waits")
+def test_a_user_may_think_for_longer_than_a_hook_may_hang(rig: HookRig, file: Path) -> None:
+    """finding H4: the alarm that ends a hook which hangs does not ring while the dialogue is open."""
+    with Conversation(rig, "edit", edit(file, "hello", "HELLO")) as call:
+        call.ring()
+        assert call.agree() == {"decision": "done"}
+
+    assert file.read_text() == "HELLO\nworld\n"
 
 
 def test_nobody_is_asked_about_a_stale_write(rig: HookRig, file: Path) -> None:

@@ -16,11 +16,13 @@ write are one step all the same: what is written is compared with what the plan 
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.light.json_text import parse, spell_for_any_reader
 from noclobber.errors import EditMismatchError, NoclobberError
+from noclobber.hook.start import MOST_S, end_after
 from noclobber.hook.turn import HookTurn
 from noclobber.hosts import load
 
@@ -90,7 +92,13 @@ def converse(
         _tool(event).commit(planned)
         return {"decision": "done"}
 
-    if say(plan) and _read_line(begun) is not None:
+    if not say(plan):
+        return 0
+    # `start` lets the kernel end a hook that hangs. A user may think for as long as they like.
+    _signal.signal(_signal.SIGALRM, _signal.SIG_IGN)
+    is_agreed = _read_line(begun) is not None
+    end_after(MOST_S)
+    if is_agreed:
         say(commit)
     return 0
 

@@ -49,10 +49,12 @@ HARMLESS = (
         "report_intent",
         "update_todo",
         "web_fetch",
+        "web_search",
         "fetch",
-        "list_agents",
     ),
-    *("read_bash", "stop_bash", "ask_user", "show_file", "fetch_copilot_cli_documentation", "sql", "skill"),
+    *("list_agents", "read_agent", "write_agent", "list_bash", "read_bash", "write_bash", "stop_bash"),
+    *("ask_user", "show_file", "fetch_copilot_cli_documentation", "sql", "session_store_sql", "skill"),
+    *("exit_plan_mode", "task_complete"),
 )
 # What the Claude-shaped payload calls the same tools.
 ALIASES = {"Read": "view", "Write": "create", "Edit": "edit", "Bash": "bash"}
@@ -172,15 +174,38 @@ TRACES = (".github/hooks", ".copilot", ".github/copilot-instructions.md")
 
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
-    """Return where its hooks are configured, and ours. There are no matchers: every tool's event comes."""
+    """
+    Return where its hooks are configured, and ours.
+
+    A matcher is a regular expression for a tool's whole name. Tools that are known to write nothing are left
+    out, and all others asked about, so that a tool of the next version is checked, too. (After a failed call
+    matchers do not count.)
+    """
     from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, HookEntry, command
 
-    def one(event: str, duty: str) -> HookEntry:
-        line = command("copilot", duty, portable=portable)
-        return HookEntry(event, {"type": "command", "bash": line, "timeoutSec": TIMEOUT_S})
+    def one(event: str, line: str, matcher: str | None = None) -> HookEntry:
+        chosen = {"matcher": matcher} if matcher else {}
+        return HookEntry(event, {"type": "command", **chosen, "bash": line, "timeoutSec": TIMEOUT_S})
 
+    check, shell, note = (command("copilot", duty, portable=portable) for duty in ("check", "shell", "note"))
+    others = _all_but(*HARMLESS)
     folder = f"{base}/.copilot/hooks" if scope == "user" else f"{base}/.github/hooks"
-    told = ("sessionStart", "postToolUse", "postToolUseFailure", "agentStop", "subagentStop", "sessionEnd")
-    # `auto`, because a check that cannot be read may be one of a tool that only reads.
-    entries = (one("preToolUse", "auto"), *(one(event, "note") for event in told))
+    entries = (
+        one("preToolUse", check, _all_but("view", "bash", "shell", *HARMLESS)),
+        one("preToolUse", shell, "bash|shell"),
+        one("preToolUse", _if_lock_file(note), "view"),
+        one("postToolUse", note, others),
+        one("postToolUseFailure", note, others),
+        *(one(event, note) for event in ("sessionStart", "agentStop", "subagentStop", "sessionEnd")),
+    )
     return ConfigFile("copilot", f"{folder}/noclobber.json", entries, preamble=(("version", 1),))
+
+
+def _all_but(*names: str) -> str:
+    return f"(?!({'|'.join(names)})$).*"
+
+
+def _if_lock_file(line: str) -> str:
+    """Ask only about a read that may be of a lock file. Others go ahead within some milliseconds."""
+    begin = 'noclobber_event=$(cat); case "$noclobber_event" in *.lock*) printf %s "$noclobber_event" | '
+    return f"{begin}{line};; esac"
