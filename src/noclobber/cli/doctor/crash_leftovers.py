@@ -238,7 +238,6 @@ def _forget_note(root: str, name: str) -> Finding:
                 note.clear()
                 if prefix:
                     store.remove_swaps(prefix)
-            note.close()
     finally:
         store.close()
     return Finding("cut-off commit", True, "its folder is gone; cleaned up")

@@ -8,144 +8,41 @@ settled; a refusal anywhere takes back every exchange before anyone has seen it.
 The commit point is the moment the leader's note says `L`. A process killed before that is rolled
 back by the next call in any of the folders, unless every exchange had happened already and displaced
 what was expected: then nothing is missing, and it counts as landed.
+
+More files or folders than can be open at once are committed by `large`.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+import resource
+from typing import TYPE_CHECKING
 
-from noclobber.disk import forks, leases, metadata, ordering, renames
-from noclobber.disk.commit import journal
-from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.flushing import flush_name, flush_names
-from noclobber.disk.commit.journal import Planned
+from noclobber.disk.commit import journal, large
+from noclobber.disk.commit.flushing import flush_names
 from noclobber.disk.commit.link_appeared import retry_while_links_appear
-from noclobber.disk.commit.swap import Swap, write_all
-from noclobber.disk.commit.sweep import mark_if
-from noclobber.disk.hashing_thread import HashOf
-from noclobber.disk.reading import hash_of
+from noclobber.disk.commit.many_files import Change, Creation, begin, level_of, pinned, refuse_doubles
+from noclobber.disk.commit.section import MOST_HELD
+from noclobber.disk.commit.swap import Swap
 from noclobber.disk.steps import reached
-from noclobber.errors import (
-    ABSENT,
-    DELETED,
-    BadRequestError,
-    MissingFileError,
-    NoclobberError,
-    StaleFileError,
-)
+from noclobber.errors import BadRequestError, NoclobberError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noclobber.core.clock import Patience
-    from noclobber.core.values import Level, WriteResult
+    from noclobber.core.values import WriteResult
+    from noclobber.disk.commit.committer import Committer
     from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.section import Fence, Section
-    from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
 
-MOST_FILES = 200  # Each keeps up to three descriptors open until the end; 1024 is a common limit.
+MOST_FILES = 10_000
+MOST_AT_ONCE = 200  # Each keeps up to three descriptors open until the end.
+SPARE_DESCRIPTORS = 64  # For what else is opened meanwhile, by us and by the rest of the program.
 
-
-class Change(NamedTuple):
-    """One file of many. `expected` is a hash, `ABSENT`, or None for whatever is there."""
-
-    path: str
-    data: bytes
-    expected: str | None
-    at: str | None = None
-    """The canonical path that the caller has checked, if it did."""
-
-
-class Creation:
-    """A file that must not exist yet, with the same steps as a `Swap`."""
-
-    def __init__(self, target: PinnedPath, data: bytes, store: Store, prefix: str, durable: bool) -> None:
-        self.target, self.data, self.store, self.durable = target, data, store, durable
-        self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
-        self.is_swapped = False
-        self._was_at_its_name = False
-        self.kept: list[str] = []
-        self._new_hash = HashOf(data)
-        self.swap_name, self.new_fd = store.create_swap(prefix, target.name, None, 0o666)
-        try:
-            self.new_inode = os.fstat(self.new_fd).st_ino
-        except BaseException:
-            self.close(landed=False)
-            raise
-
-    @property
-    def new_hash(self) -> str:
-        """The hash of the bytes that are being written."""
-        return self._new_hash.result()
-
-    def stage(self) -> None:
-        write_all(self.new_fd, self.data)
-        metadata.inherit_group(self.new_fd, self.target.folder_fd)
-        if self.durable:
-            os.fsync(self.new_fd)
-        else:
-            ordering.start(self.new_fd)
-
-    def planned(self) -> Planned:
-        """Return what the note says of this file, before it gets its name."""
-        target = self.target
-        return Planned(
-            "create", target.folder, target.name, ABSENT, self.new_hash, self.swap_name, self.new_inode
-        )
-
-    def exchange(self, patience: Patience) -> None:
-        """Give it its name; hidden by a lease, where there are leases, until the other files are done."""
-        if not self.durable:
-            ordering.wait(self.new_fd, self.store.filesystem)
-        try:
-            leases.lease(self.new_fd, leases.WRITE, patience)
-        except leases.LeasesUnavailableError:
-            pass
-        try:
-            renames.move_without_replacing(
-                self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
-            )
-        except FileExistsError:
-            raise StaleFileError(self.target.path, ABSENT, hash_of(self.target)) from None
-        self.is_swapped = True
-
-    def undo(self) -> None:
-        """Take it away again, unless somebody has put another file there."""
-        try:
-            renames.move_without_replacing(
-                self.target.folder_fd, self.target.name, self.store.swap_fd, self.swap_name
-            )
-        except FileNotFoundError:
-            self.is_swapped = False
-            return
-        came = os.stat(self.swap_name, dir_fd=self.store.swap_fd, follow_symlinks=False)
-        if came.st_ino != self.new_inode:  # Somebody else's. Put it back.
-            try:
-                renames.move_without_replacing(
-                    self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
-                )
-            except FileExistsError:  # Two saves in a row: the later one stays there.
-                self.kept.append(self.store.keep(self.swap_name))
-        else:
-            mark_if(self.new_fd, self.new_hash)
-            self._was_at_its_name = True
-        self.is_swapped = False
-
-    def finish(self) -> UnflushedError | None:
-        leases.release(self.new_fd)
-        return flush_name(self.target, self.new_hash) if self.durable else None
-
-    def close(self, *, landed: bool) -> None:
-        """Close it; remove it if it did not get its name."""
-        leases.release(self.new_fd)
-        forks.close(self.new_fd)
-        if self._was_at_its_name:
-            self.store.leave_marked(self.swap_name, self.target.path)
-        elif not self.is_swapped:
-            self.store.remove_swap(self.swap_name)
+__all__ = ["MOST_FILES", "Change", "replace_many"]
 
 
 def replace_many(
@@ -164,15 +61,27 @@ def replace_many(
             most=MOST_FILES,
         )
     committer.tidy()
-    return retry_while_links_appear(lambda: _replace_many(committer, changes, fence), changes[0].path)
+    commit = large.replace_in_turn if _are_too_many(changes) else _replace_many
+    return retry_while_links_appear(lambda: commit(committer, changes, fence), changes[0].path)
+
+
+def _are_too_many(changes: Sequence[Change]) -> bool:
+    """True if not all of the files and folders can be open at once."""
+    if len(changes) <= MOST_HELD // 4:
+        return False
+    folders = len({os.path.dirname(change.path) for change in changes})
+    needed = 3 * len(changes) + 2 * folders + SPARE_DESCRIPTORS
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(os.listdir("/dev/fd"))
+    return len(changes) > MOST_AT_ONCE or folders > MOST_HELD or (0 <= limit < in_use + needed)
 
 
 def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence | None) -> list[WriteResult]:
     targets: list[PinnedPath] = []
     try:
         for change in changes:
-            targets.append(_pin(committer, change))
-        _refuse_doubles(targets)
+            targets.append(pinned(committer, change))
+        refuse_doubles(targets)
         with committer.section(targets, fence) as section:
             results, troubles = _replace_in(committer, section, targets, changes)
     except OSError as error:
@@ -181,28 +90,6 @@ def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence 
         for target in targets:
             committer.unpin(target)
     return committer.reporting(results, *troubles)
-
-
-def _pin(committer: Committer, change: Change) -> PinnedPath:
-    try:
-        return committer.pin(
-            change.path,
-            expected=change.expected,
-            at=change.at,
-            make_folders=change.expected in (None, ABSENT),
-        )
-    except MissingFileError as error:
-        raise StaleFileError(error.path, change.expected or "", DELETED) from None
-
-
-def _refuse_doubles(targets: list[PinnedPath]) -> None:
-    seen: set[tuple[int, int, str]] = set()
-    for target in targets:
-        folder = os.fstat(target.folder_fd)  # Not its path: a folder may have two (a bind mount).
-        file = (folder.st_dev, folder.st_ino, target.name)
-        if file in seen:
-            raise BadRequestError(target.path, "it is named twice in one commit; merge the two changes.")
-        seen.add(file)
 
 
 def _replace_in(
@@ -218,7 +105,8 @@ def _replace_in(
         for folder in folders:
             section.note(folder).prepare(f"{section.store(folder).prefix}swap-{token}")
         for number, (target, change) in enumerate(zip(targets, changes, strict=True)):
-            files.append(_begin(committer, section, target, change, f"{token}{number:04x}"))
+            store = section.store(target.folder)
+            files.append(begin(committer, store, target, change, f"{token}{number:04x}"))
         for file in files:
             file.stage()
         for file in files:
@@ -254,7 +142,7 @@ def _replace_in(
         if committer.durable:
             troubles.append(unflushed)
         results = [
-            section.landed(file.target.path, file.new_hash, _level(file), file.previous)._replace(
+            section.landed(file.target.path, file.new_hash, level_of(file), file.previous)._replace(
                 not_kept=file.not_kept if isinstance(file, Swap) else ()
             )
             for file in files
@@ -266,42 +154,6 @@ def _replace_in(
             committer.report_later(file.target.path, file.kept)
 
 
-def _begin(
-    committer: Committer, section: Section, target: PinnedPath, change: Change, token: str
-) -> Swap | Creation:
-    store = section.store(target.folder)
-    prefix = f"{store.prefix}swap-{token}"
-    expected = change.expected
-    if expected is None and hash_of(target) == DELETED:
-        expected = ABSENT
-    if expected == ABSENT:
-        return Creation(target, change.data, store, prefix, committer.durable)
-    with_leases = committer.ceiling == "lease+exchange" and leases.SUPPORTED
-    swap = Swap(
-        target,
-        expected,
-        change.data,
-        store,
-        leases=with_leases,
-        durable=committer.durable,
-        root=committer.root,
-        busy=committer.busy,
-    )
-    try:
-        swap.open_old()
-        swap.refuse_read_only()
-        if swap.links > 1:
-            raise BadRequestError(
-                target.path,
-                "it has several hard links, so it cannot be replaced together with others; write it alone.",
-            )
-        swap.begin_staging(prefix)
-    except BaseException:
-        swap.close()
-        raise
-    return swap
-
-
 def _take_back(files: list[Swap | Creation], patience: Patience, leader: Note) -> None:
     for file in reversed(files):
         if not file.is_swapped:
@@ -310,7 +162,3 @@ def _take_back(files: list[Swap | Creation], patience: Patience, leader: Note) -
             file.undo()
         elif file.is_settled:
             file.undo(patience, leader)
-
-
-def _level(file: Swap | Creation) -> Level:
-    return file.level if isinstance(file, Swap) else "create"

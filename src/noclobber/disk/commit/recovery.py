@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.disk.commit.journal import NoteContent, Planned
+    from noclobber.disk.commit.open_folders import OpenFolders
     from noclobber.disk.commit.store import Store
 
 WAIT_FOR_WRITERS_S = 1.0
@@ -47,12 +48,16 @@ class CutOffFile(NamedTuple):
     """One file of the commit, as it is on the disk now."""
 
     planned: Planned
-    folder_fd: int
+    folders: OpenFolders
     store: Store
     was_swapped: bool
     displaced_hash: str  # "" where nothing is displaced
     is_intact: bool  # our own bytes are at the target, unchanged
     is_built_on: bool  # our own file is there, and somebody has written to it since
+
+    @property
+    def folder_fd(self) -> int:
+        return self.folders[self.planned.folder]
 
     @property
     def path(self) -> str:
@@ -67,18 +72,26 @@ class CutOffFile(NamedTuple):
 
 
 def recover(
-    content: NoteContent, folders: dict[str, int], store_of: Callable[[str], Store], clock: Clock
+    content: NoteContent,
+    folders: OpenFolders,
+    noted: list[str],
+    store_of: Callable[[str], Store],
+    clock: Clock,
 ) -> list[Recovered]:
-    """Finish or undo. The mutex of every folder in `folders` (path to descriptor) is held."""
+    """
+    Finish or undo. Nobody else commits in one of `folders`: we hold their mutexes, or the leader's.
+
+    `noted` are the folders whose note says this.
+    """
     if content.state == journal.PREPARING:
-        for folder in folders:
+        for folder in noted:
             store_of(folder).remove_swaps(content.prefix)
         return []
     patience = Patience(WAIT_FOR_WRITERS_S, clock)
     results = _return_saves(content, folders, store_of)
     inplace = [planned for planned in content.files if planned.kind == "inplace"]
     found = [
-        _look(planned, folders[planned.folder], store_of(planned.folder), patience)
+        _look(planned, folders, store_of(planned.folder), patience)
         for planned in content.files
         if planned.kind != "inplace"
     ]
@@ -101,7 +114,7 @@ def recover(
 
 
 def _return_saves(
-    content: NoteContent, folders: dict[str, int], store_of: Callable[[str], Store]
+    content: NoteContent, folders: OpenFolders, store_of: Callable[[str], Store]
 ) -> list[Recovered]:
     """
     Put back what somebody had saved over a file that a commit created, and was taking away again.
@@ -122,7 +135,8 @@ def _return_saves(
     return results
 
 
-def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) -> CutOffFile:
+def _look(planned: Planned, folders: OpenFolders, store: Store, patience: Patience) -> CutOffFile:
+    folder_fd = folders[planned.folder]
     intact = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
     built = not intact and _inode(folder_fd, planned.name) == planned.inode
     try:
@@ -131,21 +145,21 @@ def _look(planned: Planned, folder_fd: int, store: Store, patience: Patience) ->
         # A creation renames the swap file itself into place. Of an exchange, what was displaced has been
         # verified and swept, by a recovery that was cut off itself.
         is_done = planned.kind in ("create", "exchange") and (intact or built)
-        return CutOffFile(planned, folder_fd, store, is_done, planned.expected or "", intact, built)
+        return CutOffFile(planned, folders, store, is_done, planned.expected or "", intact, built)
     if aside.st_ino == planned.inode:
-        return CutOffFile(planned, folder_fd, store, False, "", intact, built)
+        return CutOffFile(planned, folders, store, False, "", intact, built)
     if not stat.S_ISREG(aside.st_mode):
-        return CutOffFile(planned, folder_fd, store, True, "", intact, built)
+        return CutOffFile(planned, folders, store, True, "", intact, built)
     displaced_fd = _open_if_readable(store.swap_fd, planned.swap)
     if displaced_fd is None:  # We may not read it. It can go back all the same.
-        return CutOffFile(planned, folder_fd, store, True, "", intact, built)
+        return CutOffFile(planned, folders, store, True, "", intact, built)
     try:
         # Its writers were let in when the dead process's lease ended. Let them finish.
         try:
             leases.lease(displaced_fd, leases.READ, patience)
         except leases.LeasesUnavailableError:
             pass
-        return CutOffFile(planned, folder_fd, store, True, hashing.of_descriptor(displaced_fd), intact, built)
+        return CutOffFile(planned, folders, store, True, hashing.of_descriptor(displaced_fd), intact, built)
     finally:
         leases.release(displaced_fd)
         os.close(displaced_fd)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.core.values import WriteResult
 from noclobber.disk import forks, mutex, ordering, paths
 from noclobber.disk.commit import journal, open_stores, recovery
+from noclobber.disk.commit.open_folders import OpenFolders
 from noclobber.disk.commit.sweep import sweep
 from noclobber.errors import FileBusyError
 
@@ -65,7 +66,11 @@ if TYPE_CHECKING:
 
 BLOCKED_SIGNALS = frozenset(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 MOST_RECOVERIES = 8
+# A commit over more folders than this keeps only its leader's mutex. The notes of all the others point to the
+# leader, and nobody commits in a folder whose note is in use before having had the leader's mutex.
+MOST_HELD = 48
 
 
 class Wider(NamedTuple):
@@ -186,9 +191,17 @@ class Section:
         """Ask the fence about every target; what it allows stays allowed until the section ends."""
         if self._fence is None:
             return
+        folders: set[str | None] = set()
         for path in self._targets:
             guarding = self._fence.guarding(path, self._held)
             self._admissions.append(guarding.__enter__())
+            if len(self._targets) > MOST_HELD:
+                # One for each locked folder keeps the answer true, with whatever that keeps open.
+                folder = self._fence.folder(path)
+                if folder in folders:
+                    guarding.__exit__(None, None, None)
+                    continue
+                folders.add(folder)
             self._fenced.append(guarding)
 
     def look_again(self) -> None:
@@ -270,6 +283,8 @@ class Section:
             if content.leader in self.folders:
                 leader = self._content(content.leader)
                 concerned |= {planned.folder: planned.folder_inode for planned in leader.files}
+        if len(concerned) > MOST_HELD:
+            concerned = {content.leader: content.leader_inode} if content.leader else {}
         base = self.note(folder).base
         opened: dict[str, int] = {}
         for path, inode in concerned.items():
@@ -278,7 +293,12 @@ class Section:
             try:
                 with forks.undivided():
                     descriptor = forks.track(paths.open_below(base, path[len(base.rstrip("/")) + 1 :]))
-            except OSError:
+            except OSError as error:
+                # Any other error is no answer: the leader may be there, and its commit under way.
+                if error.errno not in NOT_THERE:
+                    for each in opened.values():
+                        forks.close(each)
+                    raise
                 continue
             if os.fstat(descriptor).st_ino == inode:
                 opened[path] = descriptor
@@ -300,28 +320,53 @@ class Section:
                     self._finish(leader, content.leader)
             self.note(folder).clear()
             return
-        note = self.note(folder)
-        here = [planned for planned in content.files if self._may_touch(note, planned)]
-        self.recovered += recovery.recover(
-            content._replace(files=tuple(here)),
-            {planned.folder: self.folders[planned.folder] for planned in here}
-            or {folder: self.folders[folder]},
-            self.store,
-            self._clock,
-        )
-        if here:  # What recovery did must last before the note that asked for it is cleared.
-            ordering.flush_names(self.folders.values(), self.store(folder).filesystem)
+        note, store = self.note(folder), self.store(folder)
+        inodes = {planned.folder: planned.folder_inode for planned in content.files}
+        # Many folders are opened when they are needed; all of their files are in the store of the first.
+        is_large = len(inodes) > MOST_HELD
+        folders = OpenFolders(note.base, inodes if is_large else {}, self.folders)
+        try:
+            here = [planned for planned in content.files if self._may_touch(note, planned, folders)]
+            self.recovered += recovery.recover(
+                content._replace(files=tuple(here)),
+                folders,
+                [folder],
+                lambda name: store if is_large else self.store(name),
+                self._clock,
+            )
+            if here:  # What recovery did must last before the note that asked for it is cleared.
+                if is_large:
+                    folders.flush_names(store.swap_fd, store.filesystem)
+                ordering.flush_names(self.folders.values(), store.filesystem)
+        finally:
+            folders.close()
         note.clear()
 
-    def _may_touch(self, note: journal.Note, planned: journal.Planned) -> bool:
+    def finish_own(self, folder: str) -> list[Recovered]:
+        """End a commit of our own by its record, as after a crash; return what became of each file."""
+        known = len(self.recovered)
+        self._finish(self._content(folder), folder)
+        own = self.recovered[known:]
+        del self.recovered[known:]
+        return own
+
+    def _may_touch(self, note: journal.Note, planned: journal.Planned, folders: OpenFolders) -> bool:
         """False for a row about a folder that is not there, or that the note's writer has no say about."""
         folder = planned.folder
-        if folder not in self.folders or self.status(folder).st_ino != planned.folder_inode:
+        try:
+            status = self.status(folder) if folder in self.folders else os.fstat(folders[folder])
+        except KeyError:
+            return False
+        except OSError as error:
+            if error.errno not in NOT_THERE:
+                raise
+            return False
+        if status.st_ino != planned.folder_inode:
             return False
         # Root believes the notes of a project's owner. That must not let the owner change root's own folders.
-        if note.written_by not in (os.geteuid(), self.status(folder).st_uid):
+        if note.written_by not in (os.geteuid(), status.st_uid):
             return False
-        prefix = self.store(folder).prefix
+        prefix = self.store(folder).prefix if folder in self.folders else ""
         return all(journal.is_swap_name(name, prefix) for name in (planned.swap, planned.undo) if name)
 
     def _recover_wider(self, wider: Wider) -> None:

@@ -28,10 +28,13 @@ from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX, Note
 from noclobber.disk.reading import LOOK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from noclobber.disk.version_keeper import VersionKeeper
 
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-MOST_OPEN_NOTES = 64
+MOST_OPEN_NOTES = 32  # Each is two descriptors.
+MOST_WAITING_OPEN = 64
 
 
 class Displaced(NamedTuple):
@@ -221,9 +224,8 @@ class Store:
                         pass  # It stays, idle, and does no harm.
             self._close_unused()
 
-    def notes_in_use(self) -> list[Note]:
-        """Return every note in use: commits that run, or were cut off. The caller closes them."""
-        found = []
+    def notes_in_use(self) -> Iterator[Note]:
+        """Yield every note in use: commits that run, or were cut off. Each is open until the next one is."""
         owners = journal.trusted_owners(self._owner)
         folder = os.fstat(self.notes_fd)
         for name in [self._note_name(folder)] if self.is_beside else os.listdir(self.notes_fd):
@@ -233,19 +235,15 @@ class Store:
                 continue
             try:  # We do not hold the mutex. So nothing is made, and nothing is put out of the way.
                 inode = folder.st_ino if self.is_beside else int(name, 16)
-                found.append(
-                    Note(
-                        name,
-                        self.notes_fd,
-                        base=self.base,
-                        folder_inode=inode,
-                        owner=self._owner,
-                        make=False,
-                    )
+                note = Note(
+                    name, self.notes_fd, base=self.base, folder_inode=inode, owner=self._owner, make=False
                 )
             except (OSError, ValueError):
                 continue
-        return found
+            try:
+                yield note
+            finally:
+                note.close()
 
     # Displaced files.
 
@@ -265,6 +263,10 @@ class Store:
         If neither the hash in its name nor its mark shows that it is unchanged, the sweep keeps it.
         `sha256` and `is_past`: see `Displaced`.
         """
+        if len(self.waiting) >= MOST_WAITING_OPEN:
+            # It is found again by its name: as one that nobody waits for, by `adopt_orphans()`.
+            forks.close(descriptor)
+            return
         self.waiting.append(Displaced(name, path, descriptor, size, sha256, is_past))
 
     def leave_marked(self, name: str, path: str) -> None:

@@ -72,8 +72,10 @@ class Swap:
         durable: bool,
         root: str | None,
         busy: str = "refuse",
+        reuse: bool = True,
     ) -> None:
         self.root, self._when_busy = root, busy
+        self._may_reuse = durable and reuse
         self.target, self.expected, self.data = target, expected, data
         self.store, self.leases, self.durable = store, leases, durable
         self.previous = ""  # The hash of what was replaced.
@@ -187,7 +189,7 @@ class Swap:
         """Create the swap file; the caller has announced the prefix of its name."""
         self.hidden_since_s = time.monotonic()
         self._new_hash = HashOf(self.data)  # A large one is being made while we write and verify.
-        if not (self.durable and self.leases and self.data and self._write_over(prefix)):
+        if not (self._may_reuse and self.leases and self.data and self._write_over(prefix)):
             # Beside the target others can see it, and must not read it before it is complete.
             mode = 0o600 if self.store.is_beside else stat.S_IMODE(self.old_status.st_mode)
             self.swap_name, self.new_fd = self.store.create_swap(
@@ -233,6 +235,23 @@ class Swap:
         if len(self.data) < LARGE_BYTES:
             self.new_hash  # noqa: B018 - Now: from `verify()` on others wait for us.
         reached("staged")
+
+    def park(self) -> None:
+        """Close everything for a while. What was staged stays, and what was verified is verified again."""
+        for descriptor in (self.new_fd, self.old_fd, self.first_fd):
+            if descriptor != NO_FD:
+                self.close_one(descriptor)
+        self.new_fd = self.old_fd = self.first_fd = NO_FD
+
+    def resume(self, target: PinnedPath, patience: Patience) -> None:
+        """Open it again, and verify it."""
+        self.target = target
+        self.hidden_since_s = time.monotonic()
+        self.open_old()
+        self.new_fd = reopened(self.store, self.swap_name, self.new_inode)
+        self.verify(patience)
+        if self.links > 1:
+            raise self.busy("it has just been given another hard link")
 
     def await_bytes(self) -> None:
         """Wait until the new bytes have been written: a power cut must not leave a name without them."""
@@ -496,6 +515,16 @@ class Swap:
         except OSError:
             pass  # It will be removed anyway.
         mark_verified(self.new_fd)
+
+
+def reopened(store: Store, name: str, inode: int) -> int:
+    """Open a swap file of ours once more, for reading and writing."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = forks.open_tracked(name, flags, dir_fd=store.swap_fd)
+    if os.fstat(descriptor).st_ino == inode:
+        return descriptor
+    forks.close(descriptor)
+    raise FileNotFoundError(errno.ENOENT, "somebody has replaced a swap file", name)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

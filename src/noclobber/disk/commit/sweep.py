@@ -141,7 +141,6 @@ def _prefixes_in_use(store: Store) -> tuple[str, ...]:
     prefixes = []
     for note in store.notes_in_use():
         content = note.read()
-        note.close()
         prefixes += [content.prefix] if content.prefix else []
         prefixes += [name for planned in content.files for name in (planned.swap, planned.undo) if name]
     return tuple(prefixes)
@@ -156,7 +155,6 @@ def _drop_books(store: Store, now_s: float) -> None:
     in_use = set()
     for note in store.notes_in_use():
         in_use.add(note.book)
-        note.close()
     for name in books:
         try:
             status = os.stat(name, dir_fd=store.notes_fd, follow_symlinks=False)
