@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import NotAFileError as NotAFileError
     from noclobber.errors import OutsideScopeError as OutsideScopeError
     from noclobber.errors import OutsideWorkspaceError as OutsideWorkspaceError
+    from noclobber.errors import OverwroteError as OverwroteError
     from noclobber.errors import PartialReadError as PartialReadError
     from noclobber.errors import RefusalError as RefusalError
     from noclobber.errors import ReservedFileError as ReservedFileError
@@ -125,6 +126,7 @@ _HOMES = {
     "OptimisticGuard": "guard.direct",
     "OutsideScopeError": "errors",
     "OutsideWorkspaceError": "errors",
+    "OverwroteError": "errors",
     "PartialReadError": "errors",
     "ReadResult": "core.values",
     "RefusalError": "errors",

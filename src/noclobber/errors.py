@@ -334,6 +334,14 @@ class BadEventError(LedgerError, ValueError):
     resolution = "CHANGE_REQUEST"
 
 
+class OverwroteError(RefusalError):
+    """A coding agent's tool wrote over what somebody had saved after the check. Their version was kept."""
+
+    code = "MUTATION_RACE"
+    overwritten: bytes | None = None
+    """What they had saved, if it is at hand."""
+
+
 class HookFailedError(RefusalError):
     """A hook could not check a write: its input, its memory or its own code failed. Nothing was written."""
 

@@ -91,6 +91,12 @@ if TYPE_CHECKING:
         def parallel_s(self) -> float:
             """How long a call that was let through may still be under way when the next one comes."""
 
+        def begin_watch(self, key: str) -> tuple[str, int] | None:
+            """Return a mark that exists while a call is watched, and the host's process; None: no watch."""
+
+        def end_watch(self, key: str) -> None:
+            """End the watch of a call."""
+
         @property
         def outside_level(self) -> str:
             """What a write by somebody else is called on record: `hook` or `executor`."""

@@ -19,7 +19,10 @@ If that does not tell either, the agent saw an unknown version, and must read ag
 
 from __future__ import annotations
 
-from noclobber.core.actions import CREATE, EDIT, MOVE, READ, WRITE, CallResult
+import os
+
+from noclobber.core.actions import CREATE, EDIT, MOVE, READ, WRITE, Action, CallResult
+from noclobber.core.project import KEPT_FOLDER, STATE_FOLDER
 from noclobber.core.values import WHOLE, Coverage
 from noclobber.disk import hashing, paths
 from noclobber.disk.reading import look_at
@@ -43,13 +46,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from noclobber.core.actions import Action
     from noclobber.core.values import ToolCall
     from noclobber.disk.reading import FileState
     from noclobber.guard.facts import Target
     from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.memory import Notes
+    from noclobber.guard.overwritten import Overwritten
     from noclobber.guard.snapshot import TurnContext
+    from noclobber.guard.watch import Watch
 
 MOST_TOGETHER = 32  # Versions that the calls of one message may leave between them.
 
@@ -63,6 +67,8 @@ class Outside:
         self.turn, self.call, self.actions = turn, call, actions
         self.key = call_key(call, actions)
         self.delivery = delivery
+        self.watch: Watch | None = None
+        """After `before`: what to look at until the host has written."""
 
     def before(self) -> NoclobberError | None:
         """Judge the call; return the refusal, None to let it through."""
@@ -108,6 +114,13 @@ class Outside:
                 else:
                     self._was_not_written(looked, error)
 
+    def settle(self, paths_of: Sequence[str]) -> None:
+        """Settle calls that never reported back, because the agent's turn is over."""
+        with self.turn.memory:
+            for path in paths_of:
+                looked = self._look(Action(READ, path), path)
+                looked.keep(self.turn)
+
     # -- before ----------------------------------------------------------------------------------------
 
     def _before_writes(self, writes: Sequence[Action], targets: list[_Looked]) -> None:
@@ -127,10 +140,26 @@ class Outside:
             _forget_repeated(targets)
             for target in targets:
                 target.note_pending(turn, self.key)
+            self._begin_watch(targets)
         except BaseException:
             for path in claimed:  # Nothing will be written, so nobody has to wait for it.
                 claims.release(turn.root, path, turn.owner)
             raise
+
+    def _begin_watch(self, targets: list[_Looked]) -> None:
+        """Prepare the process that looks on while the host asks for permission and writes."""
+        watched = self.turn.begin_watch(self.key)
+        if watched is None:
+            return
+        from noclobber.guard.watch import Watch, WatchedFile, key_of
+
+        mark, host_pid = watched
+        files = []
+        for target in targets:
+            own = (target.outcome.sha256, *target.outcome.others, *target.notes.get("together", ()))
+            known = tuple(sha256 for sha256 in own if sha256 is not None)
+            files.append(WatchedFile(target.path, target.state.sha256, known))
+        self.watch = Watch(self.turn.root, key_of(self.turn.owner, self.key), mark, host_pid, tuple(files))
 
     def _before_read(self, action: Action) -> None:
         looked = self._look(action, self._name(action.path))
@@ -328,23 +357,49 @@ class Outside:
         is_gone = outcome.sha256 == ABSENT and found == DELETED
         is_own = is_gone or _is_as_foreseen(looked.state, outcome) or found in together
         is_formatted = not is_own and self._is_formatters_work(looked.state, outcome.sha256, asked_at_s)
+        lost = self._overwritten(looked, self.key, outcome)
         if is_own or is_formatted:
             seen = _seen_after(looked) if looked.action.kind == EDIT else WHOLE
             written = outcome.sha256 if is_formatted else None
-            self._landed(looked, before, ABSENT if is_gone else found, seen, written=written)
+            self._landed(looked, before, ABSENT if is_gone else found, seen, written=written, lost=lost)
             if is_formatted:
                 self._note_formatted(looked)
-            return None
+            return None if lost is None else lost.told(looked.path)
         looked.snapshot.saw_unknown(looked.name, looked.path)
         before = ABSENT if before == DELETED else before
-        if (
-            outcome.sha256 is None or None in together
-        ):  # Nothing was foreseen, so nothing is proven either: it must be read.
+        if outcome.sha256 is None or None in together:
+            # Nothing was foreseen, so nothing is proven either: it must be read.
             turn.recorder.landed(self.call, looked.path, before, found, turn.outside_level)
             return None
         looked.snapshot.refused(looked.name, looked.path, None, UNKNOWN)
-        turn.recorder.race(self.call, looked.path, before, outcome.sha256, found)
+        self._record_race(looked.path, before, outcome.sha256, found, lost)
         return StaleFileError(looked.path, outcome.sha256, found)
+
+    def _record_race(
+        self, path: str, before: str, expected: str, found: str, lost: Overwritten | None
+    ) -> None:
+        kept, overwritten = ((), None) if lost is None else (lost.kept, lost.sha256)
+        self.turn.recorder.race(self.call, path, before, expected, found, kept=kept, overwritten=overwritten)
+
+    def _overwritten(self, looked: _Looked, key: str, outcome: Outcome) -> Overwritten | None:
+        """End the watch of a call that was carried out; keep what somebody saved and it wrote over."""
+        turn = self.turn
+        turn.end_watch(key)  # First: from now on no more copies are made.
+        if turn.confined_to is not None or not _has_copies(turn.root):
+            return None
+        from noclobber.guard.overwritten import keep_overwritten
+
+        made = turn.memory.held(outcome.sha256)
+        return keep_overwritten(turn.root, turn.owner, key, looked.action, looked.state, outcome, made)
+
+    def _drop_copies(self, looked: _Looked, key: str) -> None:
+        """End the watch of a call that wrote nothing: what somebody saved meanwhile is there."""
+        turn = self.turn
+        turn.end_watch(key)
+        if turn.confined_to is None and _has_copies(turn.root):
+            from noclobber.guard import watch
+
+            watch.drop(watch.copies_of(turn.root, watch.key_of(turn.owner, key), looked.path))
 
     def _was_not_written(self, looked: _Looked, error: BaseException | None) -> None:
         pending = pop_note(looked.notes, "pending", self.key)
@@ -359,6 +414,7 @@ class Outside:
                 self.turn.recorder.failed(self.call, looked.path, failure)
         elif error is not None:
             self.turn.recorder.failed(self.call, looked.path, error)
+        self._drop_copies(looked, self.key)
         self._end_claim(looked)
         looked.keep(self.turn)
 
@@ -369,7 +425,14 @@ class Outside:
         looked.keep(self.turn)
 
     def _landed(
-        self, looked: _Looked, before: str, after: str, seen: Coverage = WHOLE, *, written: str | None = None
+        self,
+        looked: _Looked,
+        before: str,
+        after: str,
+        seen: Coverage = WHOLE,
+        *,
+        written: str | None = None,
+        lost: Overwritten | None = None,
     ) -> None:
         turn = self.turn
         kept = self._keep_formatted(looked, before, after) if turn.confined_to is None else []
@@ -389,6 +452,9 @@ class Outside:
                 snapshot, notes = turn.memory.recall(goal, moved.path)
                 snapshot.wrote(goal, moved.path, after, None, coverage)
                 turn.memory.keep(snapshot, goal, moved.path, notes)
+        if lost is not None:
+            self._record_race(looked.path, before, written or after, after, lost)
+            return
         turn.recorder.landed(
             self.call,
             looked.path,
@@ -449,11 +515,15 @@ class Outside:
             as_write = _Looked(action._replace(kind=WRITE), name, state, snapshot, notes)
             if after == ABSENT and state.sha256 == DELETED:
                 self._landed(as_write, before, ABSENT)
+                self._drop_copies(as_write, key)
             elif state.sha256 != before and (
                 _is_as_foreseen(state, _noted_outcome(pending)) or state.sha256 in notes.get("together", ())
             ):
-                self._landed(as_write, before, state.sha256)
+                lost = self._overwritten(as_write, key, _noted_outcome(pending))
+                self._landed(as_write, before, state.sha256, lost=lost)
                 notes["settled"] = [*notes.get("settled", ()), key][-MOST_TOGETHER:]
+            else:
+                self._drop_copies(as_write, key)
         return looked
 
 
@@ -505,6 +575,14 @@ def _is_as_foreseen(state: FileState, outcome: Outcome) -> bool:
         return True
     is_plain = outcome.plain is not None and state.content is not None
     return is_plain and plain_hash(state.content or b"") == outcome.plain
+
+
+def _has_copies(root: str) -> bool:
+    """True if a watch may have made copies: a look into a folder, before anything is loaded for it."""
+    try:
+        return any(name.startswith(".watch-") for name in os.listdir(f"{root}/{STATE_FOLDER}/{KEPT_FOLDER}"))
+    except OSError:
+        return False
 
 
 def _where(turn: JudgedTurn, name: str) -> str:

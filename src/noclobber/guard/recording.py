@@ -166,15 +166,35 @@ class Recorder:
             call, "MUTATION_FAILED", payload, {"status": "FAILED", "error_type": type(error).__name__}
         )
 
-    def race(self, call: ToolCall, path: str, before: str, expected: str, found: str) -> None:
-        """Record that a file holds something else than what another program's executor wrote to it."""
-        payload = {
+    def race(
+        self,
+        call: ToolCall,
+        path: str,
+        before: str,
+        expected: str,
+        found: str,
+        *,
+        kept: Iterable[str] = (),
+        overwritten: str | None = None,
+    ) -> None:
+        """
+        Record that somebody else wrote a file while another program's executor did.
+
+        The file holds something else than it must, or it holds just that and somebody's version was
+        overwritten: which one, and where it is kept.
+        """
+        payload: dict[str, Any] = {
             "tool_name": call.tool,
             "target_file": self._named(path),
             "before_hash": _spelled(before),
             "expected_hash": _spelled(expected),
             "current_hash": _spelled(found),
         }
+        if overwritten is not None:
+            payload |= {
+                "overwritten_hash": _spelled(overwritten),
+                "kept": [self._named(name) for name in kept],
+            }
         self._append(call, "MUTATION_RACE", payload, {"status": "RACED"})
 
     def _named(self, path: str) -> str:

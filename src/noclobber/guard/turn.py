@@ -53,6 +53,13 @@ class Turn:
 
     outside_level = "executor"
     parallel_s = 0.0
+
+    def begin_watch(self, key: str) -> None:
+        """Watch nothing: a program's own executor asks nobody, and is not waited for."""
+
+    def end_watch(self, key: str) -> None:
+        """Nothing is watched."""
+
     """How a write is called on record that an integrator's executor carried out."""
 
     def __init__(

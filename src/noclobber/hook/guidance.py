@@ -15,7 +15,7 @@ from noclobber.core.light.json_text import parse
 from noclobber.core.project import ledger_path
 from noclobber.disk import hashing
 from noclobber.disk.reading import look_at
-from noclobber.errors import DELETED, PartialReadError, StaleFileError, UnreadFileError
+from noclobber.errors import DELETED, OverwroteError, PartialReadError, StaleFileError, UnreadFileError
 from noclobber.hook.session_memory import SessionMemory
 from noclobber.text.short_diff import short_diff
 
@@ -36,6 +36,8 @@ MOST_RANGES = 6
 
 def beside(turn: HookTurn, event: Event, error: NoclobberError, read_tool: str) -> str:
     """Return what to tell the model beside a refusal, or beside a warning after the call."""
+    if isinstance(error, OverwroteError):
+        return _overwritten(error)
     if not isinstance(error, (StaleFileError, UnreadFileError, PartialReadError)):
         return ""
     state = look_at(error.path, keep=True)
@@ -56,6 +58,14 @@ def beside(turn: HookTurn, event: Event, error: NoclobberError, read_tool: str) 
         )
         told += [title, changed] if changed else []
     return "\n".join(line for line in told if line)[:MOST_LETTERS]
+
+
+def _overwritten(error: OverwroteError) -> str:
+    now = look_at(error.path, keep=True).content
+    if now is None or error.overwritten is None:
+        return ""
+    changed = short_diff(error.overwritten, now)
+    return f"What they had, and what is there now:\n{changed}"[:MOST_LETTERS] if changed else ""
 
 
 def _way_out(state: FileState, part: Coverage | None, read_tool: str, *, is_after: bool) -> str:
@@ -126,8 +136,10 @@ def _last_writer(root: str, path: str, sha256: str) -> tuple[dict[str, Any], str
         try:
             event = parse(line)
             payload, identity = event["payload"], event.get("identity", {})
-            is_it = payload.get("target_file") == named and payload.get("after_hash") == f"sha256:{sha256}"
-            if event["action_type"] == "MUTATION" and is_it:
+            # A write that overwrote somebody's version is a race, and landed all the same.
+            left = payload.get("after_hash", payload.get("expected_hash"))
+            is_it = payload.get("target_file") == named and left == f"sha256:{sha256}"
+            if event["action_type"] in ("MUTATION", "MUTATION_RACE") and is_it:
                 return identity, str(event["time"])[:19] + "Z"
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # Half a line, or not one of ours.

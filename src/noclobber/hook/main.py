@@ -57,6 +57,10 @@ def main(words: Sequence[str]) -> int:
         _write(1, answer.stdout)
     except OSError:
         return _refuse_by_exit_code(answer)
+    if answer.watch is not None:
+        from noclobber.guard import watch  # Loaded before, to make it.
+
+        watch.start(answer.watch)
     return answer.code
 
 
@@ -111,7 +115,8 @@ def _handle(host: Host, event: Event) -> Answer:
         turn = HookTurn(event)
         outside = turn.outside()
         if event.kind == "pre":
-            return host.phrase(event, _with_guidance(host, turn, event, outside.before()))
+            refusal = _with_guidance(host, turn, event, outside.before())
+            return host.phrase(event, refusal)._replace(watch=outside.watch if refusal is None else None)
         if event.kind == "failure":
             outside.failed()
             return host.phrase(event, None)
@@ -171,6 +176,7 @@ def _note(event: Event) -> None:
     elif event.kind in ("stop", "session-end"):
         turn = HookTurn(event)
         turn.end()
+        turn.end_watches()
         if event.kind == "session-end":
             session_memory.forget_lost_mark(turn.root, event.host, event.session_id)
             session_memory.end_session(event.host, event.session_id)

@@ -41,6 +41,7 @@ AMNESIA = "amnesia"
 AMNESIA_BIT = 0o1000  # Of a session's folder: it means the same, and needs no inode.
 PROJECT = "project"
 COMMAND = "command"
+WATCH = "watch"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -203,6 +204,23 @@ class SessionMemory:
             return value
         return None
 
+    def pending_paths(self) -> list[str]:
+        """Return the paths of calls that were let through and never reported back."""
+        found = []
+        for name in os.listdir(self._fd):
+            if name.startswith("f"):
+                try:
+                    descriptor = os.open(name, _READ, dir_fd=self._fd)
+                    try:
+                        record = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
+                    finally:
+                        os.close(descriptor)
+                    if record["noted"].get("pending"):
+                        found.append(str(record["path"]))
+                except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                    continue  # Damaged: then the file must be read again anyway.
+        return found
+
     def _value(self, kind: str, key: str) -> Any:
         try:
             descriptor = os.open(kind + _long(key), _READ, dir_fd=self._fd)
@@ -344,6 +362,40 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
         return found
     finally:
         os.close(runtime_fd)
+
+
+def make_mark(host: str, session_id: str, agent_id: str, key: str) -> str | None:
+    """Make the mark of a call that is watched; return its path, None if it cannot be made."""
+    path = _mark(host, session_id, agent_id) + _short(key)
+    try:
+        os.close(os.open(path, _WRITE, 0o600))
+    except OSError:
+        return None
+    return path
+
+
+def remove_mark(host: str, session_id: str, agent_id: str, key: str) -> None:
+    """Remove the mark of a call: nobody has to look on any more."""
+    try:
+        os.unlink(_mark(host, session_id, agent_id) + _short(key))
+    except OSError:
+        pass
+
+
+def remove_marks(host: str, session_id: str, agent_id: str) -> bool:
+    """Remove the marks of all calls of an agent; False if there was none."""
+    folder, _, prefix = _mark(host, session_id, agent_id).rpartition("/")
+    names = [name for name in os.listdir(folder) if name.startswith(prefix)]
+    for name in names:
+        try:
+            os.unlink(f"{folder}/{name}")
+        except OSError:
+            pass
+    return bool(names)
+
+
+def _mark(host: str, session_id: str, agent_id: str) -> str:
+    return f"{runtime_folder()}/{host}.{_short(session_id)}.{WATCH}.{_short(agent_id)}."
 
 
 def note_command(host: str, session_id: str, start_s: float, end_s: float) -> None:

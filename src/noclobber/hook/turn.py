@@ -129,6 +129,23 @@ class HookTurn:
         delivery = f"{event.kind}:{event.call_id or ''}:{moment}" if event.call_id or moment else ""
         return Outside(self, self.call(), event.actions, delivery)
 
+    def begin_watch(self, key: str) -> tuple[str, int] | None:
+        """Make the mark of a watch; None if none can be made, and then nothing is watched."""
+        import os
+
+        from noclobber.guard.watch import host_of
+        from noclobber.hook.session_memory import make_mark
+
+        event = self._event
+        mark = make_mark(event.host, event.session_id, event.agent_id, key)
+        return None if mark is None else (mark, host_of(os.getppid()))
+
+    def end_watch(self, key: str) -> None:
+        """Remove the mark: the process that looks on ends."""
+        from noclobber.hook.session_memory import remove_mark
+
+        remove_mark(self._event.host, self._event.session_id, self._event.agent_id, key)
+
     def last_command(self) -> tuple[float, float] | None:
         """Return when the session's last shell command began and ended."""
         from noclobber.hook.session_memory import last_command
@@ -140,3 +157,18 @@ class HookTurn:
         from noclobber.guard import claims
 
         claims.release_all(self.root, self.owner)
+
+    def end_watches(self) -> None:
+        """End every watch of the agent. What was saved meanwhile and overwritten is kept and recorded."""
+        from noclobber.hook.session_memory import remove_marks
+
+        event = self._event
+        if not remove_marks(event.host, event.session_id, event.agent_id):
+            return
+        from noclobber.guard.outside import Outside
+
+        self.parallel_s = 0.0
+        with self.memory as memory:
+            paths = memory.pending_paths()
+        self._memory = None  # It is closed; the next one who asks opens it again.
+        Outside(self, self.call(), ()).settle(paths)

@@ -95,6 +95,8 @@ class Answer(NamedTuple):
     stdout: str = ""
     stderr: str = ""
     code: int = 0
+    watch: Any = None
+    """What to look at until the host has written: a `Watch`, once the answer is out."""
 
     @property
     def is_refusal(self) -> bool:
