@@ -25,7 +25,7 @@ SENTINEL = "noclobber's hook did not run"
 def trouble_with(host: str, line: str) -> str:
     """Send a dry event through an installed command line; return what is wrong, empty if the hook works."""
     words = words_of(line)
-    is_note = words[-1:] == ["note"]
+    is_note = words[-1:] not in (["check"], ["shell"], ["auto"])
     with tempfile.TemporaryDirectory(prefix="noclobber-dry-") as scratch:
         event = {"cwd": scratch} if is_note else {**load(host).CHECK_EVENT, "cwd": scratch}
         try:

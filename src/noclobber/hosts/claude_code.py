@@ -191,11 +191,12 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
 
     writes = f"Write|Edit|MultiEdit|NotebookEdit|{MCP_WRITERS}"
     check, note = (command("claude-code", duty, portable=portable) for duty in ("check", "note"))
+    read = command("claude-code", "check", portable=portable, is_of_a_read=True)
     entries = (
         # Without `onFailure` a hook that crashes or hangs lets the call through.
         group("PreToolUse", check, writes, timeout=TIMEOUT_S, onFailure="block"),
         # Reads are not checked, except of lock files. `if` spares a process for all others.
-        group("PreToolUse", check, "Read", timeout=TIMEOUT_S, **{"if": LOCK_FILE_READS}),
+        group("PreToolUse", read, "Read", timeout=TIMEOUT_S, **{"if": LOCK_FILE_READS}),
         group("PostToolUse", note, f"Read|{writes}|Bash", timeout=TIMEOUT_S),
         group("PostToolUseFailure", note, f"Read|{writes}|Bash", timeout=TIMEOUT_S),
         *notes(("SessionStart", "Stop", "SubagentStop", "SessionEnd"), note, timeout=TIMEOUT_S),

@@ -48,13 +48,20 @@ _PATCH = (
 )
 
 
-def command(host: str, duty: str, *, portable: bool = False, event: str = "") -> str:
-    """Return the command line for a duty; `event` is the host's name for the event, if that matters to it."""
+def command(
+    host: str, duty: str, *, portable: bool = False, event: str = "", is_of_a_read: bool = False
+) -> str:
+    """
+    Return the command line for a duty; `event` is the host's name for the event, if that matters to it.
+
+    A check of a read (there are those, of lock files) denies nothing if it cannot run.
+    """
     words = hook_words(host, duty, portable=portable)
     if duty == "auto":
         return shlex.join(words)
-    script = _ANSWER + {"check": _CHECK, "note": _NOTE, "shell": _PATCH}[duty]
-    return shlex.join(["/bin/sh", "-c", script, "noclobber", fallback(host, duty, event), *words])
+    as_if = "note" if is_of_a_read else duty
+    script = _ANSWER + {"check": _CHECK, "note": _NOTE, "shell": _PATCH}[as_if]
+    return shlex.join(["/bin/sh", "-c", script, "noclobber", fallback(host, as_if, event), *words])
 
 
 def hook_words(host: str, duty: str, *, portable: bool = False) -> list[str]:

@@ -10,6 +10,7 @@ import { existsSync } from "node:fs"
 import path from "node:path"
 
 const COMMAND = ["noclobber", "hook"]
+const BROKEN = ""
 const PATIENCE_MS = 30000
 const WRITES = ["write", "edit", "multiedit", "apply_patch", "patch"]
 const IS_LOCK = (name) => /(^|\/)\.lock[^\/]*$/i.test(String(name ?? ""))
@@ -17,6 +18,9 @@ const MAY_PATCH = (args) => typeof args?.command === "string" && args.command.in
 const OURS = "noclobber's own"
 
 // -- the hook ------------------------------------------------------------------------------------------------
+
+// What the model is told if the hook does not run: the object that says how to go on, and why below it.
+const failed = (duty, why) => new Error(duty === "note" || !BROKEN ? why : `${BROKEN}\n${why}`)
 
 // Start the hook and hand it lines. `next(line)` sends one and returns the answer; `end()` sends no more.
 function talk(duty) {
@@ -40,15 +44,16 @@ function talk(duty) {
   child.stdout.setEncoding("utf8").on("data", (text) => ((out += text), settle()))
   child.stderr.setEncoding("utf8").on("data", (text) => (err += text))
   child.stdin.on("error", () => {})
-  child.on("error", (error) => ((failure = error), settle()))
-  child.on("close", (code) => {
-    if (out && !out.endsWith("\n")) out += "\n"
-    failure ??= new Error(code ? `noclobber's hook ended with ${code}: ${err}` : "")
+  child.on("error", (error) => ((failure = failed(duty, error.message)), settle()))
+  child.on("close", (code, signal) => {
+    // Half an answer of a hook that was killed is none.
+    if (code === 0 && out && !out.endsWith("\n")) out += "\n"
+    failure ??= code === 0 ? new Error("") : failed(duty, `noclobber's hook ended with ${code ?? signal}: ${err}`)
     settle()
   })
   const answer = (patience) =>
     new Promise((resolve, reject) => {
-      const timer = setTimeout(() => (child.kill(), reject(new Error("noclobber's hook did not answer"))), patience)
+      const timer = setTimeout(() => (child.kill(), reject(failed(duty, "noclobber's hook did not answer"))), patience)
       const done = (act) => (value) => (clearTimeout(timer), act(value))
       waiting = { resolve: done(resolve), reject: done(reject) }
       settle()
@@ -256,7 +261,10 @@ export const Noclobber = async ({ client, directory, worktree }) => {
       const mayWrite = WRITES.includes(input.tool) || (input.tool === "bash" && MAY_PATCH(output.args))
       const isLock = input.tool === "read" && IS_LOCK(output.args?.filePath)
       if (!mayWrite && !isLock) return
-      const answer = await ask("check", await about("before", input, output))
+      const answer = await ask("check", await about("before", input, output)).catch((error) => {
+        if (mayWrite) throw error
+        return {} // A hook that does not run blocks no read.
+      })
       if (answer.decision === "deny") throw new Error(answer.reason)
     },
     "tool.execute.after": async (input, output) => {
