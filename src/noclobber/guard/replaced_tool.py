@@ -23,6 +23,7 @@ from noclobber.disk.commit import many, remove
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.disk.hashing import is_hash
+from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -243,6 +244,7 @@ def _committer(turn: JudgedTurn, planned: Sequence[PlannedFile]) -> Committer:
     """Return the project's committer; for a file outside of the project, one that works beside the file."""
     options = turn.options
     is_inside = all(file.path.startswith(turn.root.rstrip("/") + "/") for file in planned)
+    is_kept = is_inside and options.versions == "on"
     return Committer(
         turn.root if is_inside else None,
         durable=options.durable,
@@ -250,4 +252,5 @@ def _committer(turn: JudgedTurn, planned: Sequence[PlannedFile]) -> Committer:
         hard_links=options.hard_links == "write",
         busy=options.busy,
         clock=turn.clock,
+        keeper=VersionKeeper(turn.root, options, turn.clock) if is_kept else None,
     )
