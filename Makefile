@@ -17,7 +17,7 @@ help:
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
-	@echo "make explore        real processes through every interleaving of their steps, with kills"
+	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
 	@echo "make merges         generated merges, compared with git merge-file (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=)"

@@ -2,19 +2,21 @@
  * The commit of one file: disk/commit/{committer,section,swap,restore,recovery}.py.
  *
  * WRITERS guarded writers, each of which reads the file and then commits once; a reader (READER); an
- * editor that saves by rename (EDITOR); a program that appends in place (APPENDS); and up to CRASHES kills of a writer, between any two steps, in the
+ * editor that saves by rename (EDITOR); a program that appends in place (APPENDS); one that truncates the file
+ * and writes it anew (TRUNCATES); and up to CRASHES kills of a writer, between any two steps, in the
  * recovery too.
  *
  * A file's content is the set of updates that are in it, one bit for each program. What is checked:
  *   - no lost update: what was saved is in the file at the end, unless a later save by another program covered it;
  *   - nobody reads a version that was never committed;
+ *   - what somebody saved in place after a kill stays at its name, if it was saved before recovery began;
  *   - nobody waits for ever (invalid end states).
  *
  * Not in the model: durability, links, folders, levels below lease+exchange, and a write through a descriptor that
  * was opened so late that the displaced file has been swept already.
  *
  * Mutations, each of which must be convicted: MUTATE_NO_SECOND_LOOK, MUTATE_NO_LEASE, MUTATE_RENAME_BACK,
- * MUTATE_NO_MUTEX, MUTATE_NO_RECOVERY, MUTATE_BLIND_SWEEP.
+ * MUTATE_NO_MUTEX, MUTATE_NO_RECOVERY, MUTATE_BLIND_SWEEP, MUTATE_BLIND_UNDO.
  */
 #ifndef WRITERS
 #define WRITERS 2
@@ -25,6 +27,7 @@
 
 #define RENAMER WRITERS          /* its bit, and the number of its file minus one */
 #define APPENDER (WRITERS + 1)
+#define TRUNCATER (WRITERS + 2)
 #define BIT(n) (1 << (n))
 #define OWN(p) ((p) + 1)         /* the inode that a writer stages, or the editor renames into place */
 #define INODES (WRITERS + 2)     /* 0 is the file as it was */
@@ -41,6 +44,11 @@ byte content[INODES];
 byte aside[WRITERS];             /* the inode at a writer's swap name */
 byte marked[WRITERS];            /* what the sweep may delete: a file with this content */
 bool left_to_sweep[WRITERS];
+
+bool has_copy[WRITERS];          /* our own version is set aside, before it is copied over */
+bool is_mixed[INODES];           /* in the middle of that copy: a part of each */
+bool is_touched[INODES];         /* somebody has written to it in place: its bytes show that */
+byte must_stay = 0;              /* saved in place between a kill and the recovery */
 
 byte mutex = FREE;
 bool read_lease[INODES];
@@ -137,7 +145,8 @@ inline recover() {
                 if
                 :: content[OWN(gone)] != note_new && content[OWN(gone)] != content[target] ->
                     kept_file[OWN(gone)] = true
-                :: else
+                :: else ->                       /* function: _leave_to_sweep. Somebody may be inside open(). */
+                    marked[gone] = content[OWN(gone)]; left_to_sweep[gone] = true
                 fi
             }
         :: else ->
@@ -158,8 +167,14 @@ inline recover() {
                     atomic { marked[gone] = displaced; left_to_sweep[gone] = true }
                 :: else ->
                     d_step {
+#ifdef MUTATE_BLIND_UNDO
                         ours = target == OWN(gone) &&
                             (content[target] == note_new || note == RESTORING);
+#else
+                        ours = target == OWN(gone) && !is_touched[target] &&
+                            ((content[target] == note_new && !is_mixed[target]) ||
+                            (note == RESTORING && has_copy[gone]));     /* function: _is_half_restored */
+#endif
                         if                       /* function: _keep_copy */
                         :: displaced != note_expected -> kept = kept | content[aside[gone]]
                         :: else
@@ -194,7 +209,9 @@ inline restore() {
 #ifdef MUTATE_RENAME_BACK
             release_lease(); goto rename_back;
 #endif
-            atomic { MAY_CRASH; content[OWN(p)] = content[old] };    /* step: copied-back */
+            atomic { MAY_CRASH; has_copy[p] = true };               /* step: set-ours-aside */
+            atomic { MAY_CRASH; is_mixed[OWN(p)] = true };          /* step: copying */
+            atomic { MAY_CRASH; content[OWN(p)] = content[old]; is_mixed[OWN(p)] = false };  /* step: copied-back */
             if
             :: atomic { QUIET -> marked[p] = content[old]; left_to_sweep[p] = true }; break
             :: atomic { !QUIET -> release_lease() }
@@ -337,6 +354,13 @@ proctype Renamer() {
 }
 #endif
 
+/* Saved after a kill, whole, and nobody has begun to recover. */
+#define IF_IT_MUST_STAY(who) \
+    if \
+    :: has_crashed && note != IDLE && mutex == FREE && found == target -> must_stay = must_stay | BIT(who) \
+    :: else \
+    fi
+
 #ifdef APPENDS
 /* A program that appends in place. */
 proctype Appender() {
@@ -353,10 +377,40 @@ proctype Appender() {
         :: else
         fi
     };
-    content[found] = content[found] | BIT(APPENDER);
+    atomic { content[found] = content[found] | BIT(APPENDER); is_touched[found] = true };
     atomic {
         saved = saved | BIT(APPENDER);
+        IF_IT_MUST_STAY(APPENDER);
         if :: unlinked[found] -> covered = covered | BIT(APPENDER) :: else fi;
+        writing[found]--
+    };
+    running--
+}
+#endif
+
+#ifdef TRUNCATES
+/* A program that opens the file, which empties it, and writes it anew. It has not read it. */
+proctype Truncater() {
+    byte found;
+    found = target;
+    atomic {
+        writing[found]++;
+        if :: found != target -> late = late | BIT(TRUNCATER) :: else fi;
+        if
+        :: read_lease[found] || write_lease[found] ->
+            waiting[found]++;
+            (!read_lease[found] && !write_lease[found]);
+            waiting[found]--
+        :: else
+        fi;
+        covered = covered | content[found];
+        content[found] = 0; is_touched[found] = true
+    };
+    content[found] = content[found] | BIT(TRUNCATER);
+    atomic {
+        saved = saved | BIT(TRUNCATER);
+        IF_IT_MUST_STAY(TRUNCATER);
+        if :: unlinked[found] -> covered = covered | BIT(TRUNCATER) :: else fi;
         writing[found]--
     };
     running--
@@ -402,6 +456,8 @@ proctype Last() {
     assert((landed & ~(all | (has_crashed -> kept : 0))) == 0);
     assert((saved & BIT(RENAMER) & ~(all | ((has_crashed || renamed_back) -> kept : 0))) == 0);
     assert((saved & BIT(APPENDER) & ~(all | ((has_crashed || renamed_back || late) -> kept : 0))) == 0);
+    assert((saved & BIT(TRUNCATER) & ~(all | ((has_crashed || renamed_back || late) -> kept : 0))) == 0);
+    assert((must_stay & ~all) == 0);
     assert(mutex == FREE);
 dead:
     skip
@@ -419,6 +475,9 @@ init {
 #endif
 #ifdef EDITOR
         running++; run Renamer();
+#endif
+#ifdef TRUNCATES
+        running++; run Truncater();
 #endif
 #ifdef APPENDS
         running++; run Appender();

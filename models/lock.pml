@@ -84,7 +84,8 @@ inline claim_it(key, record) {
         atomic {
             MAY_CRASH;
             if
-            :: claim[key] == NONE -> claim[key] = record; claimed = true; break      /* function: _publish */
+            :: claim[key] == NONE ->             /* function: _publish, step: lock-claimed */
+                claim[key] = record; claimed = true; break
             :: else -> rival = claim[key]
             fi
         };
@@ -123,7 +124,7 @@ inline finish_it(key, record, judged) {
     :: lock == NONE || KEY(lock) != key || (judged != 0 && lock != judged) ->
         claim[key] = NONE
 #endif
-    :: else ->
+    :: else ->                                   /* step: lock-verified */
         atomic {
             MAY_CRASH;
 #ifdef MUTATE_NO_CLAIM
@@ -132,7 +133,7 @@ inline finish_it(key, record, judged) {
             if :: claim[key] != NONE -> lock = claim[key]; claim[key] = NONE :: else fi;
 #endif
         };
-        did = (lock == record)
+        did = (lock == record)                   /* step: lock-replaced */
     fi
 }
 
@@ -158,7 +159,8 @@ inline remove_it(record) {
     fi;
     if
     :: linked ->
-        if :: did -> atomic { MAY_CRASH; lock = NONE } :: else fi;
+        /* step: lock-release-claimed */
+        if :: did -> atomic { MAY_CRASH; lock = NONE } :: else fi;       /* step: lock-removed */
         atomic { MAY_CRASH; claim[OWNER(record)] = NONE }
     :: else
     fi
@@ -185,8 +187,8 @@ proctype Process(byte p) {
 
     /* function: _take */
     found = lock;                                /* refused without the mutex, if it is live */
-    if :: found != NONE && !ORPHAN(found) -> goto ended :: else fi;
-    TAKE_MUTEX;                                  /* function: section */
+    if :: found != NONE && !ORPHAN(found) -> goto ended :: else fi;      /* step: lock-looked */
+    TAKE_MUTEX;                                  /* function: section, step: lock-entered */
     found = lock;
     if
     :: found == NONE ->
@@ -214,7 +216,7 @@ proctype Process(byte p) {
         :: else -> did = false
         fi
     fi;
-    if :: did -> begin_holding() :: else fi;
+    if :: did -> begin_holding() :: else fi;     /* step: lock-published */
 refused:
     GIVE_MUTEX;
     if :: !did -> goto ended :: else fi;
@@ -264,7 +266,12 @@ refused:
 #endif
     TAKE_MUTEX;                                  /* function: give_up */
     holds[p] = false;
-    remove_it(mine);
+    if
+    :: mine == RECORD(p, 0) && lock == mine && !expired[mine] ->
+        atomic { MAY_CRASH; skip };              /* function: remove_undisputed, step: lock-undisputed */
+        atomic { MAY_CRASH; lock = NONE }
+    :: true -> remove_it(mine)
+    fi;
     GIVE_MUTEX;
 ended:
     atomic {

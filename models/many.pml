@@ -169,6 +169,7 @@ inline take_back(f) {            /* function: _take_back, restore */
     :: aside[SWAP(f, p)] != OWN(p) ->
         /* step: restoring */
         atomic { MAY_CRASH; if :: IS_SINGLE(p) -> note[1] = RESTORING :: else -> note[0] = RESTORING fi };
+        atomic { MAY_CRASH; skip };              /* step: set-ours-aside */
         /* step: copied-back */
         atomic {
             MAY_CRASH;

@@ -58,6 +58,10 @@ def runs() -> list[Run]:
         Run("commit", ("WRITERS=3", "EDITOR")),
         Run("commit", ("WRITERS=3", "APPENDS")),
         Run("commit", ("WRITERS=2", "EDITOR", "CRASHES=2")),
+        Run("commit", ("WRITERS=2", "TRUNCATES"), is_short=True),
+        Run("commit", ("WRITERS=2", "EDITOR", "TRUNCATES")),
+        Run("commit", ("WRITERS=2", "APPENDS", "TRUNCATES")),
+        Run("commit", ("WRITERS=3", "TRUNCATES")),
         Run("many", ("WRITERS=2", "EDITOR"), is_short=True),
         Run("many", ("WRITERS=2", "SINGLE"), is_short=True),
         Run("many", ("WRITERS=3", "EDITOR")),
@@ -68,6 +72,9 @@ def runs() -> list[Run]:
         Run("lock", ("PROCESSES=2", "OUTSIDER")),
         Run("lock", ("PROCESSES=3",)),
         Run("lock", ("PROCESSES=3", "NO_FLOCK")),
+        Run("nested", ("PROCESSES=2",), is_short=True),
+        Run("nested", ("PROCESSES=3",), is_short=True),
+        Run("nested", ("PROCESSES=3", "CRASHES=3")),
     ]
     commit, many, lock = (
         ("WRITERS=2", "READER", "EDITOR", "APPENDS"),
@@ -80,6 +87,7 @@ def runs() -> list[Run]:
             "NO_SECOND_LOOK", "NO_LEASE", "RENAME_BACK", "NO_MUTEX", "NO_RECOVERY", "BLIND_SWEEP",
         )
     ]  # fmt: skip
+    found.append(Run("commit", ("WRITERS=2", "APPENDS", "TRUNCATES", "MUTATE_BLIND_UNDO")))
     found += [
         Run("many", (*many, *(("SINGLE",) if name == "NO_MEMBER" else ()), f"MUTATE_{name}"), is_short=True)
         for name in ("NO_NOTE", "NO_MEMBER", "NO_TAKE_BACK", "UNSORTED")
@@ -94,6 +102,10 @@ def runs() -> list[Run]:
             ("NO_FENCE", ()),
             ("NO_BREAKING", ()),
         )
+    ]
+    found += [
+        Run("nested", ("PROCESSES=2", f"MUTATE_{name}"), is_short=True)
+        for name in ("NO_SECOND_LOOK", "LOOK_THEN_PUBLISH", "NO_WAIT_BELOW", "WAIT_ABOVE")
     ]
     return found
 
@@ -153,7 +165,7 @@ def main(argv: list[str] | None = None) -> int:
     """Return 0 if everything came out as it must, 1 if not, 2 if Spin is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="only those that take a second each")
-    parser.add_argument("--only", choices=("commit", "many", "lock"), help="only this model")
+    parser.add_argument("--only", choices=("commit", "many", "lock", "nested"), help="only this model")
     args = parser.parse_args(argv)
     if reason := missing():
         print(reason, file=sys.stderr)

@@ -1,198 +1,194 @@
 """
 Real processes, driven through every interleaving of their named steps up to a bound.
 
-Each process stops at each step (`disk/steps.py`) and waits for its turn, so a schedule is a list of numbers:
-whose turn it is. The search goes depth first through all of them. Writers are guarded; editors save by rename
-without looking; with `kill` the first writer is killed at one of its steps, and whoever comes next recovers.
+A plan says who takes part (`exploring`); a schedule is a list of numbers, whose turn it is. The search goes
+depth first through all schedules, and if there are more than `most`, through as many again that the seed
+chooses. With `kill_at` the first process is killed at one of its stops, and whoever comes next recovers.
 
 A failure names its schedule, and `run(folder, plan, schedule)` repeats it.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
+import random
 import shutil
-import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from noclobber.disk import steps
-from noclobber.errors import NoclobberError
-from noclobber.guard.direct import OptimisticGuard
+from torture.exploring import PARTS, Part, check
+from torture.stepping import Stepper
 
-FIRST = b"first\n"
+MOST_TURNS = 400
 
 
 class Plan(NamedTuple):
-    """Who takes part."""
+    """Who takes part: names of `PARTS`; the first is killed at its n-th stop, if that is not negative."""
 
-    writers: int = 1
-    editors: int = 1
+    parts: tuple[str, ...]
     kill_at: int = -1
-    """The first writer is killed at its n-th step."""
 
 
-class _Process:
-    """One process, stopped at a step until `go()`."""
+class Scene:
+    """One run: the processes, and what has been seen of them."""
 
-    def __init__(self, root: str, number: int, plan: Plan) -> None:
-        said, self._say = os.pipe()
-        self._hear, go = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(said)
-            os.close(go)
-            self._work(root, number, number < plan.writers)
-        os.close(self._say)
-        os.close(self._hear)
-        self.said, self._go = said, go
-        self.steps, self.is_over, self.has_landed = 0, False, False
-        self.is_inside = False
+    def __init__(self, root: str, plan: Plan) -> None:
+        self.root, self.plan = root, plan
+        self.parts: list[Part] = []
+        for number, name in enumerate(plan.parts):
+            self.parts.append(PARTS[name](root, number))
+        self.parts[0].prepare()
+        folders = [found for found, _, _ in os.walk(root)]
+        self.folders = {os.stat(folder).st_ino: folder for folder in folders}
+        self.steppers = [Stepper(f"{part.name} {part.number}", part.work) for part in self.parts]
 
-    def _work(self, root: str, number: int, is_writer: bool) -> None:
-        def stop(step: str) -> None:
-            os.write(self._say, b".")
-            os.read(self._hear, 1)
+    def turn(self, number: int) -> None:
+        """Let one process do one step, and look at what must hold at every moment."""
+        stepper, part = self.steppers[number], self.parts[number]
+        if number == 0 and stepper.stops == self.plan.kill_at + 1:
+            stepper.kill()
+        else:
+            stepper.go()
+        part.is_over, part.has_landed, part.was_killed = (
+            stepper.is_over,
+            stepper.has_landed,
+            stepper.was_killed,
+        )
+        part.reached(stepper.at.step if not stepper.is_over else "")
+        part.look(self.parts)
 
-        answer = b"r"
-        try:
-            if is_writer:
-                guard = OptimisticGuard(root)
-                seen = guard.read("a.md")
-                steps.observer = stop
-                stop("start")
-                try:
-                    guard.write("a.md", seen.content + b"w%d\n" % number, expected=seen.sha256)
-                    answer = b"l"
-                except NoclobberError:
-                    pass
-                steps.observer = None
-                guard.sweep()
-            else:
-                stop("start")
-                with open(f"{root}/.e{number}", "wb") as file:
-                    file.write(b"e%d\n" % number)
-                os.rename(f"{root}/.e{number}", f"{root}/a.md")
-            os.write(self._say, answer)
-        except BaseException:
-            os.write(self._say, b"!")
-        finally:
-            os._exit(0)
-
-    def hear(self) -> None:
-        """Wait until it stops again, or is over."""
-        said = os.read(self.said, 1)
-        assert said not in (b"!", b""), "a process failed"
-        if said == b".":
-            self.steps += 1
-            return
-        self.has_landed = said == b"l"
-        self._end()
-
-    def go(self) -> None:
-        os.write(self._go, b".")
-
-    def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
-        self._end()
-
-    def _end(self) -> None:
-        self.is_over = True
-        os.waitpid(self.pid, 0)
-        os.close(self.said)
-        os.close(self._go)
+    def end(self) -> None:
+        for stepper in self.steppers:
+            if not stepper.is_over:
+                stepper.kill()
 
 
-def run(folder: str, plan: Plan, schedule: list[int]) -> list[tuple[int, int]]:
-    """Follow a schedule, then the first choice; check; return (choice, how many there were) of every turn."""
-    root = f"{folder}/root"
-    os.mkdir(root)
-    with open(f"{root}/a.md", "wb") as file:
-        file.write(FIRST)
-    everyone = [_Process(root, number, plan) for number in range(plan.writers + plan.editors)]
-    for process in everyone:
-        process.hear()
+def run(
+    folder: str, plan: Plan, schedule: Sequence[int], choose: Callable[[int], int] = lambda _: 0
+) -> list[tuple[int, int]]:
+    """Follow a schedule, then what `choose` says; check; return (choice, of how many) for each turn."""
+    root = tempfile.mkdtemp(dir=folder)
     turns: list[tuple[int, int]] = []
-    last_save = FIRST
+    scene = Scene(root, plan)
     try:
         while True:
-            inside = [process for process in everyone if process.is_inside and not process.is_over]
             ready = [
-                number
-                for number, process in enumerate(everyone)
-                # A writer that is inside holds the mutex, so another one would only wait for it.
-                if not process.is_over and (not inside or process in inside or number >= plan.writers)
+                number for number, stepper in enumerate(scene.steppers) if stepper.is_ready(scene.folders)
             ]
             if not ready:
+                waiting = [stepper.name for stepper in scene.steppers if not stepper.is_over]
+                assert not waiting, f"these wait for each other: {waiting}"
                 break
-            choice = schedule[len(turns)] if len(turns) < len(schedule) else 0
+            assert len(turns) < MOST_TURNS, "no end"
+            choice = schedule[len(turns)] if len(turns) < len(schedule) else choose(len(ready))
             turns.append((choice, len(ready)))
-            number = ready[choice]
-            process = everyone[number]
-            process.is_inside = number < plan.writers
-            if number == 0 and process.steps == plan.kill_at:
-                process.kill()
-                continue
-            process.go()
-            process.hear()
-            if number >= plan.writers:
-                last_save = b"e%d\n" % number
-        _check(root, plan, everyone, last_save)
+            scene.turn(ready[choice])
+        check(root, scene.parts)
     except AssertionError as error:
         raise AssertionError(
             f"{error}\nrepeat with run(folder, {plan}, {[turn[0] for turn in turns]})"
         ) from error
     finally:
-        for process in everyone:
-            if not process.is_over:
-                process.kill()
-        shutil.rmtree(root)
+        scene.end()
+        shutil.rmtree(root, ignore_errors=True)
     return turns
 
 
-def _check(root: str, plan: Plan, everyone: list[_Process], last_save: bytes) -> None:
-    guard = OptimisticGuard(root)
-    content = guard.read("a.md").content
-    assert content.startswith(last_save), f"the last save was {last_save!r}, and the file has {content!r}"
-    lines = content[len(last_save) :].splitlines(keepends=True)
-    written = [b"w%d\n" % number for number in range(plan.writers)]
-    assert set(lines) <= set(written), f"not a whole version: {content!r}"
-    assert len(set(lines)) == len(lines), f"twice: {content!r}"
-    for number, line in enumerate(written):
-        if plan.kill_at < 0 or number:
-            landed = everyone[number].has_landed
-            assert landed or line not in lines, f"{line!r} was refused and is in the file: {content!r}"
-            assert not landed or plan.editors or line in lines, f"{line!r} landed and is lost: {content!r}"
-    guard.write("b.md", b"x", expected=None)
-    guard.sweep()
-    if plan.kill_at < 0:
-        assert os.listdir(f"{root}/.noclobber/swap") == [], "something was left behind"
+def explore(
+    folder: str, plan: Plan, *, most: int = 100_000, seed: int = 0, until_s: float = math.inf
+) -> tuple[int, bool]:
+    """
+    Go through every schedule, or `most` and as many by chance; return how many, and whether it was all.
 
-
-def explore(folder: str, plan: Plan, *, most: int = 100_000) -> int:
-    """Go through every schedule, or the first `most`; return how many there were."""
+    `until_s`: on the clock of `time.monotonic`; then it is enough.
+    """
     schedule: list[int] = []
     for count in range(1, most + 1):
+        if time.monotonic() > until_s:
+            return count - 1, False
         turns = run(folder, plan, schedule)
         while turns and turns[-1][0] + 1 >= turns[-1][1]:
             turns.pop()
         if not turns:
-            return count
+            return count, True
         schedule = [choice for choice, _ in turns[:-1]] + [turns[-1][0] + 1]
-    return most
+    chance = random.Random(f"{seed} {plan}")
+    for count in range(most):
+        if time.monotonic() > until_s:
+            return most + count, False
+        run(folder, plan, [], chance.randrange)
+    return 2 * most, False
 
 
-def main() -> None:
-    """Every plan of `make explore`."""
-    import tempfile
+def stops_of(folder: str, plan: Plan) -> int:
+    """Return at how many stops the first process can be killed: as many as it makes when it goes first."""
+    root = tempfile.mkdtemp(dir=folder)
+    scene = Scene(root, plan)
+    try:
+        while not scene.steppers[0].is_over:
+            scene.turn(0)
+        return scene.steppers[0].stops - 1
+    finally:
+        scene.end()
+        shutil.rmtree(root, ignore_errors=True)
 
-    plans = [Plan(1, 1), Plan(1, 2), Plan(2, 0), Plan(2, 1), Plan(3, 0), Plan(3, 1)]
-    plans += [
-        Plan(writers, editors, kill_at) for kill_at in range(1, 12) for writers, editors in ((1, 1), (2, 1))
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        for plan in plans:
-            print(plan, explore(os.path.realpath(folder), plan), "schedules", flush=True)
+
+TOGETHER: tuple[tuple[str, ...], ...] = (
+    ("write", "editor"), ("write", "editor", "editor"), ("write", "write"), ("write", "write", "editor"),
+    ("write", "write", "write"),
+    ("many", "many"), ("many", "write"), ("many", "editor"), ("many", "many", "many"),
+    ("many", "write", "editor"), ("many", "write y"), ("many", "many", "write y"),
+    ("delete", "write"), ("delete", "editor"), ("delete", "delete"), ("delete", "many", "editor"),
+    ("move", "write"), ("move", "editor"), ("move", "delete"), ("move", "many"),
+    ("create", "create"), ("create", "create", "create"),
+    ("lock", "lock"), ("lock", "lock", "lock"), ("outer", "inner"), ("outer", "inner", "inner"),
+    ("outer", "inner", "outer"), ("late", "taker"), ("late", "taker", "taker"), ("lock", "recover"),
+    ("lock", "recover", "lock"),
+)  # fmt: skip
+
+
+def plans(folder: str, *, together: Sequence[tuple[str, ...]] = TOGETHER) -> Iterator[Plan]:
+    """Yield every plan: those who meet, undisturbed and with a kill of the first at each of its stops."""
+    for parts in together:
+        yield Plan(parts)
+        for kill_at in range(stops_of(folder, Plan(parts))):
+            yield Plan(parts, kill_at)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Explore every plan; print how many schedules there were."""
+    parser = argparse.ArgumentParser(prog="python -m torture.explore", description=__doc__)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(1 << 30)))
+    parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS") or 600))
+    parser.add_argument("--most", type=int, default=1000, help="schedules of a plan, and as many by chance")
+    parser.add_argument("--only", help="only plans in which this takes part")
+    args = parser.parse_args(argv)
+    print(f"explore: seed {args.seed}, {args.seconds:g} s")
+    total, begun_s = 0, time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = os.path.realpath(scratch)
+        chosen = [parts for parts in TOGETHER if not args.only or args.only in parts]
+        for parts in chosen:
+            counts, wholes = [], 0
+            found = list(plans(folder, together=[parts]))
+            for plan in found:
+                until_s = time.monotonic() + args.seconds / len(chosen) / len(found)
+                count, is_all = explore(folder, plan, most=args.most, seed=args.seed, until_s=until_s)
+                counts.append(count)
+                wholes += is_all
+            total += sum(counts)
+            print(
+                f"{', '.join(parts):26} {sum(counts):7,} schedules of {len(found):2} plans, {wholes:2} whole",
+                flush=True,
+            )
+    print(f"{total:,} schedules in {time.monotonic() - begun_s:.0f} s; everything held")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

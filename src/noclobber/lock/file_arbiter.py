@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.project import STATE_FOLDER
 from noclobber.disk.processes import identify
+from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, LockLost, MissingFileError, NoclobberError
 from noclobber.lock import messages
 from noclobber.lock.arbiter import LockStatus, Recovery, Taker
@@ -139,8 +140,10 @@ class FileArbiter:
             verdict = self._judge(lock_file, found)
             if verdict.state == "live":  # Refused without the mutex: waiting contenders disturb nobody.
                 return self._contention(folder, found, verdict, taker.deliverable_id)
+        reached("lock-looked")
         try:
             with lock_file.section(clock=self.clock):
+                reached("lock-entered")
                 look_again = found is not None  # It was judged outside the section.
                 for _ in range(_TRIES):
                     if look_again:
@@ -151,10 +154,12 @@ class FileArbiter:
                     secret = new_secret()
                     record = self._new_record(lock_file, taker, found, verdict, hash_of(secret))
                     if self._put(lock_file, found, record):
+                        reached("lock-published")
                         obstacle = find_obstacle(folder, own_hashes, self.clock, is_published=True)
                         if obstacle is not None:
                             self._withdraw(lock_file, folder, record)
                             return self._in_the_way(folder, taker, obstacle)
+                        reached("lock-looked-again")
                         self._audit.acquired(folder, record)
                         began(FileHolding(lock_file, record, secret, taker.process.pid == os.getpid()))
                         return None

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import mutex, renames
+from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, MissingFileError, NoclobberError
 from noclobber.lock.liveness import FolderIdentity, is_copied, judge
 from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
@@ -235,6 +236,7 @@ class LockFile:
             return False
         finally:
             os.close(pinned)
+        reached("lock-undisputed")
         self._unlink(LOCK_NAME)
         return True
 
@@ -250,8 +252,10 @@ class LockFile:
                 return False
             else:
                 is_ours = self._mark(LOCK_NAME, LOCK_NAME) == expected
+            reached("lock-release-claimed")
             if is_ours:
                 self._unlink(LOCK_NAME)
+                reached("lock-removed")
                 with suppress(NoclobberError):  # The lock is gone. A claim on what is gone blocks nobody.
                     self._unlink(claim)
             else:
@@ -303,6 +307,7 @@ class LockFile:
             if self._mark(name, name) != expected:
                 return None
             if self._publish(record, claim):
+                reached("lock-claimed")
                 return claim
             rival = self._read(claim)
             if rival is None:
@@ -332,6 +337,7 @@ class LockFile:
         ):
             self._unlink(claim)
             return False
+        reached("lock-verified")
         try:
             if self._is_directory(name):
                 self._displace_directory(claim, name)
@@ -342,6 +348,7 @@ class LockFile:
         except OSError as error:
             self._unlink(claim)
             explain(error, self._path(name), "replace the lock", self.descriptor, name)
+        reached("lock-replaced")
         # The current content, and not what the calls returned, says who won.
         found = self._read(name)
         return found is not None and found.record is not None and found.record.lock_id == record.lock_id
