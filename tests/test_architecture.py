@@ -65,7 +65,7 @@ def test_imports_point_down_only() -> None:
 
 
 # What the user's own program may ask to be called with.
-USERS_CALLBACKS = {"on_lost": "lock", "on_transition": "guard"}
+USERS_CALLBACKS = {"on_lost": "lock", "on_transition": "guard", "on_changes": "guard"}
 
 
 def test_nothing_calls_upward_by_a_callback() -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import OptionValues
     from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
+    from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.turn import Turn as SyncTurn
     from noclobber.guard.undo import UndoPlan
     from noclobber.ledger import AgentTraceLedger
@@ -298,6 +299,10 @@ class Turn:
     async def changes_since_read(self, path: Path) -> str:
         """Return a unified diff from what the turn last saw to what is on the disk."""
         return await in_thread(self.sync.changes_since_read, path)
+
+    async def changes(self) -> list[ChangeNotice]:
+        """Return which files that this turn has seen have changed since, by whom and how."""
+        return await in_thread(self.sync.changes)
 
 
 class HookEngine:

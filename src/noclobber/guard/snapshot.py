@@ -393,6 +393,12 @@ class TurnContext:
                 return None
             return b"" if file.baseline == ABSENT else self._retained.get(file.path)
 
+    def baselines(self) -> list[tuple[str, str]]:
+        """Return every file that the agent has seen or written, and what its next write is checked by."""
+        with _LOCK:
+            known = self._known_files().values()
+            return [(file.path, file.baseline) for file in known if file.baseline is not None]
+
     def last_writes(self) -> list[tuple[str, str, bytes | None]]:
         """Return the last own write of each file: its path, its hash, and its bytes if they are kept."""
         with _LOCK:

@@ -23,6 +23,7 @@ from noclobber.guard import claims, engine, requests
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.memory import TurnMemory
 from noclobber.guard.merging import stale_writes_for
+from noclobber.guard.notices import NoticeBoard
 from noclobber.text.diff import unified
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.catalogue import Catalogue
+    from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.recording import Recorder
     from noclobber.guard.snapshot import TurnContext
     from noclobber.guard.stale_writes import StaleWrites
@@ -88,6 +90,9 @@ class Turn:
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
         self.merges: list[WriteResult] = []
         """Writes that were stale and landed merged, the first one first (`on_stale = "merge"`)."""
+        self.on_changes: Callable[[list[ChangeNotice]], object] | None = None
+        """If set: called before a guarded tool call with what has changed since the last one."""
+        self._notices = NoticeBoard()
         self._calls = 0
         if options.scope == "session":
             state.sessions.begin(context)  # It starts from what earlier turns of the session saw.
@@ -253,6 +258,8 @@ class Turn:
     ) -> ToolCall:
         """Return a call in this turn's name, for the engine."""
         self._calls += 1
+        if self.on_changes is not None and (found := self.changes()):
+            self.on_changes(found)
         return ToolCall(
             tool,
             {} if params is None else params,
@@ -300,6 +307,14 @@ class Turn:
         except MissingFileError:
             after = b""
         return unified(before, after, canonical)
+
+    def changes(self) -> list[ChangeNotice]:
+        """
+        Return which files that this turn has seen have changed since, by whom and how. Each change once.
+
+        Looking does not count as reading: the baseline stays.
+        """
+        return self._notices.new(self)
 
     def baseline_bytes(self, path: Path) -> bytes | None:
         """Return the bytes that the turn last saw or wrote, if they are still kept."""

@@ -12,17 +12,14 @@ import os
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.light.json_text import parse
-from noclobber.core.project import ledger_path
-from noclobber.disk import hashing
 from noclobber.disk.reading import look_at
 from noclobber.errors import DELETED, OverwroteError, PartialReadError, StaleFileError, UnreadFileError
 from noclobber.hook.session_memory import SessionMemory
+from noclobber.ledger.last_writer import last_writer, plain_name, spelled
 from noclobber.text.short_diff import short_diff
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.core.values import Coverage
     from noclobber.disk.reading import FileState
     from noclobber.errors import NoclobberError
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from noclobber.hosts.event import Event
 
 MOST_LETTERS = 4000
-TAIL_BYTES = 256 << 10  # How far back the ledger is searched.
 MOST_RANGES = 6
 
 
@@ -94,17 +90,16 @@ def _who(turn: HookTurn, event: Event, error: StaleFileError, state: FileState) 
     """Ruling 21: who wrote what is there, where the ledger knows."""
     if error.actual == DELETED:
         return f"{error.target_missing} You had read it before."  # The specification's words for this case.
-    found = _last_writer(turn.root, error.path, error.actual)
+    found = last_writer(turn.root, error.path, error.actual)
     if found is not None:
         identity, time = found
-        host, session = _plain(identity.get("host")), _plain(identity.get("session_id"))
-        agent = _plain(identity.get("agent_id")) or "somebody"
+        agent = plain_name(identity.get("agent_id")) or "somebody"
         if identity.get("session_id") == event.session_id and identity.get("host") == event.host:
             if identity.get("agent_id") == event.agent_id:
                 return f"You wrote what is there yourself, at {time}."
             return f"Another agent of your session ({agent}) wrote what is there, at {time}."
-        where = " ".join(part for part in (host, f"session {session[:8]}" if session else "") if part)
-        return f"The agent {agent}{f' ({where})' if where else ''} wrote what is there, at {time}."
+        who = spelled(found)
+        return f"{who[0].upper()}{who[1:]} wrote what is there, at {time}."
     if not state.changed_at_s:
         return ""
     when = iso8601(state.changed_at_s)[:19] + "Z"
@@ -112,46 +107,6 @@ def _who(turn: HookTurn, event: Event, error: StaleFileError, state: FileState) 
     if command is not None and command[0] - 1 <= state.changed_at_s <= command[1] + 1:
         return f"It changed at {when}, while your own command ran: your own command changed it, it seems."
     return f"An outsider (an editor, a shell command, git) changed it, at {when}."
-
-
-def _last_writer(root: str, path: str, sha256: str) -> tuple[dict[str, Any], str] | None:
-    """Return who wrote the version that is there, and when, if the end of the ledger has it."""
-    from noclobber.ledger.root import relative
-
-    if not hashing.is_hash(sha256):
-        return None
-    try:
-        descriptor = os.open(ledger_path(root), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        size = os.fstat(descriptor).st_size
-        tail = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES))
-    finally:
-        os.close(descriptor)
-    named = relative(root, path)
-    for line in reversed(tail.split(b"\n")):
-        if sha256.encode() not in line:
-            continue
-        try:
-            event = parse(line)
-            payload, identity = event["payload"], event.get("identity", {})
-            # A write that overwrote somebody's version is a race, and landed all the same.
-            left = payload.get("after_hash", payload.get("expected_hash"))
-            is_it = payload.get("target_file") == named and left == f"sha256:{sha256}"
-            if event["action_type"] in ("MUTATION", "MUTATION_RACE") and is_it:
-                return identity, str(event["time"])[:19] + "Z"
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue  # Half a line, or not one of ours.
-    return None
-
-
-def _plain(value: Any) -> str:
-    """Return a name in plain letters: another agent chose it, and a model will read it."""
-    text = value if isinstance(value, str) else ""
-    return "".join(
-        letter if letter.isascii() and (letter.isalnum() or letter in "-_.:@/") else "?" for letter in text
-    )[:40]
 
 
 # -- what cannot be understood --------------------------------------------------------------------------
@@ -165,11 +120,11 @@ def report(host_name: str, event: Event | None, data: bytes) -> str:
     try:
         payload = parse(data)
         given = next((payload[key] for key in ("tool_input", "toolArgs", "args") if key in payload), None)
-        fields = [_plain(name) for name in (*payload, *(given if isinstance(given, dict) else ()))][:30]
+        fields = [plain_name(name) for name in (*payload, *(given if isinstance(given, dict) else ()))][:30]
     except (ValueError, TypeError, RecursionError):
         pass
-    tool = _plain(event.tool) if event is not None and event.tool else "unknown"
-    what = f"tool {tool}, event {_plain(event.name) if event is not None and event.name else 'unknown'}"
+    tool = plain_name(event.tool) if event is not None and event.tool else "unknown"
+    what = f"tool {tool}, event {plain_name(event.name) if event is not None and event.name else 'unknown'}"
     return (
         f"If {host_name} was updated lately, this version of noclobber may not know its tools yet. Ask the "
         f"user to report this to the noclobber project: noclobber {__version__}, host {host_name}, {what}, "

@@ -1,0 +1,80 @@
+"""
+Who wrote the version that a file holds now, as far as the end of the ledger says (ruling 21).
+
+Bounded: the last lines only, because a host waits for the answer and because a version that is in place
+was as a rule written lately. Loaded by hooks, so nothing slow is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.core.light.json_text import parse
+from noclobber.core.project import ledger_path
+from noclobber.disk import hashing
+from noclobber.ledger.root import relative
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NamedTuple
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+KINDS = ("MUTATION", "MUTATION_RACE")
+TAIL_BYTES = 256 << 10  # How far back the ledger is searched.
+
+
+class LastWriter(NamedTuple):
+    """Who wrote a version, by the identity on record, and when."""
+
+    identity: dict[str, Any]
+    time: str
+
+
+def last_writer(root: str, path: str, sha256: str) -> LastWriter | None:
+    """Return who wrote the version with this hash to a file; None if the end of the ledger does not say."""
+    if not hashing.is_hash(sha256):
+        return None
+    try:
+        descriptor = os.open(ledger_path(root), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        size = os.fstat(descriptor).st_size
+        tail = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    named = relative(root, path)
+    for line in reversed(tail.split(b"\n")):
+        if sha256.encode() not in line:
+            continue
+        try:
+            event = parse(line)
+            payload, identity = event["payload"], event.get("identity", {})
+            # A write that overwrote somebody's version is a race, and landed all the same.
+            left = payload.get("after_hash", payload.get("expected_hash"))
+            is_it = payload.get("target_file") == named and left == f"sha256:{sha256}"
+            if event["action_type"] in KINDS and is_it and isinstance(identity, dict):
+                return LastWriter(identity, str(event["time"])[:19] + "Z")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # Half a line, or not one of ours.
+    return None
+
+
+def plain_name(value: object) -> str:
+    """Return a name in plain letters: another agent chose it, and a model or a terminal will show it."""
+    text = value if isinstance(value, str) else ""
+    return "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "-_.:@/") else "?" for letter in text
+    )[:40]
+
+
+def spelled(writer: LastWriter) -> str:
+    """Return who it was, in words: the agent, its host and the beginning of its session."""
+    identity = writer.identity
+    host, session = plain_name(identity.get("host")), plain_name(identity.get("session_id"))
+    where = " ".join(part for part in (host, f"session {session[:8]}" if session else "") if part)
+    agent = plain_name(identity.get("agent_id")) or "somebody"
+    return f"the agent {agent}{f' ({where})' if where else ''}"
