@@ -29,6 +29,8 @@ from noclobber.disk.file_guard import FileGuard
 from noclobber.hook.doctor import check as check_hooks
 from noclobber.hosts import install
 from noclobber.hosts.hook_entries import hook_file
+from noclobber.ledger import open_file
+from noclobber.lock.names import LEDGER_NAME
 from tests.conftest import sha256
 from tests.disk.commit.test_recovery import killed, notes, rewrite_record
 from tests.mcp.conftest import Call, Connect, call, connect, workspaces
@@ -80,7 +82,10 @@ def use(root: Path, name: str = "a") -> None:
 # -- S1: crash recovery ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", ["swap", "notes", "kept", "claims", "turns", "lost", "agent_trace.jsonl"])
+@pytest.mark.parametrize(
+    "part",
+    ["swap", "notes", "kept", "claims", "turns", "lost", f"versions.{os.geteuid()}", "agent_trace.jsonl"],
+)
 def test_a_link_inside_the_state_folder_leads_nobody_outside(root: Path, victim: Path, part: str) -> None:
     """finding S1: every folder and file of the state, as a link to somebody else's."""
     (root / "a").write_bytes(b"old")
@@ -93,32 +98,101 @@ def test_a_link_inside_the_state_folder_leads_nobody_outside(root: Path, victim:
     use(root)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_no_change_of_a_note_leads_recovery_outside(root: Path, victim: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    "step", ["noted", "exchanged", "settled", "many-noted", "many-exchanged", "creating"]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_no_change_of_a_note_leads_recovery_outside(root: Path, victim: Path, step: str, seed: int) -> None:
     """finding S1: every member of a real note is replaced by something hostile, by chance; seeds can be replayed."""
-    dice = random.Random(seed)
+    dice = random.Random(f"{step}{seed}")
     inside = root / "sub"
     inside.mkdir()
     (root / "out").symlink_to(victim)
     (inside / "a").write_bytes(b"old")
-    killed(root, dice.choice(["exchanged", "noted", "restoring"][:1]), (inside / "a", b"new"))
+    rows = (
+        [(inside / "a", b"new"), (root / "b", b"new")]
+        if step.startswith("many")
+        else [(inside / "a", b"new")]
+    )
+    if step == "creating":
+        rows = [(inside / "fresh", b"new")]
+    killed(root, step, *rows)
     hostile: list[object] = [
         *(str(victim), f"{victim}/key", "../victim", "../../victim/key", "out", "out/key", "key", "..", "."),
         *("", "/", "\0", "\n", "a" * 5000, "\udcff", ".noclobber", "create", "delete", "move", "exchange"),
         *(0, -1, 2**70, None, True, [], {}, [str(victim)], victim.stat().st_ino, 1e308),
     ]
 
-    def change(rows: list[list[object]]) -> None:
-        for row in rows:
-            for number in dice.sample(range(len(row)), dice.randint(1, 3)):
-                row[number] = dice.choice(hostile)
+    def change(value: Any) -> None:
+        """Replace some members, at any depth."""
+        for key in range(len(value)) if isinstance(value, list) else list(value):
+            if isinstance(value[key], (list, dict)) and value[key] and dice.random() < 0.8:
+                change(value[key])
+            elif dice.random() < 0.3:
+                value[key] = dice.choice(hostile)
 
+    changed = 0
     for note in notes(root):
-        rewrite_record(note, change)
+        if note.read_bytes()[1024:1025] in (b"[", b"{"):
+            rewrite_record(note, change)
+            changed += 1
+    assert changed or step == "creating"
 
     use(root, "sub/a")
 
     assert (inside / "a").is_file()
+
+
+SWAPPER = """
+import os, sys
+from noclobber.disk import renames
+folder, link = sys.argv[1:]
+here = os.open(os.path.dirname(folder), os.O_RDONLY)
+print(flush=True)
+while os.path.exists(sys.argv[1] + ".go"):
+    renames.exchange(here, os.path.basename(folder), here, os.path.basename(link))
+"""
+
+
+def test_a_folder_that_becomes_a_link_at_any_moment_leads_no_tool_outside(
+    connect: Connect, root: Path, victim: Path
+) -> None:
+    """findings S14 and S20: another process exchanges the folder for a link to somebody else's, all the time."""
+    (root / "sub").mkdir()
+    (root / "link").symlink_to(victim)
+    (root / "sub.go").touch()
+    swapper = subprocess.Popen(
+        [sys.executable, "-c", SWAPPER, str(root / "sub"), str(root / "link")], stdout=subprocess.PIPE
+    )
+    client = connect()
+    landed = refused = 0
+    try:
+        assert swapper.stdout is not None
+        swapper.stdout.readline()
+        for number in range(60):
+            for tool, arguments in (
+                ("write_file", {"path": f"sub/f{number}", "content": "mine"}),
+                ("write_files", {"files": [{"path": f"sub/deep{number}/g", "content": "mine"}]}),
+                ("read_text_file", {"path": "sub/key"}),
+                ("create_directory", {"path": f"sub/d{number}/e"}),
+                ("delete_file", {"path": "sub/key"}),
+                ("move_file", {"source": f"sub/f{number}", "destination": f"sub/h{number}"}),
+                ("lock_acquire", {"path": "sub"}),
+                ("lock_acquire", {"path": "sub/sub"}),
+                ("edit_file", {"path": "sub/key", "edits": [{"oldText": "secret", "newText": "x"}]}),
+            ):
+                answer = client(tool, **arguments)
+                assert "secret" not in str(answer.content)
+                landed, refused = landed + (not answer.is_error), refused + answer.is_error
+                if tool == "lock_acquire" and not answer.is_error:
+                    client("lock_release", path=arguments["path"], lock_id=answer.structured["lock_id"])
+    finally:
+        (root / "sub.go").unlink()
+        swapper.wait(TIMEOUT_S)
+        swapper.stdout.close()
+    assert open_file._LOCK_LEDGER == LEDGER_NAME
+    assert landed, "nothing ever landed, so nothing was tried"
+    assert refused
 
 
 # -- S3, S4, S5: what a hook is told -----------------------------------------------------------------------

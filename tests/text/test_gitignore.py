@@ -82,3 +82,21 @@ def test_git_gives_the_same_answers(tmp_path: Path, patterns: list[str], names: 
 
     rules = {"": rules_in(text)}
     assert {name for name in names if is_ignored(name, rules)} == by_git
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*a" * 12 + "b",
+        "**/" * 12 + "x",
+        "**/a/" * 10 + "b",
+        "[a-a]*" * 12 + "c",
+        "*/" * 15 + "x",
+        "a*" * 16 + "[!a]",
+    ],
+)
+def test_no_pattern_takes_for_ever(pattern: str) -> None:
+    """N-fuzz, finding S20: it comes with a repository. With a backtracking search this would take years."""
+    path = "/".join(["a" * 30] * 12) + "/" + "a" * 200
+    assert not is_ignored(path, {"": rules_in(f"{pattern}\n")})

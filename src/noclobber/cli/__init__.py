@@ -187,7 +187,10 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         _discard_stdout()  # It may be what failed: `>` to a full disk.
         return EXIT_REFUSED
     if os.environ.get("NOCLOBBER_DEBUG"):
-        raise error
+        import traceback
+
+        traceback.print_exception(error, file=sys.stderr)  # Raised, it would go round `clean_output`.
+        return EXIT_REFUSED
     _print_error(
         f"internal error: {type(error).__name__}: {error}\n"
         "This is a bug in noclobber. Run again with NOCLOBBER_DEBUG=1 and report what it prints."

@@ -35,6 +35,7 @@ _CAREFULLY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 FOR_READING = os.O_RDONLY | _CAREFULLY
 GROUP_APPENDS = stat.S_IRGRP | stat.S_IWGRP
 FOR_APPENDING = os.O_RDWR | os.O_APPEND | os.O_CREAT | _CAREFULLY
+_LOCK_LEDGER = ".lock-ledger.jsonl"  # `lock.names.LEDGER_NAME`, which is above this folder.
 _REOPENINGS = 100
 _SEAL = b',"hash":"sha256:'  # What the last member of every line begins with; `line` has the whole.
 _SEAL_BYTES = len(_SEAL) + 64 + len(b'"}\n')
@@ -182,7 +183,8 @@ def open_ledger(path: str, flags: int) -> tuple[int, tuple[int, int]]:
     """Open a regular file; return its descriptor, and which device and inode it is."""
     verb = "read" if flags == FOR_READING else "write to"
     try:
-        descriptor = os.open(path, flags, 0o666)
+        is_of_lock = flags == FOR_APPENDING and path.endswith(f"/{_LOCK_LEDGER}")
+        descriptor = _open_in_place(path, flags) if is_of_lock else os.open(path, flags, 0o666)
     except (OSError, ValueError) as error:
         raise failure(path, verb, error) from error
     try:
@@ -199,6 +201,39 @@ def open_ledger(path: str, flags: int) -> tuple[int, tuple[int, int]]:
         raise
     os.close(descriptor)
     raise LedgerError(path, "is not a regular file; move it away or give the ledger another path")
+
+
+def _open_in_place(path: str, flags: int) -> int:
+    """
+    Open the record of a deliverable's locks by its canonical path, and nothing that a link leads to.
+
+    Somebody may put a link in the place of a folder on the way, after the path was found; the record would be
+    made wherever it leads. So the kernel is asked what was opened, and nothing is created before that.
+    """
+    try:
+        descriptor = os.open(path, flags & ~os.O_CREAT)
+        is_there = _is_called(descriptor, path)
+    except FileNotFoundError:
+        folder_fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            is_there = _is_called(folder_fd, os.path.dirname(path))
+            descriptor = os.open(_LOCK_LEDGER, flags, 0o666, dir_fd=folder_fd) if is_there else -1
+        finally:
+            os.close(folder_fd)
+    if not is_there:
+        if descriptor >= 0:
+            os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "the folder was moved, or a link is in its place", path)
+    return descriptor
+
+
+def _is_called(descriptor: int, path: str) -> bool:
+    """True if that is what the kernel calls an open file, or if it cannot be asked."""
+    try:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return True
+    return name.removesuffix(" (deleted)") == path
 
 
 def _share_with_group(path: str, descriptor: int, opened: os.stat_result) -> None:

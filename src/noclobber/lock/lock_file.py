@@ -75,6 +75,25 @@ def _close_inherited() -> None:
 os.register_at_fork(after_in_child=_close_inherited)
 
 
+def _open_folder(path: str) -> int:
+    """
+    Open a folder by its canonical path, and make sure that it is that one.
+
+    Somebody may have put a link in the place of a folder on the way after the path was found, and then
+    a lock file would be created wherever it leads: outside of what an MCP client may touch, for one.
+    """
+    descriptor = os.open(path, _FOLDER_FLAGS)
+    try:
+        # Of the open folder. To look at the path once more would prove nothing: it may be back by then.
+        name = os.readlink(f"/proc/self/fd/{descriptor}") if _IS_LINUX else path
+    except OSError:
+        name = path  # No /proc here.
+    if name != path:
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "the folder was moved, or a link is in its place", path)
+    return descriptor
+
+
 class LockFile:
     """One deliverable folder, open. Remembers the folder and not its path: a moved folder stays the same."""
 
@@ -88,7 +107,7 @@ class LockFile:
         self._given_path = folder
         self._pinned = -1  # The lock file that we created, open.
         try:
-            self.descriptor = os.open(folder, _FOLDER_FLAGS)
+            self.descriptor = _open_folder(folder)
         except OSError as error:
             explain(error, folder, "open the deliverable folder")
         _OPEN.add(self)
@@ -119,7 +138,7 @@ class LockFile:
         """Open the folder if it was closed: in a forked child, at the fork."""
         if self.descriptor < 0:
             try:
-                self.descriptor = os.open(self._given_path, _FOLDER_FLAGS)
+                self.descriptor = _open_folder(self._given_path)
             except OSError as error:
                 explain(error, self._given_path, "open the deliverable folder")
             _OPEN.add(self)

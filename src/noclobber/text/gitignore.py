@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST_PATTERNS = 10_000  # Of one file. It comes with a folder, so it is not trusted to be short.
 LONGEST_PATTERN = 1000
-MOST_STARS = 16  # Each may try every rest of a path; git has no such limit and gets slow.
+MOST_STARS = 16  # Nobody writes more; git has no such limit.
 
 
 class IgnoreRule(NamedTuple):
@@ -82,40 +82,63 @@ def _rule(line: str) -> IgnoreRule | None:
     if not pattern or pattern.count("*") > MOST_STARS:
         return None
     try:
-        matches = re.compile(("" if is_anchored else "(?:.*/)?") + _expression(pattern), re.DOTALL)
+        matches = re.compile(("" if is_anchored else _FOLDERS) + _expression(pattern), re.DOTALL)
     except re.error:
         return None
     return IgnoreRule(matches, is_for_folders, takes_back)
 
 
 def _expression(pattern: str) -> str:
-    """Return a pattern of git's as a regular expression."""
-    out: list[str] = []
+    """
+    Return a pattern of git's as a regular expression that takes no more than quadratic time.
+
+    A pattern comes with a repository, and `*a*a*a*a*b` must not hang whoever writes there. What follows a
+    star, up to the next one, is searched from the left and then kept (`(?>…)`): if any place of it leads to a
+    match, the first one does. The same holds for the folders between two `**`.
+    """
+    groups: list[list[str]] = [[]]
+    parts = pattern.replace("\\/", "/").split("/")
+    for part in parts:
+        if part == "**" and len(parts) > 1:
+            groups.append([])
+        else:
+            groups[-1].append(_segment(part))
+    if len(groups) == 1:
+        return "/".join(groups[0])
+    first, *middle, last = ("/".join(group) for group in groups)
+    out = f"{first}/" if first else ""
+    out += "".join(f"(?>{_FOLDERS}{group}/)" for group in middle if group)
+    return out + (f"{_FOLDERS}{last}" if last else ".+")
+
+
+_FOLDERS = "(?:[^/]+/)*?"
+
+
+def _segment(part: str) -> str:
+    """Return one part of a pattern, between two slashes, as a regular expression."""
+    pieces: list[str] = [""]
     at = 0
-    while at < len(pattern):
-        character = pattern[at]
-        if pattern.startswith("**/", at) and (at == 0 or pattern[at - 1] == "/"):
-            out.append("(?:.*/)?")
-            at += 3
-        elif pattern[at:] == "**" and at > 0 and pattern[at - 1] == "/":
-            out.append(".+")
-            at += 2
-        elif character == "*":
-            out.append("[^/]*")
-            at += 1
-            while pattern[at : at + 1] == "*":
+    while at < len(part):
+        character = part[at]
+        if character == "*":
+            while part[at : at + 1] == "*":
                 at += 1
+            pieces.append("")
         elif character == "?":
-            out.append("[^/]")
+            pieces[-1] += "[^/]"
             at += 1
         elif character == "[":
-            found, at = _bracket(pattern, at)
-            out.append(found)
+            found, at = _bracket(part, at)
+            pieces[-1] += found
         else:
-            at += character == "\\" and at + 1 < len(pattern)
-            out.append(re.escape(pattern[at]))
+            at += character == "\\" and at + 1 < len(part)
+            pieces[-1] += re.escape(part[at])
             at += 1
-    return "".join(out)
+    first, *rest = pieces
+    if not rest:
+        return first
+    *middle, last = rest
+    return first + "".join(f"(?>[^/]*?{piece})" for piece in middle) + f"[^/]*{last}"
 
 
 def _bracket(pattern: str, at: int) -> tuple[str, int]:
@@ -129,7 +152,18 @@ def _bracket(pattern: str, at: int) -> tuple[str, int]:
         raise re.error("a set of characters without an end")
     inside = pattern[at + 1 : end]
     is_not = inside[:1] in ("!", "^")
-    inside = inside[is_not:].replace("[", "\\[")
+    inside = _without_escaped_letters(inside[is_not:]).replace("[", "\\[")
     inside = "\\]" + inside[1:] if inside.startswith("]") else inside
     inside = inside.replace("&&", "&\\&").replace("||", "|\\|").replace("~~", "~\\~").replace("--", "-\\-")
     return f"(?!/)[{'^' if is_not else ''}{inside}]", end + 1
+
+
+def _without_escaped_letters(inside: str) -> str:
+    """Return a set in which letters stand for themselves: `\\b` is a `b` to git, and a control to `re`."""
+    out, at = "", 0
+    while at < len(inside):
+        is_escape = inside[at] == "\\" and at + 1 < len(inside)
+        is_letter = is_escape and inside[at + 1].isalnum()
+        out += inside[at + 1] if is_letter else inside[at : at + 1 + is_escape]
+        at += 1 + is_escape
+    return out

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import iso8601
-from noclobber.errors import BadRequestError
+from noclobber.errors import BadRequestError, OutsideWorkspaceError
 from noclobber.lock.git_exclude import keep_lock_files_out_of_git
 from noclobber.lock.limits import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
@@ -69,7 +69,9 @@ def lock_acquire(connection: ClientConnection, given: Mapping[str, Any], report:
         # The holder itself may lock below its own lock (ruling 24).
         held_ids=[*connection.acquired_lock_ids(), *([given["lock_id"]] if "lock_id" in given else [])],
     )
-    keep_lock_files_out_of_git(folder)
+    # Of the root, not of the folder: somebody may put a link to another repository in its place.
+    keep_lock_files_out_of_git(connection.roots.root_of(folder))
+    _refuse_another_place(lock.folder, folder)
     lock.acquire(timeout_s)
     answer = _held_answer(lock, f"Locked {folder}.")
     # From here on the id alone proves ownership: the next call may come by another connection. Without
@@ -151,7 +153,9 @@ LOCK_RELEASE = tool(
 
 def lock_status(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
     """Tell whether a folder is locked, by whom and until when."""
-    status = status_of(connection.roots.locate(given["path"]).real)
+    folder = connection.roots.locate(given["path"]).real
+    status = status_of(folder)
+    _refuse_another_place(status.folder, folder)
     facts = status.to_dict()
     facts.pop("lock_id", None)  # It is the right to renew and release, so it is for the holder alone.
     by = f" by {status.holder}, {status.lease_remaining_s} s left" if status.is_locked else ""
@@ -173,7 +177,15 @@ LOCK_STATUS = tool(
 
 def _lock(connection: ClientConnection, given: Mapping[str, Any]) -> DeliverableLock:
     folder = connection.roots.locate(given["path"]).real
-    return DeliverableLock.attach(folder, given["lock_id"])
+    lock = DeliverableLock.attach(folder, given["lock_id"])
+    _refuse_another_place(lock.folder, folder)
+    return lock
+
+
+def _refuse_another_place(found: str, folder: str) -> None:
+    """Refuse if a link has taken the folder's place since it was found to be inside the roots."""
+    if found != folder:
+        raise OutsideWorkspaceError(folder, "it leads to another folder by now. Try again.")
 
 
 def _held_answer(lock: DeliverableLock, text: str) -> McpAnswer:
