@@ -14,7 +14,7 @@ from noclobber.demo import outsiders
 from noclobber.demo.accounting import Account
 from noclobber.demo.arena import Round
 
-DEFAULT_SECONDS = 600
+DEFAULT_SECONDS = 400
 
 STRONG_LEVELS = {"lease+exchange", "lease+inplace", "create"}
 UNDER_FIRE = (
