@@ -42,7 +42,7 @@ def _disk(name: str, make: str) -> Mount:
 MOUNTS = (
     _disk("ext4", "mkfs.ext4 -q -F"),
     _disk("xfs", "mkfs.xfs -q -f"),
-    _disk("btrfs", "mkfs.btrfs -q -f"),
+    _disk("btrfs", "mkfs.btrfs -q -f -m single"),
     Mount("tmpfs", "mount -t tmpfs t merged"),
     Mount("overlay", "mount -t overlay o -o lowerdir=lower,upperdir=upper,workdir=work merged"),
     # There the level is `exchange` or `plain`: guards lose nothing to each other, and nothing is torn. At

@@ -96,6 +96,6 @@ def missed_bars(account: Account, *, forced_level: str | None) -> list[str]:
         missed.append(f"{account.lost} outside updates lost")
     if strong and account.withdrawn:
         missed.append(f"{account.withdrawn} withdrawn")
-    if not account.commits:
+    if not account.commits and not account.kills:  # A guard that is killed at once proves its recovery.
         missed.append("no guard ever committed: nothing was proved")
     return [*missed, *account.faults]

@@ -43,8 +43,9 @@ PROMISES: dict[Level, tuple[str, str, str]] = {
     "plain": (
         "FUSE, network and unknown filesystems that cannot exchange names",
         "lose nothing",
-        "a save between the final check and the rename is lost, and so is what is written after it by who has"
-        " the file open or mapped. Nobody sees half of a version",
+        "a file that is put in place between the final check and the rename is lost. Bytes that are written"
+        " into the old file then or later are kept aside and reported, where the filesystem has hard links;"
+        " else they are lost, too. Nobody sees half of a version",
     ),
     "create": ("a new file", "exactly one creates it", "exactly one creates it"),
 }

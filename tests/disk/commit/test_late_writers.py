@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from noclobber.disk.commit import sweep
 from noclobber.disk.commit.committer import Committer, replace_if_unchanged
 from noclobber.disk.commit.many import Change, replace_many
 from noclobber.disk.commit.remove import delete
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, FileBusyError, NoclobberError, StaleFileError
 from tests.conftest import sha256
 
@@ -634,3 +636,89 @@ def test_a_guard_that_is_really_stopped_does_not_write_over_a_save(root: Path) -
         assert (root / step / "x").read_bytes() == b"SECOND SAVE"
         lost = b"old" if step == "inplace-begin" else b"FIRST SAVE"
         assert lost in everywhere(root / step)
+
+
+# At `plain`: the rename would delete the old file.
+
+
+def _when_linked(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act between the final check and the rename: right after the old file got its second name."""
+    link = os.link
+
+    def link_and_act(*words: Any, **options: Any) -> None:
+        link(*words, **options)
+        monkeypatch.setattr(os, "link", link)
+        act()
+
+    monkeypatch.setattr(os, "link", link_and_act)
+
+
+def test_at_plain_what_an_open_file_is_given_later_is_kept(root: Path) -> None:
+    """finding R3: the rename deleted it with its last name."""
+    (root / "f").write_bytes(b"before")
+    guard = FileGuard(root, ceiling="plain")
+    with open(root / "f", "r+b", buffering=0) as theirs:
+        assert guard.write("f", b"after", expected=sha256(b"before")).level == "plain"
+        theirs.write(b"theirs")
+    (kept,) = guard.sweep()
+    assert Path(kept).read_bytes() == b"theirs"
+    assert (root / "f").read_bytes() == b"after"
+    assert guard.write("f", b"more", expected=sha256(b"after")).level == "plain"
+    assert guard.sweep() == []
+    assert list((root / ".noclobber" / "swap").iterdir()) == []
+
+
+def test_at_plain_a_save_in_place_after_the_final_check_is_kept(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: it was lost."""
+    (root / "f").write_bytes(b"before")
+    _when_linked(monkeypatch, lambda: (root / "f").write_bytes(b"theirs"))
+    guard = FileGuard(root, ceiling="plain")
+    guard.write("f", b"after", expected=sha256(b"before"))
+    (kept,) = guard.sweep()
+    assert Path(kept).read_bytes() == b"theirs"
+
+
+def test_at_plain_a_file_that_is_put_in_place_meanwhile_is_verified_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: refused, with nothing left behind."""
+    (root / "f").write_bytes(b"before")
+    (root / "theirs").write_bytes(b"theirs")
+    _when_linked(monkeypatch, lambda: (root / "theirs").rename(root / "f"))
+    guard = FileGuard(root, ceiling="plain")
+    with pytest.raises(StaleFileError):
+        guard.write("f", b"after", expected=sha256(b"before"))
+    assert (root / "f").read_bytes() == b"theirs"
+    assert guard.sweep() == []
+    assert list((root / ".noclobber" / "swap").iterdir()) == []
+
+
+def test_at_plain_a_filesystem_without_links_is_written_as_well(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: then nothing can be kept, and the level says so."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    (root / "f").write_bytes(b"before")
+    monkeypatch.setattr(os, "link", refuse)
+    assert FileGuard(root, ceiling="plain").write("f", b"after", expected=sha256(b"before")).level == "plain"
+    assert (root / "f").read_bytes() == b"after"
+
+
+def test_a_guard_killed_with_a_second_name_leaves_no_hard_link(root: Path) -> None:
+    """finding R3: the next write would be refused for it."""
+    (root / "f").write_bytes(b"before")
+    child = os.fork()
+    if child == 0:
+        os.rename = lambda *_, **__: os.kill(os.getpid(), 9)
+        FileGuard(root, ceiling="plain").write("f", b"after", expected=sha256(b"before"))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == 9
+    assert (root / "f").stat().st_nlink == 2
+    assert FileGuard(root, ceiling="plain").write("f", b"after", expected=sha256(b"before")).level == "plain"
+    assert (root / "f").stat().st_nlink == 1

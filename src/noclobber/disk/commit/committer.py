@@ -369,8 +369,7 @@ class Committer:
             swap.verify(patience)
             if not can_exchange:
                 section.look_again()
-                swap.check_name(patience)
-                return self._plain(section, swap)
+                return self._plain(section, swap, prefix, patience)
             note.swap(swap.planned())
             reached("noted")
             section.look_again()
@@ -413,13 +412,26 @@ class Committer:
         )
         return section.landed(target.path, hashing.of_bytes(data), level, previous)
 
-    def _plain(self, section: Section, swap: Swap) -> tuple[WriteResult, UnflushedError | None]:
-        os.rename(
-            swap.swap_name,
-            swap.target.name,
-            src_dir_fd=swap.store.swap_fd,
-            dst_dir_fd=swap.target.folder_fd,
-        )
+    def _plain(
+        self, section: Section, swap: Swap, prefix: str, patience: Patience
+    ) -> tuple[WriteResult, UnflushedError | None]:
+        # Where the mutex excludes nobody, a second name would look like a hard link to other guards.
+        aside = swap.link_aside(f"{prefix}01", patience) if section.is_exclusive else ""
+        if not aside:
+            swap.check_name(patience)
+        try:
+            os.rename(
+                swap.swap_name,
+                swap.target.name,
+                src_dir_fd=swap.store.swap_fd,
+                dst_dir_fd=swap.target.folder_fd,
+            )
+        except BaseException:
+            if aside:
+                swap.store.remove_swap(aside)
+            raise
+        if aside:
+            swap.leave_linked_aside(aside)
         trouble = flush_name(swap.target, swap.new_hash) if self.durable else None
         return section.landed(swap.target.path, swap.new_hash, "plain", swap.previous), trouble
 

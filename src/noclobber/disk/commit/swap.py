@@ -340,6 +340,41 @@ class Swap:
         while self._inode_at_target() != self.old_status.st_ino:
             self._start_over(patience)
 
+    def link_aside(self, prefix: str, patience: Patience) -> str:
+        """
+        Give the old file a second name among the swap files; return that, or "" where there are no links.
+
+        For a rename that would delete it. Who has it open, or saves in place between the final check and the
+        rename, writes to it; with a name it is left to the sweep, which keeps what was changed.
+        """
+        while True:
+            self.check_name(patience)
+            name = self.store.swap_name(prefix, self.target.name, self.previous)
+            try:
+                os.link(
+                    self.target.name,
+                    name,
+                    src_dir_fd=self.target.folder_fd,
+                    dst_dir_fd=self.store.swap_fd,
+                    follow_symlinks=False,
+                )
+            except OSError:
+                return ""  # No links on this filesystem, or not to files of other users.
+            is_it = False
+            try:
+                aside = os.stat(name, dir_fd=self.store.swap_fd, follow_symlinks=False)
+                is_it = aside.st_ino == self.old_status.st_ino == self._inode_at_target()
+            finally:
+                if not is_it:
+                    self.store.remove_swap(name)
+            if is_it:
+                return name
+
+    def leave_linked_aside(self, name: str) -> None:
+        """Leave the old file, which has only this name now, and its descriptor to the sweep."""
+        descriptor, self.old_fd = self.old_fd, NO_FD
+        self.store.set_aside(name, self.target.path, descriptor, size=self.old_status.st_size)
+
     def _inode_at_target(self) -> int:
         try:
             return status_of(self.target).st_ino
