@@ -33,7 +33,7 @@ def doctor_says(project: Project, host: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
-@pytest.mark.parametrize("host", ["codex", "gemini"])
+@pytest.mark.parametrize("host", ["codex", "copilot", "gemini", "qwen"])
 def test_the_doctor_says_that_hooks_are_not_loaded_where_the_host_does_not_load_them(
     host: str, is_trusted: bool, project: Project
 ) -> None:

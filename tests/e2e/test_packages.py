@@ -18,6 +18,8 @@ from tests.e2e.drivers import DRIVERS
 from tests.e2e.model import ScriptedModel
 from tests.e2e.project import REPOSITORY, Project
 
+# Gemini CLI with `--skip-trust`, Copilot CLI with `-p`.
+UNTRUSTING = ("copilot", "gemini")  # Qwen Code then declines every edit by itself, if nobody can be asked.
 FIRST, THEIRS = "hello\nworld\n", "hello\nworld\na person's line\n"
 
 
@@ -90,15 +92,16 @@ def test_a_package_refuses_a_stale_edit_and_lets_a_fresh_one_pass(
 
 
 @pytest.mark.parametrize("form", ["hooks", "plugin"])
-def test_only_a_package_protects_a_folder_that_gemini_does_not_trust(
-    form: str, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("host", UNTRUSTING)
+def test_only_a_package_protects_a_folder_that_the_host_does_not_trust(
+    host: str, form: str, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """finding H11: with `--skip-trust` Gemini CLI does not load hooks of a project; this is why we recommend it."""
+    """finding H11: these hosts do not load hooks of a project then; this is why a package is recommended."""
     if form == "hooks":
-        project.install("gemini")
-        driver = driver_or_skip("gemini")
+        project.install(host)
+        driver = driver_or_skip(host)
     else:
-        driver = with_package("gemini", tmp_path, monkeypatch)
+        driver = with_package(host, tmp_path, monkeypatch)
     model, _ = tell(driver, project, is_trusted=False)
 
     assert ("STALE_FILE" in model.told["one"][1]) == (form == "plugin")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +259,32 @@ def test_a_patch_that_copilot_sends_as_plain_text_is_understood() -> None:
     assert [(action.kind, action.path) for action in event.actions] == [("write", "a.txt")]
     failed = {"sessionId": "s", "toolName": "edit", "toolArgs": {"path": "a"}, "error": "no match"}
     assert load("copilot").read(failed).kind == "failure"
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+DRIVERS = Path(__file__).resolve().parents[1] / "e2e" / "drivers"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_every_host_is_in_the_table_with_the_version_that_was_run(host: str) -> None:
+    """N-documented: a page says what is checked, how it fails, how fast it is, and with which version it was proven."""
+    overview = (DOCS / "hosts.md").read_text()
+    page = DOCS / "hosts" / f"{host}.md"
+    if not page.exists():
+        assert host == "cursor", "only a host that was never run has no page"
+        return
+    [row] = [
+        line for line in overview.splitlines() if line.startswith("| [") and f"(hosts/{host}.md)" in line
+    ]
+    text = page.read_text()
+    for part in ("| checked |", "| remembered |", "| not checked |", "## How it fails", "## How fast"):
+        assert part in text, part
+    if host == "cursor":
+        return
+    driver = (DRIVERS / f"{host.replace('-', '_')}.py").read_text()
+    found = re.search(r'^VERSION = "([0-9.]+)"', driver, re.M)
+    if found:  # Claude Code's is in the package that bundles it.
+        assert found[1] in row
+        assert found[1] in text
+    assert "Proven with" in text
+    assert "2026" in text

@@ -38,7 +38,7 @@ RECOMMENDED = {
         "Hooks in a project do not run in a folder that was not trusted, for example with `--skip-trust`.",
     ),
     "opencode": Recommendation(
-        "hooks", "The plugin is one file in the configuration folder, and nothing else has to be installed."
+        "hooks", "It is one file. With `--user` opencode has no second folder to prepare at its first start."
     ),
     "qwen": Recommendation("plugin", "Hooks in a project do not run in a folder that was not trusted."),
 }
