@@ -12,7 +12,7 @@ from tests.e2e.driver import HostDriver
 from tests.e2e.drivers import DRIVERS
 from tests.e2e.programs import MissingHostError
 from tests.e2e.project import Project
-from tests.e2e.scenarios import SCENARIOS
+from tests.e2e.scenarios import SCENARIOS, add_formatter
 from tests.e2e.story import tell
 
 
@@ -41,6 +41,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Mapping[st
         if host not in known:
             project = Project.below(tmp_path_factory.mktemp(host))
             project.install(host)
+            add_formatter(driver, project)
             wanted = {name: one for name, one in SCENARIOS.items() if name not in driver.impossible}
             known[host] = tell(driver, project, wanted)
         return known[host]

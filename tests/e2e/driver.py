@@ -14,8 +14,10 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from tests.e2e.attended import Decide, JsonLines, agent_client
 from tests.e2e.calls import Act, Acts, Call, Calls, Delegate, Native
 from tests.e2e.model import Script, Step, Uses
 from tests.e2e.programs import Program
@@ -135,6 +137,26 @@ class HostDriver(ABC):
         )
         return done
 
+    def attend(self, project: Project, url: str, prompt: str, decide: Decide) -> None:
+        """Run a prompt with a person at the approval dialogue; `decide` is called while it is open."""
+        program = self.locate()
+        self.configure(project, url, is_trusted=True)
+        environment = project.environment(**{**program.environment(), **self.environment(url)})
+        with JsonLines([program.path, *self.attended_command()], project, environment) as talk:
+            self.talk(talk, project, prompt, decide)
+
+    def attended_command(self) -> list[str]:
+        """Return the words after the program that make it talk to an editor, and ask before it writes."""
+        raise NotImplementedError(f"nobody can attend {self.name} yet")
+
+    def talk(self, talk: JsonLines, project: Project, prompt: str, decide: Decide) -> None:
+        """Play the editor and the person in front of it."""
+        agent_client(talk, project, prompt, decide)
+
+    @abstractmethod
+    def add_hook(self, project: Project, command: str) -> None:
+        """Add a hook of the user's own: a command that the host runs after each of its writes."""
+
     # -- its words -------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -182,3 +204,12 @@ class HostDriver(ABC):
         assert at >= 0, f"no refusal: {told!r}"
         value, length = json.JSONDecoder().raw_decode(told[at:])
         return Refusal(told[:at], value, told[at + length :])
+
+
+def add_group(file: Path, event: str, matcher: str, command: str) -> None:
+    """Add a hook to a configuration of the shape that Claude Code, Codex, Gemini CLI and Qwen Code share."""
+    configuration = json.loads(file.read_text()) if file.exists() else {}
+    group = {"matcher": matcher, "hooks": [{"type": "command", "command": command}]}
+    configuration.setdefault("hooks", {}).setdefault(event, []).append(group)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(configuration, indent=2))

@@ -4,6 +4,29 @@ Scenarios that do not end as ruled yet, by host, with the finding. A fix removes
 
 from __future__ import annotations
 
+import pytest
+
+DIALOGUE = "finding H4: a save while the dialogue is open is lost"
+
 KNOWN: dict[tuple[str, str], str] = {
     ("gemini", "subagents"): "finding H12: a subagent shares the main agent's memory",
+    ("codex", "approved_write"): DIALOGUE,
+    ("copilot", "approved_edit"): DIALOGUE,
+    ("copilot", "approved_write"): DIALOGUE,
+    ("gemini", "approved_write"): DIALOGUE,
 }
+
+MIDDLE = "finding H6: a formatter that is met in the middle of its write is taken for another actor"
+
+SOMETIMES: dict[tuple[str, str], str] = {
+    (host, "formatter_by_hook"): MIDDLE for host in ("claude-code", "codex", "copilot", "gemini", "qwen")
+}
+"""The same for what depends on who is faster: these hosts run our hook and the user's at the same time."""
+
+
+def marks(host: str, scenario: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a cell of the table."""
+    cell = host, scenario
+    if cell in KNOWN:
+        return [pytest.mark.xfail(strict=True, reason=KNOWN[cell])]
+    return [pytest.mark.xfail(strict=False, reason=SOMETIMES[cell])] if cell in SOMETIMES else []

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from noclobber import Workspace
 from tests.e2e.calls import Edit, Read, Shell, Write
-from tests.e2e.story import LANDED, REFUSED, Stage, Story
+from tests.e2e.driver import HostDriver
+from tests.e2e.project import Project
+from tests.e2e.story import FAILED, LANDED, REFUSED, Stage, Story
 
 FIRST = "hello\nworld\n"
 THEIRS = "hello\nworld\na person's line\n"
@@ -257,11 +262,80 @@ def subagents(stage: Stage) -> Story:
     assert agents[0] != agents[1] == agents[2], agents
 
 
+FORMATTER = """
+import glob, re
+for name in glob.glob("*.fmt"):
+    with open(name) as file:
+        text = file.read()
+    spaced = re.sub("(?m)^([a-z0-9]+) *= *", r"\\1 = ", text)
+    if spaced != text:
+        with open(name, "w") as file:
+            file.write(spaced)
+"""
+"""What the user's formatter does, run in the project: it puts spaces round each `=` in files called `*.fmt`."""
+
+
+def add_formatter(driver: HostDriver, project: Project) -> None:
+    """Have the host run the user's formatter after each write, beside our hooks."""
+    script = project.home / "formatter.py"
+    script.write_text(FORMATTER)
+    driver.add_hook(project, f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(script))}")
+
+
+def formatted(text: str) -> str:
+    """Return what the formatter makes of a text."""
+    return re.sub("(?m)^([a-z0-9]+) *= *", r"\1 = ", text)
+
+
+def _six_edits(stage: Stage, file: Path, then: Callable[[], object]) -> Story:
+    yield Read(file)
+    for number in range(1, 7):
+        told = yield Edit(file, f"v{number} = 0", f"v{number}=1")
+        if "formatter" in stage.driver.limits and not stage.driver.is_success(told):
+            assert "error_type" not in told, told  # The host's own refusal, and none of ours.
+            yield Read(file)
+            told = yield Edit(file, f"v{number} = 0", f"v{number}=1")
+        stage.assert_landed(told)
+        assert "STALE_FILE" not in told, told
+        then()
+    assert file.read_text() == "".join(f"v{number} = 1\n" for number in range(1, 7))
+    assert stage.project.record(file).count(LANDED) == 6
+    assert set(stage.project.record(file)) <= {LANDED, FAILED}
+
+
+def formatter_by_hook(stage: Stage) -> Story:
+    """finding H6: a formatter that the user's own hook runs after each edit; seven calls, and no alarm."""
+    file = stage.file("".join(f"v{number} = 0\n" for number in range(1, 7)), ".fmt")
+    yield from _six_edits(stage, file, lambda: None)
+
+
+def formatter_by_editor(stage: Stage) -> Story:
+    """finding H6: the same by an editor that formats what has changed on disk, a moment after the host is done."""
+    file = stage.file("".join(f"v{number} = 0\n" for number in range(1, 7)), ".ed")
+    yield from _six_edits(stage, file, lambda: file.write_text(formatted(file.read_text())))
+
+
+def formatter_and_stranger(stage: Stage) -> Story:
+    """finding H6: a formatter is no cover for a stranger; what a person saves between two edits is not written over."""
+    file = stage.file("v1 = 0\nv2 = 0\n", ".fmt")
+    yield Read(file)
+    yield Edit(file, "v1 = 0", "v1=1")
+    assert formatted(file.read_text()) == "v1 = 1\nv2 = 0\n"
+    theirs = "v1 = 1\nv2 = 0\nperson = 1\n"
+    file.write_text(theirs)
+    assert not stage.driver.is_success((yield Write(file, "v1 = 2\nv2 = 2\n")))
+    assert file.read_text() == theirs
+    yield Read(file)
+    yield Edit(file, "v2 = 0", "v2=2")
+    assert file.read_text() == "v1 = 1\nv2 = 2\nperson = 1\n"
+
+
 SCENARIOS: dict[str, Callable[[Stage], Story]] = {
     scenario.__name__: scenario
     for scenario in (
         *(stale_edit, stale_write, recover, plain_work, new_file),
         *(deleted_and_created_again, own_deletion, partial_reread, parallel_edits),
         *(crlf, not_utf8, large, huge, younger_than_a_second, failed_edit, subagents),
+        *(formatter_by_hook, formatter_by_editor, formatter_and_stranger),
     )
 }

@@ -30,6 +30,7 @@ REQUESTS = "one_request_a_message"
 """Not a scenario of its own: what must be true of the run in which all were told."""
 LANDED = ("MUTATION", "APPLIED")
 REFUSED = ("MUTATION_CONFLICT", "DENIED")
+FAILED = ("MUTATION_FAILED", "FAILED")
 
 
 class Side:
@@ -45,6 +46,13 @@ class Side:
         return script[len(told)] if len(told) < len(script) else None
 
 
+class Person:
+    """Who sits at the approval dialogue. A scenario says what they do while it is open, and whether they agree."""
+
+    def __init__(self) -> None:
+        self.decide: Callable[[], bool] = lambda: True
+
+
 class Stage(NamedTuple):
     """Where a scenario plays."""
 
@@ -52,6 +60,7 @@ class Stage(NamedTuple):
     project: Project
     name: str
     side: Side
+    person: Person
 
     def file(self, content: str | bytes, suffix: str = ".txt") -> Path:
         """Make this scenario's file."""
@@ -111,6 +120,7 @@ class Telling:
     ) -> None:
         self.driver, self.project = driver, project
         self.side = Side(driver)
+        self.person = Person()
         self.outcomes: dict[str, BaseException | None] = {}
         """How each scenario ended. None: well."""
         self.messages = 0
@@ -126,11 +136,16 @@ class Telling:
         calls = None if self._now is None else self._go_on(new if isinstance(self._asked, list) else new[-1])
         while calls is None and self._left:
             name, scenario = self._left.pop(0)
-            self._now = name, scenario(Stage(self.driver, self.project, name, self.side))
+            self._now = name, scenario(Stage(self.driver, self.project, name, self.side, self.person))
             calls = self._go_on(None)
         self._asked = calls
         self.messages += 1
         return calls
+
+    def end(self) -> None:
+        """Tell the scenario that is being told that the host ended its turn without asking the model again."""
+        if self._now is not None:
+            self._go_on(None)
 
     def _go_on(self, told: Told) -> Calls | None:
         assert self._now is not None
@@ -164,6 +179,21 @@ def tell(
         said = f"{extra} requests too many, beside them {model.beside}, exit code {done.returncode}"
         outcomes[REQUESTS] = AssertionError(f"{said}: {done.err[-500:]}")
     return outcomes
+
+
+def tell_attended(
+    driver: HostDriver, project: Project, scenarios: Mapping[str, Callable[[Stage], Story]]
+) -> Mapping[str, BaseException | None]:
+    """Run a host through scenarios with a person at its approval dialogue, and return how each ended."""
+    telling = Telling(driver, project, scenarios)
+    with ScriptedModel(one=driver.script(telling)) as model:
+        ended: BaseException = AssertionError("the host ended before")
+        try:
+            driver.attend(project, model.url, "script:one", lambda: telling.person.decide())
+        except AssertionError as failure:
+            ended = failure
+        telling.end()
+    return {name: telling.outcomes.get(name, ended) for name in scenarios}
 
 
 def demand(outcome: BaseException | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from tests.e2e.drivers import DRIVERS
-from tests.e2e.known import KNOWN
+from tests.e2e.known import marks
 from tests.e2e.scenarios import SCENARIOS
 from tests.e2e.story import REQUESTS, demand
 
@@ -17,14 +17,7 @@ Outcomes = Mapping[str, BaseException | None]
 def cells() -> list[object]:
     """Return a parameter set for each host and scenario, with the findings that are still open."""
     return [
-        pytest.param(
-            host,
-            scenario,
-            id=f"{host}-{scenario}",
-            marks=[pytest.mark.xfail(strict=True, reason=KNOWN[host, scenario])]
-            if (host, scenario) in KNOWN
-            else [],
-        )
+        pytest.param(host, scenario, id=f"{host}-{scenario}", marks=marks(host, scenario))
         for host in DRIVERS
         for scenario in (*SCENARIOS, REQUESTS)
     ]

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+from tests.e2e.attended import Decide, JsonLines, claude_control
 from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
-from tests.e2e.driver import HostDriver
+from tests.e2e.driver import HostDriver, add_group
 from tests.e2e.programs import MissingHostError, Program, given
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
@@ -64,6 +65,19 @@ class ClaudeCode(HostDriver):
             *("--allowedTools", "Bash,Read,Edit,Write,Agent"),
             *("--output-format", "json"),
         ]
+
+    def attended_command(self) -> list[str]:
+        """Return the words for its SDK's protocol."""
+        streams = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
+        return [*streams, "--permission-prompt-tool", "stdio", "--permission-mode", "default"]
+
+    def talk(self, talk: JsonLines, project: Project, prompt: str, decide: Decide) -> None:
+        """Play its SDK."""
+        claude_control(talk, prompt, decide)
+
+    def add_hook(self, project: Project, command: str) -> None:
+        """Add a hook of the user's own."""
+        add_group(project.root / ".claude" / "settings.json", "PostToolUse", "Edit|Write", command)
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""

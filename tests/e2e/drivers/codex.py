@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import ClassVar
 
+from tests.e2e.attended import Decide, JsonLines, codex_server
 from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
-from tests.e2e.driver import HostDriver
+from tests.e2e.driver import HostDriver, add_group
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
@@ -59,6 +60,18 @@ class Codex(HostDriver):
             *(["--dangerously-bypass-hook-trust"] if is_trusted else []),
             prompt,
         ]
+
+    def attended_command(self) -> list[str]:
+        """Return the words for its app server."""
+        return ["app-server"]
+
+    def talk(self, talk: JsonLines, project: Project, prompt: str, decide: Decide) -> None:
+        """Play its editor extension."""
+        codex_server(talk, project, prompt, decide)
+
+    def add_hook(self, project: Project, command: str) -> None:
+        """Add a hook of the user's own."""
+        add_group(project.root / ".codex" / "hooks.json", "PostToolUse", "^apply_patch$", command)
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""

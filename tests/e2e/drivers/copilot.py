@@ -47,6 +47,16 @@ class Copilot(HostDriver):
         """Return the words that run one prompt."""
         return ["-p", prompt, "--allow-all-tools"]
 
+    def attended_command(self) -> list[str]:
+        """Return the words for the Agent Client Protocol."""
+        return ["--acp"]
+
+    def add_hook(self, project: Project, command: str) -> None:
+        """Add a hook of the user's own."""
+        hook = {"type": "command", "bash": command, "timeoutSec": 30}
+        file = project.file(".github/hooks/formatter.json", "")
+        file.write_text(json.dumps({"version": 1, "hooks": {"postToolUse": [hook]}}))
+
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""
         match call:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from tests.e2e.attended import Decide, terminal
 from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
-from tests.e2e.driver import HostDriver, Refusal
+from tests.e2e.driver import HostDriver, Refusal, add_group
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
@@ -50,6 +51,18 @@ class Gemini(HostDriver):
         """Return the words that run one prompt."""
         trust = [] if is_trusted else ["--skip-trust"]
         return ["-m", "gemini-2.5-flash", "--approval-mode", "yolo", *trust, "-p", prompt]
+
+    def attend(self, project: Project, url: str, prompt: str, decide: Decide) -> None:
+        """Run a prompt at a terminal: `--acp` runs no hooks."""
+        program = self.locate()
+        self.configure(project, url, is_trusted=True)
+        environment = project.environment(**{**program.environment(), **self.environment(url)})
+        words = ["-m", "gemini-2.5-flash", "--approval-mode", "default", "-i", prompt]
+        terminal([program.path, *words], project, environment, decide)
+
+    def add_hook(self, project: Project, command: str) -> None:
+        """Add a hook of the user's own."""
+        add_group(project.root / ".gemini" / "settings.json", "AfterTool", "^(replace|write_file)$", command)
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+from tests.e2e.attended import Decide
 from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
 from tests.e2e.driver import HostDriver
 from tests.e2e.programs import Program, from_npm
@@ -52,6 +53,20 @@ class Opencode(HostDriver):
     def command(self, prompt: str, *, is_trusted: bool) -> list[str]:
         """Return the words that run one prompt. With a title given it does not ask the model for one."""
         return ["run", "--title", "t", "--format", "json", prompt]
+
+    def attended_command(self) -> list[str]:
+        """Return the words for the Agent Client Protocol."""
+        return ["acp"]
+
+    def attend(self, project: Project, url: str, prompt: str, decide: Decide) -> None:
+        """Have it ask before it writes: on its own it does not."""
+        project.file("opencode.json", json.dumps({"permission": {"edit": "ask"}}))
+        super().attend(project, url, prompt, decide)
+
+    def add_hook(self, project: Project, command: str) -> None:
+        """Add a formatter, which is what it has in place of a hook."""
+        formatter = {"command": ["/bin/sh", "-c", command], "extensions": [".fmt"]}
+        project.file("opencode.json", json.dumps({"formatter": {"spaces": formatter}}))
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""

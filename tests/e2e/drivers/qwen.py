@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
-from tests.e2e.driver import HostDriver
+from tests.e2e.driver import HostDriver, add_group
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
@@ -18,6 +20,9 @@ class Qwen(HostDriver):
 
     name = "qwen"
     read_tool = "read_file"
+    limits: ClassVar[Mapping[str, str]] = {
+        "formatter": "it refuses to edit a file whose date or size has changed, whoever changed it"
+    }
     write_tools = ("edit", "write_file")
 
     def locate(self) -> Program:
@@ -31,6 +36,8 @@ class Qwen(HostDriver):
         settings = {
             "security": {"folderTrust": {"enabled": True}},
             "general": {"disableAutoUpdate": True},
+            # Many scenarios are one turn: it must not take them for a model that goes round in circles.
+            "model": {"maxToolCallsPerTurn": 0, "skipLoopDetection": True},
             "privacy": {"usageStatisticsEnabled": False},
         }
         (home / "settings.json").write_text(json.dumps(settings))
@@ -44,6 +51,14 @@ class Qwen(HostDriver):
     def command(self, prompt: str, *, is_trusted: bool) -> list[str]:
         """Return the words that run one prompt."""
         return ["--auth-type", "openai", "-m", "scripted", "--approval-mode", "yolo", prompt]
+
+    def attended_command(self) -> list[str]:
+        """Return the words for the Agent Client Protocol."""
+        return ["--auth-type", "openai", "-m", "scripted", "--approval-mode", "default", "--acp"]
+
+    def add_hook(self, project: Project, command: str) -> None:
+        """Add a hook of the user's own."""
+        add_group(project.root / ".qwen" / "settings.json", "PostToolUse", "^(edit|write_file)$", command)
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""
