@@ -14,13 +14,19 @@ from typing import Any
 
 import pytest
 
-from noclobber.disk import leases, steps
+from noclobber.disk import filesystems, leases, steps
 from noclobber.disk.commit import sweep
 from noclobber.disk.commit.committer import Committer, replace_if_unchanged
 from noclobber.disk.commit.many import Change, replace_many
 from noclobber.disk.commit.remove import delete
 from noclobber.disk.file_guard import FileGuard
-from noclobber.errors import ABSENT, FileBusyError, NoclobberError, StaleFileError
+from noclobber.errors import (
+    ABSENT,
+    FileBusyError,
+    MetadataNotKeptError,
+    NoclobberError,
+    StaleFileError,
+)
 from tests.conftest import sha256
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -722,3 +728,20 @@ def test_a_guard_killed_with_a_second_name_leaves_no_hard_link(root: Path) -> No
     assert (root / "f").stat().st_nlink == 2
     assert FileGuard(root, ceiling="plain").write("f", b"after", expected=sha256(b"before")).level == "plain"
     assert (root / "f").stat().st_nlink == 1
+
+
+def test_a_second_name_that_a_power_cut_left_is_no_hard_link(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3, N-power: its note is gone, and where leases are blind hard links are refused."""
+    (root / "f").write_bytes(b"before")
+    guard = FileGuard(root, ceiling="plain")
+    guard.write("other", b"", expected=None)
+    left = root / ".noclobber" / "swap" / f"swap-{'0' * 12}01-{sha256(b'before')}~f"
+    left.hardlink_to(root / "f")
+    monkeypatch.setattr(filesystems, "kind_of", lambda _: "fuse")
+    assert guard.write("f", b"after", expected=sha256(b"before")).level == "plain"
+    assert not left.exists()
+    (root / "second").hardlink_to(root / "f")
+    with pytest.raises(MetadataNotKeptError):
+        guard.write("f", b"again", expected=sha256(b"after"))

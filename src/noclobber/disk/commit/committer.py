@@ -335,6 +335,9 @@ class Committer:
         in_use = [note]
         try:
             swap.open_old()
+            if swap.links > 1 and store.remove_second_names(swap.old_status.st_ino):
+                swap.close()
+                swap.open_old()
             swap.refuse_read_only()
             must_keep_inode = swap.links > 1
             can_exchange = self.can_exchange(store) and section.is_exclusive

@@ -154,6 +154,20 @@ class Store:
             if name.startswith(prefix) and journal.is_swap_name(name, self.prefix):
                 self.remove_swap(name)
 
+    def remove_second_names(self, inode: int) -> bool:
+        """
+        Remove swap files that are the very file at a target; True if there was one.
+
+        A commit at `plain` gives the old file a second name for a moment. After a power cut it may still have
+        both, and no note says why. The caller holds the mutex of the target's folder, and nobody is at it.
+        """
+        found = False
+        for entry in os.scandir(self.swap_fd):
+            if entry.inode() == inode and journal.is_swap_name(entry.name, self.prefix):
+                self.remove_swap(entry.name)
+                found = True
+        return found
+
     def keep(self, name: str) -> str:
         """Move a swap file to the kept ones, for a person to look at; return where it is now."""
         kept = name.replace("swap-", "kept-", 1)
