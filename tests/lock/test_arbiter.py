@@ -21,6 +21,7 @@ DOORS = {
     "git_exclude": {"names"},
     "heartbeat": set(),
     "limits": set(),
+    "loaded_early": set(),
     "lock": {"file_arbiter", "names"},
     "locked_write": {"file_arbiter"},
     "messages": set(),
