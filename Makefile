@@ -18,7 +18,7 @@ help:
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
-	@echo "make merges         generated merges, compared with git merge-file (CASES=, SEED=)"
+	@echo "make merges         generated merges, compared with git merge-file; agents on shared files (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=)"
 	@echo "make bench          speed and memory as ratios within one run"
@@ -85,6 +85,7 @@ explore: $(READY)
 
 merges: $(READY)
 	$(PY) -m torture.merges
+	$(PY) -m torture.live_merges
 
 # Says what to install if Spin is missing. One core, some minutes.
 model: $(READY)

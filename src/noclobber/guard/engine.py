@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     Result = TypeVar("Result")
 
-STALE_TRIES = 8  # How often a stale write is resolved anew because the file has changed again.
+STALE_TRIES = 24  # How often a stale write is resolved anew because the file has changed again.
 EDIT_RACES = 32  # How often an edit of a file that nobody read starts over before it counts as stale.
 
 
