@@ -12,7 +12,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
-from noclobber.disk import forks, hashing, paths
+from noclobber.disk import forks, hashing, paths, signals
 from noclobber.disk.commit import many, remove
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
 from noclobber.disk.commit.many import Change
@@ -103,6 +103,7 @@ class FileGuard:
         found, content, recovered = self.scan(path, lambda descriptor, _: read_all(descriptor))
         return FileRead(found, content, hashing.of_bytes(content), recovered)
 
+    @signals.whole
     def scan(
         self, path: str | os.PathLike[str], consume: Callable[[int, str], Result]
     ) -> tuple[str, Result, tuple[Recovered, ...]]:
@@ -121,7 +122,8 @@ class FileGuard:
                 recovered = tuple(self.committer.recover_folder(target))
                 descriptor = self._open(target)
                 try:
-                    result = consume(descriptor, target.path)
+                    with signals.let_in():  # It may be a large file.
+                        result = consume(descriptor, target.path)
                 finally:
                     forks.close(descriptor)
                 if paths.still_leads_to(self.root, target):
@@ -209,6 +211,10 @@ class FileGuard:
     ) -> WriteResult:
         """Move to a free name, if the file is still `expected`."""
         return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
+
+    def close(self) -> None:
+        """Close what is open; a later call opens it again."""
+        self.committer.close()
 
     def sweep(self) -> list[str]:
         """Let go of displaced versions; return where those are kept that somebody wrote to."""

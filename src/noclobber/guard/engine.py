@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.actions import CREATE, DELETE, EDIT, MOVE, READ, WRITE, Action
 from noclobber.core.values import WHOLE, Coverage, ReadResult, WriteResult
+from noclobber.disk import signals
 from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.disk.file_guard import Change
 from noclobber.disk.hashing import is_hash
@@ -57,6 +58,7 @@ EDIT_RACES = 32  # How often an edit of a file that nobody read starts over befo
 # -- one function a kind of action -------------------------------------------------------------------------
 
 
+@signals.whole
 def read(turn: Turn, call: ToolCall, action: Action) -> ReadResult:
     """Read a file, or some of its lines, and take note of what was seen."""
     snapshot = turn.context
@@ -83,6 +85,7 @@ def read(turn: Turn, call: ToolCall, action: Action) -> ReadResult:
     return ReadResult(found.path, part, found.sha256, observation.id, seen)
 
 
+@signals.whole
 def write(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
     """Replace a whole file, or create it."""
 
@@ -104,6 +107,7 @@ def write(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
     return _carry_out(turn, call, [action], commit)
 
 
+@signals.whole
 def edit(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
     """Change a part of a file."""
 
@@ -133,6 +137,7 @@ def edit(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
     return _carry_out(turn, call, [action], commit)
 
 
+@signals.whole
 def write_many(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> dict[str, WriteResult]:
     """Replace or create several files: all of them or none. Keys of the result are the paths as given."""
 
@@ -156,6 +161,7 @@ def write_many(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> dict[st
     return _carry_out(turn, call, actions, commit)
 
 
+@signals.whole
 def delete(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
     """Delete a file."""
 
@@ -168,6 +174,7 @@ def delete(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
     return _carry_out(turn, call, [action], commit)
 
 
+@signals.whole
 def move(turn: Turn, call: ToolCall, source: Action, destination: Action) -> WriteResult:
     """Move a file to a free name."""
 
@@ -191,6 +198,7 @@ def move(turn: Turn, call: ToolCall, source: Action, destination: Action) -> Wri
     return _carry_out(turn, call, [source, destination], commit)
 
 
+@signals.whole
 def carry_out(
     turn: Turn, call: ToolCall, actions: Sequence[Action]
 ) -> ReadResult | WriteResult | dict[str, WriteResult]:
@@ -214,6 +222,7 @@ def carry_out(
     raise BadRequestError("", f"A call that does {', '.join(kinds)} cannot be carried out here.")
 
 
+@signals.whole
 def check(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> None:
     """
     Raise the refusal that a call would meet now, and record it. Nothing is changed.

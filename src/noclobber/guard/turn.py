@@ -18,6 +18,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.values import ToolCall
+from noclobber.disk import signals
 from noclobber.errors import BaselineNotRetainedError, MissingFileError, NoclobberError, UnreadFileError
 from noclobber.guard import claims, engine, requests
 from noclobber.guard.fence import WriteFence
@@ -137,6 +138,7 @@ class Turn:
                 raise
             error.add_note(f"And the turn's end failed: {failure}")  # The first error is the one to see.
 
+    @signals.whole
     def end(self) -> None:
         """Forget what was seen and clear away what commits left. Ending twice is fine."""
         if not self.context.is_open:

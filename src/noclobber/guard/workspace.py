@@ -19,6 +19,7 @@ import noclobber.ledger.root  # noqa: F401 - `recording` loads it late, for hook
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import DEFAULTS, load_options, options
 from noclobber.core.project import find_project
+from noclobber.disk import signals
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.errors import BadRequestError, TurnClosedError
@@ -105,6 +106,7 @@ class Workspace:
         """Where noclobber keeps its own files."""
         return self._state.folder
 
+    @signals.whole
     def turn(
         self,
         *,
@@ -193,12 +195,15 @@ class Workspace:
         """Return why events cannot be recorded now, None if they can. Makes the state folder if need be."""
         return self._state.ledger_trouble()
 
+    @signals.whole
     def close(self) -> None:
-        """End every open turn and let go of the ledger. A closed workspace opens no turn."""
+        """End every open turn, and close every file that is open here. A closed workspace opens no turn."""
         self._is_closed = True
         for turn in self._state.turns:
             turn.end()
         self._state.close()
+        while self._guards:
+            self._guards.popitem()[1].close()
         if self._keeper is not None:
             self._keeper.close()
 

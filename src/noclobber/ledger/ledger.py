@@ -28,7 +28,7 @@ from _thread import get_ident
 from fcntl import LOCK_UN, flock
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
-from noclobber.disk import mutex
+from noclobber.disk import mutex, signals
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import START, Link, encode, seal
 from noclobber.ledger.open_file import FOR_READING, Handle, failure, open_ledger
@@ -89,6 +89,7 @@ class AgentTraceLedger:
         self._clock, self._durable, self._patience_s = clock, durable, patience_s
         self._handle = _handle or Handle(self.path, clock, patience_s)
 
+    @signals.whole
     def prepare(self) -> None:
         """
         Open the file, or create it, and raise the `LedgerError` that an append would meet now.
@@ -102,6 +103,7 @@ class AgentTraceLedger:
         """Record one event: all of it, once, after everything recorded before."""
         return self.append_spelled(encode(self.path, event))
 
+    @signals.whole
     def append_spelled(self, body: bytes) -> LedgerEntry:
         """The same for an event that is JSON already: its members, without the braces around them."""
         handle = self._own_handle()
@@ -205,6 +207,7 @@ class AgentTraceLedger:
             os.close(descriptor)
         return f"sha256:{tail.link.hex.decode()}"
 
+    @signals.whole
     def close(self) -> None:
         """Close the descriptor. The next append opens it again."""
         handle = self._own_handle()

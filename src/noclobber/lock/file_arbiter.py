@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.project import STATE_FOLDER
+from noclobber.disk import signals
 from noclobber.disk.processes import identify
 from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, LockLost, MissingFileError, NoclobberError
@@ -110,6 +111,12 @@ class FileArbiter:
         if lock_file is not None:
             lock_file.close()
         self._audit.close()
+
+    @signals.whole
+    def __del__(self) -> None:
+        # Its owner closes it in a `__del__` of its own, which a signal's handler may have cut off.
+        if getattr(self, "_lock_file", None) is not None:
+            self.close()
 
     # -- take, renew, give up, clear -----------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.disk import signals
 from noclobber.disk.processes import identify
 from noclobber.errors import BadRequestError, LockLost, NoclobberError
 from noclobber.lock import heartbeat, release_at_exit
@@ -91,7 +92,7 @@ class DeliverableLock:
         self._beats = (pid is None and not lease_only) if heartbeat is None else heartbeat
         self._on_lost, self._clock = on_lost, clock
         self._arbiter: Arbiter[Any] = FileArbiter(clock, ledger, observer) if arbiter is None else arbiter
-        self._is_attached = False
+        self._is_attached, self._is_in_block = False, False
         self._holding: Holding | None = None
         self._lost: LockLost | None = None
         self._owner_pid = os.getpid()
@@ -180,14 +181,24 @@ class DeliverableLock:
         """
         Try once. Return None if the lock is now held, otherwise the refusal, not raised and not recorded.
         """
-        with self.changing():
-            if self._holding is not None:
-                raise RuntimeError(f"{self._path}: this DeliverableLock is already held; release() it first")
-            try:
-                return self._arbiter.take(self._path, self._taker(), self._begin)
-            except BaseException:
-                self._end()
-                raise
+        is_taken = False
+        try:
+            with self.changing():
+                if self._holding is not None:
+                    raise RuntimeError(
+                        f"{self._path}: this DeliverableLock is already held; release() it first"
+                    )
+                try:
+                    refusal = self._arbiter.take(self._path, self._taker(), self._begin)
+                except BaseException:
+                    self._end()
+                    raise
+                is_taken = refusal is None
+            return refusal
+        except BaseException:
+            if is_taken:  # A signal had to wait, and its handler raises: nobody gets this lock.
+                self.let_go()
+            raise
 
     def _begin(self, holding: Holding) -> None:
         self._holding, self._lost = holding, None
@@ -338,7 +349,15 @@ class DeliverableLock:
         return f"<DeliverableLock {self._path!r} by {self.holder!r}, {state}>"  # Never the id: it releases.
 
     def __enter__(self) -> DeliverableLock:
-        return self if self.held else self.acquire()
+        if self.held:
+            return self
+        try:
+            self._is_in_block = True
+            return self.acquire()
+        except BaseException:  # In between a handler may raise. Then the block does not begin.
+            self._is_in_block = False
+            self.let_go()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -346,17 +365,35 @@ class DeliverableLock:
         if self._is_attached:
             return
         try:
-            self.release()
+            self._release_for_certain()
+            self._is_in_block = False
         except LockLost as lost:
             if error is None:
                 raise
             error.add_note(f"While this was raised, the lock turned out to be lost: {lost}")
 
+    def _release_for_certain(self) -> None:
+        """Release; also if a handler raises before that has begun."""
+        try:
+            self.release()
+        except NoclobberError:
+            raise
+        except BaseException:
+            self.let_go()
+            raise
+
+    @signals.whole
     def __del__(self) -> None:
         if getattr(self, "_holding", None) is not None and not self._is_attached:
-            warnings.warn(
-                f"{self._path}: lock forgotten without release()", ResourceWarning, stacklevel=2, source=self
-            )
+            if self._is_in_block:  # The block is over; a handler raised before `__exit__` had begun.
+                self.let_go()
+            else:
+                warnings.warn(
+                    f"{self._path}: lock forgotten without release()",
+                    ResourceWarning,
+                    stacklevel=3,
+                    source=self,
+                )
         arbiter = getattr(self, "_arbiter", None)
         if arbiter is not None:
             arbiter.close()
@@ -432,15 +469,25 @@ class _Changing:
     mutex, while the same thread's `except` block already releases the lock.
     """
 
-    __slots__ = ("_mutex", "_thread")
+    __slots__ = ("_mutex", "_signals", "_thread")
 
     def __init__(self, mutex: threading.RLock) -> None:
         self._mutex, self._thread = mutex, threading.get_ident()
+        self._signals = signals.held_back()
 
     def __enter__(self) -> None:
-        release_at_exit.begin_change(self._thread)
-        self._mutex.acquire()
+        self._signals.__enter__()
+        try:
+            release_at_exit.begin_change(self._thread)
+            with signals.let_in():
+                self._mutex.acquire()
+        except BaseException:
+            self._signals.__exit__()
+            raise
 
     def __exit__(self, *_: object) -> None:
-        self._mutex.release()
-        release_at_exit.end_change(self._thread)
+        try:
+            self._mutex.release()
+            release_at_exit.end_change(self._thread)
+        finally:
+            self._signals.__exit__()

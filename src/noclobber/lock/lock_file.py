@@ -32,7 +32,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.disk import mutex, renames
+from noclobber.disk import mutex, renames, signals
 from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, MissingFileError, NoclobberError
 from noclobber.lock.liveness import FolderIdentity, is_copied, judge
@@ -530,7 +530,8 @@ class _HeldMutex:
             lock_file.is_held = (
                 True  # Before it is: an interruption right after the call must not leave it held.
             )
-            if not mutex.hold(lock_file.descriptor, patience_s=self._patience_s, clock=self._clock):
+            waiting = signals.Interruptible(self._clock)
+            if not mutex.hold(lock_file.descriptor, patience_s=self._patience_s, clock=waiting):
                 lock_file.is_held = False
                 raise lock_file.busy(self._patience_s)
         except OSError as error:

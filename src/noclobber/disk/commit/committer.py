@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.project import NOTES_FOLDER, STATE_FOLDER
 from noclobber.core.values import WriteResult
-from noclobber.disk import forks, hashing, leases, metadata, ordering, paths, renames
+from noclobber.disk import forks, hashing, leases, metadata, ordering, paths, renames, signals
 from noclobber.disk.commit import inplace, open_stores, sweep
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
 from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, retry_while_links_appear
@@ -182,10 +182,17 @@ class Committer:
         """How long one commit waits for others to close a file."""
         return Patience(self.wait_s, self.clock)
 
+    @signals.whole
     def sweep(self) -> list[tuple[str, str]]:
         """Remove displaced files; return (path, where) of those kept because somebody wrote to them."""
         self.tidy()
         return self._take_unreported()
+
+    @signals.whole
+    def close(self) -> None:
+        """Sweep, and close the store, as soon as no other thread commits. A later commit opens it again."""
+        self.tidy()
+        self._store = None  # It closes itself with its last user.
 
     def report_later(self, path: str, kept: Sequence[str]) -> None:
         """Report what this commit had to keep with the next commit that lands."""
@@ -220,6 +227,7 @@ class Committer:
             raise trouble
         return results
 
+    @signals.whole
     def recover_folder(self, target: PinnedPath) -> list[Recovered]:
         """
         Finish a commit that was cut off in a target's folder, before anyone reads there.
@@ -246,6 +254,7 @@ class Committer:
 
     # The commit of one file.
 
+    @signals.whole
     def replace(
         self,
         path: str | os.PathLike[str],

@@ -18,6 +18,7 @@ import os
 import resource
 from typing import TYPE_CHECKING
 
+from noclobber.disk import signals
 from noclobber.disk.commit import journal, large
 from noclobber.disk.commit.flushing import flush_names
 from noclobber.disk.commit.link_appeared import retry_while_links_appear
@@ -45,6 +46,7 @@ SPARE_DESCRIPTORS = 64  # For what else is opened meanwhile, by us and by the re
 __all__ = ["MOST_FILES", "Change", "replace_many"]
 
 
+@signals.whole
 def replace_many(
     committer: Committer, changes: Sequence[Change], *, fence: Fence | None = None
 ) -> list[WriteResult]:

@@ -17,7 +17,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from noclobber.disk import leases, paths, renames
+from noclobber.disk import leases, paths, renames, signals
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.flushing import flush_name, flush_names
 from noclobber.disk.commit.link_appeared import LinkAppearedError, retry_while_links_appear
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from noclobber.disk.paths import PinnedPath
 
 
+@signals.whole
 def delete(
     committer: Committer,
     path: str | os.PathLike[str],
@@ -207,6 +208,7 @@ def _take_placeholder_away(swap: Swap) -> bool:
     return True
 
 
+@signals.whole
 def move(
     committer: Committer,
     source: str | os.PathLike[str],

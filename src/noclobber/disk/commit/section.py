@@ -5,23 +5,18 @@ Entering it takes the mutexes in sorted order (two commits that share folders ca
 other), then looks at each folder's note. A note in use means that its writer died: recovery comes
 first, because a commit on top of half a commit would destroy what recovery needs.
 
-Signals that interrupt are blocked while the section lasts, in the main thread, where Python handles them.
-If one still gets through (a handler that another thread triggers), the same recovery deals with it.
+Signals are held back while the section lasts (`signals`), and let in while it waits for a mutex. If one still
+gets through (a handler that another thread triggers), the same recovery deals with it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
-import threading
-
-# Not signal.pthread_sigmask: it makes an enum of each signal, 4 % of a small commit.
-from _signal import pthread_sigmask  # type: ignore[import-not-found]
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.values import WriteResult
-from noclobber.disk import forks, mutex, ordering, paths
+from noclobber.disk import forks, mutex, ordering, paths, signals
 from noclobber.disk.commit import journal, open_stores, recovery
 from noclobber.disk.commit.open_folders import OpenFolders
 from noclobber.disk.commit.sweep import sweep
@@ -64,7 +59,6 @@ if TYPE_CHECKING:
             """Allow a write to `path`, or raise; `held` are the folders whose mutexes are held."""
 
 
-BLOCKED_SIGNALS = frozenset(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 MOST_RECOVERIES = 8
@@ -112,7 +106,8 @@ class Section:
         self._stores: dict[str, Store] = {}
         self._status: dict[str, os.stat_result] = {}
         self._notes: dict[str, journal.Note] = {}
-        self._mask: set[int] | None = None
+        self._signals = signals.held_back()
+        self._holds_back = False
 
     def store(self, folder: str) -> Store:
         """Return where commits to a folder keep their files."""
@@ -147,11 +142,12 @@ class Section:
         return status.st_dev, status.st_ino
 
     def __enter__(self) -> Section:
+        self._signals.__enter__()
+        self._holds_back = True
         try:
             return self._enter()
         except BaseException:
-            self._leave()
-            self._close_opened()
+            self.__exit__()
             raise
 
     def _enter(self) -> Section:
@@ -218,7 +214,8 @@ class Section:
                 continue  # Another name of a folder that we hold: we would wait for ourselves.
             taken.add(place)
             try:
-                held = mutex.hold(descriptor, patience_s=self._patience_s, clock=self._clock)
+                waiting = signals.Interruptible(self._clock)
+                held = mutex.hold(descriptor, patience_s=self._patience_s, clock=waiting)
             except OSError as error:
                 if error.errno not in NO_FLOCK:
                     raise
@@ -231,8 +228,6 @@ class Section:
                     " be stopped. Continue or end it, then try again.",
                 )
             self._held.append(descriptor)
-        if threading.get_ident() == threading.main_thread().ident:
-            self._mask = pthread_sigmask(signal.SIG_BLOCK, BLOCKED_SIGNALS)
 
     def _recover(self) -> Wider | None:
         """Finish what dead processes left in our folders; or return what it takes to do that."""
@@ -414,12 +409,17 @@ class Section:
             note.clear()
 
     def __exit__(self, *exc: object) -> None:
-        self._leave()
-        self._close_opened()
+        try:
+            self._leave()
+            self._close_opened()
+        finally:
+            if self._holds_back:
+                self._holds_back = False
+                self._signals.__exit__()
 
     def _leave(self) -> None:
-        # Each step runs even if the one before has failed: a mutex or a signal mask that stays would lock
-        # out everyone else, or make this process ignore Ctrl-C, for as long as it lives.
+        # Each step runs even if the one before has failed: a mutex that stays would lock out everyone else
+        # for as long as this process lives.
         try:
             self._admissions.clear()
             while self._fenced:
@@ -432,10 +432,5 @@ class Section:
                 if store.is_beside:
                     open_stores.leave(store)
         finally:
-            try:
-                while self._held:
-                    mutex.release(self._held.pop())
-            finally:
-                if self._mask is not None:
-                    mask, self._mask = self._mask, None
-                    pthread_sigmask(signal.SIG_SETMASK, mask)
+            while self._held:
+                mutex.release(self._held.pop())
