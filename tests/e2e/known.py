@@ -9,7 +9,6 @@ import pytest
 DIALOGUE = "finding H4: a save while the dialogue is open is lost"
 
 KNOWN: dict[tuple[str, str], str] = {
-    ("gemini", "subagents"): "finding H12: a subagent shares the main agent's memory",
     ("codex", "approved_write"): DIALOGUE,
     ("copilot", "approved_edit"): DIALOGUE,
     ("copilot", "approved_write"): DIALOGUE,

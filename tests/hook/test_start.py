@@ -87,6 +87,8 @@ def events(rig: HookRig, file: Path) -> Iterator[tuple[str, str, dict[str, Any]]
     yield "claude-code", "check", rig.tool("PreToolUse", "Write", given, tool_use_id="formatted")
     command = {"command": f"cat {file}"}
     yield "claude-code", "note", rig.tool("PostToolUse", "Bash", command, tool_response={"stdout": "y\n"})
+    foreign = {"path": str(file), "content": "z\n"}
+    yield "claude-code", "check", rig.tool("PreToolUse", "mcp__fs__write_file", foreign, tool_use_id="m")
     file.write_text("somebody else's\n")
     yield "claude-code", "check", rig.tool("PreToolUse", "Write", given, tool_use_id="stale")
     yield "claude-code", "note", rig.event("Stop")

@@ -38,7 +38,7 @@ class Action(NamedTuple):
     """Of a read: the first line that was asked for, from 1; 0 means the last `line_count` ones."""
     line_count: int | None = None
     is_certain: bool = True
-    """Of a read: False if it may not have happened, or not alone: one of several commands of a shell line."""
+    """False if it may not have happened, or not alone: one of several commands in a line, or a guess."""
     is_removal: bool = False
     """Of a read: True for a command that shows nothing and removes the file; it tells that there is none."""
     moved_from: str | None = None

@@ -358,6 +358,8 @@ class Outside:
         is_own = is_gone or _is_as_foreseen(looked.state, outcome) or found in together
         is_formatted = not is_own and self._is_formatters_work(looked.state, outcome.sha256, asked_at_s)
         lost = self._overwritten(looked, self.key, outcome)
+        if not is_own and not looked.action.is_certain and found == before:
+            return None  # The call may have been about something else.
         if is_own or is_formatted:
             seen = _seen_after(looked) if looked.action.kind == EDIT else WHOLE
             written = outcome.sha256 if is_formatted else None

@@ -105,6 +105,8 @@ def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
 def _handle(host: Host, event: Event) -> Answer:
     if event.trouble is not None:
         raise event.trouble
+    if event.is_agent_unknown:
+        event = _with_agent(event)
     if event.kind in ("post", "failure") and event.is_command:
         _note_command(event)
     if event.kind in ("pre", "post", "failure"):
@@ -138,6 +140,18 @@ def _with_guidance(
         except Exception as failure:
             _log(event.host, event, b"", failure)
     return error
+
+
+def _with_agent(event: Event) -> Event:
+    """Tell a subagent from the main agent where the host does not: by what was delegated and goes on."""
+    from noclobber.hook import session_memory
+
+    if event.is_delegation:
+        is_start = event.kind == "pre"
+        session_memory.note_delegation(event.host, event.session_id, is_start=is_start)
+        return event
+    agent_id = session_memory.delegated_agent(event.host, event.session_id)
+    return event if agent_id is None else event._replace(agent_id=agent_id, parent_agent_id=event.agent_id)
 
 
 def _note_command(event: Event) -> None:
@@ -177,6 +191,7 @@ def _note(event: Event) -> None:
         turn = HookTurn(event)
         turn.end()
         turn.end_watches()
+        session_memory.end_delegation(event.host, event.session_id)
         if event.kind == "session-end":
             session_memory.forget_lost_mark(turn.root, event.host, event.session_id)
             session_memory.end_session(event.host, event.session_id)

@@ -42,6 +42,7 @@ AMNESIA_BIT = 0o1000  # Of a session's folder: it means the same, and needs no i
 PROJECT = "project"
 COMMAND = "command"
 WATCH = "watch"
+DELEGATED = "delegated"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -98,10 +99,14 @@ class SessionMemory:
         root: str = "/",
         turn_id: str | None = None,
         rebaseline: Rebaseline = "on-read",
+        parent_agent_id: str | None = None,
     ) -> None:
+        """`parent_agent_id`: an agent whose knowledge counts for files that this one has not seen itself."""
         self._root, self._agent_id, self._rebaseline = root, agent_id, rebaseline
         self._session = f"{host}.{_short(session_id)}."
         self._name = f"{self._session}{_short(agent_id)}" + (f".{_short(turn_id)}" if turn_id else "")
+        parent = None if parent_agent_id is None else _short(parent_agent_id)
+        self._parent = None if parent is None else f"{self._session}{parent}"
         self._runtime_fd = open_runtime()
         try:
             self._fd = self._open()
@@ -155,6 +160,10 @@ class SessionMemory:
             if record is not None:
                 snapshot.unpack({"files": {known: record["seen"]}, "name": None})
                 noted = record["noted"] if known == path else noted
+            elif self._parent is not None:
+                inherited = self._of_parent(known)
+                if inherited is not None:
+                    snapshot.unpack({"files": {known: inherited}, "name": None})
         if leads_to is not None:
             snapshot.unpack({"files": {}, "name": leads_to})
         return snapshot, noted
@@ -203,6 +212,20 @@ class SessionMemory:
         if isinstance(value, list) and len(value) == 3 and value[0] == name and isinstance(value[1], str):
             return value
         return None
+
+    def _of_parent(self, path: str) -> Any:
+        """Return what the parent knows of a file. Whoever it is that asks, the stricter answer is right."""
+        try:
+            parent_fd = os.open(self._parent or "", _FOLDER, dir_fd=self._runtime_fd)
+        except OSError:
+            return None
+        own_fd, self._fd = self._fd, parent_fd
+        try:
+            record = self._read("f", path)
+        finally:
+            self._fd = own_fd
+            os.close(parent_fd)
+        return None if record is None else record["seen"]
 
     def pending_paths(self) -> list[str]:
         """Return the paths of calls that were let through and never reported back."""
@@ -396,6 +419,53 @@ def remove_marks(host: str, session_id: str, agent_id: str) -> bool:
 
 def _mark(host: str, session_id: str, agent_id: str) -> str:
     return f"{runtime_folder()}/{host}.{_short(session_id)}.{WATCH}.{_short(agent_id)}."
+
+
+def note_delegation(host: str, session_id: str, *, is_start: bool) -> None:
+    """
+    Note that a subagent starts, or that it has ended, in a host that does not name them.
+
+    One letter each, appended, so that events at the same time do not overwrite each other.
+    """
+    runtime_fd = open_runtime()
+    try:
+        flags = _WRITE | os.O_APPEND
+        descriptor = os.open(f"{host}.{_short(session_id)}.{DELEGATED}", flags, 0o600, dir_fd=runtime_fd)
+        try:
+            os.write(descriptor, b"+" if is_start else b"-")
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(runtime_fd)
+
+
+def delegated_agent(host: str, session_id: str) -> str | None:
+    """Return a name for the subagent that is at work now, None if it is the main agent."""
+    runtime_fd = open_runtime()
+    try:
+        descriptor = os.open(f"{host}.{_short(session_id)}.{DELEGATED}", _READ, dir_fd=runtime_fd)
+    except FileNotFoundError:
+        return None
+    finally:
+        os.close(runtime_fd)
+    try:
+        letters = os.read(descriptor, MOST_BYTES)
+    finally:
+        os.close(descriptor)
+    running = started = 0
+    for letter in letters:
+        is_start = letter == ord("+")
+        started += is_start
+        running = running + 1 if is_start else max(0, running - 1)
+    return f"subagent-{started}" if running else None
+
+
+def end_delegation(host: str, session_id: str) -> None:
+    """Forget what was delegated: the turn of the main agent is over, so no subagent is at work."""
+    try:
+        os.unlink(f"{runtime_folder()}/{host}.{_short(session_id)}.{DELEGATED}")
+    except OSError:
+        pass
 
 
 def note_command(host: str, session_id: str, start_s: float, end_s: float) -> None:

@@ -74,6 +74,7 @@ class HookTurn:
                 root=self.root,
                 turn_id=event.turn_id if options.scope == "turn" else None,
                 rebaseline=options.rebaseline,
+                parent_agent_id=event.parent_agent_id,
             )
         return self._memory
 

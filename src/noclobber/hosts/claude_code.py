@@ -84,6 +84,10 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
     event = event._replace(is_command=tool == "Bash")
     if event.kind != "post" or response is None:
         return event
+    if tool.startswith("mcp__"):
+        from noclobber.hosts.foreign_tools import text_of
+
+        return event.showing(text_of(response), is_mixed=True)
     if tool == "Bash":
         return event.showing(maybe_text(response, "stdout"), is_mixed=True)
     if tool == "Read":
@@ -183,6 +187,7 @@ TRACES = (".claude", "CLAUDE.md")
 LOCK_FILE_READS = "Read(//**/.lock*)"  # REQ-LOCK-010. Two slashes: from the root of the filesystem.
 # Tools of other MCP servers whose names say that they change something.
 MCP_WRITERS = "mcp__.*(write|edit|create|delete|remove|move|rename|patch|replace|insert|save|update|append).*"
+MCP_READERS = "mcp__.*(read|view|open).*"
 
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
@@ -197,8 +202,8 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         group("PreToolUse", check, writes, timeout=TIMEOUT_S, onFailure="block"),
         # Reads are not checked, except of lock files. `if` spares a process for all others.
         group("PreToolUse", read, "Read", timeout=TIMEOUT_S, **{"if": LOCK_FILE_READS}),
-        group("PostToolUse", note, f"Read|{writes}|Bash", timeout=TIMEOUT_S),
-        group("PostToolUseFailure", note, f"Read|{writes}|Bash", timeout=TIMEOUT_S),
+        group("PostToolUse", note, f"Read|{writes}|{MCP_READERS}|Bash", timeout=TIMEOUT_S),
+        group("PostToolUseFailure", note, f"Read|{writes}|{MCP_READERS}|Bash", timeout=TIMEOUT_S),
         *notes(("SessionStart", "Stop", "SubagentStop", "SessionEnd"), note, timeout=TIMEOUT_S),
     )
     return ConfigFile("claude-code", f"{base}/.claude/settings.json", entries)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
-from noclobber.hosts.claude_code import CHECK_EVENT, phrase, warn
+from noclobber.hosts.claude_code import CHECK_EVENT, MCP_READERS, MCP_WRITERS, phrase, warn
 from noclobber.hosts.event import Event, acting, maybe_text, table, text, unknown_tool
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
@@ -47,6 +47,10 @@ def read(payload: dict[str, Any]) -> Event:
     said = response if isinstance(response, str) else maybe_text(response, "output", "stdout")
     if event.kind == "post" and tool == "apply_patch" and said is not None and _failed(said):
         return event._replace(kind="failure")
+    if tool.startswith("mcp__"):
+        from noclobber.hosts.foreign_tools import text_of
+
+        said = text_of(response)
     return event.showing(said, is_mixed=True)
 
 
@@ -87,9 +91,9 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     home = os.environ.get("CODEX_HOME", f"{base}/.codex") if scope == "user" else f"{base}/.codex"
     check, shell, note = (command("codex", duty, portable=portable) for duty in ("check", "shell", "note"))
     entries = (
-        group("PreToolUse", check, "^apply_patch$", timeout=TIMEOUT_S),
+        group("PreToolUse", check, f"^(apply_patch|{MCP_WRITERS})$", timeout=TIMEOUT_S),
         group("PreToolUse", shell, "^Bash$", timeout=TIMEOUT_S),
-        group("PostToolUse", note, "^(apply_patch|Bash)$", timeout=TIMEOUT_S),
+        group("PostToolUse", note, f"^(apply_patch|Bash|{MCP_WRITERS}|{MCP_READERS})$", timeout=TIMEOUT_S),
         *notes(("SessionStart", "Stop"), note, timeout=TIMEOUT_S),
         *notes(("SessionEnd",), note, timeout=3),  # Codex allows no more, and warns about more at each start.
     )

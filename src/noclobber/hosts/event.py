@@ -59,6 +59,12 @@ class Event(NamedTuple):
     """True for a tool that only reads, whatever its parameters."""
     is_command: bool = False
     """True for a tool that runs a shell command."""
+    is_delegation: bool = False
+    """True for a tool that runs another agent, in a host whose events do not name their agent."""
+    is_agent_unknown: bool = False
+    """True if the event does not say which of the session's agents it is about."""
+    parent_agent_id: str | None = None
+    """The agent whose knowledge counts for files that this one has not seen itself."""
 
     def showing(self, text: str | None, **more: Any) -> Event:
         """Add what the model was given to read."""
@@ -220,8 +226,12 @@ def unknown_tool(tool: str, values: Any) -> tuple[Action, ...]:
     A tool whose parameters name a file, and whose name does not say that it only reads, counts as an edit
     with an unknown outcome.
     """
-    words = _words(tool)
     given = values if isinstance(values, dict) else {}
+    if tool.startswith("mcp__"):  # As hosts call the tools of MCP servers: `mcp__server__tool`.
+        from noclobber.hosts import foreign_tools
+
+        return foreign_tools.actions(_words(tool.rpartition("__")[2]), given, _WRITING)
+    words = _words(tool)
     is_writer = any(word in _WRITING for word in words)
     named = {given[name] for name in PATH_KEYS if isinstance(given.get(name), str)}
     if is_writer and len(named) > 1:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CHECK_EVENT = {"hook_event_name": "BeforeTool"}
 READ_TOOL = "read_file"
+# Runs a subagent. Its events look like the main agent's, so whoever asks between the two events is one.
+DELEGATING_TOOL = "invoke_agent"
 KINDS = {
     "SessionStart": "session-start",
     "SessionEnd": "session-end",
@@ -48,11 +50,23 @@ def read(payload: dict[str, Any]) -> Event:
     )
     if event.kind not in ("pre", "post"):
         return event
-    event = qwen.with_tool(event, payload)
+    event = event._replace(
+        is_agent_unknown=maybe_text(payload, "agent_id") is None, is_delegation=event.tool == DELEGATING_TOOL
+    )
+    event = qwen.with_tool(event, {**payload, "tool_name": _tool(payload)})
     response = payload.get("tool_response")
     if event.kind == "post" and isinstance(response, dict) and response.get("error"):
         return event._replace(kind="failure")
     return event
+
+
+def _tool(payload: dict[str, Any]) -> str:
+    """Return a tool's name; that of an MCP server's tool as other hosts spell it."""
+    context = payload.get("mcp_context")
+    server, tool = maybe_text(context, "server_name"), maybe_text(context, "tool_name")
+    if server is not None and tool is not None:
+        return f"mcp__{server}__{tool}"
+    return maybe_text(payload, "tool_name") or ""
 
 
 def phrase(event: Event, error: NoclobberError | None) -> Answer:
@@ -77,15 +91,18 @@ TRACES = (".gemini", "GEMINI.md")
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its hooks are configured, and ours. Its timeouts are in milliseconds."""
+    from noclobber.hosts.claude_code import MCP_READERS, MCP_WRITERS
     from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, command, group, notes
 
-    writes = "write_file|replace"
-    noted = f"^(read_file|read_many_files|{writes}|run_shell_command)$"
+    writes = f"write_file|replace|{MCP_WRITERS.replace('mcp__', 'mcp_')}"
+    more = f"run_shell_command|{MCP_READERS.replace('mcp__', 'mcp_')}|{DELEGATING_TOOL}"
+    noted = f"^(read_file|read_many_files|{writes}|{more})$"
     check, note = (command("gemini", duty, portable=portable) for duty in ("check", "note"))
     about_check: dict[str, Any] = {"name": "noclobber-check", "timeout": TIMEOUT_S * 1000}
     about_note: dict[str, Any] = {"name": "noclobber-note", "timeout": TIMEOUT_S * 1000}
     entries = (
         group("BeforeTool", check, f"^({writes})$", **about_check),
+        group("BeforeTool", note, f"^{DELEGATING_TOOL}$", **about_note),
         group("AfterTool", note, noted, **about_note),
         *notes(("SessionStart", "AfterAgent", "SessionEnd"), note, **about_note),
     )

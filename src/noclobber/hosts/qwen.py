@@ -44,7 +44,8 @@ HARMLESS = (
         "web_search",
     ),
     *("google_web_search", "save_memory", "todo_write", "write_todos", "task", "agent", "skill", "ask_user"),
-    *("exit_plan_mode", "enter_plan_mode", "ask_user_question", "delegate_to_agent", "activate_skill"),
+    *("exit_plan_mode", "enter_plan_mode", "ask_user_question", "delegate_to_agent", "invoke_agent"),
+    "activate_skill",
 )
 READERS = ("read_file", "read_many_files", *HARMLESS)
 TOOLS = (
@@ -71,6 +72,10 @@ def with_tool(event: Event, payload: dict[str, Any]) -> Event:
     response = payload.get("tool_response")
     said = response if isinstance(response, str) else maybe_text(response, "llmContent", "output")
     display = response.get("returnDisplay") if isinstance(response, dict) else None
+    if tool.startswith("mcp__"):
+        from noclobber.hosts.foreign_tools import text_of
+
+        return event.showing(text_of(response), is_mixed=True)
     if tool == "read_file":
         return _showing_part(event, said)
     if tool in ("run_shell_command", "read_many_files"):
@@ -138,8 +143,8 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its hooks are configured, and ours."""
     from noclobber.hosts.hook_entries import ConfigFile, command, group, notes
 
-    writes = "write_file|edit|replace|notebook_edit"
-    noted = f"^(read_file|read_many_files|{writes}|run_shell_command)$"
+    writes = f"write_file|edit|replace|notebook_edit|{claude_code.MCP_WRITERS}"
+    noted = f"^(read_file|read_many_files|{writes}|run_shell_command|{claude_code.MCP_READERS})$"
     check, note = (command("qwen", duty, portable=portable) for duty in ("check", "note"))
     entries = (
         group("PreToolUse", check, f"^({writes})$"),
