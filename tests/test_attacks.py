@@ -25,7 +25,9 @@ import pytest
 from noclobber import DeliverableLock, NoclobberError, OutsideWorkspaceError
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.file_guard import FileGuard
+from noclobber.guard import watch
 from noclobber.hook.doctor import check as check_hooks
+from noclobber.hook.main import respond
 from noclobber.hosts import install
 from noclobber.hosts.hook_entries import hook_file
 from noclobber.ledger import open_file
@@ -95,6 +97,34 @@ def test_a_link_inside_the_state_folder_leads_nobody_outside(root: Path, victim:
     (root / ".noclobber" / part).symlink_to(target)
 
     use(root)
+
+
+@pytest.mark.parametrize(
+    "part", ["swap", "notes", "kept", "claims", "turns", "lost", f"versions.{os.geteuid()}"]
+)
+def test_a_link_inside_the_state_folder_leads_no_hook_outside(
+    rig: HookRig, root: Path, victim: Path, tmp_path: Path, part: str
+) -> None:
+    """findings S1 and S20: a whole call of a host, with a save of somebody else's while it waits."""
+    (root / ".noclobber").mkdir()
+    (root / ".noclobber" / part).symlink_to(victim)
+    file = root / "a.txt"
+    file.write_text("one\n")
+    rig.read(file)
+    given = {"file_path": str(file), "content": "two\n"}
+    event = tmp_path / "event"
+    event.write_text(json.dumps(rig.tool("PreToolUse", "Write", given, tool_use_id="w")))
+    with event.open() as stdin:
+        window = respond("claude-code", "check", stdin.fileno()).watch
+    if window is not None:  # What the process that looks on does when somebody saves meanwhile.
+        watch._copy(window, window.files[0], b"theirs\n")
+    file.write_text("two\n")
+    rig.told("Write", given, tool_use_id="w")
+    rig.call("claude-code", rig.event("Stop"), "note")
+    rig.call("claude-code", rig.event("SessionEnd"), "note")
+
+    assert set(os.listdir(victim)) == {"key", "sub"}
+    assert window is not None or part in ("swap", "notes", "claims")  # Where the write was refused.
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,8 @@ def _copy(watch: Watch, file: WatchedFile, data: bytes) -> str:
         os.mkdir(folder, 0o700)
     except OSError:
         pass
+    if os.path.islink(folder):
+        return ""  # It may have come with the project, and lead anywhere.
     try:
         descriptor = os.open(f"{name}~", _NEW, 0o600)
     except OSError:
@@ -227,7 +229,8 @@ def copies_of(root: str, key: str, path: str | None = None) -> list[Copy]:
 def content_of(copy: Copy) -> bytes | None:
     """Return a copy's bytes, None if it is gone or damaged."""
     try:
-        descriptor = os.open(copy.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # Without blocking: somebody may have put a FIFO there.
+        descriptor = os.open(copy.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
