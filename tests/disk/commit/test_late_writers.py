@@ -745,3 +745,46 @@ def test_a_second_name_that_a_power_cut_left_is_no_hard_link(
     (root / "second").hardlink_to(root / "f")
     with pytest.raises(MetadataNotKeptError):
         guard.write("f", b"again", expected=sha256(b"after"))
+
+
+def test_at_plain_a_delete_does_not_take_what_was_put_in_place_meanwhile(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: unlinking the name deleted it."""
+    (root / "f").write_bytes(b"before")
+    (root / "theirs").write_bytes(b"theirs")
+    rename = os.rename
+
+    def replaced_first(*words: Any, **options: Any) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        rename(root / "theirs", root / "f")
+        rename(*words, **options)
+
+    guard = FileGuard(root, ceiling="plain")
+    monkeypatch.setattr(os, "rename", replaced_first)
+    with pytest.raises(StaleFileError) as refused:
+        guard.delete("f", expected=sha256(b"before"))
+    assert refused.value.actual == sha256(b"theirs")
+    assert (root / "f").read_bytes() == b"theirs"
+    with open(root / "f", "r+b", buffering=0) as late:
+        assert guard.delete("f", expected=sha256(b"theirs")).level == "plain"
+        late.write(b"LATE")
+    (kept,) = guard.sweep()
+    assert Path(kept).read_bytes() == b"LATErs"
+    assert not (root / "f").exists()
+
+
+def test_a_reader_of_the_old_version_who_opens_it_again_for_writing_loses_nothing(root: Path) -> None:
+    """011-SC-002: the sweep deleted the file, because nobody had it open for writing."""
+    if not leases.SUPPORTED:
+        pytest.skip("needs file leases")
+    (root / "f").write_bytes(b"before")
+    guard = FileGuard(root)
+    with open(root / "f", "rb") as theirs:
+        guard.write("f", b"after", expected=sha256(b"before"))
+        assert guard.sweep() == []
+        with open(f"/proc/self/fd/{theirs.fileno()}", "r+b", buffering=0) as again:
+            again.write(b"theirs")
+        assert guard.sweep() == []
+    (kept,) = guard.sweep()
+    assert Path(kept).read_bytes() == b"theirs"

@@ -136,7 +136,7 @@ def _delete_in(
             swap.open_old()
             if not committer.can_exchange(store) or not section.is_exclusive:
                 swap.verify(patience)
-                os.unlink(target.name, dir_fd=target.folder_fd)
+                _move_to_swap(swap)
                 trouble = flush_name(target, DELETED) if committer.durable else None
                 return section.landed(target.path, DELETED, "plain", swap.previous), trouble
             prefix = store.new_prefix()
@@ -167,6 +167,30 @@ def _delete_in(
             committer.report_later(target.path, swap.kept)
             if gone:
                 store.leave_marked(gone, target.path)
+
+
+def _move_to_swap(swap: Swap) -> None:
+    """
+    Delete without an exchange: move the file among the swap files, and see what was moved.
+
+    Unlinking the name would take what an editor renamed there since the check. No note is written: if we are
+    killed, a sweep deletes the file if it still has the hash in its name, and keeps it otherwise.
+    """
+    store, target = swap.store, swap.target
+    name = store.swap_name(store.new_prefix(), target.name, swap.previous)
+    try:
+        os.rename(target.name, name, src_dir_fd=target.folder_fd, dst_dir_fd=store.swap_fd)
+    except FileNotFoundError:
+        raise swap.stale(DELETED) from None
+    moved = os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False)
+    if moved.st_ino == swap.old_status.st_ino:
+        swap.leave_linked_aside(name)
+        return
+    try:
+        renames.move_without_replacing(store.swap_fd, name, target.folder_fd, target.name)
+    except FileExistsError:
+        swap.kept.append(store.keep(name))  # Two saves in a row: the later one is there.
+    raise swap.stale(hash_of(target))
 
 
 def _take_placeholder_away(swap: Swap) -> bool:

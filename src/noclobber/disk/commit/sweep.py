@@ -78,17 +78,19 @@ def _sweep_one(
     descriptor: int,
     displaced: Displaced | None = None,
 ) -> str:
-    """Return "" if it is gone now, BUSY if somebody has it open for writing, else where it is kept."""
+    """Return "" if it is gone now, BUSY if somebody has it open, else where it is kept."""
     has_lease = True
     try:
-        if not leases.try_lease(descriptor, leases.READ):
+        # Open for reading is enough to wait: such a process can open it again for writing (/proc/self/fd),
+        # and would write to a file without a name.
+        if not leases.try_lease(descriptor, leases.WRITE):
             return BUSY
     except leases.LeasesUnavailableError:
         has_lease = False  # Then only its content shows whether it was changed.
     try:
         # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
         if is_unchanged(name, descriptor) or (displaced is None and os.fstat(descriptor).st_size == 0):
-            if has_lease and not leases.is_quiet(descriptor, leases.READ):
+            if has_lease and not leases.is_quiet(descriptor, leases.WRITE):
                 return BUSY  # Somebody opened it while we looked.
             if displaced is None or not _to_versions(store, displaced):
                 store.remove_swap(name)
