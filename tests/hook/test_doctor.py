@@ -152,6 +152,19 @@ def test_a_package_is_found_and_so_is_what_is_beside_it(
     assert f"noclobber install {host} --uninstall" in doubled.remedy
 
 
+def test_a_package_that_is_out_of_date_is_renewed_in_the_host_too(
+    rig: HookRig, root: Path, home: Path
+) -> None:
+    """N-install: the host has a copy, so writing the package anew is not enough."""
+    place = install_package("gemini", home)
+    place.write_text(place.read_text().replace("^(write_file|replace)$", "^(write_file)$"))
+    old = findings(root)["hooks of gemini", "out of date"]
+    assert not old.ok
+    assert old.remedy.startswith(
+        "noclobber install gemini --as plugin && gemini extensions uninstall noclobber && "
+    )
+
+
 def test_two_versions_for_one_host_are_bad(rig: HookRig, root: Path, home: Path) -> None:
     """finding H11: hooks of two environments answer every event, and one of them may be of another version."""
     command_line(["install", "qwen", "--root", str(root)])

@@ -97,9 +97,15 @@ def test_every_host_has_a_recommendation_that_can_be_followed(
     """N-install: `install` says which way works best, and why."""
     assert set(RECOMMENDED) == set(HOSTS)
     for host, one in RECOMMENDED.items():
-        assert one.form == "hooks" or host in packages.FORMATS
+        assert one.form in ("hooks", "user") or host in packages.FORMATS
     command_line(["install", "gemini", "--root", str(root)])
     assert f"`--as plugin` works better. {RECOMMENDED['gemini'].why}" in capsys.readouterr().out
+    command_line(["install", "gemini", "opencode", "--user", "--root", str(root)])
+    said = capsys.readouterr().out
+    assert f"gemini: this works as well as `--as plugin`. {RECOMMENDED['gemini'].why}" in said
+    assert f"opencode: this is the way that works best. {RECOMMENDED['opencode'].why}" in said
+    command_line(["install", "claude-code", "--user", "--root", str(root)])
+    assert "claude-code: without `--user` works better" in capsys.readouterr().out
 
 
 @pytest.fixture(autouse=True)

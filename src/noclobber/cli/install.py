@@ -91,7 +91,7 @@ def run(args: Namespace) -> int:
         print(change.diff(), end="")
         if not args.uninstall and not args.dry_run:
             print(_next_step(host))
-            print(f"{host}: {RECOMMENDED[host].advice(args.form)}")
+            print(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')}")
     if args.json:
         print_json(rows)
     return EXIT_OK
@@ -131,7 +131,7 @@ def _packages(args: Namespace, hosts: list[str]) -> int:
         for words in commands:
             print(f"    {shlex.join(words)}")
         if not args.uninstall:
-            print(f"{host}: {RECOMMENDED[host].advice(args.form)}")
+            print(f"{host}: {RECOMMENDED[host].advice('plugin')}")
     if args.json:
         print_json(rows)
     return EXIT_OK

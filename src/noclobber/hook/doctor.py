@@ -82,7 +82,7 @@ def _of_host(host: str, found: list[Installation], project: str) -> list[Finding
 def _of_installation(one: Installation, project: str) -> Finding:
     """Return whether the hooks of one place work; out of date counts as not."""
     name = f"hooks of {one.host}"
-    again = f"noclobber install {one.host}{one.option}"
+    again = _again(one)
     lines = {line: event for event, line in reversed(one.commands())}  # Many events run the same command.
     for line, event in lines.items():
         trouble = _trouble(one, line, project)
@@ -99,6 +99,15 @@ def _of_installation(one: Installation, project: str) -> Finding:
             name, False, f"out of date: this version of noclobber would write other hooks ({one.path})", again
         )
     return Finding(name, True, f"in place ({one.path})")
+
+
+def _again(one: Installation) -> str:
+    """Return how to install anew. Most hosts keep a copy of a package, and do not renew it by themselves."""
+    command = f"noclobber install {one.host}{one.option}"
+    if one.form != "plugin":
+        return command
+    steps = packages.steps_back(one.host) + packages.steps(one.host, packages.default_folder())
+    return " && ".join([command, *(shlex.join(words) for words in steps)])
 
 
 def _trouble(one: Installation, line: str, project: str) -> str:

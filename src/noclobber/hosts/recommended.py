@@ -9,15 +9,18 @@ class Recommendation(NamedTuple):
     """The way that works best in a host."""
 
     form: str
-    """`hooks` or `plugin`, as `install --as` calls them."""
+    """`hooks`, `user` (hooks for all projects) or `plugin`."""
     why: str
     """A sentence."""
 
     def advice(self, chosen: str) -> str:
-        """Return what to tell a user who has chosen a way."""
+        """Return what to tell a user who has chosen one of these ways."""
         if chosen == self.form:
             return f"this is the way that works best. {self.why}"
-        return f"`--as {self.form}` works better. {self.why}"
+        if (chosen, self.form) == ("user", "plugin"):
+            return f"this works as well as `--as plugin`. {self.why}"
+        better = {"hooks": "without `--user`", "user": "`--user`", "plugin": "`--as plugin`"}[self.form]
+        return f"{better} works better. {self.why}"
 
 
 RECOMMENDED = {
@@ -38,7 +41,7 @@ RECOMMENDED = {
         "Hooks in a project do not run in a folder that was not trusted, for example with `--skip-trust`.",
     ),
     "opencode": Recommendation(
-        "hooks", "It is one file. With `--user` opencode has no second folder to prepare at its first start."
+        "user", "It is one file. With `--user` opencode has no second folder to prepare at its first start."
     ),
     "qwen": Recommendation("plugin", "Hooks in a project do not run in a folder that was not trusted."),
 }
