@@ -205,35 +205,32 @@ def open_ledger(path: str, flags: int) -> tuple[int, tuple[int, int]]:
 
 def _open_in_place(path: str, flags: int) -> int:
     """
-    Open the record of a deliverable's locks by its canonical path, and nothing that a link leads to.
+    Open the record of a deliverable's locks by its canonical path; create it in that very folder only.
 
     Somebody may put a link in the place of a folder on the way, after the path was found; the record would be
-    made wherever it leads. So the kernel is asked what was opened, and nothing is created before that.
+    made wherever it leads. So the kernel is asked which folder was opened, before anything is created. A
+    record that is there already needs no question: it is one of a folder that is locked as well.
     """
     try:
-        descriptor = os.open(path, flags & ~os.O_CREAT)
-        is_there = _is_called(descriptor, path)
+        return os.open(path, flags & ~os.O_CREAT)
     except FileNotFoundError:
-        folder_fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            is_there = _is_called(folder_fd, os.path.dirname(path))
-            descriptor = os.open(_LOCK_LEDGER, flags, 0o666, dir_fd=folder_fd) if is_there else -1
-        finally:
-            os.close(folder_fd)
-    if not is_there:
-        if descriptor >= 0:
-            os.close(descriptor)
-        raise FileNotFoundError(errno.ENOENT, "the folder was moved, or a link is in its place", path)
-    return descriptor
+        pass
+    folder = os.path.dirname(path)
+    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not _is_called(folder_fd, folder):
+            raise FileNotFoundError(errno.ENOENT, "the folder was moved, or a link is in its place", path)
+        return os.open(_LOCK_LEDGER, flags, 0o666, dir_fd=folder_fd)
+    finally:
+        os.close(folder_fd)
 
 
 def _is_called(descriptor: int, path: str) -> bool:
-    """True if that is what the kernel calls an open file, or if it cannot be asked."""
+    """True if that is what the kernel calls an open folder, or if it cannot be asked."""
     try:
-        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        return os.readlink(f"/proc/self/fd/{descriptor}") == path
     except OSError:
         return True
-    return name.removesuffix(" (deleted)") == path
 
 
 def _share_with_group(path: str, descriptor: int, opened: os.stat_result) -> None:
