@@ -56,15 +56,15 @@ def _all(args: argparse.Namespace, folder: str) -> bool:
     with open(args.figures, "w"):
         pass
     ok = mounts.run(args)
+    for name, part in (("several", several.run), ("counter", counter.run)):
+        is_met = part(args)
+        bars.note(args.figures, name, is_met=is_met)
+        ok = is_met and ok
     with open(os.path.join(folder, "locks"), "w+") as said:
-        # Beside the rest: it takes as long as all of that, and mostly waits.
+        # Beside the rest: it takes as long as all of that.
         locks = subprocess.Popen(
             [sys.executable, "-m", "torture", "--lock", "--seed", str(args.seed)], stdout=said, stderr=said
         )
-        for name, part in (("several", several.run), ("counter", counter.run)):
-            is_met = part(args)
-            bars.note(args.figures, name, is_met=is_met)
-            ok = is_met and ok
         ok = after_crash.run(args) and ok
         ok = power.run(args) and ok
         is_met = locks.wait() == 0
