@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
 
+from noclobber.disk import steps
+from noclobber.errors import NoclobberError
 from noclobber.lock.file_arbiter import FileArbiter
+from noclobber.lock.lock import DeliverableLock
 from tests.lock.arbiter_suite import ArbiterSuite, ignore, taken
 from tests.rigs.locks import ToldClock, events
 
@@ -68,3 +74,70 @@ def test_closing_leaves_no_descriptor_open(tmp_path: Path) -> None:
         arbiter.give_up(holding, ignore)
     rig.close()
     assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize("has_mutex", [False, True])
+def test_a_release_that_takes_longer_than_its_lease_gives_nobody_elses_lock_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_mutex: bool
+) -> None:
+    """X-005: without a mutex that excludes anybody, three processes could end as two holders."""
+    if not has_mutex:  # As on some network filesystems: it succeeds, and excludes nobody.
+        monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    clock = ToldClock()
+    first, second, third = (
+        DeliverableLock(tmp_path, holder=name, lease_duration_s=60, heartbeat=False, clock=clock)
+        for name in ("first", "second", "third")
+    )
+    stops = {"first": ["lock-release-claimed", "lock-removed"], "second": ["lock-replacing"]}
+    reached, go_on = {name: Event() for name in stops}, {name: Event() for name in stops}
+    outcomes: dict[str, object] = {}
+
+    def observe(step: str) -> None:
+        name = current_thread().name
+        if stops.get(name, [""])[:1] == [step]:
+            del stops[name][0]
+            go_on[name].clear()
+            reached[name].set()
+            assert go_on[name].wait(30)
+
+    def run(name: str, call: Callable[[], object]) -> Thread:
+        def work() -> None:
+            try:
+                outcomes[name] = call()
+            except NoclobberError as error:
+                outcomes[name] = error
+            reached[name].set()  # Its end is a stop, too.
+
+        thread = Thread(target=work, name=name)
+        thread.start()
+        assert reached[name].wait(30)
+        return thread
+
+    first.acquire()
+    clock.time_s += 59  # Late, so that the release is disputed.
+    rename = os.rename
+
+    def about_to_replace(source: str, destination: str, **folders: int) -> None:
+        if destination == ".lock":
+            observe("lock-replacing")
+        rename(source, destination, **folders)
+
+    monkeypatch.setattr(os, "rename", about_to_replace)
+    monkeypatch.setattr(steps, "observer", observe)
+    releasing = run("first", first.release)
+    clock.time_s += 120  # It was stopped for that long.
+    taking = run("second", second.attempt)  # Breaks the claim, has looked, and is about to replace the lock.
+    reached["first"].clear()
+    go_on["first"].set()
+    assert reached["first"].wait(30)  # It is over, or has just removed the lock and not its claim.
+    third_try = third.attempt()
+    go_on["second"].set()
+    taking.join(30)
+    go_on["first"].set()
+    releasing.join(30)
+    monkeypatch.setattr(steps, "observer", None)
+    standing = [lock for lock in (first, second, third) if lock.held]
+    assert len(standing) <= 1, (outcomes, third_try)
+    for lock in standing:
+        lock.assert_held()
+        lock.release()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from noclobber.lock.record import LockContent
 
 SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
+RELEASE_S = 10  # How long a release may take, at the end of a lease.
 _TRIES = 8  # How often a record may change hands under our eyes before we call it contention.
 
 # Full of folders, and never a deliverable among them.
@@ -240,18 +242,34 @@ class FileArbiter:
         lock_file, record, is_own = holding.lock_file, holding.record, holding.is_own
         try:
             with lock_file.section(clock=self.clock):
-                undisputed = is_own and self.clock.now_s() < record.expires_s - SAFE_MARGIN_S
-                if not (
-                    (undisputed and lock_file.remove_undisputed())
-                    or lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
-                ):
-                    raise self.lost(holding, lock_file.read())
+                if not (is_own and self._is_early(record) and lock_file.remove_undisputed()):
+                    self._remove_in_time(holding, record)
                 folder = lock_file.location()
                 ended(folder)
                 self._audit.released(folder, record)
         finally:
             lock_file.leave()
             self._audit.tell_observer()
+
+    def _is_early(self, record: LockRecord) -> bool:
+        return self.clock.now_s() < record.expires_s - SAFE_MARGIN_S
+
+    def _remove_in_time(self, holding: FileHolding, record: LockRecord) -> None:
+        """Inside the section: take our record away while its lease runs; `LockLost`."""
+        lock_file = holding.lock_file
+        may_break = self._may_break(lock_file, record.lock_id)
+        for _ in range(_TRIES):
+            if not self._is_early(record):
+                # Late. Renewing is a compare-and-set in one step, and removing is not: see `remove`.
+                needed_s = math.ceil(self.clock.now_s() - record.acquired_s) + RELEASE_S
+                record = record._replace(lease_duration_s=max(record.lease_duration_s, needed_s))
+                if not lock_file.replace(record.lock_id, record, may_break):
+                    break
+            if lock_file.remove(record.lock_id, record, may_break, partial(self._is_early, record)):
+                return
+            if self._is_early(record):
+                break  # Not late, so it is somebody else's.
+        raise self.lost(holding, lock_file.read())
 
     def clear(self, folder: str, taker: Taker, *, retire: bool = False) -> Recovery | LockContention | None:
         """Clear an orphan, or return the refusal; see `Arbiter`."""

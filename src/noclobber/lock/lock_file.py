@@ -259,8 +259,20 @@ class LockFile:
         self._unlink(LOCK_NAME)
         return True
 
-    def remove(self, expected: str, claimant: LockRecord, may_break: Callable[[LockContent], bool]) -> bool:
-        """Take the record with the key `expected` away. False if there is another one now."""
+    def remove(
+        self,
+        expected: str,
+        claimant: LockRecord,
+        may_break: Callable[[LockContent], bool],
+        is_in_time: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """
+        Take the record with the key `expected` away. False if there is another one now.
+
+        `is_in_time` is asked last. A process that was stopped under its claim for longer than its lease may
+        have had the claim broken; where the mutex excludes nobody, it would take away the lock that the
+        breaker is about to replace, a third process would find nothing there, and two would hold it.
+        """
         claim = CLAIM_PREFIX + expected
         try:
             # An owner's release: the lock file itself becomes the claim, and its content is then proof of
@@ -272,6 +284,9 @@ class LockFile:
             else:
                 is_ours = self._mark(LOCK_NAME, LOCK_NAME) == expected
             reached("lock-release-claimed")
+            if is_ours and not is_in_time():
+                self._drop(claim, claimant)
+                return False
             if is_ours:
                 self._unlink(LOCK_NAME)
                 reached("lock-removed")
