@@ -6,14 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-DIALOGUE = "finding H4: a save while the dialogue is open is lost"
-
-KNOWN: dict[tuple[str, str], str] = {
-    ("codex", "approved_write"): DIALOGUE,
-    ("copilot", "approved_edit"): DIALOGUE,
-    ("copilot", "approved_write"): DIALOGUE,
-    ("gemini", "approved_write"): DIALOGUE,
-}
+KNOWN: dict[tuple[str, str], str] = {}
 
 MIDDLE = "finding H6: a formatter that is met in the middle of its write is taken for another actor"
 

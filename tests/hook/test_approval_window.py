@@ -184,6 +184,23 @@ def is_ours(entry: Path, runtime: Path) -> bool:
     return b"hook/start.py" in command and f"XDG_RUNTIME_DIR={runtime}\0".encode() in environment + b"\0"
 
 
+def test_the_host_is_found_behind_the_shells_that_run_the_hook(tmp_path: Path) -> None:
+    """finding H4: the shells end with the hook, and the host does not."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("there is no /proc here")
+    program = tmp_path / "ask.py"
+    program.write_text(
+        "import os\nfrom noclobber.guard.watch import host_of\nprint(host_of(os.getppid()), os.getppid())\n"
+    )
+    inner = f"{sys.executable} {program}; :"
+    done = subprocess.run(
+        ["sh", "-c", f"sh -c '{inner}'; :"], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    host, parent = map(int, done.stdout.split())
+    assert host == os.getpid() != parent
+
+
 # -- the process that looks on ----------------------------------------------------------------------------
 
 

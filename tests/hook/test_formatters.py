@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from noclobber.core.clock import SystemClock
 from tests.rigs.hooks import HookRig, is_denied, refusal
 
 WORDS = ("one", "two", "three", "four", "five", "six")
@@ -150,6 +151,34 @@ def test_layout_can_be_refused(rig: HookRig, root: Path, source: Path) -> None:
     source.write_text("a = [1,]\n")
 
     assert is_denied(rig.edit(source, "1", "2"))
+
+
+@pytest.mark.parametrize("moment", ["after the call", "before the next"])
+def test_a_formatter_that_is_met_in_the_middle_of_its_write_is_waited_for(
+    rig: HookRig, source: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding H6: it empties the file first, and hosts run the user's hook and ours at the same time."""
+    rig.read(source)
+    given = {"file_path": str(source), "old_string": "'one'", "new_string": "'ONE'"}
+    assert rig.ask("Edit", given, tool_use_id="e") == {}
+    made = source.read_text().replace("'one'", "'ONE'")
+    source.write_text(made)
+    if moment == "before the next":
+        assert rig.told("Edit", given, tool_use_id="e") == {}
+    naps = []
+
+    def nap(clock: SystemClock, seconds: float) -> None:
+        naps.append(seconds)
+        source.write_text(formatted(made) if len(naps) > 1 else formatted(made)[:20])
+
+    monkeypatch.setattr(SystemClock, "sleep", nap)
+    source.write_text("")
+
+    if moment == "after the call":
+        assert rig.told("Edit", given, tool_use_id="e") == {}
+    assert rig.edit(source, '"four"', '"FOUR"') == {}
+    assert rig.kinds() == ["MUTATION", "MUTATION"]
+    assert len(naps) == 2
 
 
 # -- several edits in one message -----------------------------------------------------------------------

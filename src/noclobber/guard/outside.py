@@ -38,23 +38,23 @@ from noclobber.errors import (
 from noclobber.guard import claims
 from noclobber.guard.facts import gather
 from noclobber.guard.judge import call_key, note_refusal, pop_note
-from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, foresee, outcome_of, plain_hash
+from noclobber.guard.looked import LookedAt, forget_repeated, is_as_foreseen, noted_outcome, seen_after
+from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, foresee, outcome_of
 from noclobber.guard.policies import decide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
     from noclobber.core.values import ToolCall
     from noclobber.disk.reading import FileState
     from noclobber.guard.facts import Target
     from noclobber.guard.judge import JudgedTurn
-    from noclobber.guard.memory import Notes
     from noclobber.guard.overwritten import Overwritten
-    from noclobber.guard.snapshot import TurnContext
     from noclobber.guard.watch import Watch
 
+LOOKS, LOOK_NAP_S = 8, 0.025  # How often, and how far apart, to look at a file that is being written.
+MIDDLE_S = 1.0  # After that long without a change nobody is in the middle of writing it.
 MOST_TOGETHER = 32  # Versions that the calls of one message may leave between them.
 
 
@@ -74,7 +74,7 @@ class Outside:
         """Judge the call; return the refusal, None to let it through."""
         writes = [action for action in self.actions if action.kind != READ]
         with self.turn.memory:
-            targets: list[_Looked] = []
+            targets: list[LookedAt] = []
             try:
                 for action in self.actions:
                     if action.kind == READ:
@@ -123,7 +123,7 @@ class Outside:
 
     # -- before ----------------------------------------------------------------------------------------
 
-    def _before_writes(self, writes: Sequence[Action], targets: list[_Looked]) -> None:
+    def _before_writes(self, writes: Sequence[Action], targets: list[LookedAt]) -> None:
         """Claim, look at and judge every file before any is written; note what must come out of it."""
         turn = self.turn
         names = [self._name(action.path) for action in writes]
@@ -137,7 +137,7 @@ class Outside:
             for action, name in zip(writes, names, strict=True):
                 targets.append(self._look(action, name))
                 self._admit(targets[-1])
-            _forget_repeated(targets)
+            forget_repeated(targets)
             for target in targets:
                 target.note_pending(turn, self.key)
             self._begin_watch(targets)
@@ -146,7 +146,7 @@ class Outside:
                 claims.release(turn.root, path, turn.owner)
             raise
 
-    def _begin_watch(self, targets: list[_Looked]) -> None:
+    def _begin_watch(self, targets: list[LookedAt]) -> None:
         """Prepare the process that looks on while the host asks for permission and writes."""
         watched = self.turn.begin_watch(self.key)
         if watched is None:
@@ -169,7 +169,7 @@ class Outside:
         looked.notes.setdefault("reading", {})[self.key] = looked.state.sha256
         looked.keep(self.turn)
 
-    def _admit(self, looked: _Looked) -> None:
+    def _admit(self, looked: LookedAt) -> None:
         looked.target = self._gather(looked)
         if self._follow_formatter(looked, looked.target.facts.expected):
             looked.target = self._gather(looked)
@@ -181,18 +181,39 @@ class Outside:
         looked.outcome = foresee(looked.action, self._content_before(looked), facts.path)
         self._foresee_together(looked)
 
-    def _follow_formatter(self, looked: _Looked, expected: str | None) -> bool:
+    def _follow_formatter(self, looked: LookedAt, expected: str | None) -> bool:
         """Take what a formatter made of the agent's own last write for the agent's own version."""
         wrote, state = looked.notes.get("wrote"), looked.state
         if not wrote or wrote[0] != expected or state.sha256 == expected or not hashing.is_hash(state.sha256):
             return False
         if not self._is_formatters_work(state, expected, wrote[1]):
-            return False
+            if not self._look_until(
+                looked, lambda: self._is_formatters_work(looked.state, expected, wrote[1])
+            ):
+                return False
+            state = looked.state
         seen = looked.snapshot.coverage_for(looked.name, looked.path) or WHOLE
         looked.snapshot.wrote(looked.name, looked.path, state.sha256, None, seen)
         looked.notes["wrote"] = [state.sha256, self.turn.clock.now_s()]
         self._note_formatted(looked)
         return True
+
+    def _look_until(self, looked: LookedAt, is_so: Callable[[], bool]) -> bool:
+        """
+        Look at a file again while it changes: a formatter may be in the middle of its write.
+
+        Hosts run the user's hooks and ours at the same time. A file that has not changed for a while is not
+        waited for, so only what looks like a race costs this time.
+        """
+        clock = self.turn.clock
+        for _ in range(LOOKS):
+            if self.turn.confined_to is not None or clock.now_s() - looked.state.changed_at_s > MIDDLE_S:
+                return False
+            clock.sleep(LOOK_NAP_S)
+            before, looked.state = looked.state, self._look_at(looked.name)
+            if looked.state.sha256 != before.sha256 and is_so():
+                return True
+        return False
 
     def _is_formatters_work(self, state: FileState, made: str | None, made_at_s: float) -> bool:
         if self.turn.confined_to is not None:
@@ -202,11 +223,11 @@ class Outside:
         turn = self.turn
         return is_formatters_work(turn.memory, turn.options, turn.root, state, made, made_at_s)
 
-    def _note_formatted(self, looked: _Looked) -> None:
+    def _note_formatted(self, looked: LookedAt) -> None:
         looked.notes["formatted"] = looked.state.sha256
         self.turn.memory.hold(looked.path, looked.state.sha256, looked.state.content or b"")
 
-    def _foresee_together(self, looked: _Looked) -> None:
+    def _foresee_together(self, looked: LookedAt) -> None:
         """
         Foresee what this call leaves if others of the same message land before it.
 
@@ -229,7 +250,7 @@ class Outside:
                 together.append(None)
         notes["together"] = list(dict.fromkeys(together))[-MOST_TOGETHER:]
 
-    def _gather(self, looked: _Looked) -> Target:
+    def _gather(self, looked: LookedAt) -> Target:
         turn = self.turn
         return gather(
             looked.action,
@@ -243,7 +264,7 @@ class Outside:
             by_us=False,
         )
 
-    def _content_before(self, looked: _Looked) -> bytes | None:
+    def _content_before(self, looked: LookedAt) -> bytes | None:
         """Return what a change is made from; None if that is too large to hold, or is no file."""
         state = looked.state
         if looked.action.kind == WRITE and looked.notes.get("formatted") == state.sha256 and state.content:
@@ -255,7 +276,7 @@ class Outside:
 
     # -- after -----------------------------------------------------------------------------------------
 
-    def _was_read(self, looked: _Looked, result: CallResult) -> None:
+    def _was_read(self, looked: LookedAt, result: CallResult) -> None:
         from noclobber.guard.shown import asked_part, exact_part, says_missing, seen_part
 
         snapshot, notes, state = looked.snapshot, looked.notes, looked.state
@@ -293,7 +314,7 @@ class Outside:
                 snapshot.saw_unknown(looked.name, looked.path)
         looked.keep(self.turn)
 
-    def _may_begin_with(self, looked: _Looked) -> bool:
+    def _may_begin_with(self, looked: LookedAt) -> bool:
         """
         True if a read that is not certain may give a first baseline: that only makes later writes stricter.
 
@@ -304,7 +325,7 @@ class Outside:
             return False
         return looked.snapshot.expected_for(looked.name, looked.path) is None
 
-    def _was_not_read(self, looked: _Looked, error: BaseException | None) -> None:
+    def _was_not_read(self, looked: LookedAt, error: BaseException | None) -> None:
         before = pop_note(looked.notes, "reading", self.key)
         if looked.state.sha256 == DELETED and before in (None, DELETED):
             looked.snapshot.observe_absent(looked.name, looked.path)
@@ -313,7 +334,7 @@ class Outside:
             looked.snapshot.observe_error(looked.name, looked.path, code)
         looked.keep(self.turn)
 
-    def _was_written(self, looked: _Looked, result: CallResult) -> NoclobberError | None:
+    def _was_written(self, looked: LookedAt, result: CallResult) -> NoclobberError | None:
         notes, action = looked.notes, looked.action
         pending = pop_note(notes, "pending", self.key)
         done = f"{self.key}:{self.delivery}"
@@ -326,7 +347,7 @@ class Outside:
                 return None  # It was found to have landed before, and is on record.
             asked_at_s = self.turn.clock.now_s()
             if pending is not None:
-                before, outcome, asked_at_s = pending[0], _noted_outcome(pending), pending[3]
+                before, outcome, asked_at_s = pending[0], noted_outcome(pending), pending[3]
                 baseline = looked.snapshot.expected_for(looked.name, looked.path)
                 if baseline is not None and baseline in notes.get("together", ()):
                     before = baseline  # Another call of the same message has landed before this one.
@@ -343,25 +364,40 @@ class Outside:
             self._end_claim(looked)
             looked.keep(self.turn)
 
-    def _end_claim(self, looked: _Looked) -> None:
+    def _end_claim(self, looked: LookedAt) -> None:
         """End the agent's claim on a file, unless another call of its is still about to write it."""
         if not looked.notes.get("pending"):
             looked.notes.pop("together", None)
             claims.release(self.turn.root, looked.path, self.turn.owner)
 
     def _compare(
-        self, looked: _Looked, before: str, outcome: Outcome, asked_at_s: float
+        self, looked: LookedAt, before: str, outcome: Outcome, asked_at_s: float
     ) -> NoclobberError | None:
         turn, found = self.turn, looked.state.sha256
         together = looked.notes.get("together", ())
         is_gone = outcome.sha256 == ABSENT and found == DELETED
-        is_own = is_gone or _is_as_foreseen(looked.state, outcome) or found in together
-        is_formatted = not is_own and self._is_formatters_work(looked.state, outcome.sha256, asked_at_s)
+        is_own = is_gone or is_as_foreseen(looked.state, outcome) or found in together
+
+        def is_known() -> bool:
+            return is_as_foreseen(looked.state, outcome) or self._is_formatters_work(
+                looked.state, outcome.sha256, asked_at_s
+            )
+
+        is_formatted = not is_own and outcome.sha256 is not None and is_known()
+        if (
+            not is_own
+            and not is_formatted
+            and outcome.sha256 is not None
+            and self._look_until(looked, is_known)
+        ):
+            found = looked.state.sha256
+            is_own = is_as_foreseen(looked.state, outcome)
+            is_formatted = not is_own
         lost = self._overwritten(looked, self.key, outcome)
         if not is_own and not looked.action.is_certain and found == before:
             return None  # The call may have been about something else.
         if is_own or is_formatted:
-            seen = _seen_after(looked) if looked.action.kind == EDIT else WHOLE
+            seen = seen_after(looked) if looked.action.kind == EDIT else WHOLE
             written = outcome.sha256 if is_formatted else None
             self._landed(looked, before, ABSENT if is_gone else found, seen, written=written, lost=lost)
             if is_formatted:
@@ -383,7 +419,7 @@ class Outside:
         kept, overwritten = ((), None) if lost is None else (lost.kept, lost.sha256)
         self.turn.recorder.race(self.call, path, before, expected, found, kept=kept, overwritten=overwritten)
 
-    def _overwritten(self, looked: _Looked, key: str, outcome: Outcome) -> Overwritten | None:
+    def _overwritten(self, looked: LookedAt, key: str, outcome: Outcome) -> Overwritten | None:
         """End the watch of a call that was carried out; keep what somebody saved and it wrote over."""
         turn = self.turn
         turn.end_watch(key)  # First: from now on no more copies are made.
@@ -394,7 +430,7 @@ class Outside:
         made = turn.memory.held(outcome.sha256)
         return keep_overwritten(turn.root, turn.owner, key, looked.action, looked.state, outcome, made)
 
-    def _drop_copies(self, looked: _Looked, key: str) -> None:
+    def _drop_copies(self, looked: LookedAt, key: str) -> None:
         """End the watch of a call that wrote nothing: what somebody saved meanwhile is there."""
         turn = self.turn
         turn.end_watch(key)
@@ -403,13 +439,13 @@ class Outside:
 
             watch.drop(watch.copies_of(turn.root, watch.key_of(turn.owner, key), looked.path))
 
-    def _was_not_written(self, looked: _Looked, error: BaseException | None) -> None:
+    def _was_not_written(self, looked: LookedAt, error: BaseException | None) -> None:
         pending = pop_note(looked.notes, "pending", self.key)
         if pending is not None:
             before, after, found = pending[0], pending[1], looked.state.sha256
             if after == ABSENT and found == DELETED:
                 self._landed(looked, before, after)
-            elif found != before and _is_as_foreseen(looked.state, _noted_outcome(pending)):
+            elif found != before and is_as_foreseen(looked.state, noted_outcome(pending)):
                 self._landed(looked, before, found)
             elif (found != before and found not in looked.notes.get("together", ())) or error is not None:
                 failure = error or _FailedCallError()
@@ -420,7 +456,7 @@ class Outside:
         self._end_claim(looked)
         looked.keep(self.turn)
 
-    def _settle_destination(self, looked: _Looked) -> None:
+    def _settle_destination(self, looked: LookedAt) -> None:
         """A move's destination has no outcome of its own; what was noted and claimed for it ends."""
         pop_note(looked.notes, "pending", self.key)
         self._end_claim(looked)
@@ -428,7 +464,7 @@ class Outside:
 
     def _landed(
         self,
-        looked: _Looked,
+        looked: LookedAt,
         before: str,
         after: str,
         seen: Coverage = WHOLE,
@@ -468,7 +504,7 @@ class Outside:
             written=written,
         )
 
-    def _keep_formatted(self, looked: _Looked, before: str, after: str) -> list[str]:
+    def _keep_formatted(self, looked: LookedAt, before: str, after: str) -> list[str]:
         """Note an own version; keep what a formatter left if it was replaced without having been read."""
         notes, memory = looked.notes, self.turn.memory
         was_formatted = notes.pop("formatted", None) == before
@@ -498,7 +534,7 @@ class Outside:
     def _look_at(self, name: str) -> FileState:
         return look_at(name, self.turn.confined_to, keep=True, clock=self.turn.clock)
 
-    def _look(self, action: Action, name: str, *, settles_others: bool = True) -> _Looked:
+    def _look(self, action: Action, name: str, *, settles_others: bool = True) -> LookedAt:
         """
         Look at a file, and recall what the agent knows of it.
 
@@ -507,21 +543,21 @@ class Outside:
         """
         state = self._look_at(name)
         snapshot, notes = self.turn.memory.recall(name, state.path)
-        looked = _Looked(action, name, state, snapshot, notes)
+        looked = LookedAt(action, name, state, snapshot, notes)
         others = [key for key in notes.get("pending", ()) if key != self.key] if settles_others else ()
         for key in others:
             before, after, _, since_s = notes["pending"][key][:4]
             if state.sha256 == before and self.turn.clock.now_s() < since_s + self.turn.parallel_s:
                 continue  # One of several calls of a message, and still to come.
             pending = pop_note(notes, "pending", key)
-            as_write = _Looked(action._replace(kind=WRITE), name, state, snapshot, notes)
+            as_write = LookedAt(action._replace(kind=WRITE), name, state, snapshot, notes)
             if after == ABSENT and state.sha256 == DELETED:
                 self._landed(as_write, before, ABSENT)
                 self._drop_copies(as_write, key)
             elif state.sha256 != before and (
-                _is_as_foreseen(state, _noted_outcome(pending)) or state.sha256 in notes.get("together", ())
+                is_as_foreseen(state, noted_outcome(pending)) or state.sha256 in notes.get("together", ())
             ):
-                lost = self._overwritten(as_write, key, _noted_outcome(pending))
+                lost = self._overwritten(as_write, key, noted_outcome(pending))
                 self._landed(as_write, before, state.sha256, lost=lost)
                 notes["settled"] = [*notes.get("settled", ()), key][-MOST_TOGETHER:]
             else:
@@ -529,54 +565,8 @@ class Outside:
         return looked
 
 
-class _Looked:
-    """One file of a call: what was asked, what is there, and what the agent knows of it."""
-
-    __slots__ = ("action", "name", "notes", "outcome", "snapshot", "state", "target")
-
-    def __init__(
-        self, action: Action, name: str, state: FileState, snapshot: TurnContext, notes: Notes
-    ) -> None:
-        self.action, self.name, self.state, self.snapshot, self.notes = action, name, state, snapshot, notes
-        self.outcome: Outcome = UNKNOWN_OUTCOME
-        self.target: Target | None = None
-
-    @property
-    def path(self) -> str:
-        """Canonical."""
-        return self.state.path
-
-    def note_pending(self, turn: JudgedTurn, key: str) -> None:
-        """Write down what the call must leave behind."""
-        sha256, plain, others, data = self.outcome
-        now_s = turn.clock.now_s()
-        self.notes.setdefault("pending", {})[key] = [self.state.sha256, sha256, plain, now_s, *others]
-        self.notes.pop("done", None)
-        if sha256 is not None and data is not None:
-            turn.memory.hold(self.path, sha256, data)
-        self.keep(turn)
-
-    def keep(self, turn: JudgedTurn) -> None:
-        """Keep what is known now."""
-        turn.memory.keep(self.snapshot, self.name, self.path, self.notes)
-
-
 class _FailedCallError(Exception):
     """The host says that its tool failed."""
-
-
-def _noted_outcome(pending: list[Any]) -> Outcome:
-    """Return the outcome that was noted for a call, behind the hash of what was there before it."""
-    _, sha256, plain, _, *others = pending
-    return Outcome(sha256, plain, tuple(others))
-
-
-def _is_as_foreseen(state: FileState, outcome: Outcome) -> bool:
-    """True if a file holds what was foreseen, or that text with other line endings or a byte-order mark."""
-    if state.sha256 == outcome.sha256 or state.sha256 in outcome.others:
-        return True
-    is_plain = outcome.plain is not None and state.content is not None
-    return is_plain and plain_hash(state.content or b"") == outcome.plain
 
 
 def _has_copies(root: str) -> bool:
@@ -593,19 +583,3 @@ def _where(turn: JudgedTurn, name: str) -> str:
         return paths.locate(name, turn.confined_to)
     except (NotAFileError, AccessDeniedError):
         return name  # If the agent knows a file under that name, then that is what changed.
-
-
-def _forget_repeated(targets: list[_Looked]) -> None:
-    """Foresee nothing for a file that a call changes twice: each change was foreseen from the same bytes."""
-    paths_of = [target.path for target in targets]
-    for target in targets:
-        if paths_of.count(target.path) > 1:
-            target.outcome = UNKNOWN_OUTCOME
-
-
-def _seen_after(looked: _Looked) -> Coverage:
-    """An agent that edits a file of which it saw a part still knows only a part."""
-    coverage = looked.snapshot.coverage_for(looked.name, looked.path)
-    if coverage is not None and coverage.is_whole:
-        return WHOLE
-    return Coverage((), (looked.state.content or b"").count(b"\n") + 1)

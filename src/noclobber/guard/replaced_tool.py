@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.section import Fence
     from noclobber.guard.facts import Target
     from noclobber.guard.judge import JudgedTurn
-    from noclobber.guard.outside import _Looked
+    from noclobber.guard.looked import LookedAt
 
 
 class PlannedFile(NamedTuple):
@@ -86,7 +86,7 @@ class ReplacedTool(Outside):
     def plan(self) -> list[PlannedFile]:
         """Judge the call and work out what it writes; raise the refusal. Changes nothing."""
         turn = self.turn
-        looked: list[_Looked] = []
+        looked: list[LookedAt] = []
         with turn.memory:
             try:
                 if broken := turn.ledger_trouble():
@@ -121,14 +121,14 @@ class ReplacedTool(Outside):
 
     # -- plan --------------------------------------------------------------------------------------------
 
-    def _judge(self, looked: _Looked) -> None:
+    def _judge(self, looked: LookedAt) -> None:
         looked.target = self._gather(looked)
         decision = decide(looked.target.facts)
         if not decision.allowed:
             raise decision.error
         self.turn.fence.check(looked.path)
 
-    def _planned(self, looked: _Looked) -> PlannedFile:
+    def _planned(self, looked: LookedAt) -> PlannedFile:
         action, state = looked.action, looked.state
         found = state.sha256
         if found == NOT_A_FILE:
@@ -146,7 +146,7 @@ class ReplacedTool(Outside):
             looked.target,
         )
 
-    def _after(self, looked: _Looked) -> bytes | None:
+    def _after(self, looked: LookedAt) -> bytes | None:
         action, path = looked.action, looked.path
         is_there = looked.state.sha256 != DELETED
         before = self._content(path, looked.state.content) if is_there else None

@@ -40,6 +40,7 @@ LIFE_S = 1800.0
 NAPS_S = ((0.1, 0.001), (2.0, 0.005), (60.0, 0.02), (LIFE_S, 0.2))
 HOST_CHECK_S = 1.0
 MOST_COPIES = 32
+MOST_SHELLS = 8  # Hosts run hooks by a shell, and our command line has another one in it.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -188,22 +189,33 @@ def _copy(watch: Watch, file: WatchedFile, data: bytes) -> str:
 
 
 def host_of(parent_pid: int) -> int:
-    """Return the process that a hook answers: its parent, or that one's if it is a shell; 0: unknown."""
+    """Return the process that a hook answers: the first above it that is no shell; 0: unknown."""
+    pid = parent_pid
+    for _ in range(MOST_SHELLS):
+        name, above = _name_and_parent(pid)
+        if not above:
+            return 0
+        if name not in ("sh", "bash", "dash", "zsh", "ash", "ksh", "fish"):
+            return pid
+        pid = above
+    return 0
+
+
+def _name_and_parent(pid: int) -> tuple[str, int]:
+    """Return a process's name and its parent, 0 if that cannot be told."""
     try:
-        descriptor = os.open(f"/proc/{parent_pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return 0
+        return "", 0
     try:
         text = os.read(descriptor, 1024).decode("ascii", "replace")
     except OSError:
-        return 0
+        return "", 0
     finally:
         os.close(descriptor)
     name, _, rest = text.partition("(")[2].rpartition(")")
     fields = rest.split()
-    if name.rstrip() in ("sh", "bash", "dash", "zsh", "ash") and len(fields) > 1 and fields[1].isdigit():
-        return int(fields[1])
-    return parent_pid
+    return name, int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
 
 
 # -- the copies ------------------------------------------------------------------------------------------
