@@ -20,7 +20,7 @@ help:
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
 	@echo "make merges         generated merges, compared with git merge-file; agents on shared files (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
-	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=)"
+	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=, ENGINE=own|atheris|both)"
 	@echo "make bench          speed and memory as ratios within one run"
 	@echo "make mutants        change the decisions one by one and see whether a test notices (ONLY=policies)"
 	@echo "make lock           renew requirements-dev.lock from the ranges"
@@ -91,7 +91,12 @@ merges: $(READY)
 model: $(READY)
 	$(PY) tools/check_models.py
 
-fuzz: $(READY)
+# Where atheris cannot be installed (macOS, a Python without a wheel), our own engine does it alone.
+$(VENV)/.fuzz: $(READY) requirements-fuzz.txt
+	-$(PIP) --only-binary :all: -r requirements-fuzz.txt
+	@touch $@
+
+fuzz: $(VENV)/.fuzz
 	$(PY) -m fuzz
 
 bench: $(VENV)/.peers

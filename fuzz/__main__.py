@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import random
+import re
 import sys
 
-from fuzz import engine
+from fuzz import engine, with_atheris
 from fuzz.targets import place, targets
 
 
@@ -17,21 +19,37 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("SECONDS") or 300))
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(1 << 30)))
     parser.add_argument("--only", help="only targets whose name contains this")
+    has_atheris = importlib.util.find_spec("atheris") is not None
+    chosen_engine = os.environ.get("ENGINE") or ("both" if has_atheris else "own")
+    parser.add_argument("--engine", choices=("own", "atheris", "both"), default=chosen_engine)
     args = parser.parse_args(argv)
-    print(f"fuzz: seed {args.seed}, {args.seconds:g} s")
+    print(f"fuzz: seed {args.seed}, {args.seconds:g} s, engine: {args.engine}")
     broken = 0
     with place() as where:
         chosen = [target for target in targets(where) if not args.only or args.only in target.name]
+        share_s = args.seconds / len(chosen) / (2 if args.engine == "both" else 1)
         for target in chosen:
-            failure, tried, lines = engine.fuzz(target, args.seed, seconds=args.seconds / len(chosen))
-            print(
-                f"{target.name:18} {tried:8,} inputs {lines:6,} lines  {'BROKEN' if failure else 'ok'}",
-                flush=True,
-            )
-            if failure is not None:
-                broken += 1
-                print(f"{failure.why}\ninput: {failure.data!r}\n")
+            if args.engine != "atheris":
+                failure, tried, lines = engine.fuzz(target, args.seed, seconds=share_s)
+                verdict = "BROKEN" if failure else "ok"
+                print(f"{target.name:18} {tried:9,} inputs {lines:6,} lines     {verdict}", flush=True)
+                if failure is not None:
+                    broken += 1
+                    print(f"{failure.why}\ninput: {failure.data!r}\n")
+            if args.engine != "own":
+                broken += not _by_atheris(target.name, share_s, args.seed)
     return 1 if broken else 0
+
+
+def _by_atheris(name: str, seconds: float, seed: int) -> bool:
+    is_fine, said = with_atheris.run(name, seconds, seed)
+    runs, branches = (re.findall(rf"{word}:? (\d+)", said) for word in ("Done", "cov"))
+    tried, reached = (int(found[-1]) if found else 0 for found in (runs, branches))
+    verdict = "ok" if is_fine else "BROKEN"
+    print(f"{name:18} {tried:9,} inputs {reached:6,} branches  {verdict} (atheris)", flush=True)
+    if not is_fine:
+        print(said[-4000:])
+    return is_fine
 
 
 if __name__ == "__main__":

@@ -3,13 +3,15 @@ A small coverage-guided fuzzer: no dependency, any Python, the same inputs for t
 
 An input that reaches lines of the package that no earlier one reached joins the corpus, and later inputs are
 mutations of those. A target fails if it raises, or if it runs more lines than its bound: a reader's time must
-be bounded, and lines are the same on every machine where seconds are not.
+be bounded, and lines are the same on every machine where seconds are not. What takes for ever without running
+a line (a regular expression) is ended after some seconds of computing, which no input of this size needs.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
 import traceback
@@ -21,6 +23,7 @@ import noclobber
 
 PACKAGE = os.path.dirname(noclobber.__file__)
 MOST_BYTES = 6000
+MOST_COMPUTING_S = 10.0
 BASE_LINES, LINES_A_BYTE = 100_000, 400
 TOKENS = (
     b"\x00",
@@ -146,12 +149,21 @@ def mutate(data: bytes, corpus: Sequence[bytes], chance: random.Random) -> bytes
 def _run(target: Target, data: bytes, coverage: Coverage) -> str:
     """Return why the target failed, or nothing."""
     coverage.most = BASE_LINES + LINES_A_BYTE * len(data)
+    before = signal.signal(signal.SIGVTALRM, _ran_on)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_COMPUTING_S)
     try:
         with coverage:
             target.read(data)
     except (Exception, RanOnError):
         return traceback.format_exc()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
     return ""
+
+
+def _ran_on(*_: object) -> None:
+    raise RanOnError(f"it computed for more than {MOST_COMPUTING_S:g} s")
 
 
 def fuzz(

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fuzz.acting_targets import acting_targets
 from fuzz.engine import Target
 from noclobber.core import options_file
 from noclobber.core.light import json_text
@@ -125,19 +126,19 @@ def _is_denied(stdout: str) -> bool:
 class _Hook:
     """The whole hook of one host, in this process. It must answer everything, and never fail itself."""
 
-    def __init__(self, host: str, where: Place) -> None:
-        self.host, self.where = host, where
+    def __init__(self, host: str, where: Place, duty: str = main.CHECK) -> None:
+        self.host, self.where, self.duty = host, where, duty
 
     def __call__(self, data: bytes) -> None:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(data)
             stdin.seek(0)
-            answer = main.respond(self.host, main.CHECK, stdin.fileno())
+            answer = main.respond(self.host, self.duty, stdin.fileno())
         try:
             payload = json_text.parse(data)
         except ValueError:
             payload = None
-        if not isinstance(payload, dict):  # A write may wait for the answer.
+        if self.duty == main.CHECK and not isinstance(payload, dict):  # A write may wait for the answer.
             assert _is_denied(answer.stdout) or answer.code == 2, "an error let a write through"
         log = Path(self.where.runtime, "noclobber", main.LOG_NAME)
         if log.exists():
@@ -285,6 +286,23 @@ def _ledger_seed(folder: str) -> bytes:
     return data
 
 
+def _lock_seeds(lock: bytes) -> list[bytes]:
+    """Records with every optional member, and with none of them: mutations rarely invent a name."""
+    more = {
+        "schema_version": "1",
+        "boot_id": "b",
+        "pid_namespace": "n",
+        "secret_sha256": "0" * 64,
+        "pid_started": 5,
+        "folder_device": 1,
+        "folder_inode": 2,
+        "renewal_s": 60,
+        "recovered_from": {"recovery_reason": "dead", "previous_holder": "x"},
+    }
+    members = json.loads(lock)
+    return [json.dumps(members | each).encode() for each in (more, dict.fromkeys(more), {"holder": None})]
+
+
 def targets(where: Place) -> list[Target]:
     """Every reader, with a place to read in."""
     files, events = _Files(where), _events(where.root)
@@ -306,7 +324,7 @@ def targets(where: Place) -> list[Target]:
         *(Target(f"host {host}", lambda data, host=host: _host(host, data), every_event) for host in HOSTS),  # type: ignore[misc]
         *(Target(f"hook {host}", _Hook(host, where), events[host]) for host in HOSTS),
         Target("note", files.note, notes),
-        Target("lock", _lock, [lock]),
+        Target("lock", _lock, [lock, *_lock_seeds(lock)]),
         Target("ledger", files.ledger, [_ledger_seed(where.root)]),
         Target(
             "options", files.options, [b'[tool.noclobber]\nresubmitted = "deny"\n', b'resubmitted = "deny"\n']
@@ -319,4 +337,6 @@ def targets(where: Place) -> list[Target]:
         Target("session memory", files.memory, [json.dumps(known).encode(), b'["a","b",null]']),
         Target("json", _json, [b'{"a":[1,2.5e3,"x\\u00e4",null,true]}']),
         Target("json edit", _json_edit, [b'{"a": [1, 2], // x\n "b": {"c": "d",}}']),
+        *(Target(f"note {host}", _Hook(host, where, main.NOTE), events[host]) for host in HOSTS),
+        *acting_targets(where),
     ]

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from noclobber.errors import NoclobberError
 from torture.exploring import PARTS, Part, check
 from torture.stepping import Stepper
 
@@ -89,7 +90,7 @@ def run(
             turns.append((choice, len(ready)))
             scene.turn(ready[choice])
         check(root, scene.parts)
-    except AssertionError as error:
+    except (AssertionError, NoclobberError) as error:
         raise AssertionError(
             f"{error}\nrepeat with run(folder, {plan}, {[turn[0] for turn in turns]})"
         ) from error

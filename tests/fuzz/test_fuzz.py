@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from fuzz.targets import place, targets
 
@@ -10,10 +12,24 @@ from noclobber.hosts import HOSTS
 from noclobber.text import apply_patch
 
 SEED = 20_261_116
-MOST_INPUTS = {"host": 400, "hook": 60, "ledger": 150, "session memory": 100, "shell": 200}
+MOST_INPUTS = {
+    "host": 400,
+    "hook": 60,
+    "ledger": 150,
+    "session memory": 100,
+    "shell": 200,
+    "recovery": 40,
+    "lock file": 40,
+    "git file": 100,
+    "undo": 40,
+    "mcp": 80,
+    "gitignore": 100,
+    "merge": 150,
+} | {f"note {host}": 40 for host in HOSTS}
 NAMES = [f"{kind} {host}" for kind in ("host", "hook") for host in HOSTS] + [
     "note", "lock", "ledger", "options", "patch", "shell", "search blocks", "claim", "turns", "session memory",
-    "json", "json edit",
+    "json", "json edit", *(f"note {host}" for host in HOSTS),
+    "recovery", "lock file", "git file", "undo", "mcp", "merge", "gitignore", "answers",
 ]  # fmt: skip
 
 
@@ -36,19 +52,24 @@ def test_no_input_makes_a_reader_fail_or_write_or_run_on(name: str) -> None:
     assert tried >= most
 
 
-def test_the_fuzzer_finds_a_reader_that_fails_and_one_that_runs_on() -> None:
+def test_the_fuzzer_finds_a_reader_that_fails_and_one_that_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """N-fuzz: a fuzzer that cannot find anything proves nothing."""
 
     def fails(data: bytes) -> None:
         if b"\0" in data:
             raise KeyError("found")
 
+    def runs_on_in_one_line(data: bytes) -> None:
+        if b"{" in data:
+            re.fullmatch("(?:a+)+b", "a" * 60)
+
     def runs_on(data: bytes) -> None:
         apply_patch.apply(
             "x\n" * (200_000 if b"{" in data else 1), [apply_patch.PatchHunk(None, ("y",), (), False)]
         )
 
-    for read in (fails, runs_on):
+    monkeypatch.setattr(engine, "MOST_COMPUTING_S", 0.5)
+    for read in (fails, runs_on, runs_on_in_one_line):
         failure, _, _ = engine.fuzz(engine.Target("made up", read, [b"seed"]), SEED, most_inputs=3000)
         assert failure is not None
 
@@ -77,3 +98,14 @@ def test_a_hook_whose_host_names_a_relative_folder_answers() -> None:
         failure, tried, _ = engine.fuzz(target._replace(seeds=events), SEED)
     assert failure is None, failure.why
     assert tried == 3
+
+
+@pytest.mark.parametrize("more", ['"recovered_from":null', '"recovered_from":{"a":null}'])
+def test_a_lock_that_names_no_former_holder_is_read(more: str) -> None:
+    """N-fuzz, finding S15: found by it; `"recovered_from": null` was an AttributeError for whoever came by."""
+    with place() as where:
+        (target,) = [target for target in targets(where) if target.name == "lock file"]
+        data = (target.seeds[1].decode()[:-1] + "," + more + "}").encode()
+        lock = '{"deliverable_id":"d","holder":"h","pid":1,"acquired":"2026-01-01T00:00:00Z","lease_duration_s":60,'
+        for each in (data, f"{lock}{more}}}".encode()):
+            target.read(each)

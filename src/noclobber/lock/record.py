@@ -274,7 +274,8 @@ def _flaw(members: dict[str, Any]) -> str | None:
         if value is not None and not least <= value <= most:
             return f"its member {name!r} is not from {least} to {most}"
     for name, value in members.items():
-        if not (_is_text(value) if name != "recovered_from" else all(map(_is_text, value.values()))):
+        texts = value.values() if name == "recovered_from" and value is not None else (value,)
+        if not all(map(_is_text, texts)):
             return f"its member {name[:40]!r} is too long, or not Unicode text"
     try:
         parse_time_s(members["acquired"])

@@ -22,6 +22,7 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata, ordering, paths, renames
@@ -477,7 +478,10 @@ class Swap:
             if self.leases:
                 mark_verified(descriptor)
             else:
-                mark_if(descriptor, self.previous)
+                with suppress(
+                    OSError
+                ):  # It has landed. Without a mark it will be kept.
+                    mark_if(descriptor, self.previous)
         if self.leases:
             leases.release(descriptor)
         name, self.swap_name, self.is_swapped = self.swap_name, "", False  # Not left aside twice.
