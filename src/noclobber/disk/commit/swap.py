@@ -478,9 +478,7 @@ class Swap:
             if self.leases:
                 mark_verified(descriptor)
             else:
-                with suppress(
-                    OSError
-                ):  # It has landed. Without a mark it will be kept.
+                with suppress(OSError):  # It has landed. Without a mark it will be kept.
                     mark_if(descriptor, self.previous)
         if self.leases:
             leases.release(descriptor)
