@@ -98,6 +98,16 @@ def commands(root: Path) -> list[tuple[str, ...]]:
             ("ledger", "export", "--root", here, "--format", how)
             for how in ("jsonl", "csv", "agent-trace", "otlp")
         ),
+        ("blame", file),
+        ("blame", file, "--json"),
+        ("blame", f"{file}-missing"),
+        ("undo", "--root", here, "--agent", EVIL, "--dry-run"),
+        ("undo", "--root", here, "--agent", EVIL),
+        ("undo", "--root", here, "--session", f"no-{EVIL}"),
+        ("versions", "list", "--root", here),
+        ("versions", "list", file),
+        ("versions", "show", file),
+        ("versions", "show", EVIL),
         ("completion", EVIL),
         ("demo", EVIL),
         ("hook", EVIL),
