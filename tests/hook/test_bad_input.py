@@ -90,6 +90,15 @@ def read_note(host: str, rig: HookRig, file: Path) -> dict[str, Any]:
             "toolArgs": {"path": str(file)},
             "toolResult": {"resultType": "success", "textResultForLlm": "hello\n"},
         }
+    if host == "cline":
+        call = {
+            "tool": "read_files",
+            "sessionID": "s1",
+            "callID": "r",
+            "args": {"files": [{"path": str(file)}]},
+        }
+        output = [{"query": str(file), "result": "1 | hello", "success": True}]
+        return {"ev": "after", "directory": root, "input": call, "output": output}
     display = {"text": "hello", "lineStart": 1, "lineEnd": 1, "totalLines": 1, "truncated": False}
     return {
         "ev": "after",
@@ -232,7 +241,7 @@ def _is_another_call(host: str, payload: Any, rig: HookRig, stale: Path) -> bool
 def write_note(host: str, rig: HookRig, file: Path) -> dict[str, Any]:
     """A write that was carried out, as each host tells about it."""
     payload = stale_write(host, rig, file)
-    if host == "opencode":
+    if host in ("cline", "opencode"):
         call = {**payload["input"], "args": payload["output"]["args"]}
         return {**payload, "ev": "after", "input": call, "output": {"output": "done", "metadata": {}}}
     if host == "copilot":

@@ -17,7 +17,7 @@ from noclobber.hosts import HOSTS, hook_entries, installations, loading, package
 from noclobber.hosts.hook_entries import hook_file
 from tests.rigs.hooks import HookRig
 
-HOOKED = [host for host in HOSTS if host != "opencode"]  # Its plugin is no command line.
+HOOKED = [host for host in HOSTS if host not in ("cline", "opencode")]  # Plugins are no command lines.
 
 
 @pytest.fixture(autouse=True)

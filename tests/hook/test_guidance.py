@@ -180,7 +180,7 @@ def test_what_cannot_be_understood_says_what_to_report(rig: HookRig, root: Path,
         "input": {"tool": tool, "sessionID": "s1", "callID": "c"},
         "output": {"args": given},
     }
-    if host != "opencode":
+    if host not in ("cline", "opencode"):
         payload = {key: payload[key] for key in payload if key not in ("ev", "input", "output")}
 
     answer = rig.call(host, payload, "check")[0]

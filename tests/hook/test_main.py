@@ -231,7 +231,7 @@ def lock_read(host: str, rig: HookRig, lock: str) -> dict[str, Any]:
         return {"hook_event_name": "beforeReadFile", "conversation_id": "s1", "cwd": root, **about}
     if host == "copilot":
         return {"sessionId": "s1", "cwd": root, "toolName": "view", "toolArgs": {"path": lock}}
-    if host == "opencode":
+    if host in ("cline", "opencode"):
         asked = {"input": {"tool": "read", "sessionID": "s1"}, "output": {"args": {"filePath": lock}}}
         return {"ev": "before", "directory": root, **asked}
     name = "BeforeTool" if host == "gemini" else "PreToolUse"

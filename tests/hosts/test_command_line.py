@@ -19,7 +19,9 @@ from noclobber.hosts.hook_entries import hook_file, is_ours
 from tests.rigs.hooks import HookRig, is_denied, refusal
 
 SHELLS = [name for name in ("sh", "bash", "dash", "zsh", "fish", "busybox") if shutil.which(name)]
-HOOKED = [host for host in HOSTS if host != "opencode"]  # Its plugin runs the hook without a shell.
+HOOKED = [
+    host for host in HOSTS if host not in ("cline", "opencode")
+]  # Plugins run the hook without a shell.
 PATCH = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: a\n+b\n*** End Patch\nEOF"
 # What is left of an interpreter, as a shell script in its place. None: nothing at all.
 WRECKS = {

@@ -56,7 +56,7 @@ CONFIGURATIONS = {
     "only a version": '{"version": 1}\n',
     "another version": '{"version": 2}\n',
 }
-JSON_HOSTS = [host for host in HOSTS if host != "opencode"]
+JSON_HOSTS = [host for host in HOSTS if host not in ("cline", "opencode")]
 
 
 @pytest.fixture(autouse=True)

@@ -32,7 +32,13 @@ HOOK_FILES = (
     ".gemini/settings.json",
     ".qwen/settings.json",
 )
-HOOK_FOLDERS = (".config/opencode/plugin", ".copilot/hooks", ".github/hooks", ".opencode/plugin")
+HOOK_FOLDERS = (
+    ".cline/plugins",
+    ".config/opencode/plugin",
+    ".copilot/hooks",
+    ".github/hooks",
+    ".opencode/plugin",
+)
 
 
 def runtime_folder() -> str:

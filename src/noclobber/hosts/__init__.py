@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 HOSTS = {
     # name on the command line: module below this package
     "claude-code": "claude_code",
+    "cline": "cline",
     "codex": "codex",
     "copilot": "copilot",
     "cursor": "cursor",

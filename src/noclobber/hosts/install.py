@@ -20,7 +20,7 @@ from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalEr
 from noclobber.hosts import before_install, json_edit
 from noclobber.hosts.hook_entries import ConfigFile, HookEntry, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
-from noclobber.hosts.opencode_plugin import MARK
+from noclobber.hosts.plugin_source import MARK
 
 ROUNDS = 50
 _NEW = "{}\n"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from noclobber.errors import NoclobberError
 from noclobber.hosts import json_edit
 from noclobber.hosts.hook_entries import HookEntry, hook_file, is_ours
-from noclobber.hosts.opencode_plugin import MARK
+from noclobber.hosts.plugin_source import MARK
 
 MOST_BYTES = 4 << 20
 
@@ -51,7 +51,7 @@ def find(host: str, project: str) -> list[Installation]:
     found = []
     for form in ("project", "user"):
         path = hook_file(host, form, project).path
-        if host == "opencode":
+        if hook_file(host, form, project).whole is not None:
             text = read(path)
             if text is not None and text.startswith(MARK):
                 found.append(Installation(host, form, path))

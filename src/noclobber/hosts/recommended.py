@@ -28,6 +28,9 @@ RECOMMENDED = {
         "hooks",
         "The file can be shared with a team (`--portable`), and nothing is copied.",
     ),
+    "cline": Recommendation(
+        "hooks", "It is one file, a plugin of Cline's; its hook files can only end a run."
+    ),
     "codex": Recommendation(
         "plugin",
         "Codex asks once, for all projects, whether to trust the hooks; otherwise it asks in each project.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.driver import HostDriver
 from tests.e2e.drivers.claude_code import ClaudeCode
+from tests.e2e.drivers.cline import Cline
 from tests.e2e.drivers.codex import Codex
 from tests.e2e.drivers.copilot import Copilot
 from tests.e2e.drivers.gemini import Gemini
@@ -11,5 +12,6 @@ from tests.e2e.drivers.opencode import Opencode
 from tests.e2e.drivers.qwen import Qwen
 
 DRIVERS: dict[str, HostDriver] = {
-    driver.name: driver for driver in (ClaudeCode(), Codex(), Copilot(), Gemini(), Opencode(), Qwen())
+    driver.name: driver
+    for driver in (ClaudeCode(), Cline(), Codex(), Copilot(), Gemini(), Opencode(), Qwen())
 }
