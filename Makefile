@@ -8,13 +8,15 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e bench torture faults explore merges model fuzz mutants lock packages release-check clean help
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-table bench torture faults explore merges model fuzz mutants lock packages release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
 	@echo "make lint           ruff and mypy only"
 	@echo "make coverage       the tests once more, with the lines that no test reached"
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
+	@echo "make e2e-bars       many writes of two hosts with an editor that saves, and the latency that hooks add"
+	@echo "make e2e-table      make e2e, and its table of hosts and scenarios into docs/hosts/proven.md"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
@@ -69,6 +71,14 @@ $(VENV)/.e2e: $(READY) requirements-e2e.txt
 
 e2e: $(VENV)/.e2e
 	$(PY) -m pytest tests/e2e
+
+# The bars that take long: 50 writes a session, with an editor that saves; and what the hooks add to a call.
+e2e-bars: $(VENV)/.e2e
+	NOCLOBBER_E2E_WRITES=50 $(PY) -m pytest tests/e2e/test_races.py -k editor
+	$(PY) -m tests.e2e.latency
+
+e2e-table: $(VENV)/.e2e
+	NOCLOBBER_E2E_TABLE=docs/hosts/proven.md $(PY) -m pytest tests/e2e
 
 $(VENV)/.peers: $(READY) requirements-bench.txt
 	$(PIP) -r requirements-bench.txt

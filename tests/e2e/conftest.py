@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,31 @@ from tests.e2e.programs import MissingHostError
 from tests.e2e.project import Project
 from tests.e2e.scenarios import SCENARIOS, add_formatter
 from tests.e2e.story import tell
+from tests.e2e.table import WORST_FIRST, table
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the table of hosts and scenarios; write it to the file that NOCLOBBER_E2E_TABLE names, if any."""
+    written = table(
+        (report.nodeid, outcome)
+        for outcome in WORST_FIRST
+        for report in terminalreporter.stats.get(outcome, [])
+        if hasattr(report, "nodeid")
+    )
+    file = os.environ.get("NOCLOBBER_E2E_TABLE")
+    if file and written:
+        Path(file).write_text(f"{HEAD}{written}")
+    elif written:
+        terminalreporter.write(f"\n{written}")
+
+
+HEAD = """# What was run in which host
+
+Written by `make e2e-table` from a run of the real programs with a scripted model; `tests/e2e/scenarios.py` says what each scenario
+is, and what must be true of the bytes on disk, of what the model received, of the ledger, and of the number of requests.
+*yes*: as ruled. *otherwise*: the host behaves in a way of its own, named below. *open*: a known finding, marked in `tests/e2e/known.py`.
+
+"""
 
 
 @pytest.fixture

@@ -22,7 +22,10 @@ class Codex(HostDriver):
     name = "codex"
     read_tool = "cat"
     write_tools = ("apply_patch",)
-    limits: ClassVar[Mapping[str, str]] = {"not_utf8": "its patches apply to UTF-8 only"}
+    limits: ClassVar[Mapping[str, str]] = {
+        "not_utf8": "its patches apply to UTF-8 only",
+        "untrusted": "it skips hooks until the user has trusted them",
+    }
     refusal_before = "Command blocked by PreToolUse hook: "
 
     def locate(self) -> Program:

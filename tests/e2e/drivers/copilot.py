@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
 from tests.e2e.driver import HostDriver
@@ -19,6 +21,9 @@ class Copilot(HostDriver):
     name = "copilot"
     read_tool = "view"
     write_tools: tuple[str, ...] = ("edit", "create")
+    limits: ClassVar[Mapping[str, str]] = {
+        "untrusted": "with -p in a folder that is not trusted it runs no hooks of the project",
+    }
     refusal_before = "Denied by preToolUse hook: "
 
     def locate(self) -> Program:

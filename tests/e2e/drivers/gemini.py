@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tests.e2e.attended import Decide, terminal
 from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
@@ -20,6 +22,9 @@ class Gemini(HostDriver):
     name = "gemini"
     read_tool = "read_file"
     write_tools = ("replace", "write_file")
+    limits: ClassVar[Mapping[str, str]] = {
+        "untrusted": "in a folder that is not trusted it loads no hooks of the project, with --skip-trust either",
+    }
     subagent_ends_with = Native("complete_task", {"result": "done"})
     refusal_before = "Tool execution blocked: "
 

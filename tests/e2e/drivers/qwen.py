@@ -21,7 +21,8 @@ class Qwen(HostDriver):
     name = "qwen"
     read_tool = "read_file"
     limits: ClassVar[Mapping[str, str]] = {
-        "formatter": "it refuses to edit a file whose date or size has changed, whoever changed it"
+        "formatter": "it refuses to edit a file whose date or size has changed, whoever changed it",
+        "untrusted": "in a folder that is not trusted it loads no hooks of the project",
     }
     write_tools = ("edit", "write_file")
 
