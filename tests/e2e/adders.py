@@ -146,7 +146,8 @@ def race(
             person.start()
         try:
             for one in running:
-                one.wait(500)
+                done = one.wait(500)
+                assert done.returncode == 0, done
         finally:
             if editor:
                 person.stop()

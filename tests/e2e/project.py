@@ -33,6 +33,15 @@ class Project(NamedTuple):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
 
+    def settle(self, path: Path, text: str) -> None:
+        """Write a host's configuration, unless it is there: a session that is starting may be reading it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.read_text() == text:
+            return
+        beside = path.with_name(f"{path.name}.new")
+        beside.write_text(text)
+        beside.rename(path)
+
     def environment(self, **more: str) -> dict[str, str]:
         """Return the environment for a host: nothing of the developer's own, and no way out but loopback."""
         return {

@@ -36,7 +36,8 @@ class Codex(HostDriver):
         """Name the endpoint, and trust the folder (not its hooks)."""
         home = project.home / ".codex"
         home.mkdir(exist_ok=True)
-        (home / "config.toml").write_text(
+        project.settle(
+            home / "config.toml",
             'model = "gpt-6-astra"\n'
             'model_provider = "local"\n'
             "[model_providers.local]\n"
@@ -47,7 +48,7 @@ class Codex(HostDriver):
             "request_max_retries = 0\n"
             "stream_max_retries = 0\n"
             f'[projects."{project.root}"]\n'
-            'trust_level = "trusted"\n'
+            'trust_level = "trusted"\n',
         )
 
     def environment(self, url: str) -> dict[str, str]:

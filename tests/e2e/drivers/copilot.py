@@ -35,7 +35,7 @@ class Copilot(HostDriver):
         home = project.home / ".copilot"
         home.mkdir(exist_ok=True)
         trusted = [str(project.root)] if is_trusted else []
-        (home / "config.json").write_text(json.dumps({"trusted_folders": trusted}))
+        project.settle(home / "config.json", json.dumps({"trusted_folders": trusted}))
 
     def environment(self, url: str) -> dict[str, str]:
         """Return what it wants in its environment."""

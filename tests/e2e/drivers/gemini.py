@@ -44,9 +44,9 @@ class Gemini(HostDriver):
             "model": {"disableLoopDetection": True},
             "privacy": {"usageStatisticsEnabled": False},
         }
-        (home / "settings.json").write_text(json.dumps(settings))
+        project.settle(home / "settings.json", json.dumps(settings))
         trusted = {str(project.root): "TRUST_FOLDER"} if is_trusted else {}
-        (home / "trustedFolders.json").write_text(json.dumps(trusted))
+        project.settle(home / "trustedFolders.json", json.dumps(trusted))
 
     def environment(self, url: str) -> dict[str, str]:
         """Return what it wants in its environment."""
@@ -64,6 +64,10 @@ class Gemini(HostDriver):
         environment = project.environment(**{**program.environment(), **self.environment(url)})
         words = ["-m", "gemini-2.5-flash", "--approval-mode", "default", "-i", prompt]
         terminal([program.path, *words], project, environment, decide)
+
+    def attended_command(self) -> list[str]:
+        """Return the words for the Agent Client Protocol."""
+        return ["-m", "gemini-2.5-flash", "--acp"]
 
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own."""

@@ -41,7 +41,7 @@ class Opencode(HostDriver):
             "autoupdate": False,
             "share": "disabled",
         }
-        (home / "config.json").write_text(json.dumps(config))
+        project.settle(home / "config.json", json.dumps(config))
         for folder in (home, project.root / ".opencode"):
             if folder.is_dir():
                 has_packages(folder)

@@ -41,9 +41,9 @@ class Qwen(HostDriver):
             "model": {"maxToolCallsPerTurn": 0, "skipLoopDetection": True},
             "privacy": {"usageStatisticsEnabled": False},
         }
-        (home / "settings.json").write_text(json.dumps(settings))
+        project.settle(home / "settings.json", json.dumps(settings))
         trusted = {str(project.root): "TRUST_FOLDER"} if is_trusted else {}
-        (home / "trustedFolders.json").write_text(json.dumps(trusted))
+        project.settle(home / "trustedFolders.json", json.dumps(trusted))
 
     def environment(self, url: str) -> dict[str, str]:
         """Return what it wants in its environment."""
