@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import steps
 from noclobber.errors import NoclobberError
 from noclobber.lock.file_arbiter import FileArbiter
@@ -28,6 +29,11 @@ class FileRig:
 
     def arbiter(self) -> FileArbiter:
         arbiter = FileArbiter(self._clock)
+        self._arbiters.append(arbiter)
+        return arbiter
+
+    def racing_arbiter(self) -> FileArbiter:
+        arbiter = FileArbiter(SYSTEM_CLOCK)
         self._arbiters.append(arbiter)
         return arbiter
 
