@@ -109,6 +109,13 @@ def _events(root: str) -> dict[str, list[bytes]]:
             {"sessionId": "s1", "cwd": root, "toolName": "create",
              "toolArgs": {"path": "a.txt", "file_text": "m"}},
         ],
+        "cline": [
+            {"hookName": "PreToolUse", "taskId": "s1", "workspaceRoots": [root],
+             "preToolUse": {"toolName": "write_to_file", "parameters": {"path": "a.txt", "content": "m"}}},
+            {"hookName": "PostToolUse", "taskId": "s1", "workspaceRoots": [root],
+             "postToolUse": {"toolName": "read_file", "parameters": {"path": "a.txt"}, "result": "hello\\n",
+                             "success": True}},
+        ],
         "opencode": [
             {"ev": "before", "directory": root, "input": {"tool": "write", "sessionID": "s1", "callID": "w"},
              "output": {"args": {"filePath": "a.txt", "content": "mine\n"}}},
