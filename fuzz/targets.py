@@ -110,11 +110,10 @@ def _events(root: str) -> dict[str, list[bytes]]:
              "toolArgs": {"path": "a.txt", "file_text": "m"}},
         ],
         "cline": [
-            {"hookName": "PreToolUse", "taskId": "s1", "workspaceRoots": [root],
-             "preToolUse": {"toolName": "write_to_file", "parameters": {"path": "a.txt", "content": "m"}}},
-            {"hookName": "PostToolUse", "taskId": "s1", "workspaceRoots": [root],
-             "postToolUse": {"toolName": "read_file", "parameters": {"path": "a.txt"}, "result": "hello\\n",
-                             "success": True}},
+            {"ev": "before", "directory": root, "input": {"tool": "editor", "sessionID": "s1", "callID": "w",
+             "args": {"command": "create", "path": "a.txt", "file_text": "m"}}},
+            {"ev": "after", "directory": root, "input": {"tool": "read_files", "sessionID": "s1",
+             "callID": "w", "args": {"paths": ["a.txt"]}}, "output": [{"result": "1 | hello"}]},
         ],
         "opencode": [
             {"ev": "before", "directory": root, "input": {"tool": "write", "sessionID": "s1", "callID": "w"},
