@@ -6,7 +6,8 @@ import { spawn } from "node:child_process"
 const COMMAND = ["noclobber", "hook"]
 // What the model is told if the hook cannot be run: what is wrong, and who can repair it.
 const BROKEN = ""
-const PATIENCE_MS = 30000
+// Cline waits 3 seconds for a plugin, and then lets the call through. Our own patience has to end before.
+const PATIENCE_MS = 2500
 // Tools that write no file; every other tool is asked about, so that one of the next version is checked, too.
 const HARMLESS = /^(search_codebase|fetch_web_content|ask_question|spawn_agent|use_skill|skills|submit_and_exit|team_.*)$/
 const NOTED = /^(read_files|run_commands)$/
