@@ -13,10 +13,11 @@ from tests.e2e.project import Project
 
 WRITES = int(os.environ.get("NOCLOBBER_E2E_WRITES", "6"))
 """How many writes a session makes where an editor saves; `make e2e-bars` asks for 50."""
+NOT_RUN = {"cline": "not run: racing sessions of it were not tried to the end"}
 PAIRS = [("claude-code", "codex"), ("gemini", "qwen"), ("copilot", "opencode")]
 
 
-@pytest.mark.parametrize("host", DRIVERS)
+@pytest.mark.parametrize("host", [host for host in DRIVERS if host not in NOT_RUN])
 def test_two_sessions_lose_nothing(host: str, project: Project) -> None:
     """009-SC-001: every line that a session was told had been written is there at the end, once."""
     driver = driver_or_skip(host)
