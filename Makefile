@@ -74,7 +74,7 @@ e2e: $(VENV)/.e2e
 
 # The bars that take long: 50 writes a session, with an editor that saves; and what the hooks add to a call.
 e2e-bars: $(VENV)/.e2e
-	NOCLOBBER_E2E_WRITES=50 $(PY) -m pytest tests/e2e/test_races.py -k editor
+	NOCLOBBER_E2E_WRITES=50 $(PY) -m pytest --timeout 1800 tests/e2e/test_races.py -k editor
 	$(PY) -m tests.e2e.latency
 
 e2e-table: $(VENV)/.e2e

@@ -24,7 +24,7 @@ from tests.e2e.programs import Program
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
 
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 210
 
 
 class Refusal(NamedTuple):
