@@ -147,3 +147,20 @@ def test_a_release_that_takes_longer_than_its_lease_gives_nobody_elses_lock_away
     for lock in standing:
         lock.assert_held()
         lock.release()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a record\n", b"{}", b'{"version": 4}'])
+def test_a_write_leaves_another_programs_file_of_that_name_alone(tmp_path: Path, content: bytes) -> None:
+    """finding D5: other programs have files called `.lock`. They lock nothing, and are not ours to remove."""
+    other = tmp_path / ".lock"
+    other.write_bytes(content)
+    os.utime(other, (1.0, 1.0))
+    clock = ToldClock()
+    clock.time_s += 3600
+    intent = FileArbiter(clock).intend_write(str(tmp_path), None, ())
+
+    intent.begin()
+    intent.settle()
+
+    assert other.read_bytes() == content
+    assert os.listdir(tmp_path) == [".lock"]

@@ -7,7 +7,7 @@ Deadlock is avoided by order, ancestors before descendants: enter `locked_write`
 parent's mutex; or take the folder's mutex among the others in sorted order, and pass the descriptors as
 `already_held`.
 
-A lock whose holder is gone (expired, dead, corrupt) does not keep writers out for ever: it is recovered here
+A lock whose holder is gone (expired, dead) does not keep writers out for ever: it is recovered here
 as acquire would, with the same record, and the write goes on. Its former holder, if it lives, finds its lock
 lost.
 """
