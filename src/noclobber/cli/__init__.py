@@ -112,6 +112,8 @@ def _unknown(name: str) -> int:
     kind = "option" if name.startswith("-") else "command"
     near = get_close_matches(name, COMMANDS, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else "`noclobber --help` lists the commands."
+    if name == "uninstall":
+        hint = "Use `noclobber install HOST --uninstall`."
     _print_error(f"there is no {kind} {name!r}. {hint}")
     return EXIT_USAGE
 

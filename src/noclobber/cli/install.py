@@ -84,7 +84,9 @@ def run(args: Namespace) -> int:
         if args.json:
             continue
         if not change.is_needed:
-            print(f"{host}: {where.path} is up to date.")
+            is_gone = args.uninstall and not os.path.lexists(where.path)
+            state = "does not exist; there is nothing to remove" if is_gone else "is up to date"
+            print(f"{host}: {where.path} {state}.")
             continue
         verb = "would change" if args.dry_run else "changed"
         print(f"{host}: {verb} {where.path}")

@@ -111,5 +111,9 @@ def open_existing(path: str) -> AgentTraceLedger:
 
     if "\0" in path or not os.path.lexists(path):
         shown = path.replace("\0", "\\0")
-        raise LedgerError(shown, "there is no ledger here; give its PATH, or --root of the workspace")
+        raise LedgerError(
+            shown,
+            "nothing is recorded here yet: the first guarded write makes the ledger. "
+            "For another one give its PATH, or --root of the workspace",
+        )
     return AgentTraceLedger(path)

@@ -50,20 +50,22 @@ def run(args: Namespace) -> int:
     path = None if args.file is None else os.path.realpath(args.file)
     chosen = Selection(args.agent, args.session, args.turn, args.call, path)
     with Workspace(root) as workspace, workspace.turn(agent_id=AGENT_ID, on_stale="refuse") as turn:
+        turn_id = turn.turn_id
         planned = plan(turn, chosen)
         is_possible = bool(planned.writes) and not planned.obstacles
         if is_possible and not args.dry_run:
             carry_out(turn, planned)
     if args.json:
-        print_json(_as_json(planned, done=is_possible and not args.dry_run))
+        print_json(_as_json(planned, turn_id if is_possible and not args.dry_run else None))
     else:
-        _print(root, planned, dry_run=args.dry_run)
+        _print(root, planned, turn_id, dry_run=args.dry_run)
     return EXIT_REFUSED if planned.obstacles else EXIT_OK if planned.writes else EXIT_NO
 
 
-def _as_json(planned: UndoPlan, *, done: bool) -> dict[str, Any]:
+def _as_json(planned: UndoPlan, turn_id: str | None) -> dict[str, Any]:
     return {
-        "done": done,
+        "done": turn_id is not None,
+        "turn": turn_id,
         "writes": [
             {"file": each.path, "time": each.time, "agent": each.agent_id, "call": each.call_id}
             for each in planned.writes
@@ -82,7 +84,7 @@ def _hash(content: bytes | None) -> str | None:
     return None if content is None else hashing.of_bytes(content)
 
 
-def _print(root: str, planned: UndoPlan, *, dry_run: bool) -> None:
+def _print(root: str, planned: UndoPlan, turn_id: str, *, dry_run: bool) -> None:
     if not planned.writes:
         print("There is nothing to take back: no landed write on record fits, or all were taken back.")
         return
@@ -90,7 +92,8 @@ def _print(root: str, planned: UndoPlan, *, dry_run: bool) -> None:
         name, time = visible(os.path.relpath(obstacle.path, root)), obstacle.write.time[:19]
         print(f"{styled('conflict', 'bad')}  {name}, written {time}Z: {visible(obstacle.reason)}")
     if planned.obstacles:
-        print("Nothing was changed.")
+        print("Nothing was changed. --file FILE takes back one file alone.")
+        print("`noclobber versions list FILE` has all versions of one, to restore by hand.")
         return
     count = "1 write" if len(planned.writes) == 1 else f"{len(planned.writes)} writes"
     if dry_run:
@@ -102,7 +105,7 @@ def _print(root: str, planned: UndoPlan, *, dry_run: bool) -> None:
     for each in planned.files:
         what = "removed" if each.after is None else "restored" if each.before is None else "changed"
         print(f"  {what}  {visible(os.path.relpath(each.path, root))}")
-    print(f"To take that back in turn: noclobber undo --agent {AGENT_ID!r}")
+    print(f"To take that back in turn: noclobber undo --turn {turn_id}")
 
 
 def _diff(root: str, each: FileUndo) -> str:

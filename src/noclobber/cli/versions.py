@@ -65,6 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     for each in (show, restore):
         each.add_argument("version", metavar="HASH", help="its SHA-256, or the first 4 digits or more")
     restore.add_argument("file", metavar="FILE", help="the file")
+    restore.add_argument("--any", action="store_true", help="also a version of another file")
     prune.add_argument("--all", action="store_true", help="remove every version")
     for each in (listed, show, restore, prune):
         add_root(each)
@@ -213,19 +214,24 @@ def _restore(args: Namespace, root: str) -> int:
 
     sha256, content = find(root, args.version)
     path = os.path.abspath(args.file) if "\0" not in args.file else args.file
+    if not args.any and sha256 not in {each.sha256 for each in known_versions(root, os.path.realpath(path))}:
+        raise BadRequestError(
+            path, f"Version {sha256[:12]} is not on record as one of this file. --any writes it all the same."
+        )
     with Workspace(root) as workspace, workspace.turn(agent_id="noclobber versions restore") as turn:
         try:
             before = turn.read_file(path).sha256
         except MissingFileError:
             before = None
-        done = turn.write_file(path, content)
-    is_same = before == sha256
+        is_same = before == sha256
+        if not is_same:
+            turn.write_file(path, content)
     if args.json:
-        print_json({"path": done.path, "sha256": sha256, "previous_sha256": before, "changed": not is_same})
+        print_json({"path": path, "sha256": sha256, "previous_sha256": before, "changed": not is_same})
     elif is_same:
-        print(f"{visible(done.path)} already has this content.")
+        print(f"{visible(path)} already has this content.")
     else:
-        print(f"{visible(done.path)} is version {sha256[:12]} again.")
+        print(f"{visible(path)} is version {sha256[:12]} again.")
         if before is not None:
             print(f"What was there is kept: noclobber versions restore {before[:12]} {visible(args.file)}")
     return EXIT_OK

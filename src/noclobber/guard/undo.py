@@ -204,7 +204,9 @@ class _Tree:
             return "What was written or what was there before is not kept any more."
         merged = merge(left, found, current)
         if merged.content is None:
-            return f"Others have changed the same lines since: {_lines(merged.conflicts)}."
+            return (
+                f"Others have changed these lines since, or those next to them: {_lines(merged.conflicts)}."
+            )
         self._now[write.path] = merged.content
         return None
 

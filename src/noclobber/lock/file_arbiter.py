@@ -428,8 +428,8 @@ class FileArbiter:
                     holding._replace(lock_file=lock_file), record.renewal_s or DEFAULT_LEASE_S, record
                 )
         elif found is not None and found.record is None and self._judge(lock_file, found).state != "live":
-            # Another program's file of that name, or a lock that somebody damaged, whose holder finds it lost.
-            # It is in nobody's way, and not a writer's to remove: whoever takes the lock does that.
+            # Another program's file of that name; or a lock that somebody damaged, whose holder finds it
+            # lost. It is in nobody's way, and not a writer's to remove: whoever takes the lock does that.
             return
         elif found is not None:  # Otherwise it was released since the folder was found locked.
             refusal = self._clear(lock_file, found, _anybody(lock_file.location(), found), "write")
