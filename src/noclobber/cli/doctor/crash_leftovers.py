@@ -186,6 +186,7 @@ def _repair(root: str, state: str, in_use: tuple[str, ...], seen: WalkResult, cl
                 findings.append(_forget_note(root, note))
             else:
                 findings += _enter(folder, committer.store_of, clock)
+        committer.sweep()  # What recovery displaced is open here, and so would be in the way of `_adopt`.
         findings += _adopt(root, clock)
         for board in left_behind(state):
             os.unlink(board)
