@@ -114,7 +114,7 @@ def test_what_is_not_there_is_said_plainly(
 def test_restoring_outside_the_project_is_refused(root: Path, history: Path, tmp_path: Path) -> None:
     """N-input: a guarded write, with the guard's rules."""
     outside = tmp_path / "outside.md"
-    done = run("versions", "restore", sha(b"one\n"), str(outside), cwd=root)
+    done = run("versions", "restore", "--any", sha(b"one\n"), str(outside), cwd=root)
 
     assert done.code == 3
     assert not outside.exists()
@@ -152,3 +152,12 @@ def test_diff_shows_what_changed_since_an_agent_wrote(root: Path, history: Path)
 
     assert done.code == 1
     assert "+and more" in done.out
+
+
+def test_a_version_of_another_file_is_refused_unless_one_insists(root: Path, history: Path) -> None:
+    """N-input: a mistyped name must not get another file's content."""
+    done = run("versions", "restore", sha(b"one\n"), "other.md", cwd=root)
+    assert (done.code, "--any" in done.err) == (2, True)
+    assert not (root / "other.md").exists()
+    assert run("versions", "restore", "--any", sha(b"one\n"), "other.md", cwd=root).code == 0
+    assert (root / "other.md").read_bytes() == b"one\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,31 @@ def test_no_swap_file_is_left_behind(root: Path) -> None:
     rewrite(root, "a.md", b"two\n", b"three\n")
 
     assert os.listdir(root / ".noclobber" / "swap") == []
+
+
+def test_threads_write_while_somebody_removes_the_versions(root: Path) -> None:
+    """N-threads: keeping versions never breaks a write, and leaves no descriptor open."""
+    folder = root / ".noclobber" / f"versions.{os.geteuid()}"
+    failures: list[BaseException] = []
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+    def work(ws: Workspace, name: str) -> None:
+        try:
+            for number in range(25):
+                with ws.turn() as turn:
+                    turn.write_file(name, b"%d\n" % number)
+                if number % 5 == 0:
+                    shutil.rmtree(folder, ignore_errors=True)
+        except BaseException as error:
+            failures.append(error)
+
+    with Workspace(root) as ws:
+        threads = [threading.Thread(target=work, args=(ws, f"{number}.md")) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert failures == []
+    if before:
+        assert len(os.listdir("/proc/self/fd")) <= before + 1

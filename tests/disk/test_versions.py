@@ -163,3 +163,13 @@ def test_an_error_while_keeping_leaves_nothing(versions: Versions, monkeypatch: 
 
     assert list(versions) == []
     assert os.listdir(versions.path) == []
+
+
+def test_a_torn_version_is_replaced_by_a_sound_one(versions: Versions) -> None:
+    """N-versions: after a power cut a version may hold anything; keeping it again repairs it."""
+    kept = versions.put(b"two\n")
+    place(versions, kept).write_bytes(b"\0\0\0\0")
+
+    versions.put(b"two\n")
+
+    assert versions.read(kept) == b"two\n"

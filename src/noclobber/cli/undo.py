@@ -14,6 +14,7 @@ from noclobber.disk import hashing
 from noclobber.errors import BadRequestError
 from noclobber.guard.undo import AGENT_ID, FileUndo, Selection, UndoPlan, carry_out, plan
 from noclobber.guard.workspace import Workspace
+from noclobber.ledger.history import landed_writes
 from noclobber.text.diff import unified
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def run(args: Namespace) -> int:
     root = root_of(args)
     path = None if args.file is None else os.path.realpath(args.file)
     chosen = Selection(args.agent, args.session, args.turn, args.call, path)
+    _refuse_ambiguous(root, args.session)
     with Workspace(root) as workspace, workspace.turn(agent_id=AGENT_ID, on_stale="refuse") as turn:
         turn_id = turn.turn_id
         planned = plan(turn, chosen)
@@ -60,6 +62,15 @@ def run(args: Namespace) -> int:
     else:
         _print(root, planned, turn_id, dry_run=args.dry_run)
     return EXIT_REFUSED if planned.obstacles else EXIT_OK if planned.writes else EXIT_NO
+
+
+def _refuse_ambiguous(root: str, session: str | None) -> None:
+    if session is None:
+        return
+    found = {write.session_id or "" for write in landed_writes(root)}
+    found = {each for each in found if each.startswith(session)}
+    if len(found) > 1 and session not in found:
+        raise BadRequestError("", f"{len(found)} sessions begin with {session!r}; give more of it.")
 
 
 def _as_json(planned: UndoPlan, turn_id: str | None) -> dict[str, Any]:
@@ -94,6 +105,9 @@ def _print(root: str, planned: UndoPlan, turn_id: str, *, dry_run: bool) -> None
     if planned.obstacles:
         print("Nothing was changed. --file FILE takes back one file alone.")
         print("`noclobber versions list FILE` has all versions of one, to restore by hand.")
+        return
+    if not planned.files:
+        print("There is nothing to change: the files are already as they were before those writes.")
         return
     count = "1 write" if len(planned.writes) == 1 else f"{len(planned.writes)} writes"
     if dry_run:

@@ -156,7 +156,8 @@ def _size(size_bytes: int) -> str:
 
 def _all(root: str) -> list[PastVersion]:
     try:
-        return list(Versions(root, make=False))
+        with Versions(root, make=False) as versions:
+            return list(versions)
     except FileNotFoundError:
         return []
 

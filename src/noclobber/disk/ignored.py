@@ -43,7 +43,7 @@ class GitIgnore:
         settings = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
         return (
             *self._rules(f"{settings}/git/ignore"),
-            *self._rules(f"{top}/.git/info/exclude"),
+            *self._rules(f"{_repository(top)}/info/exclude"),
             *self._rules(f"{top}/{_NAME}"),
         )
 
@@ -67,6 +67,17 @@ def _top_of(root: str) -> str | None:
             return None
         folder = above
     return folder
+
+
+def _repository(top: str) -> str:
+    """Return the folder that git keeps `info/exclude` in: of a worktree, the one that it shares."""
+    own = f"{top}/.git"
+    if not os.path.isfile(own):
+        return own
+    named = _text(own)[:4096].removeprefix("gitdir:").strip()
+    folder = os.path.normpath(os.path.join(top, named))
+    shared = _text(f"{folder}/commondir")[:4096].strip()
+    return os.path.normpath(os.path.join(folder, shared)) if shared else folder
 
 
 def _text(path: str) -> str:

@@ -11,9 +11,11 @@ Bounds are looked at when a turn ends, not at every commit: after 16 MiB, or if 
 from __future__ import annotations
 
 import os
+import threading
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from noclobber.disk import after_fork
 from noclobber.disk.ignored import GitIgnore
 from noclobber.disk.versions import Versions
 
@@ -37,6 +39,9 @@ class VersionKeeper:
         self._versions: Versions | None = None
         self._added_bytes = 0
         self._is_tidied = False
+        # One thread at a time: a folder that was replaced is closed, and another thread may be using it.
+        self._lock = threading.RLock()
+        after_fork.renew(self, "_lock", threading.RLock)
         self.trouble: str | None = None
         """Why nothing is kept, if that is so."""
 
@@ -53,58 +58,67 @@ class VersionKeeper:
 
     def take(self, store: Store, name: str, path: str, sha256: str, size_bytes: int) -> bool:
         """Move a displaced swap file to the versions; False if it is to be removed as ever."""
-        versions = self._open() if self.wants(path, size_bytes) else None
-        if versions is None:
+        if not self.wants(path, size_bytes):
             return False
-        try:
-            os.utime(name, dir_fd=store.swap_fd, follow_symlinks=False)  # It expires by this.
-            versions.take(name, store.swap_fd, sha256)
-        except OSError as error:
-            self.trouble = str(error)
-            return False
-        self._added_bytes += size_bytes
-        return True
+        with self._lock:
+            versions = self._open()
+            if versions is None:
+                return False
+            try:
+                os.utime(name, dir_fd=store.swap_fd, follow_symlinks=False)  # It expires by this.
+                versions.take(name, store.swap_fd, sha256)
+            except OSError as error:
+                self.trouble = str(error)
+                return False
+            self._added_bytes += size_bytes
+            return True
 
     def keep(self, path: str, data: bytes, sha256: str | None = None) -> bool:
         """Keep bytes that an agent saw; False if they are not wanted, or it failed."""
-        versions = self._open() if self.wants(path, len(data)) else None
-        if versions is None:
+        if not self.wants(path, len(data)):
             return False
-        try:
-            versions.put(data, sha256)
-        except OSError as error:
-            self.trouble = str(error)
-            return False
-        self._added_bytes += len(data)
-        return True
+        with self._lock:
+            versions = self._open()
+            if versions is None:
+                return False
+            try:
+                versions.put(data, sha256)
+            except OSError as error:
+                self.trouble = str(error)
+                return False
+            self._added_bytes += len(data)
+            return True
 
     def read(self, sha256: str) -> bytes | None:
         """Return the bytes with this hash, if they are kept and sound."""
-        versions = self._open(make=False)
-        return None if versions is None else versions.read(sha256)
+        with self._lock:
+            versions = self._open(make=False)
+            return None if versions is None else versions.read(sha256)
 
     def tidy(self) -> None:
         """Keep within the bounds, if it is time to look."""
-        versions = self._versions
-        if versions is None or not self._added_bytes:
-            return
-        now_s = self._clock.now_s()
-        try:
-            if self._added_bytes < TIDY_AFTER_BYTES and (
-                self._is_tidied or now_s - _tidied_at_s(versions) < TIDY_AFTER_S
-            ):
+        with self._lock:
+            versions = self._versions
+            if versions is None or not self._added_bytes:
                 return
-            self._added_bytes, self._is_tidied = 0, True
-            _leave_stamp(versions, now_s)
-            versions.prune(now_s, self._options.versions_days, self._options.versions_bytes)
-        except OSError as error:
-            self.trouble = str(error)
+            now_s = self._clock.now_s()
+            try:
+                if self._added_bytes < TIDY_AFTER_BYTES and (
+                    self._is_tidied or now_s - _tidied_at_s(versions) < TIDY_AFTER_S
+                ):
+                    return
+                self._added_bytes, self._is_tidied = 0, True
+                _leave_stamp(versions, now_s)
+                versions.prune(now_s, self._options.versions_days, self._options.versions_bytes)
+            except OSError as error:
+                self.trouble = str(error)
 
     def close(self) -> None:
         """Let go of the folder; may be called twice."""
-        if self._versions is not None:
-            self._versions.close()
-            self._versions = None
+        with self._lock:
+            if self._versions is not None:
+                self._versions.close()
+                self._versions = None
 
     def _open(self, *, make: bool = True) -> Versions | None:
         if self._versions is not None and self._versions.is_in_place():

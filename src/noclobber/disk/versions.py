@@ -88,6 +88,12 @@ class Versions:
             return False
         return (status.st_dev, status.st_ino) == (self._status.st_dev, self._status.st_ino)
 
+    def __enter__(self) -> Versions:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close it; may be called twice."""
         if self._folder_fd >= 0:
@@ -99,7 +105,7 @@ class Versions:
     def put(self, data: bytes, sha256: str | None = None) -> str:
         """Keep some bytes; return their hash. `OSError` if that fails, and then nothing is kept."""
         sha256 = sha256 or hashing.of_bytes(data)
-        if self._is_there(sha256, len(data)):
+        if self._is_there(sha256, data):
             return sha256
         name = f"{_TEMPORARY}{os.urandom(8).hex()}"
         descriptor = os.open(name, _CREATE, 0o600, dir_fd=self._folder_fd)
@@ -137,12 +143,14 @@ class Versions:
                 except FileExistsError:
                     pass
 
-    def _is_there(self, sha256: str, size: int) -> bool:
-        """True if it is kept already; then it counts as kept now, and expires later."""
+    def _is_there(self, sha256: str, data: bytes) -> bool:
+        """True if it is kept already, and sound; then it counts as kept now, and expires later."""
         try:
             status = os.stat(_place(sha256), dir_fd=self._folder_fd, follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+            if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
                 return False
+            if self.read(sha256) != data:
+                return False  # Torn by a power cut, or forged: it is replaced.
             os.utime(_place(sha256), dir_fd=self._folder_fd, follow_symlinks=False)
             return True
         except OSError:

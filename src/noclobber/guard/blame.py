@@ -15,7 +15,7 @@ from noclobber.disk import hashing
 from noclobber.disk.hashing import is_hash
 from noclobber.guard.past_bytes import find_bytes
 from noclobber.ledger.history import LandedWrite, landed_writes
-from noclobber.text.edit_script import shortest
+from noclobber.text.edit_script import equal_lines, shortest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,8 +104,13 @@ class _Tale:
 
     def _take(self, lines: list[bytes], author: Author) -> None:
         edits = shortest(self.lines, lines)
-        if edits is None:  # Too different to say what stayed.
-            self.lines, self.authors = lines, [author] * len(lines)
+        if edits is None:  # Too different to say what stayed between the first and the last difference.
+            start = equal_lines(self.lines, lines, 0, 0)
+            old, new = self.lines[start:], lines[start:]
+            end = equal_lines(old[::-1], new[::-1], 0, 0)
+            between = [Author("unknown", author.write)] * (len(new) - end)
+            self.authors = self.authors[:start] + between + self.authors[len(self.authors) - end :]
+            self.lines = lines
             return
         authors: list[Author] = []
         used = 0

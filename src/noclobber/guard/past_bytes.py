@@ -24,6 +24,8 @@ _GIT_PATIENCE_S = 10
 
 def find_bytes(root: str, path: str, sha256: str) -> tuple[bytes | None, str | None]:
     """Return bytes with that hash, or that beginning of one, and where they were found; else None."""
+    if not sha256:
+        return None, None  # Every hash begins so.
     if sha256 in (ABSENT, DELETED):
         return b"", "there was no file"
     for source, content in _candidates(root, path, sha256):
@@ -44,10 +46,13 @@ def _from_versions(root: str, sha256: str) -> Iterator[tuple[str, bytes]]:
         versions = Versions(root, make=False)
     except OSError:
         return  # None are kept; or they are not ours, and `doctor` says so.
-    for found in versions.find(sha256):
-        content = versions.read(found)
-        if content is not None:
-            yield f"version {found[:12]}", content
+    try:
+        for found in versions.find(sha256):
+            content = versions.read(found)
+            if content is not None:
+                yield f"version {found[:12]}", content
+    finally:
+        versions.close()
 
 
 def _from_store(root: str, path: str) -> Iterator[tuple[str, bytes]]:

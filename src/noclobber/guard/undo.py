@@ -8,6 +8,9 @@ nothing at all is touched, and the obstacles are named (ruling 19).
 An undo is a guarded write like any other: a compare-and-swap on what was looked at, on record, with the
 events that it takes back. So it can be taken back itself, and a second undo does not take a write back twice.
 
+A file that was created or deleted is taken back alone, so that an undo is always one commit. A move is not
+taken back.
+
 Calling sequence: `plan()`, which changes nothing, then `carry_out()`.
 """
 
@@ -19,20 +22,23 @@ from noclobber.disk import hashing
 from noclobber.disk.hashing import is_hash
 from noclobber.errors import ABSENT, DELETED, CannotUndoError, MissingFileError, NoclobberError
 from noclobber.guard import engine, requests
+from noclobber.guard.blame import blame
 from noclobber.guard.past_bytes import find_bytes
 from noclobber.ledger.history import LandedWrite, landed_writes
+from noclobber.text.edit_script import shortest
 from noclobber.text.merge import merge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from noclobber.core.values import ToolCall, WriteResult
+    from noclobber.core.values import WriteResult
     from noclobber.guard.turn import Turn
     from noclobber.guard.workspace import Workspace
     from noclobber.text.merge import Conflict
 
 AGENT_ID = "noclobber undo"
 MOST_NAMED = 5
+PRIVATE = 0o600
 
 
 class Selection(NamedTuple):
@@ -102,38 +108,71 @@ def plan(turn: Turn, selection: Selection) -> UndoPlan:
         reason = tree.reverse(write)
         if reason is not None:
             obstacles.append(UndoObstacle(write.path, reason, write))
+    if not obstacles:
+        obstacles = _what_others_lose(turn.root, tree.changes(), chosen)
     return UndoPlan(tree.changes(), tuple(obstacles), chosen)
 
 
+def _what_others_lose(
+    root: str, files: tuple[FileUndo, ...], chosen: tuple[LandedWrite, ...]
+) -> list[UndoObstacle]:
+    """
+    Hold every change against what is known of its lines: only lines of the chosen writes may go.
+
+    A merge cannot see that somebody removed a line and another wrote the same one again.
+    """
+    entries = {write.entry for write in chosen}
+    found = []
+    for each in files:
+        write = next(write for write in chosen if write.path == each.path)
+        if len(files) > 1 and (each.before is None or each.after is None):
+            reason = "It was created or deleted, and such a file is taken back alone: --file."
+            found.append(UndoObstacle(each.path, reason, write))
+        elif each.before is not None:
+            lines = blame(root, each.path, each.before)
+            for at in _removed(each):
+                author = lines[at].author
+                # What an undo put back is whose it was before.
+                is_theirs = author.write is None or not (author.write.entry in entries or author.write.undoes)
+                if author.kind != "agent" or is_theirs:
+                    found.append(
+                        UndoObstacle(each.path, f"Line {at + 1} would go, and others wrote it.", write)
+                    )
+                    break
+    return found
+
+
+def _removed(each: FileUndo) -> list[int]:
+    """Which lines of what is there now an undo takes away."""
+    before = (each.before or b"").splitlines(keepends=True)
+    if each.after is None:
+        return list(range(len(before)))
+    edits = shortest(before, each.after.splitlines(keepends=True))
+    if edits is None:
+        return list(range(len(before)))
+    return [edit.old_at for edit in edits if edit.mark == "-"]
+
+
 def carry_out(turn: Turn, planned: UndoPlan) -> list[WriteResult]:
-    """Do it: all files or none. `CannotUndoError` if the plan has an obstacle."""
+    """Do it: all files or none, in one commit. `CannotUndoError` if the plan has an obstacle."""
     if planned.obstacles:
         first = planned.obstacles[0]
         more = f" (and {len(planned.obstacles) - 1} more)" if len(planned.obstacles) > 1 else ""
         raise CannotUndoError(first.path, f"{first.reason}{more} Nothing was changed.")
     call = turn.tool_call("undo")._replace(undoes=tuple(write.entry for write in planned.writes))
-    written = [each for each in planned.files if each.after is not None]
-    removed = [each for each in planned.files if each.after is None]
-    done = list(_write(turn, call, written))
-    try:
-        for each in removed:
-            action = requests.delete(each.path, _hash(each.before))
-            done.append(engine.delete(turn, call, action))
-    except NoclobberError:
-        # Somebody changed a file that was to go. The others go back to what they were.
-        back = [FileUndo(each.path, each.after, each.before) for each in written if each.before is not None]
-        _write(turn, call._replace(undoes=()), back)
-        raise
-    return done
-
-
-def _write(turn: Turn, call: ToolCall, files: list[FileUndo]) -> Iterable[WriteResult]:
+    files = planned.files
     if not files:
-        return ()
+        return []
+    if len(files) == 1 and files[0].after is None:
+        return [engine.delete(turn, call, requests.delete(files[0].path, _hash(files[0].before)))]
+    if len(files) == 1 and files[0].before is None:
+        # Its mode is not on record. Nobody must be able to read it who could not before.
+        action = requests.write(files[0].path, files[0].after, ABSENT)._replace(mode=PRIVATE)
+        return [engine.write(turn, call, action)]
     actions = requests.write_many(
         {each.path: each.after for each in files}, {each.path: _hash(each.before) for each in files}
     )
-    return engine.write_many(turn, call, actions).values()
+    return list(engine.write_many(turn, call, actions).values())
 
 
 def undo(workspace: Workspace, selection: Selection, *, dry_run: bool = False) -> UndoPlan:
@@ -167,7 +206,7 @@ class _Tree:
         try:
             current = self._content(write.path)
             if write.destination is not None:
-                return self._move_back(write, write.destination)
+                return f"It was moved to {write.destination}. Move it back by hand first."
         except NoclobberError as error:
             return f"It cannot be read: {error}"
         if is_hash(write.before) and is_hash(write.after):
@@ -186,15 +225,6 @@ class _Tree:
                 content = None
             self._first[path] = self._now[path] = content
         return self._now[path]
-
-    def _move_back(self, write: LandedWrite, destination: str) -> str | None:
-        moved = self._content(destination)
-        if self._now[write.path] is not None:
-            return "It was moved away, and there is another file at its old name now."
-        if moved is None:
-            return f"It was moved to {destination}, and is not there any more."
-        self._now[write.path], self._now[destination] = moved, None
-        return None
 
     def _take_out(self, write: LandedWrite, current: bytes | None) -> str | None:
         if current is None:

@@ -76,7 +76,7 @@ def _landed(event: Any, root: str) -> LandedWrite | None:
         member if isinstance(member := event.get(name), dict) else {} for name in ("payload", "identity")
     )
     path, before, after = (_text(payload, name) for name in ("target_file", "before_hash", "after_hash"))
-    if path is None or before is None or after is None:
+    if not path or before is None or after is None:
         return None
     destination = _text(payload, "destination")
     merged = payload.get("merged")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     _Reach = list[dict[int, int]]
     """By number of edits and diagonal (old lines used less new lines used): how many old lines are used."""
 
+MOST_STEPS = 1_000_000
+"""Lines that are compared, all ways together: where lines repeat there are very many ways."""
 MOST_EDITS = 500
 """What is more different is another text. The work grows with the square: this many take half a second."""
 
@@ -43,13 +45,15 @@ def surely_kept(old: Sequence[object], new: Sequence[object]) -> list[KeptLines]
     if top is None:
         return None
     from_the_end = _reach(old[::-1], new[::-1])
-    assert from_the_end is not None  # The same ways, walked backwards.
+    if from_the_end is None:
+        return None  # As many edits, but more steps.
     end = len(old) - len(new)
     bottom = [{end - k: len(old) - used for k, used in step.items()} for step in reversed(from_the_end)]
     ways = _Tally()  # In how many ways a line can be kept,
     removals = _Tally()  # in how many it can be removed,
     diagonals = _Tally()  # and the sum of the diagonals of all ways: where there is one way, its diagonal.
     before: dict[int, tuple[int, int]] = {}
+    steps_left = MOST_STEPS + len(old)
     for highest_by_k, lowest_by_k in zip(top, bottom, strict=True):
         now: dict[int, tuple[int, int]] = {}
         for k, highest in highest_by_k.items():
@@ -57,6 +61,9 @@ def surely_kept(old: Sequence[object], new: Sequence[object]) -> list[KeptLines]
             if lowest > highest:
                 continue
             now[k] = (lowest, highest)
+            steps_left -= highest - lowest + 1
+            if steps_left < 0:
+                return None
             for first, last in _equal_runs(old, new, lowest, highest, k):
                 ways.add(first, last)
                 diagonals.add(first, last, k)
@@ -96,7 +103,10 @@ def _reach(old: Sequence[object], new: Sequence[object]) -> _Reach | None:
     old_count, new_count = len(old), len(new)
     reach: _Reach = []
     last: dict[int, int] = {}
+    steps_left = 4 * MOST_STEPS + old_count
     for edits in range(MOST_EDITS + 1):
+        if steps_left < 0:
+            return None
         now: dict[int, int] = {}
         for k in range(-edits, edits + 1, 2):
             removal, addition = last.get(k - 1, -2) + 1, last.get(k + 1, -1)
@@ -107,7 +117,9 @@ def _reach(old: Sequence[object], new: Sequence[object]) -> _Reach | None:
             if used < 0 or used_new < 0 or used > old_count or used_new > new_count:
                 continue
             if used < old_count and used_new < new_count and old[used] == new[used_new]:
-                used += equal_lines(old, new, used, used_new)
+                passed = equal_lines(old, new, used, used_new)
+                steps_left -= passed
+                used += passed
             now[k] = used
         reach.append(now)
         if now.get(old_count - new_count) == old_count:

@@ -161,11 +161,16 @@ class _Telling:
     def __init__(self, base: list[bytes]) -> None:
         self._base = base
         self._most = math.isqrt(len(base))
+        self._counts: Counter[bytes] | None = None
 
     def is_so(self, at: int) -> bool:
         """True if the line has a letter, a digit or a character beyond ASCII, and is not a common one."""
         line = self._base[at]
-        return b"x" in line.translate(_TELLING_AS_X) and self._base.count(line) <= self._most
+        if b"x" not in line.translate(_TELLING_AS_X):
+            return False
+        if self._counts is None:
+            self._counts = Counter(self._base)
+        return self._counts[line] <= self._most
 
 
 _TELLING_AS_X = bytes(ord("x" if byte >= 128 or chr(byte).isalnum() else ".") for byte in range(256))

@@ -133,7 +133,9 @@ class Committer:
             own = self.open_store()
         if own is not None and own.device == device and self._is_on_mount_of(own, folder_fd, folder):
             return own
-        return open_stores.beside(folder_fd, folder, self.clock.now_s(), self.root)
+        beside = open_stores.beside(folder_fd, folder, self.clock.now_s(), self.root)
+        beside.keeper = self.keeper
+        return beside
 
     def _is_on_mount_of(self, own: Store, folder_fd: int, folder: str) -> bool:
         """True if the workspace's swap files can be renamed to a folder; asked once, it costs a file read."""
