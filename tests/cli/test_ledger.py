@@ -100,7 +100,7 @@ def test_a_torn_tail_is_mentioned_and_is_no_failure(
 def test_a_mistyped_path_is_not_an_empty_chain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """R-ledger: `verify` of nothing does not say OK."""
     assert main(["ledger", "verify", str(tmp_path / "nope.jsonl")]) == 3
-    assert "there is no ledger here" in capsys.readouterr().err
+    assert "nothing is recorded here yet" in capsys.readouterr().err
     assert main(["ledger", "verify", str(tmp_path)]) == 3
     assert main(["ledger", "tail", "--root", str(tmp_path)]) == 3
     assert main(["ledger"]) == 2

@@ -91,7 +91,7 @@ def test_a_hook_opens_the_ledger_once(rig: HookRig, file: Path, openings: list[s
     assert len(openings) == 1
     file.write_bytes(b"theirs\n")
     assert refusal(rig.ask("Write", given, tool_use_id="second"))["error_type"] == "STALE_FILE"
-    assert len(openings) == 2
+    assert len(openings) == 3  # Once for the event, and once to see who wrote what is there (ruling 21).
     assert rig.kinds() == ["MUTATION_CONFLICT"]
 
 

@@ -14,4 +14,7 @@ def add_line(path: str, line: str) -> None:
 
 
 if __name__ == "__main__":
-    add_line(sys.argv[1], sys.argv[2])
+    try:
+        add_line(sys.argv[1], sys.argv[2])
+    except FileNotFoundError as error:  # The demo was interrupted, and its folder is gone.
+        sys.exit(f"{error.filename} is gone")

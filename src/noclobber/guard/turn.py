@@ -55,6 +55,7 @@ class Turn:
     """One turn of one agent. Made by `Workspace.turn()`; ends with its `with` block or by `end()`."""
 
     outside_level = "executor"
+    """How a write is called on record that an integrator's executor carried out."""
     parallel_s = 0.0
 
     def begin_watch(self, key: str) -> None:
@@ -62,8 +63,6 @@ class Turn:
 
     def end_watch(self, key: str) -> None:
         """Nothing is watched."""
-
-    """How a write is called on record that an integrator's executor carried out."""
 
     def __init__(
         self,

@@ -281,6 +281,9 @@ class Store:
             # It is found again by its name: as one that nobody waits for, by `adopt_orphans()`.
             forks.close(descriptor)
             return
+        if any(each.name == name for each in tuple(self.waiting)):
+            forks.close(descriptor)  # Two of them would keep each other from the sweep's lease for ever.
+            return
         self.waiting.append(Displaced(name, path, descriptor, size, sha256, is_past))
 
     def leave_marked(self, name: str, path: str) -> None:
