@@ -10,12 +10,15 @@ KNOWN: dict[tuple[str, str], str] = {}
 
 WATCH = "finding H4: on a busy machine the watch may miss a save that the host's write follows at once"
 
+HALF = "finding H4: the watch may take the host's own write, in the middle, for a save"
+
 SOMETIMES: dict[tuple[str, str], str] = {
     ("codex", "approved_write"): WATCH,
     ("copilot", "approved_edit"): WATCH,
     ("copilot", "approved_write"): WATCH,
     ("gemini", "approved_write"): WATCH,
-    ("opencode", "large"): "finding H4: the watch once took the host's own write, in the middle, for a save",
+    ("opencode", "huge"): HALF,
+    ("opencode", "large"): HALF,
 }
 """The same for what depends on who is faster."""
 
