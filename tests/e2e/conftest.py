@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -85,3 +86,15 @@ def run_claude(project: Project) -> Callable[..., subprocess.Popen[str]]:
         return driver.start(project, url, prompt).process
 
     return run
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what hosts leave running: Cline's hub outlives the run that started it."""
+    base = str(session.config._tmp_path_factory.getbasetemp()).encode()  # type: ignore[attr-defined]
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+            if b"--cline-hub-daemon" in command and base in command:
+                os.kill(int(folder.name), signal.SIGTERM)
+        except OSError:
+            continue  # It ended by itself, or is not ours to look at.
