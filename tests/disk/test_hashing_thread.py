@@ -237,7 +237,7 @@ interpreters.destroy(other)
 
 
 def test_another_interpreter_can_be_ended_right_after_a_write(tmp_path: Path) -> None:
-    """N-threads: web servers run programs in several. One with a thread in it cannot be ended: Python aborts."""
+    """N-threads, finding C4: web servers run programs in several; one with a thread in it cannot be ended."""
     command = [sys.executable, "-c", SUBINTERPRETER, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if "No module named '_xxsubinterpreters'" in done.stderr:

@@ -141,6 +141,8 @@ def race(
     notice = person.notice if editor else _nobody
     adders = {agent.word: Adder(agent, files, writes, together, notice) for agent in agents}
     with ScriptedModel(**{agent.word: agent.driver.script(adders[agent.word]) for agent in agents}) as model:
+        for driver in {agent.driver.name: agent.driver for agent in agents}.values():
+            driver.before_a_race(project, model.url)
         running = [agent.driver.start(project, model.url, f"script:{agent.word}") for agent in agents]
         if editor:
             person.start()

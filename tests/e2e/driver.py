@@ -114,6 +114,10 @@ class HostDriver(ABC):
         """Return what it wants in its environment."""
         return {}
 
+    def before_a_race(self, project: Project, url: str) -> None:
+        """Do what a host's first start does, where two first starts at once would fail by themselves."""
+        self.configure(project, url, is_trusted=True)
+
     def start(
         self, project: Project, url: str, prompt: str, *, is_trusted: bool = True, **more: str
     ) -> Running:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import STATE_FOLDER, VERSIONS_PREFIX
 from noclobber.disk import hashing
-from noclobber.disk.reading import LOOK
+from noclobber.disk.reading import LOOK, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,14 +170,11 @@ class Versions:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or (most_bytes is not None and status.st_size > most_bytes):
                 return None
-            parts = []
-            while part := os.read(descriptor, 1 << 20):
-                parts.append(part)
+            data = read_all(descriptor)
         except OSError:
             return None
         finally:
             os.close(descriptor)
-        data = b"".join(parts)
         return data if hashing.of_bytes(data) == sha256 else None
 
     def find(self, beginning: str) -> list[str]:

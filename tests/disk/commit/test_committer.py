@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import noclobber
 from noclobber.disk.commit.many import Change
 from noclobber.disk.file_guard import FileGuard
@@ -74,33 +72,3 @@ def test_a_write_of_any_size_leaves_no_thread_behind(root: Path) -> None:
     for size in (1, 1 << 16, 1 << 20):
         noclobber.replace_if_unchanged(root / "f", None, bytes(size))
         assert _thread._count() == count
-
-
-SUBINTERPRETER = """
-import sys
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
-try:
-    other = interpreters.create(isolated=False)
-except TypeError:
-    other = interpreters.create("legacy")
-run = getattr(interpreters, "run_string", None) or interpreters.exec
-run(other, f'''
-from noclobber import replace_if_unchanged
-for number in range(3):
-    replace_if_unchanged({sys.argv[1]!r} + "/f", None, bytes([number]) * (1 << 20))
-''')
-interpreters.destroy(other)
-"""
-
-
-def test_another_interpreter_can_be_ended_right_after_a_write(tmp_path: Path) -> None:
-    """finding C4: web servers run programs in several. One with a thread in it cannot be ended."""
-    command = [sys.executable, "-c", SUBINTERPRETER, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    if "No module named '_xxsubinterpreters'" in done.stderr:
-        pytest.skip("this Python has no interpreters to try it with")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "f").stat().st_size == 1 << 20

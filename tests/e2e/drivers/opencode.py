@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 from tests.e2e.attended import Decide
 from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
-from tests.e2e.driver import HostDriver
+from tests.e2e.driver import HostDriver, Running
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
@@ -49,6 +50,14 @@ class Opencode(HostDriver):
     def environment(self, url: str) -> dict[str, str]:
         """Return what it wants in its environment."""
         return {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
+
+    def before_a_race(self, project: Project, url: str) -> None:
+        """Have its database made: two first starts at once make the same tables, and one of them fails."""
+        super().before_a_race(project, url)
+        program = self.locate()
+        environment = project.environment(**{**program.environment(), **self.environment(url)})
+        done = Running([program.path, "session", "list"], project, environment, subprocess.DEVNULL).wait()
+        assert done.returncode == 0, done
 
     def command(self, prompt: str, *, is_trusted: bool) -> list[str]:
         """Return the words that run one prompt. With a title given it does not ask the model for one."""
