@@ -5,19 +5,19 @@
  * it; a clock that lets leases run out; and up to CRASHES kills, between any two steps. An outsider may damage the
  * lock file once (OUTSIDER).
  *
- * A record is a number: its process, and how often it was renewed. `.lock.take.<id>` is one claim per record.
+ * A record is a number: its process, and how often it was renewed. `.lock.take.<id>` is one bid per record.
  * What is checked:
  *   - never two holders whose leases both run;
  *   - a write under the lock never happens after a take-over;
  *   - no stuck lock: at the end one more process can take it;
  *   - nobody waits for ever (invalid end states).
  *
- * NO_FLOCK is the same on a filesystem whose mutex excludes nobody: then the claims arbitrate alone, and writes
- * are not fenced (so they are not checked). There a claimant is not stopped for longer than its own lease, and a
+ * NO_FLOCK is the same on a filesystem whose mutex excludes nobody: then the bids arbitrate alone, and writes
+ * are not fenced (so they are not checked). There a bidder is not stopped for longer than its own lease, and a
  * release is over before the lease is: without that, three processes can end as two holders (a release so late that
- * its claim is broken removes the lock between the breaker's look and its rename). With a mutex both may happen.
+ * its bid is broken removes the lock between the breaker's look and its rename). With a mutex both may happen.
  *
- * Mutations, each of which must be convicted: MUTATE_NO_CLAIM (with NO_FLOCK), MUTATE_NO_LOOK_UNDER_CLAIM (with
+ * Mutations, each of which must be convicted: MUTATE_NO_BID (with NO_FLOCK), MUTATE_NO_LOOK_UNDER_BID (with
  * NO_FLOCK), MUTATE_ID_ONLY (with NO_FLOCK), MUTATE_NO_FENCE, MUTATE_CREATE_BY_RENAME (with NO_FLOCK),
  * MUTATE_NO_BREAKING.
  */
@@ -37,8 +37,8 @@
 #define FREE 255
 
 byte lock = NONE;
-byte claim[PROCESSES + 2];       /* a claim on the record with this key; its content is a record itself */
-byte inner[PROCESSES + 2];       /* a claim on that claim */
+byte bid[PROCESSES + 2];         /* a bid on the record with this key; its content is a record itself */
+byte inner[PROCESSES + 2];       /* a bid on that bid */
 bool expired[32];                /* records whose lease has run out */
 bool dead[PROCESSES + 1];        /* processes that were killed, or have ended */
 bool holds[PROCESSES + 1];       /* believes that it holds the lock */
@@ -72,21 +72,21 @@ bool was_damaged = false;        /* Whoever damages a lock file gives it away; i
     :: skip \
     fi
 
-/* function: _claim. Publishes `record` as the claim on what has the key `key`; claimed says whether it is ours. */
-inline claim_it(key, record) {
-    claimed = false;
+/* function: _bid. Publishes `record` as the bid on what has the key `key`; is_bid says whether it is ours. */
+inline bid_it(key, record) {
+    is_bid = false;
     do
     :: true ->
         if :: lock == NONE || KEY(lock) != key -> break :: else fi;
-#ifdef MUTATE_NO_CLAIM
-        claimed = true; break;
+#ifdef MUTATE_NO_BID
+        is_bid = true; break;
 #endif
         atomic {
             MAY_CRASH;
             if
-            :: claim[key] == NONE ->             /* function: _publish, step: lock-claimed */
-                claim[key] = record; claimed = true; break
-            :: else -> rival = claim[key]
+            :: bid[key] == NONE ->               /* function: _publish, step: lock-bid */
+                bid[key] = record; is_bid = true; break
+            :: else -> rival = bid[key]
             fi
         };
 #ifdef MUTATE_NO_BREAKING
@@ -95,8 +95,8 @@ inline claim_it(key, record) {
         if
         :: !ORPHAN(rival) -> break               /* may_break says no */
         :: else ->
-            /* The claimant was killed: its claim is broken under a claim on it. */
-            if :: claim[key] != rival -> goto again :: else fi;
+            /* The bidder was killed: its bid is broken under a bid on it. */
+            if :: bid[key] != rival -> goto again :: else fi;
             atomic {
                 MAY_CRASH;
                 if
@@ -105,63 +105,63 @@ inline claim_it(key, record) {
                 :: else -> break
                 fi
             };
-            if                                   /* function: _finish. Of the claim on the claim. */
-            :: claim[key] != rival -> inner[key] = NONE
+            if                                   /* function: _finish. Of the bid on the bid. */
+            :: bid[key] != rival -> inner[key] = NONE
             :: else ->
-                atomic { MAY_CRASH; claim[key] = inner[key]; inner[key] = NONE };
-                if :: claim[key] == record -> claimed = true; break :: else fi
+                atomic { MAY_CRASH; bid[key] = inner[key]; inner[key] = NONE };
+                if :: bid[key] == record -> is_bid = true; break :: else fi
             fi
         fi
 again:  skip
     od
 }
 
-/* function: _finish. Under the claim: look again, then rename the claim over the lock. `judged` 0: only the id counts. */
+/* function: _finish. Under the bid: look again, then rename the bid over the lock. `judged` 0: only the id counts. */
 inline finish_it(key, record, judged) {
     did = false;
     if
-#ifndef MUTATE_NO_LOOK_UNDER_CLAIM
+#ifndef MUTATE_NO_LOOK_UNDER_BID
     :: lock == NONE || KEY(lock) != key || (judged != 0 && lock != judged) ->
-        claim[key] = NONE
+        bid[key] = NONE
 #endif
     :: else ->                                   /* step: lock-verified */
         atomic {
             MAY_CRASH;
-#ifdef MUTATE_NO_CLAIM
+#ifdef MUTATE_NO_BID
             lock = record;
 #else
-            if :: claim[key] != NONE -> lock = claim[key]; claim[key] = NONE :: else fi;
+            if :: bid[key] != NONE -> lock = bid[key]; bid[key] = NONE :: else fi;
 #endif
         };
         did = (lock == record)                   /* step: lock-replaced */
     fi
 }
 
-/* function: remove. An owner's release: the lock file itself becomes the claim. */
+/* function: remove. An owner's release: the lock file itself becomes the bid. */
 inline remove_it(record) {
     did = false;
     atomic {
         MAY_CRASH;
         if
-        :: lock == NONE || claim[OWNER(record)] != NONE -> linked = false
-        :: else -> linked = true; claim[OWNER(record)] = lock
+        :: lock == NONE || bid[OWNER(record)] != NONE -> linked = false
+        :: else -> linked = true; bid[OWNER(record)] = lock
         fi
     };
     if
     :: linked ->
-        did = (KEY(claim[OWNER(record)]) == OWNER(record));
+        did = (KEY(bid[OWNER(record)]) == OWNER(record));
     :: else ->
-        claim_it(OWNER(record), record);
+        bid_it(OWNER(record), record);
         if
-        :: claimed -> did = (lock != NONE && KEY(lock) == OWNER(record)); linked = true
+        :: is_bid -> did = (lock != NONE && KEY(lock) == OWNER(record)); linked = true
         :: else
         fi
     fi;
     if
     :: linked ->
-        /* step: lock-release-claimed */
+        /* step: lock-release-bid */
         if :: did -> atomic { MAY_CRASH; lock = NONE } :: else fi;       /* step: lock-removed */
-        atomic { MAY_CRASH; claim[OWNER(record)] = NONE }
+        atomic { MAY_CRASH; bid[OWNER(record)] = NONE }
     :: else
     fi
 }
@@ -181,7 +181,7 @@ inline begin_holding() {
 
 proctype Process(byte p) {
     byte found, rival, mine, other;
-    bool claimed, did, linked;
+    bool is_bid, did, linked;
 
     atomic { (is_last || started == p) -> started++; mine = RECORD(p, 0) };
 
@@ -205,9 +205,9 @@ proctype Process(byte p) {
         }
     :: else ->
         if :: !ORPHAN(found) -> did = false; goto refused :: else fi;
-        claim_it(KEY(found), mine);              /* function: replace */
+        bid_it(KEY(found), mine);                /* function: replace */
         if
-        :: claimed ->
+        :: is_bid ->
 #ifdef MUTATE_ID_ONLY
             finish_it(KEY(found), mine, 0)
 #else
@@ -228,9 +228,9 @@ refused:
         found = lock;
         if
         :: found != NONE && KEY(found) == p ->
-            claim_it(p, RECORD(p, 1));
+            bid_it(p, RECORD(p, 1));
             if
-            :: claimed ->
+            :: is_bid ->
                 finish_it(p, RECORD(p, 1), 0);
                 if
                 :: did -> mine = RECORD(p, 1); begin_holding()
@@ -280,13 +280,13 @@ ended:
     }
 }
 
-/* Leases run out: of the record in the lock file, at any time; with a mutex, of a claim too. */
+/* Leases run out: of the record in the lock file, at any time; with a mutex, of a bid too. */
 proctype Clock() {
     byte record;
     do
     :: atomic { lock != NONE && lock != DAMAGED && !expired[lock] && !is_releasing[OWNER(lock)] -> expired[lock] = true }
 #ifndef NO_FLOCK
-    :: atomic { claim[0] != NONE && claim[0] != DAMAGED && !expired[claim[0]] -> expired[claim[0]] = true }
+    :: atomic { bid[0] != NONE && bid[0] != DAMAGED && !expired[bid[0]] -> expired[bid[0]] = true }
 #endif
     :: running == 0 -> break
     od

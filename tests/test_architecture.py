@@ -132,6 +132,20 @@ def test_a_class_name_has_one_meaning() -> None:
     assert {name: where for name, where in homes.items() if len(where) > 1} == {}
 
 
+def test_a_claim_is_the_reservation_of_a_hook_and_nothing_else() -> None:
+    """finding C2: the lock's own way to arbitrate is called a bid; docs/glossary.md says what a claim is."""
+    others = ("core", "text", "disk", "ledger", "lock", "shell")
+    spoken_of = [
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for folder in others
+        for path in sorted((PACKAGE / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if "claim" in line.lower() and "CLAIMS_FOLDER" not in line
+    ]
+    assert spoken_of == []
+    assert "claim" not in (PACKAGE.parents[1] / "docs/lock/protocol.md").read_text().lower()
+
+
 # Tests of a whole folder, or of a property that no single file has. Everything else is named as its source.
 SCENARIOS = {
     *("races", "faults", "late_writers", "properties", "macos", "access", "bad_input", "power_cut"),

@@ -95,8 +95,8 @@ def runs() -> list[Run]:
     found += [
         Run("lock", (*lock, *more, f"MUTATE_{name}"), is_short=True)
         for name, more in (
-            ("NO_CLAIM", ("NO_FLOCK",)),
-            ("NO_LOOK_UNDER_CLAIM", ("NO_FLOCK",)),
+            ("NO_BID", ("NO_FLOCK",)),
+            ("NO_LOOK_UNDER_BID", ("NO_FLOCK",)),
             ("ID_ONLY", ("NO_FLOCK",)),
             ("CREATE_BY_RENAME", ("NO_FLOCK",)),
             ("NO_FENCE", ()),

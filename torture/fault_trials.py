@@ -336,7 +336,7 @@ class LedgerTrial(Trial):
         super().close()
 
 
-LOCKS = ("acquire", "take over", "renew", "release", "recover", "retire", "inside own", "write", "claimed")
+LOCKS = ("acquire", "take over", "renew", "release", "recover", "retire", "inside own", "write", "bid")
 REFUSED = ("held by them", "above theirs", "below theirs", "writing into theirs")
 
 
@@ -353,17 +353,17 @@ class LockTrial(Trial):
         if kind == "inside own":
             self.outer = DeliverableLock(self.root, holder="me", heartbeat=False).acquire()
             held = (self.outer.lock_id or "",)
-        if kind in ("take over", "recover", "retire", "claimed"):
-            self._leave_an_orphan(is_claimed=kind == "claimed")
+        if kind in ("take over", "recover", "retire", "bid"):
+            self._leave_an_orphan(has_bid=kind == "bid")
         self.lock = DeliverableLock(self.folder, holder="me", heartbeat=False, held_ids=held)
         if kind in ("renew", "release", "write"):
             self.lock.acquire()
         gc.collect()
 
-    def _leave_an_orphan(self, *, is_claimed: bool) -> None:
+    def _leave_an_orphan(self, *, has_bid: bool) -> None:
         def work() -> None:
             DeliverableLock(self.folder, holder="them", heartbeat=False).acquire()
-            if is_claimed:  # Killed in the middle of its release: the claim stays, too.
+            if has_bid:  # Killed in the middle of its release: the bid stays, too.
                 os.link(self.folder / ".lock", self.folder / f".lock.take.{_lock_id(self.folder)}")
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -391,7 +391,7 @@ class LockTrial(Trial):
         held = self.lock.held
         if error is None:
             assert held == (self.kind not in ("release", "recover", "retire")), "not as the answer says"
-        elif self.kind in ("acquire", "take over", "claimed", "inside own"):
+        elif self.kind in ("acquire", "take over", "bid", "inside own"):
             assert not held, "refused, and held"
         if held:
             self.lock.assert_held()
@@ -412,9 +412,9 @@ class LockTrial(Trial):
             ledger.append({"action_type": "AFTERWARDS"})
             ledger.verify()
             events = [event["action_type"] for event in ledger.events()]
-        if error is None and self.kind in ("acquire", "take over", "claimed", "inside own"):
+        if error is None and self.kind in ("acquire", "take over", "bid", "inside own"):
             assert events.count("LOCK_ACQUIRED") >= 1, events
-        if error is None and self.kind in ("take over", "recover", "claimed"):
+        if error is None and self.kind in ("take over", "recover", "bid"):
             assert events.count("LOCK_RECOVERED") >= 1, events
         if error is None and self.kind == "renew":
             assert events.count("LOCK_RENEWED") >= 1, events

@@ -70,7 +70,7 @@ def recoveries(base: Path, rounds: int, seed: int, *, trust_mutex: bool = True) 
 
 
 def recoveries_without_mutex(base: Path, rounds: int, seed: int) -> Iterator[Proof]:
-    """The same where `flock` succeeds and excludes nobody: claims alone arbitrate."""
+    """The same where `flock` succeeds and excludes nobody: bids alone arbitrate."""
     with arena.without_mutex():
         yield from recoveries(base, rounds, seed, trust_mutex=False)
 
@@ -148,10 +148,10 @@ def kill_at_every_step(base: Path, rounds: int, seed: int) -> Iterator[Proof]:
             try:
                 # At once: nobody has to wait for a lease when its holder was killed.
                 with DeliverableLock(folder, holder="next"):
-                    claims = [
+                    bids = [
                         name for name in os.listdir(folder) if name.startswith((".lock.take.", ".lock.new."))
                     ]
-                    leftovers += bool(claims)
+                    leftovers += bool(bids)
                 recovered = _count_events(folder, "LOCK_RECOVERED")
                 if operation.startswith("take over") and recovered != _orphans_made(folder, recovered):
                     bad.append(f"step {step}: {recovered} recoveries recorded")

@@ -88,7 +88,7 @@ def test_an_orphan_that_may_not_be_removed_stays_and_is_named(folder: Path, acti
     assert answer["code"] == "ACCESS_DENIED"
     assert "root (uid 0)" in str(answer["message"])
     assert (folder / ".lock").exists()
-    assert [path.name for path in folder.iterdir() if "take" in path.name] == [], "its claim stayed"
+    assert [path.name for path in folder.iterdir() if "take" in path.name] == [], "its bid stayed"
 
 
 @pytest.mark.parametrize("action", ["acquire", "retire"])

@@ -94,7 +94,7 @@ def test_a_release_that_takes_longer_than_its_lease_gives_nobody_elses_lock_away
         DeliverableLock(tmp_path, holder=name, lease_duration_s=60, heartbeat=False, clock=clock)
         for name in ("first", "second", "third")
     )
-    stops = {"first": ["lock-release-claimed", "lock-removed"], "second": ["lock-replacing"]}
+    stops = {"first": ["lock-release-bid", "lock-removed"], "second": ["lock-replacing"]}
     reached, go_on = {name: Event() for name in stops}, {name: Event() for name in stops}
     outcomes: dict[str, object] = {}
 
@@ -132,10 +132,10 @@ def test_a_release_that_takes_longer_than_its_lease_gives_nobody_elses_lock_away
     monkeypatch.setattr(steps, "observer", observe)
     releasing = run("first", first.release)
     clock.time_s += 120  # It was stopped for that long.
-    taking = run("second", second.attempt)  # Breaks the claim, has looked, and is about to replace the lock.
+    taking = run("second", second.attempt)  # Breaks the bid, has looked, and is about to replace the lock.
     reached["first"].clear()
     go_on["first"].set()
-    assert reached["first"].wait(30)  # It is over, or has just removed the lock and not its claim.
+    assert reached["first"].wait(30)  # It is over, or has just removed the lock and not its bid.
     third_try = third.attempt()
     go_on["second"].set()
     taking.join(30)

@@ -654,11 +654,11 @@ def test_errors_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps(error)).to_report() == error.to_report()
 
 
-def test_an_interrupted_take_over_leaves_neither_lock_nor_claim(
+def test_an_interrupted_take_over_leaves_neither_lock_nor_bid(
     tmp_path: Path, clock: ToldClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    REQ-LOCK-005: Ctrl-C between claim and rename; a claim that stayed would look live for as long as we
+    REQ-LOCK-005: Ctrl-C between bid and rename; a bid that stayed would look live for as long as we
     run.
     """
     put_record(tmp_path, dead_process())
@@ -698,9 +698,9 @@ def test_a_holder_that_renews_at_the_last_moment_is_not_taken_over(
 
     if mutex_works:  # Between the look without the mutex and the one with it.
         monkeypatch.setattr(_HeldMutex, "__enter__", renew_first(_HeldMutex.__enter__))
-    else:  # Between the judgement and the claim.
+    else:  # Between the judgement and the bid.
         monkeypatch.setattr(mutex, "hold", lambda *_, **__: True)
-        monkeypatch.setattr(LockFile, "_claim", renew_first(LockFile._claim))
+        monkeypatch.setattr(LockFile, "_bid", renew_first(LockFile._bid))
     with pytest.raises(LockContention):
         lock_of(tmp_path, clock, "b").acquire()
     monkeypatch.undo()

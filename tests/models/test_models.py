@@ -31,8 +31,8 @@ NOT_MODELLED = {
     "many": {"staging", "staged", "leased", "verified", "before-exchange", "copying"},  # In commit.pml.
     "lock": {"lock-looked-again"},  # In nested.pml.
     "nested": {  # In lock.pml.
-        *("lock-claimed", "lock-verified", "lock-replaced"),
-        *("lock-release-claimed", "lock-removed", "lock-undisputed"),
+        *("lock-bid", "lock-verified", "lock-replaced"),
+        *("lock-release-bid", "lock-removed", "lock-undisputed"),
     },
 }
 

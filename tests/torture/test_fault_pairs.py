@@ -39,8 +39,8 @@ FOUND = [
     ("delete, killed at settled", "open"),
     ("linked, killed at inplace-written", "open"),
     ("many, killed at many-exchanged", "open"),
-    # What a broken claim left behind looked live for as long as its process ran.
-    ("lock claimed", "open"),
+    # What a broken bid left behind looked live for as long as its process ran.
+    ("lock bid", "open"),
     ("lock recover", "fstat"),
     ("lock above theirs", "scandir"),
     ("ledger verify", "fstat"),
@@ -85,8 +85,8 @@ def test_a_plan_is_spelled_as_it_is_read() -> None:
         ("delete, killed at exchanged", "forgets"),
         # A section that keeps its mutex if something in it fails.
         ("replace", "stays locked"),
-        # A release that leaves its claim if it is interrupted.
-        ("lock take over", "keeps its claim"),
+        # A release that leaves its bid if it is interrupted.
+        ("lock take over", "keeps its bid"),
     ],
 )
 def test_planted_errors_are_convicted(name: str, mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ Hash large contents on another thread, while this one writes them.
 A commit hashes twice: what it writes, and what it replaces. From half a mebibyte on that takes longer than to
 start a thread, so the first of the two is made beside the write and the second.
 
-The thread lives for one hash, and there is never more than one. Whoever claims a hash makes it: the thread,
+The thread lives for one hash, and there is never more than one. Whoever begins a hash makes it: the thread,
 or `result()` if it has not begun. So nobody waits for a thread that was never started, because
 there are too many or the interpreter is shutting down; and a forked child, which has no such thread, makes
 what its parent's had begun.
@@ -29,14 +29,14 @@ _is_taken = allocate_lock()  # Held from the start of the thread to its end.
 class HashOf:
     """The hash of some bytes, which is being made from now on; `result()` is the hash."""
 
-    __slots__ = ("_claim", "_data", "_done", "_hash", "_process")
+    __slots__ = ("_begun", "_data", "_done", "_hash", "_process")
 
     def __init__(self, data: bytes) -> None:
         self._data, self._hash = data, ""
         self._process = 0  # None has a thread for it.
         if len(data) < LARGE_BYTES or not _pays() or not _is_taken.acquire(blocking=False):
             return
-        self._claim, self._done = allocate_lock(), allocate_lock()
+        self._begun, self._done = allocate_lock(), allocate_lock()
         self._done.acquire()
         try:
             # Signals that the commit has blocked are blocked in the new thread, too.
@@ -48,7 +48,7 @@ class HashOf:
 
     def _make(self, is_taken: LockType) -> None:
         try:
-            if self._claim.acquire(blocking=False):
+            if self._begun.acquire(blocking=False):
                 try:
                     self._hash = hashing.of_bytes(self._data)
                 finally:
@@ -62,7 +62,7 @@ class HashOf:
         """Return the hash. May be asked again."""
         while not self._hash:
             # A child has no such thread: forked by us, or by a signal handler while we wait below.
-            is_ours = self._process != os.getpid() or self._claim.acquire(blocking=False)
+            is_ours = self._process != os.getpid() or self._begun.acquire(blocking=False)
             if is_ours or self._done.acquire(timeout=LOOK_S):
                 self._hash = self._hash or hashing.of_bytes(self._data)
         return self._hash

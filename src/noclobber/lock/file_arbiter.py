@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from noclobber.lock.nested import Obstacle
     from noclobber.lock.record import LockContent
 
-SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to claim the record.
+SAFE_MARGIN_S = 2.0  # With so much lease left nobody has a reason to bid for the record.
 RELEASE_S = 10  # How long a release may take, at the end of a lease.
 _TRIES = 8  # How often a record may change hands under our eyes before we call it contention.
 
@@ -569,12 +569,12 @@ class FileArbiter:
         )
 
     def _may_break(self, lock_file: LockFile, own_id: str | None = None) -> Callable[[LockContent], bool]:
-        """Whose claims may be broken: an orphan's, and what an interrupted step of our own left."""
+        """Whose bids may be broken: an orphan's, and what an interrupted step of our own left."""
 
         def answer(found: LockContent) -> bool:
             if own_id is not None and found.record is not None and found.record.lock_id == own_id:
                 return True
-            # A claim is published whole, so one that cannot be parsed is nobody's that is still writing it.
+            # A bid is published whole, so one that cannot be parsed is nobody's that is still writing it.
             return self._judge(lock_file, found._replace(unparsed_age_s=None)).reason is not None
 
         return answer

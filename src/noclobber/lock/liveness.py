@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Reason = Literal["lease_expired", "pid_dead", "corrupt"]
 
-# No lease ends later than a day from now, and no clock here is wrong by more than a day. What claims
+# No lease ends later than a day from now, and no clock here is wrong by more than a day. What says
 # more would keep a folder locked for as long as it likes.
 MAX_REMAINING_S = 2 * MAX_LEASE_S
 

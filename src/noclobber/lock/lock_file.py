@@ -5,19 +5,19 @@ Two arbiters, because neither is enough alone.
 
 The folder's mutex (`flock` on its descriptor) serialises every change among the processes of one machine:
 `with lock_file.section():`. But on FUSE, NFS, SMB and across overlay layers that call succeeds and excludes
-nobody. So every change of an existing record is also *claimed*: a file `.lock.take.<id of the record that
-is to be changed>` is made with `link()`, which succeeds for exactly one. Under the claim the record is
-read again; if it still is the one that was judged, it is changed, otherwise the claim is dropped.
+nobody. So every change of an existing record also needs a *bid*: a file `.lock.take.<id of the record that
+is to be changed>` is made with `link()`, which succeeds for exactly one. Under the bid the record is
+read again; if it still is the one that was judged, it is changed, otherwise the bid is dropped.
 
 - create: `link(staged, .lock)`. Fails if there is anything. Never `rename`: it would replace a
   rival's lock that was published a moment ago.
-- replace (renewal, take-over): claim with the staged new record itself, verify, `rename(claim, .lock)`.
-  One step both publishes the new record and ends the claim, so a kill leaves the old lock or the new one.
-- remove (release): claim by linking the lock file itself, verify what was linked, unlink both.
+- replace (renewal, take-over): bid with the staged new record itself, verify, `rename(bid, .lock)`.
+  One step both publishes the new record and ends the bid, so a kill leaves the old lock or the new one.
+- remove (release): bid by linking the lock file itself, verify what was linked, unlink both.
 
-A claimant that is killed leaves its claim. The claim is a complete record with an id of its own, so it is
-judged like a lock and broken like one: by claiming *it* (`.lock.take.<id of the claim>`), verifying, and
-renaming over it. So two that break the same dead claim cannot both believe that they did.
+A bidder that is killed leaves its bid. The bid is a complete record with an id of its own, so it is
+judged like a lock and broken like one: by bidding for *it* (`.lock.take.<id of the bid>`), verifying, and
+renaming over it. So two that break the same dead bid cannot both believe that they did.
 
 Nothing above `file_arbiter` knows of this file.
 """
@@ -36,7 +36,7 @@ from noclobber.disk import mutex, renames, signals
 from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, MissingFileError, NoclobberError
 from noclobber.lock.liveness import FolderIdentity, is_copied, judge
-from noclobber.lock.names import CLAIM_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
+from noclobber.lock.names import BID_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
 from noclobber.lock.os_errors import LINK, explain
 from noclobber.lock.record import read
 
@@ -56,8 +56,8 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _STAGE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNNAMED_FLAGS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 _UNNAMED = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
-_NO_MUTEX_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # Claims arbitrate alone.
-_CLAIM_DEPTH = 16  # How many claimants in a row may have been killed while breaking each other's claims.
+_NO_MUTEX_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # Bids arbitrate alone.
+_BID_DEPTH = 16  # How many bidders in a row may have been killed while breaking each other's bids.
 
 # Descriptors that a forked child must close: its copy would keep a mutex that the parent held at the
 # fork, if the parent is killed before it lets go.
@@ -222,10 +222,10 @@ class LockFile:
         the same id, and is no orphan.
         """
         try:
-            claim = self._claim(LOCK_NAME, expected, record, may_break)
-            return claim is not None and self._finish(claim, LOCK_NAME, expected, record, judged)
+            bid = self._bid(LOCK_NAME, expected, record, may_break)
+            return bid is not None and self._finish(bid, LOCK_NAME, expected, record, judged)
         except BaseException:
-            self._drop(CLAIM_PREFIX + expected, record)
+            self._drop(BID_PREFIX + expected, record)
             raise
 
     def is_free(self) -> bool:
@@ -241,7 +241,7 @@ class LockFile:
         with `remove`.
 
         For the holder itself, and only while by every rule nobody may take it over: then nobody has a
-        reason to claim, and excluding claims would cost as much as the rest of a release. The file is
+        reason to bid, and excluding bids would cost as much as the rest of a release. The file is
         known by its inode: our descriptor keeps that number from being given to another.
         """
         pinned, self._pinned = self._pinned, -1
@@ -262,50 +262,50 @@ class LockFile:
     def remove(
         self,
         expected: str,
-        claimant: LockRecord,
+        bidder: LockRecord,
         may_break: Callable[[LockContent], bool],
         is_in_time: Callable[[], bool] = lambda: True,
     ) -> bool:
         """
         Take the record with the key `expected` away. False if there is another one now.
 
-        `is_in_time` is asked last. A process that was stopped under its claim for longer than its lease may
-        have had the claim broken; where the mutex excludes nobody, it would take away the lock that the
+        `is_in_time` is asked last. A process that was stopped under its bid for longer than its lease may
+        have had the bid broken; where the mutex excludes nobody, it would take away the lock that the
         breaker is about to replace, a third process would find nothing there, and two would hold it.
         """
-        claim = CLAIM_PREFIX + expected
+        bid = BID_PREFIX + expected
         try:
-            # An owner's release: the lock file itself becomes the claim, and its content is then proof of
-            # what was claimed. Cheaper than staging, and a recoverer's claim excludes it all the same.
-            if expected == claimant.lock_id and self._link(LOCK_NAME, claim):
-                is_ours = self._mark(claim, LOCK_NAME) == expected
-            elif self._claim(LOCK_NAME, expected, claimant, may_break) is None:
+            # An owner's release: the lock file itself becomes the bid, and its content is then proof of
+            # what was bid for. Cheaper than staging, and a recoverer's bid excludes it all the same.
+            if expected == bidder.lock_id and self._link(LOCK_NAME, bid):
+                is_ours = self._mark(bid, LOCK_NAME) == expected
+            elif self._bid(LOCK_NAME, expected, bidder, may_break) is None:
                 return False
             else:
                 is_ours = self._mark(LOCK_NAME, LOCK_NAME) == expected
-            reached("lock-release-claimed")
+            reached("lock-release-bid")
             if is_ours and not is_in_time():
-                self._drop(claim, claimant)
+                self._drop(bid, bidder)
                 return False
             if is_ours:
                 self._unlink(LOCK_NAME)
                 reached("lock-removed")
-                with suppress(NoclobberError):  # The lock is gone. A claim on what is gone blocks nobody.
-                    self._unlink(claim)
+                with suppress(NoclobberError):  # The lock is gone. A bid on what is gone blocks nobody.
+                    self._unlink(bid)
             else:
-                self._unlink(claim)
+                self._unlink(bid)
         except BaseException:
-            self._drop(claim, claimant)
+            self._drop(bid, bidder)
             raise
         return is_ours
 
     def leftovers(self) -> list[str]:
         """
-        Return names of claims and staged records that killed processes left. None of them blocks anybody.
+        Return names of bids and staged records that killed processes left. None of them blocks anybody.
         """
         try:
             return sorted(
-                name for name in os.listdir(self.descriptor) if name.startswith((CLAIM_PREFIX, STAGED_PREFIX))
+                name for name in os.listdir(self.descriptor) if name.startswith((BID_PREFIX, STAGED_PREFIX))
             )
         except OSError as error:
             explain(error, self.location(), "list the folder")
@@ -316,15 +316,15 @@ class LockFile:
         gone = []
         for name in self.leftovers():
             found = self._read(name)
-            # A claim on the current record is for `_claim` to break, in order, whoever made it.
-            if found is not None and name != f"{CLAIM_PREFIX}{current}" and may_break(found):
+            # A bid on the current record is for `_bid` to break, in order, whoever made it.
+            if found is not None and name != f"{BID_PREFIX}{current}" and may_break(found):
                 self._unlink(name)
                 gone.append(name)
         return gone
 
-    # Claims
+    # Bids
 
-    def _claim(
+    def _bid(
         self,
         name: str,
         expected: str,
@@ -333,54 +333,54 @@ class LockFile:
         depth: int = 0,
     ) -> str | None:
         """
-        Claim the right to change what is at `name`; return the claim's name, or None if another has
+        Bid for the right to change what is at `name`; return the bid's name, or None if another has
         it.
         """
-        claim = CLAIM_PREFIX + expected
-        for _ in range(_CLAIM_DEPTH):
+        bid = BID_PREFIX + expected
+        for _ in range(_BID_DEPTH):
             if self._mark(name, name) != expected:
                 return None
-            if self._publish(record, claim):
-                reached("lock-claimed")
-                return claim
-            rival = self._read(claim)
+            if self._publish(record, bid):
+                reached("lock-bid")
+                return bid
+            rival = self._read(bid)
             if rival is None:
                 continue  # It was dropped between our two looks.
-            if depth >= _CLAIM_DEPTH or not may_break(rival):
+            if depth >= _BID_DEPTH or not may_break(rival):
                 return None
-            # The claimant was killed. Its claim is itself changed only under a claim: two breakers that each
+            # The bidder was killed. Its bid is itself changed only under a bid: two breakers that each
             # unlinked it and linked their own would both believe that they had it.
             try:
-                inner = self._claim(claim, rival.fingerprint, record, may_break, depth + 1)
-                if inner is not None and self._finish(inner, claim, rival.fingerprint, record):
-                    return claim
+                inner = self._bid(bid, rival.fingerprint, record, may_break, depth + 1)
+                if inner is not None and self._finish(inner, bid, rival.fingerprint, record):
+                    return bid
             except BaseException:
-                self._drop(CLAIM_PREFIX + rival.fingerprint, record)
+                self._drop(BID_PREFIX + rival.fingerprint, record)
                 raise
         return None
 
     def _finish(
-        self, claim: str, name: str, expected: str, record: LockRecord, judged: LockContent | None = None
+        self, bid: str, name: str, expected: str, record: LockRecord, judged: LockContent | None = None
     ) -> bool:
-        """Under our claim: if it is still what we claimed, rename the claim over it."""
+        """Under our bid: if it is still what we bid for, rename the bid over it."""
         found = self._read(name)
         if (
             found is None
             or (found.key if name == LOCK_NAME else found.fingerprint) != expected
             or (judged is not None and found.content != judged.content)
         ):
-            self._unlink(claim)
+            self._unlink(bid)
             return False
         reached("lock-verified")
         try:
             if self._is_directory(name):
-                self._displace_directory(claim, name)
+                self._displace_directory(bid, name)
             else:
-                os.rename(claim, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+                os.rename(bid, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except FileNotFoundError:
-            pass  # We were stopped for longer than our own lease, and somebody broke our claim.
+            pass  # We were stopped for longer than our own lease, and somebody broke our bid.
         except OSError as error:
-            self._unlink(claim)
+            self._unlink(bid)
             explain(error, self._path(name), "replace the lock", self.descriptor, name)
         reached("lock-replaced")
         # The current content, and not what the calls returned, says who won.
@@ -388,22 +388,22 @@ class LockFile:
         return found is not None and found.record is not None and found.record.lock_id == record.lock_id
 
     def _mark(self, name: str, kind: str) -> str | None:
-        """Return what a change of this file compares: a lock's id, or for a claim (which may carry the id
-        of the very lock it is a claim on, when its owner made it) the fingerprint of its content."""
+        """Return what a change of this file compares: a lock's id, or for a bid (which may carry the id
+        of the very lock it is a bid on, when its owner made it) the fingerprint of its content."""
         found = self._read(name)
         if found is None:
             return None
         return found.key if kind == LOCK_NAME else found.fingerprint
 
-    def _drop(self, claim: str, record: LockRecord) -> None:
+    def _drop(self, bid: str, record: LockRecord) -> None:
         """
-        After an interruption: a claim of ours that stayed would look live for as long as this process
+        After an interruption: a bid of ours that stayed would look live for as long as this process
         runs.
         """
         with suppress(Exception):
-            found = self._read(claim)
+            found = self._read(bid)
             if found is not None and found.record is not None and found.record.lock_id == record.lock_id:
-                self._unlink(claim)
+                self._unlink(bid)
 
     def _is_directory(self, name: str) -> bool:
         try:
@@ -411,7 +411,7 @@ class LockFile:
         except OSError:
             return False
 
-    def _displace_directory(self, claim: str, name: str) -> None:
+    def _displace_directory(self, bid: str, name: str) -> None:
         """
         A directory can be neither replaced nor unlinked. It is set aside, with what somebody keeps in it.
 
@@ -420,15 +420,15 @@ class LockFile:
         """
         ours = self.descriptor
         try:
-            renames.exchange(ours, claim, ours, name)
+            renames.exchange(ours, bid, ours, name)
         except OSError as error:
             if error.errno not in renames.UNSUPPORTED:
                 raise
             self._set_aside(name)
-            if self._link(claim, name):  # Not rename, for the same reason.
-                self._unlink(claim)
+            if self._link(bid, name):  # Not rename, for the same reason.
+                self._unlink(bid)
             return
-        self._set_aside(claim)
+        self._set_aside(bid)
 
     def _set_aside(self, name: str) -> None:
         aside = SET_ASIDE_PREFIX + os.urandom(8).hex()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 LOCK_NAME = ".lock"
 LEDGER_NAME = ".lock-ledger.jsonl"
-CLAIM_PREFIX = ".lock.take."
+BID_PREFIX = ".lock.take."
 STAGED_PREFIX = ".lock.new."
 SET_ASIDE_PREFIX = ".lock.aside."
 
@@ -26,4 +26,4 @@ def is_lock_file(path: str) -> bool:
     (REQ-LOCK-010). Case is folded, because on APFS `.LOCK` opens `.lock`.
     """
     name = path.rstrip("/").rpartition("/")[2].casefold()
-    return name == LOCK_NAME or name.startswith((CLAIM_PREFIX, STAGED_PREFIX, SET_ASIDE_PREFIX, LEDGER_NAME))
+    return name == LOCK_NAME or name.startswith((BID_PREFIX, STAGED_PREFIX, SET_ASIDE_PREFIX, LEDGER_NAME))
