@@ -23,7 +23,7 @@ from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.project import NOTES_FOLDER, STATE_FOLDER
 from noclobber.core.values import WriteResult
 from noclobber.disk import forks, hashing, leases, metadata, ordering, paths, renames, signals
-from noclobber.disk.commit import inplace, open_stores, sweep
+from noclobber.disk.commit import departed, inplace, open_stores, sweep
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
 from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, retry_while_links_appear
 from noclobber.disk.commit.section import Section
@@ -194,6 +194,8 @@ class Committer:
     def close(self) -> None:
         """Sweep, and close the store, as soon as no other thread commits. A later commit opens it again."""
         self.tidy()
+        if self._store is not None:
+            self._unreported.extend(departed.look_after(self._store, at_once=True))
         self._store = None  # It closes itself with its last user.
 
     def report_later(self, path: str, kept: Sequence[str]) -> None:

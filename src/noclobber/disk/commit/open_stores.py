@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, NOTES_FOLDER, STATE_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks
-from noclobber.disk.commit import journal
+from noclobber.disk.commit import departed, journal
 from noclobber.disk.commit.store import CREATE, Store, beside_note_name
 from noclobber.disk.commit.sweep import adopt_orphans, sweep
 from noclobber.disk.paths import OPEN_FOLDER
@@ -198,7 +198,7 @@ def _open_elsewhere(root: str, folder: os.stat_result) -> Store | None:
 def leave(store: Store) -> None:
     """Close a store beside a target, now or when its displaced files have been swept."""
     store.drop_notes()
-    if store.waiting:
+    if store.waiting or store.departed:
         _lingering.append(store)
     else:
         store.close()
@@ -213,6 +213,7 @@ def sweep_lingering() -> list[tuple[str, str]]:
         except IndexError:
             break
         kept += sweep(store)
+        kept += departed.look_after(store, at_once=True)  # Its descriptors are of somebody's folder.
         leave(store)
     return kept
 

@@ -30,6 +30,7 @@ from noclobber.disk.reading import LOOK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from noclobber.disk.commit.departed import Departed
     from noclobber.disk.version_keeper import VersionKeeper
 
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -67,10 +68,12 @@ class Store:
         self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
         self.keeper: VersionKeeper | None = None  # Takes what the sweep would remove, if it wants it.
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
+        self.departed: deque[Departed] = deque()  # What the sweep has removed, for a moment longer.
         self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
         self._lock = threading.Lock()
         after_fork.renew(self, "_lock", threading.Lock)
         after_fork.renew(self, "waiting", deque)  # The parent sweeps its own.
+        after_fork.renew(self, "departed", deque)
         self._is_closed = False
 
     def is_in_place(self) -> bool:
@@ -105,6 +108,8 @@ class Store:
         self._notes.clear()
         while self.waiting:
             forks.close(self.waiting.pop().descriptor)
+        while self.departed:
+            forks.close(self.departed.pop().descriptor)
         for descriptor in {self.swap_fd, self.notes_fd, self.kept_fd}:
             forks.close(descriptor)
 

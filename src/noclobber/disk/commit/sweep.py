@@ -15,8 +15,10 @@ import stat
 from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, hashing, leases
+from noclobber.disk.commit import departed
 from noclobber.disk.commit.journal import BOOK_PREFIX
 from noclobber.disk.reading import LOOK
+from noclobber.disk.steps import reached
 
 if TYPE_CHECKING:
     from noclobber.disk.commit.store import Displaced, Store
@@ -26,7 +28,7 @@ MARK_FROM_BYTES = 1 << 16
 MOST_WAITING = 256
 MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wait to be written over.
 YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
-BUSY = "\0busy"  # Not a path: a NUL cannot be in one.
+BUSY, WATCHED = "\0busy", "\0watched"  # Not paths: a NUL cannot be in one.
 
 _HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
 
@@ -42,9 +44,9 @@ def sweep(store: Store, sparing: str = "") -> list[tuple[str, str]]:
     `sparing`: the path that is about to be written. Past versions of it and of a few other files are
     not removed then, because `reuse` may write over them.
     """
+    kept = departed.look_after(store) if store.departed else []
     if not store.waiting:
-        return []
-    kept: list[tuple[str, str]] = []
+        return kept
     spare = _spare_versions(store, sparing) if sparing else ()
     for _ in range(len(store.waiting)):
         try:
@@ -58,8 +60,9 @@ def sweep(store: Store, sparing: str = "") -> list[tuple[str, str]]:
         if where is BUSY and len(store.waiting) < MOST_WAITING:
             store.waiting.append(displaced)
             continue
-        forks.close(displaced.descriptor)
-        if where and where is not BUSY:
+        if where is not WATCHED:
+            forks.close(displaced.descriptor)
+        if where and where not in (BUSY, WATCHED):
             kept.append((displaced.path, where))
     return kept
 
@@ -78,7 +81,11 @@ def _sweep_one(
     descriptor: int,
     displaced: Displaced | None = None,
 ) -> str:
-    """Return "" if it is gone now, BUSY if somebody has it open, else where it is kept."""
+    """
+    Return where it is kept; "" if it is gone, BUSY if somebody has it open.
+
+    WATCHED: we have removed it, and `departed` has its descriptor now.
+    """
     has_lease = True
     try:
         # Open for reading is enough to wait: such a process can open it again for writing (/proc/self/fd),
@@ -92,9 +99,13 @@ def _sweep_one(
         if is_unchanged(name, descriptor) or (displaced is None and os.fstat(descriptor).st_size == 0):
             if has_lease and not leases.is_quiet(descriptor, leases.WRITE):
                 return BUSY  # Somebody opened it while we looked.
+            reached("sweeping")
             if displaced is None or not _to_versions(store, displaced):
+                mark_verified(descriptor)  # Under the lease: what is written to it from now on shows.
                 store.remove_swap(name)
-            return ""
+            departed.watch(store, displaced.path if displaced else name, descriptor)
+            reached("swept")
+            return WATCHED
         return store.keep(name)
     except OSError:
         # Another process swept it between our check and our rename; or it cannot be read or moved, and
@@ -172,18 +183,20 @@ def adopt_orphans(store: Store, now_s: float) -> list[tuple[str, str]]:
     kept = []
     for name in orphans(store, now_s):
         try:
-            descriptor = os.open(name, LOOK, dir_fd=store.swap_fd)
+            descriptor = forks.open_tracked(name, LOOK, dir_fd=store.swap_fd)
         except OSError as error:
             # EWOULDBLOCK: the process that made it still runs, and has a lease on it.
             if error.errno not in (errno.ENOENT, errno.EWOULDBLOCK):
                 kept.append((name, store.keep(name)))  # A link or a folder that somebody had put there.
             continue
+        where = ""
         try:
             where = _sweep_one(store, name, descriptor)
-            if where and where is not BUSY:
+            if where and where not in (BUSY, WATCHED):
                 kept.append((name, where))
         finally:
-            os.close(descriptor)
+            if where is not WATCHED:
+                forks.close(descriptor)
     return kept
 
 

@@ -1,0 +1,122 @@
+"""
+Displaced files that the sweep has let go of, watched for a moment longer.
+
+The sweep looks for the last time whether anybody has a file open, and then takes its name away. Somebody may
+come in between who needs no name: a file server that opens by handle, a process that opens `/proc/self/fd/…`
+again, one that had looked the name up before the exchange and was suspended inside `open()`. The first two
+wait for the sweep's lease, the third is not even counted yet; and then they write to a file without a name,
+or to one that is a past version by now. So its descriptor stays open here for a while. What was written
+meanwhile is copied to the kept files.
+
+Who comes even later finds nothing: a handle is stale once the last descriptor is closed. What is left is a
+process that stays between finding the file and opening it for longer than we watch.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.core.clock import Patience
+from noclobber.disk import forks, hashing, leases
+
+if TYPE_CHECKING:
+    from noclobber.disk.commit.store import Store
+
+WATCH_S = 1.0
+MOST_WATCHED, MOST_BUSY = 16, 64  # Descriptors; the second if somebody has all of them open.
+LARGE_BYTES = 1 << 22  # So large a file takes space on the disk: watched until the next sweep only.
+LET_FINISH_S = 1.0
+
+
+class Departed(NamedTuple):
+    """A file that has no name among the swap files any more, still open here."""
+
+    path: str
+    descriptor: int
+    size: int
+    changed_ns: int
+    since_s: float
+
+    @property
+    def is_changed(self) -> bool:
+        """True if somebody has written to it since it was let go of."""
+        status = os.fstat(self.descriptor)
+        return (status.st_size, status.st_mtime_ns) != (self.size, self.changed_ns)
+
+
+def watch(store: Store, path: str, descriptor: int) -> None:
+    """
+    Take over the descriptor of a file whose name was just removed.
+
+    While the sweep's lease still holds: what is written after that changes the time that is noted here.
+    """
+    status = os.fstat(descriptor)
+    departed = Departed(path, descriptor, status.st_size, status.st_mtime_ns, time.monotonic())
+    store.departed.append(departed)
+
+
+def look_after(store: Store, *, at_once: bool = False) -> list[tuple[str, str]]:
+    """
+    Close what has been watched for long enough; return (original path, where it is kept) of what changed.
+
+    `at_once`: everything, because the store is about to be closed. Then it waits for those who write now.
+    """
+    kept = []
+    now_s = time.monotonic()
+    for _ in range(len(store.departed)):
+        try:
+            departed = store.departed.popleft()
+        except IndexError:
+            break  # Another thread does the same.
+        if at_once:
+            _let_finish(departed)
+        elif _is_watched_on(departed, now_s - departed.since_s, len(store.departed)):
+            store.departed.append(departed)
+            continue
+        try:
+            if departed.is_changed:
+                kept.append((departed.path, _keep(store, departed)))
+        except OSError:
+            pass  # For example, the disk is full. The commit that runs this sweep must not fail for that.
+        finally:
+            leases.release(departed.descriptor)
+            forks.close(departed.descriptor)
+    return kept
+
+
+def _is_watched_on(departed: Departed, age_s: float, others: int) -> bool:
+    if age_s < WATCH_S and others < MOST_WATCHED and departed.size < LARGE_BYTES:
+        return True
+    return not _is_closed(departed) and others < MOST_BUSY
+
+
+def _is_closed(departed: Departed) -> bool:
+    """True if nobody has it open. A reader, too, can open it again for writing."""
+    try:
+        return leases.try_lease(departed.descriptor, leases.WRITE)
+    except leases.LeasesUnavailableError:
+        return True
+
+
+def _let_finish(departed: Departed) -> None:
+    """Wait for a process that is writing to it, but not for ever."""
+    try:
+        leases.lease(departed.descriptor, leases.READ, Patience(LET_FINISH_S))
+    except leases.LeasesUnavailableError:
+        pass
+
+
+def _keep(store: Store, departed: Departed) -> str:
+    name, copy_fd = store.create_swap(store.new_prefix(), os.path.basename(departed.path), None, 0o600)
+    try:
+        offset = 0
+        while chunk := os.pread(departed.descriptor, hashing.CHUNK_BYTES, offset):
+            offset += os.write(copy_fd, chunk)
+    except BaseException:
+        store.remove_swap(name)
+        raise
+    finally:
+        forks.close(copy_fd)
+    return store.keep(name)
