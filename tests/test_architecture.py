@@ -20,7 +20,7 @@ PROJECT = PACKAGE.parents[1]
 # Bottom to top. What is in a folder imports from that folder and from those before it.
 ORDER = [
     *("errors", "core", "text", "disk", "ledger", "lock", "guard", "aio", "shell", "hosts", "hook", "mcp"),
-    *("demo", "cli", "__main__"),
+    *("adapters", "demo", "cli", "__main__"),
 ]
 
 
@@ -152,7 +152,7 @@ SCENARIOS = {
     *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
     "containers",
 }
-WITHOUT_SOURCE = {"data", "e2e", "rigs", "torture", "models", "fuzz"}
+WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz"}
 
 
 def test_tests_are_found_by_the_name_of_what_they_test() -> None:
@@ -171,7 +171,7 @@ def test_tests_are_found_by_the_name_of_what_they_test() -> None:
     assert astray == []
 
 
-MAY_USE_OTHERS = ["demo", "cli", "mcp"]
+MAY_USE_OTHERS = ["demo", "cli", "mcp", "adapters"]
 
 
 def test_the_core_imports_the_standard_library_only() -> None:

@@ -36,8 +36,14 @@ class EarlierTurns:
             files.update(learnt_files)
             names.update(learnt_names)
 
-    def forget(self, session_id: str | None) -> None:
-        """Forget a session: it is over, or its model has lost its memory."""
+    def forget(self, session_id: str | None, agent_id: str | None = None) -> None:
+        """Forget a session, or one agent of it: it is over, or its model has lost its memory."""
         with self._lock:
             for key in [key for key in self._known if key[0] == session_id]:
-                del self._known[key]
+                if agent_id in (None, key[1]):
+                    del self._known[key]
+
+    def knows(self, session_id: str | None, agent_id: str) -> bool:
+        """True if an earlier turn of this agent in this session is remembered."""
+        with self._lock:
+            return (session_id, agent_id) in self._known

@@ -15,6 +15,8 @@ A turn belongs to one agent. Its threads may share it; two agents must not.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.values import ToolCall
@@ -28,9 +30,9 @@ from noclobber.guard.notices import NoticeBoard
 from noclobber.text.diff import unified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
-    from typing import ParamSpec, TypeVar
+    from typing import Literal, ParamSpec, TypeVar
 
     from noclobber.core.actions import ContentChange
     from noclobber.core.clock import Clock
@@ -44,11 +46,16 @@ if TYPE_CHECKING:
     from noclobber.guard.snapshot import TurnContext
     from noclobber.guard.stale_writes import StaleWrites
     from noclobber.guard.state import WorkspaceState
+    from noclobber.guard.tools.tool_list import ToolList
     from noclobber.lock.lock import DeliverableLock
 
     P = ParamSpec("P")
     T = TypeVar("T")
     Path = str | os.PathLike[str]
+    Format = Literal["openai", "openai-responses", "anthropic", "gemini", "mcp"]
+
+# Not an attribute of the turn: threads share a turn, and each carries out another call of the model's.
+_CALL_ID: ContextVar[str | None] = ContextVar("noclobber_call_id", default=None)
 
 
 class Turn:
@@ -254,6 +261,33 @@ class Turn:
         call = self.tool_call(tool, params, call_id=call_id)
         return engine.carry_out(self, call, engine.understand(self.recorder, self._catalogue, call))
 
+    def tools(
+        self,
+        format: Format = "openai",  # noqa: A002 - the name that says it
+        *,
+        only: Iterable[str] | None = None,
+        prefix: str = "",
+    ) -> ToolList:
+        """
+        Return the guarded tools as JSON Schemas in the format of a model's API: a list, to be passed to it.
+
+        `tools.call(tool_call)` carries out what the model asks, and returns the tool's result in that format;
+        a refusal as its exact object. `only` names the tools that are wanted; with a `prefix` their names do
+        not clash with tools of your own.
+        """
+        from noclobber.guard.tools.tool_list import ToolList  # Here: programs without a model need none.
+
+        return ToolList(self, format, only=only, prefix=prefix)
+
+    @contextmanager
+    def called(self, call_id: str | None) -> Iterator[None]:
+        """Within: the ledger has this id for what this thread or task does. None: an id of the turn's own."""
+        before = _CALL_ID.set(call_id)
+        try:
+            yield
+        finally:
+            _CALL_ID.reset(before)
+
     def tool_call(
         self, tool: str, params: dict[str, Any] | None = None, *, call_id: str | None = None
     ) -> ToolCall:
@@ -267,7 +301,7 @@ class Turn:
             agent_id=self.agent_id,
             session_id=self.session_id,
             turn_id=self.turn_id,
-            call_id=call_id or f"{self.turn_id}/{self._calls}",
+            call_id=call_id or _CALL_ID.get() or f"{self.turn_id}/{self._calls}",
             host=self.host,
             intent_id=self.intent_id,
         )

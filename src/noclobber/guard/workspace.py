@@ -162,9 +162,13 @@ class Workspace:
         """Return the turn that a call belongs to: by its id, or the agent's only one."""
         return self._state.turns.find(call)
 
-    def end_session(self, session_id: str | None = None) -> None:
-        """Forget what a session's agents saw in earlier turns (`scope = "session"`)."""
-        self._state.sessions.forget(session_id)
+    def end_session(self, session_id: str | None = None, *, agent_id: str | None = None) -> None:
+        """Forget what a session's agents, or one of them, saw in earlier turns (`scope = "session"`)."""
+        self._state.sessions.forget(session_id, agent_id)
+
+    def remembers(self, session_id: str | None, agent_id: str) -> bool:
+        """True if this process still knows what an agent saw in earlier turns of a session."""
+        return self._state.sessions.knows(session_id, agent_id)
 
     def undo(
         self,
@@ -194,6 +198,11 @@ class Workspace:
     def ledger_trouble(self) -> LedgerError | None:
         """Return why events cannot be recorded now, None if they can. Makes the state folder if need be."""
         return self._state.ledger_trouble()
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close()`."""
+        return self._is_closed
 
     @signals.whole
     def close(self) -> None:

@@ -1,0 +1,93 @@
+"""
+A check around tools of the user's own, which a framework carries out.
+
+    OwnTools(turns, [Tool("save_note", "write", path=("note",), content="body")])
+
+Says what each tool does to files (`noclobber.Tool`); tools that are not named go through unchecked. Around a
+named one goes `guard/outside`: a stale write is refused before the tool runs, what a read showed is noted,
+and what somebody saved while the tool wrote is noticed afterwards.
+
+*Weaker* than a guarded tool: between the check and the tool's own write there is a moment in which an
+outsider's save is lost. Where that matters, use the guarded tools.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from noclobber.aio import in_thread
+from noclobber.errors import BadRequestError, NoclobberError
+from noclobber.guard.catalogue import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from noclobber.adapters.callers import Caller
+    from noclobber.adapters.runs import RunTurns
+    from noclobber.core.values import ToolCall
+
+
+class OwnTools:
+    """The user's own tools that are checked."""
+
+    def __init__(self, turns: RunTurns, tools: Iterable[Tool]) -> None:
+        self._turns, self._engine = turns, turns.workspace.engine
+        self.names: set[str] = set()
+        for tool in tools:
+            if not isinstance(tool, Tool):
+                raise BadRequestError(
+                    "", f"Say what a tool does with noclobber.Tool(name, kind, …), not {type(tool).__name__}."
+                )
+            turns.workspace.catalogue.register(tool)
+            self.names.add(tool.name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def before(self, caller: Caller, name: str, params: Mapping[str, Any]) -> ToolCall:
+        """Judge a call that the framework is about to carry out; raise the refusal."""
+        turn = self._turns.turn(caller)
+        call = turn.tool_call(name, dict(params), call_id=caller.call_id)
+        decision = self._engine.pre_tool_use(call)
+        if not decision.allowed:
+            raise decision.error
+        return call
+
+    def after(self, call: ToolCall, result: object) -> None:
+        """Take note of what the tool returned or raised; raise what the model has to be told."""
+        told = self._engine.post_tool_use(call, result)
+        if told is not None:
+            raise told
+
+    def around(self, caller: Caller, name: str, params: Mapping[str, Any], run: Callable[[], Any]) -> Any:
+        """Carry out a call with the check around it; a refusal is an exception."""
+        call = self.before(caller, name, params)
+        try:
+            result = run()
+        except BaseException as error:
+            self._failed(call, error)
+            raise
+        self.after(call, result)
+        return result
+
+    async def around_async(
+        self, caller: Caller, name: str, params: Mapping[str, Any], run: Callable[[], Awaitable[Any] | Any]
+    ) -> Any:
+        """The same around a coroutine function. Cancelled in the tool: what it left behind is still noted."""
+        call = await in_thread(self.before, caller, name, params)
+        try:
+            result = run()
+            if inspect.isawaitable(result):
+                result = await result
+        except BaseException as error:
+            self._failed(call, error)
+            raise
+        await in_thread(self.after, call, result)
+        return result
+
+    def _failed(self, call: ToolCall, error: BaseException) -> None:
+        try:
+            self._engine.post_tool_use(call, error)
+        except NoclobberError as failure:
+            error.add_note(f"And what the tool left behind could not be noted: {failure}")

@@ -1,0 +1,127 @@
+"""
+A model's arguments, checked against a tool's schema before anything is touched.
+
+Models get arguments wrong in known ways. What has one meaning is accepted: a number spelled as text, null for
+"not given", JSON text where an object or a list belongs. What has none is a `BadRequestError` that names the
+parameter and says what to send instead. An unknown parameter is refused: a mistyped `expected_hash` that is
+dropped would overwrite the very edit that it was meant to protect.
+"""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from noclobber.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_WANTED = {
+    "string": "a text",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def parsed(tool: str, given: object) -> dict[str, Any]:
+    """Return a call's arguments as a dict; APIs send them as an object, or as JSON text."""
+    if given is None or given == "":
+        return {}
+    if isinstance(given, (str, bytes)):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise BadRequestError(
+                "", f"The arguments of {tool!r} are not JSON ({error}). Send one JSON object.", tool=tool
+            ) from None
+    if not hasattr(given, "items"):
+        raise BadRequestError(
+            "",
+            f"The arguments of {tool!r} are {_kind(given)}. Send an object with the parameters by name.",
+            tool=tool,
+        )
+    return {str(name): value for name, value in given.items()}
+
+
+def checked(tool: str, schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a tool's function takes. Null and what has a default may be left out."""
+    return _object(tool, schema, given, "")
+
+
+def _object(tool: str, schema: Mapping[str, Any], given: Mapping[str, Any], at: str) -> dict[str, Any]:
+    known: Mapping[str, Any] = schema["properties"]
+    required = schema.get("required", ())
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"It takes: {', '.join(known)}."
+            raise _wrong(tool, f"has no parameter {at + name!r}. {hint}", at + name)
+        if value is None and name not in required:
+            continue
+        values[name] = _value(tool, known[name], value, at + name)
+    for name in required:
+        if name not in values:
+            raise _wrong(tool, f"needs the parameter {at + name!r}: {_described(known[name])}", at + name)
+    return values
+
+
+def _value(tool: str, rule: Mapping[str, Any], value: Any, at: str) -> Any:
+    wanted = rule["type"]
+    if wanted in ("array", "object") and isinstance(value, str):
+        value = _from_json(value, wanted)
+    if wanted == "integer":
+        value = _whole(value)
+    elif wanted == "boolean" and isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        value = value.strip().lower() == "true"
+    if _kind(value) != wanted:
+        remedy = f"Send {_WANTED[wanted]}: {_described(rule)}"
+        raise _wrong(tool, f"got {_WANTED.get(_kind(value), _kind(value))} as {at!r}. {remedy}", at)
+    if wanted == "array":
+        if len(value) < rule.get("minItems", 0):
+            raise _wrong(tool, f"got an empty list as {at!r}. Send at least one.", at)
+        return [_value(tool, rule["items"], item, f"{at}[{number}]") for number, item in enumerate(value)]
+    if wanted == "object":
+        return _object(tool, rule, value, f"{at}.")
+    return value
+
+
+def _from_json(value: str, wanted: str) -> Any:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if _kind(found) == wanted else value
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, (list, tuple)):
+        return "array"
+    if hasattr(value, "items"):
+        return "object"
+    return "null" if value is None else f"a {type(value).__name__}"
+
+
+def _described(rule: Mapping[str, Any]) -> str:
+    said: str = rule.get("description", _WANTED[rule["type"]])
+    return said if said.endswith(".") else f"{said}."
+
+
+def _wrong(tool: str, what: str, parameter: str) -> BadRequestError:
+    return BadRequestError("", f"The tool {tool!r} {what}", tool=tool, parameter=parameter)
