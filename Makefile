@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-table bench torture faults explore merges model fuzz mutants lock packages release-check clean help
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-table frameworks frameworks-table bench torture faults explore merges model fuzz mutants lock packages release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -17,6 +17,8 @@ help:
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make e2e-bars       many writes of two hosts with an editor that saves, and the latency that hooks add"
 	@echo "make e2e-table      make e2e, and its table of hosts and scenarios into docs/hosts/proven.md"
+	@echo "make frameworks     the adapters inside the real agent frameworks, and what their own tools lose (ONLY=deepagents)"
+	@echo "make frameworks-table  make frameworks, and its table into docs/frameworks/proven.md"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
@@ -83,6 +85,13 @@ e2e-bars: $(VENV)/.e2e
 
 e2e-table: $(VENV)/.e2e
 	NOCLOBBER_E2E_TABLE=docs/hosts/proven.md $(PY) -m pytest tests/e2e
+
+# Each framework in an environment of its own, below $(VENV)/frameworks: their packages are large, and do not agree.
+frameworks: $(READY)
+	VENV=$(VENV) $(PY) -m tests.frameworks $(ONLY)
+
+frameworks-table: $(READY)
+	VENV=$(VENV) $(PY) -m tests.frameworks --write docs/frameworks/proven.md
 
 $(VENV)/.peers: $(READY) requirements-bench.txt
 	$(PIP) -r requirements-bench.txt

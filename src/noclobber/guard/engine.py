@@ -254,6 +254,13 @@ def _carry_out(
     turn: Turn, call: ToolCall, actions: Sequence[Action], commit: Callable[[list[Target]], Result]
 ) -> Result:
     """Gather, commit, wait for claims; and put on record what was refused, or landed without a flush."""
+    with turn.order.one_at_a_time([turn.context.name_of(action.path) for action in actions]):
+        return _carry_out_alone(turn, call, actions, commit)
+
+
+def _carry_out_alone(
+    turn: Turn, call: ToolCall, actions: Sequence[Action], commit: Callable[[list[Target]], Result]
+) -> Result:
     targets: list[Target] = []
     try:
         targets += [_target(turn, action) for action in actions]

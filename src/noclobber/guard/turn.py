@@ -23,6 +23,7 @@ from noclobber.core.values import ToolCall
 from noclobber.disk import signals
 from noclobber.errors import BaselineNotRetainedError, MissingFileError, NoclobberError, UnreadFileError
 from noclobber.guard import claims, engine, requests
+from noclobber.guard.call_order import CallOrder
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.memory import TurnMemory
 from noclobber.guard.merging import stale_writes_for
@@ -89,6 +90,7 @@ class Turn:
         self.turn_id, self.agent_id, self.session_id = context.turn_id, context.agent_id, context.session_id
         self.host, self.intent_id = host, intent_id
         self.memory = TurnMemory(context)
+        self.order = CallOrder()
         self.owner = f"{host or 'library'}/{self.session_id or ''}/{self.agent_id}/{self.turn_id}"
         """The agent, as claims name it."""
         self.fence = WriteFence(state.root, lock, owner=self.owner, clock=state.clock)

@@ -1,0 +1,44 @@
+"""
+Calls of one turn that change one file are carried out one after the other.
+
+A model asks for several changes in one step, and a framework carries them out in parallel. Each finds the
+baseline that the turn has at that moment. If another call of the same turn lands in between, the file is no
+longer that, and the second would be refused as stale for the agent's own write.
+
+By name, as the agent spells it: a file under two names is refused instead of waited for. Nothing is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from noclobber.disk import after_fork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class CallOrder:
+    """One lock for each file that a turn changes."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, threading.RLock] = {}
+        # A child of a fork has one thread. A lock that another one held would never be free there.
+        after_fork.renew(self, "_locks", dict)
+
+    @contextmanager
+    def one_at_a_time(self, names: Iterable[str]) -> Iterator[None]:
+        """Within: no other call of this turn changes these files."""
+        # Sorted, so that two calls on the same files cannot wait for each other.
+        locks = [self._locks.setdefault(name, threading.RLock()) for name in sorted(set(names))]
+        held = []
+        try:
+            for lock in locks:
+                lock.acquire()
+                held.append(lock)
+            yield
+        finally:
+            for lock in reversed(held):
+                lock.release()

@@ -1,0 +1,96 @@
+"""A check around tools of the user's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from noclobber import BadRequestError, StaleFileError, Tool, Workspace
+from noclobber.adapters.callers import Caller
+from noclobber.adapters.own_tools import OwnTools
+from noclobber.adapters.runs import RunTurns
+from tests.rigs.ledgers import recorded
+
+CALLER = Caller("agent", run_id="r1", call_id="c1")
+
+
+@pytest.fixture
+def own(root: Path) -> Iterator[OwnTools]:
+    (root / "note.md").write_bytes(b"- one\n")
+    with Workspace(root) as workspace:
+        yield OwnTools(
+            RunTurns(workspace, "x"),
+            [
+                Tool("load_note", "read", path=("note",)),
+                Tool("save_note", "write", path=("note",), content="body"),
+            ],
+        )
+
+
+def test_a_stale_write_of_the_users_own_tool_is_refused_before_it_runs(own: OwnTools, root: Path) -> None:
+    """N-frameworks, 009-FR-004: the tool is not called at all."""
+    note = root / "note.md"
+    own.around(CALLER, "load_note", {"note": "note.md"}, lambda: note.read_text())
+    note.write_bytes(b"- theirs\n")
+    called: list[str] = []
+    with pytest.raises(StaleFileError):
+        own.around(CALLER, "save_note", {"note": "note.md", "body": "- mine\n"}, lambda: called.append("!"))
+    assert called == []
+    [event] = recorded(root / ".noclobber" / "agent_trace.jsonl")
+    assert event["action_type"] == "MUTATION_CONFLICT"
+    assert event["identity"]["call_id"] == "c1"
+
+
+def test_what_the_tool_wrote_is_the_new_baseline(own: OwnTools, root: Path) -> None:
+    """ruling 10, 22: two writes in a row, and the second is not stale for the first."""
+    note = root / "note.md"
+    for body in ("- one\n- two\n", "- one\n- two\n- three\n"):
+        own.around(
+            CALLER._replace(call_id=body),
+            "save_note",
+            {"note": "note.md", "body": body},
+            lambda body=body: note.write_text(body),  # type: ignore[misc]
+        )
+    assert note.read_bytes() == b"- one\n- two\n- three\n"
+
+
+def test_a_coroutine_is_awaited_and_a_refusal_is_an_exception(own: OwnTools, root: Path) -> None:
+    """N-frameworks: the same for asynchronous tools."""
+    note = root / "note.md"
+
+    async def load() -> str:
+        return note.read_text()
+
+    async def play() -> None:
+        shown = await own.around_async(CALLER, "load_note", {"note": "note.md"}, load)
+        assert shown == "- one\n"
+        note.write_bytes(b"- theirs\n")
+        with pytest.raises(StaleFileError):
+            await own.around_async(CALLER, "save_note", {"note": "note.md", "body": "x"}, load)
+
+    asyncio.run(play())
+
+
+def test_a_tool_that_raises_is_not_taken_for_a_write(own: OwnTools, root: Path) -> None:
+    """N-frameworks: its exception goes on as it is, and the file is still what was seen."""
+    note = root / "note.md"
+    own.around(CALLER, "load_note", {"note": "note.md"}, lambda: note.read_text())
+    params = {"note": "note.md", "body": "- mine\n"}
+
+    def fail() -> None:
+        raise RuntimeError("the tool's own")
+
+    with pytest.raises(RuntimeError, match="the tool's own"):
+        own.around(CALLER._replace(call_id="c2"), "save_note", params, fail)
+    own.around(CALLER._replace(call_id="c3"), "save_note", params, lambda: note.write_text("- mine\n"))
+
+
+def test_what_is_no_tool_is_named(own: OwnTools, root: Path) -> None:
+    """N-frameworks: a name alone does not say what a tool writes."""
+    with Workspace(root) as workspace, pytest.raises(BadRequestError, match=r"noclobber\.Tool"):
+        OwnTools(RunTurns(workspace, "x"), ["save_note"])  # type: ignore[list-item]
+    assert "save_note" in own
+    assert "web_search" not in own

@@ -1,0 +1,183 @@
+"""
+`make frameworks`: each framework in an environment of its own, the suite in it, and the table of all.
+
+    python -m tests.frameworks [--write FILE] [name …]
+
+Environments are kept in `.venv/frameworks/<name>` and made anew when what they need has changed. Two frameworks
+are worked on at a time: while one downloads, the other one's tests run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.frameworks.drivers import FRAMEWORKS
+from tests.frameworks.scenarios import SCENARIOS
+
+PROJECT = Path(__file__).parents[2]
+ENVIRONMENTS = Path(os.environ.get("VENV", ".venv")).absolute() / "frameworks"
+TEST_PACKAGES = ("pytest>=8", "pytest-timeout>=2", "jsonschema>=4.20")
+AT_ONCE = 2
+INSTALL_S, TESTS_S = 900, 900
+
+
+class Outcome(NamedTuple):
+    """What a framework's run gave."""
+
+    name: str
+    cells: dict[tuple[str, str], dict[str, Any]]
+    """By scenario and mode."""
+    versions: str
+    problem: str
+    """Why it counts as failed; empty if it does not."""
+    took: str
+
+
+def requirements(name: str) -> list[str]:
+    """What an environment needs: the extra's packages, the control's, and the tests' own."""
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    return [*extras.get(name, ()), *FRAMEWORKS[name], *TEST_PACKAGES]
+
+
+def environment(name: str) -> Path:
+    """Return the interpreter of a framework's environment, made if need be."""
+    folder, wanted = ENVIRONMENTS / name, requirements(name)
+    python, stamp = folder / "bin" / "python", folder / ".installed"
+    key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()
+    if not stamp.exists() or stamp.read_text() != key:
+        stamp.unlink(missing_ok=True)
+        _must([sys.executable, "-m", "venv", "--clear", str(folder)], INSTALL_S)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _must([*pip, *wanted], INSTALL_S)
+        stamp.write_text(key)
+    return python
+
+
+def play(name: str) -> Outcome:
+    """Install a framework, run the suite in it, and return what came out."""
+    started = time.monotonic()
+    lines = ENVIRONMENTS / f"{name}.jsonl"
+    try:
+        ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+        lines.unlink(missing_ok=True)
+        python = environment(name)
+        installed = time.monotonic()
+        done = subprocess.run(
+            [
+                *(
+                    str(python),
+                    "-m",
+                    "pytest",
+                    "-q",
+                    "-p",
+                    "no:cacheprovider",
+                    "-o",
+                    "filterwarnings=default",
+                ),
+                *("--basetemp", str(ENVIRONMENTS / f"{name}.tmp"), "--framework", name, "tests/frameworks"),
+            ],
+            cwd=PROJECT,
+            env={**os.environ, "PYTHONPATH": "src", "NOCLOBBER_FRAMEWORKS_TABLE": str(lines)},
+            capture_output=True,
+            text=True,
+            timeout=TESTS_S,
+            check=False,
+        )
+        problem = "" if done.returncode == 0 else f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}"
+        took = f"{installed - started:.0f} s to install, {time.monotonic() - installed:.0f} s to run"
+    except (OSError, subprocess.SubprocessError) as error:
+        problem, took = f"{error}\n{getattr(error, 'stderr', '') or ''}", ""
+    noted = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+    versions = next((line["versions"] for line in noted if "versions" in line), "not run")
+    cells = {(line["scenario"], line["mode"]): line for line in noted if "scenario" in line}
+    return Outcome(name, cells, versions, problem, took)
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Return the table: scenarios and frameworks, own tools and noclobber."""
+    names = [outcome.name for outcome in outcomes]
+    rows = [
+        f"| scenario | {' | '.join(names)} |",
+        f"|---|{'---|' * len(names)}",
+    ]
+    notes: list[str] = []
+    for scenario in SCENARIOS:
+        row = []
+        for outcome in outcomes:
+            own, ours = (_cell(outcome, scenario, mode, notes) for mode in ("own", "guarded"))
+            row.append(f"{own} → **{ours}**")
+        rows.append(f"| {scenario.replace('_', ' ')} | {' | '.join(row)} |")
+    return "\n".join([*rows, "", *notes])
+
+
+def _cell(outcome: Outcome, scenario: str, mode: str, notes: list[str]) -> str:
+    line = outcome.cells.get((scenario, mode))
+    if line is None:
+        return "NOT RUN"
+    words = str(line["words"]).replace("|", "\\|").replace("\n", " ")
+    if words.startswith("– "):
+        note = f"- {words[2:]}"
+        if note not in notes:
+            notes.append(note)
+        return f"– ({notes.index(note) + 1})"
+    return words[:120] if line["kept"] or mode == "own" else f"FAILED: {words[:120]}"
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="make frameworks")
+    parser.add_argument("names", nargs="*", help="frameworks; all of them by default")
+    parser.add_argument("--write", type=Path, help="write the table to this file as well")
+    given = parser.parse_args()
+    names = [name for each in given.names for name in each.split(",") if name] or list(FRAMEWORKS)
+    if unknown := set(names) - set(FRAMEWORKS):
+        parser.error(f"no such framework: {', '.join(sorted(unknown))}. There are: {', '.join(FRAMEWORKS)}")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = list(pool.map(play, names))
+    shown = table(outcomes)
+    versions = "\n".join(f"- {outcome.name}: {outcome.versions}" for outcome in outcomes)
+    print(f"\nOwn tools → **with noclobber**, measured in this run.\n\n{shown}\n\n{versions}")
+    if given.write:
+        given.write.write_text(HEAD.format(table=shown, versions=versions))
+    for outcome in outcomes:
+        print(f"{outcome.name}: {outcome.took}{', FAILED' if outcome.problem else ''}")
+    for outcome in outcomes:
+        if outcome.problem:
+            print(f"\n== {outcome.name}\n{outcome.problem}")
+    return 1 if any(outcome.problem for outcome in outcomes) else 0
+
+
+HEAD = """# What was run in which framework
+
+Written by `make frameworks-table` from a run of the real packages, each with its scripted model. Left of the arrow: the framework's own
+file tools; right of it, in bold: with noclobber. `tests/frameworks/scenarios.py` says what each scenario is. A number in brackets
+leads to the reason, below the table, why a scenario was not played.
+
+{table}
+
+## Versions
+
+{versions}
+"""
+
+
+def _must(command: list[str], timeout_s: float) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if done.returncode:
+        raise subprocess.SubprocessError(
+            f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

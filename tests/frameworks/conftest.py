@@ -1,0 +1,55 @@
+"""Which frameworks this environment has, and where the table's lines go."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import noclobber
+from tests.frameworks.drivers import FRAMEWORKS, driver, is_installed
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--framework NAME`: that one must be there, and the others are left out."""
+    parser.addoption("--framework", default=None, help="run the scenarios of this framework only")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests that ask for a framework with each; those that are not installed are skipped, and say why."""
+    if "framework" not in metafunc.fixturenames:
+        return
+    chosen = metafunc.config.getoption("--framework", default=None)
+    names = [chosen] if chosen else list(FRAMEWORKS)
+    missing = pytest.mark.skip(reason="the framework is not installed here; `make frameworks` runs this")
+    metafunc.parametrize(
+        "framework",
+        [pytest.param(name, marks=() if is_installed(name) else missing) for name in names],
+    )
+
+
+def _note(line: str) -> None:
+    if file := os.environ.get("NOCLOBBER_FRAMEWORKS_TABLE"):
+        with Path(file).open("a", encoding="utf-8") as table:
+            table.write(f"{line}\n")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Note which versions are run."""
+    name = session.config.getoption("--framework", default=None)
+    if name is not None and is_installed(name):
+        packages = [*driver(name).packages, "noclobber"]
+        said = [
+            f"{each} {noclobber.__version__ if each == 'noclobber' else version(each)}" for each in packages
+        ]
+        _note(json.dumps({"versions": ", ".join(said)}))
+
+
+@pytest.fixture
+def note_line() -> Callable[[str], None]:
+    """Append a line to the file that NOCLOBBER_FRAMEWORKS_TABLE names, if it names one."""
+    return _note
