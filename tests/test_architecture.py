@@ -19,7 +19,7 @@ PROJECT = PACKAGE.parents[1]
 
 # Bottom to top. What is in a folder imports from that folder and from those before it.
 ORDER = [
-    *("errors", "core", "text", "disk", "ledger", "lock", "guard", "aio", "shell", "hosts", "hook", "mcp"),
+    *("errors", "core", "text", "disk", "ledger", "lock", "shell", "guard", "aio", "hosts", "hook", "mcp"),
     *("adapters", "demo", "cli", "__main__"),
 ]
 

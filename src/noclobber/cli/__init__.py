@@ -40,6 +40,7 @@ COMMANDS = {
     "watch": ("watch", "the same as `status`, updated live"),
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
     "versions": ("versions", "past versions of files: list, show, restore, prune"),
+    "run": ("run", "run a command as one transaction: its changes land all together, or not at all"),
     "undo": ("undo", "take back what one agent, session, turn or call wrote, and nothing else"),
     "blame": ("blame", "which agent, or who else, each line of a file comes from"),
     "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
@@ -87,6 +88,10 @@ def _ended(words: list[str]) -> int:
 
 def _run(words: list[str]) -> int:
     name = words[0] if words else None
+    if name == "run":  # Starts light, and what follows `--` is not ours to parse.
+        from noclobber.cli import run
+
+        return run.main(words[1:])
     if name in COMMANDS:
         args = parser_of(name).parse_args(words[1:])
         return int(args.run(args))

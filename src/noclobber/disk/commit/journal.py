@@ -63,7 +63,7 @@ _encoded = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 class Planned(NamedTuple):
     """One file of a commit: what another process needs to finish or undo it."""
 
-    kind: str  # "exchange", "create", "delete", "inplace"
+    kind: str  # "exchange", "create", "delete", "inplace", "remove" (a link or a folder), "mode"
     folder: str
     name: str
     expected: str | None  # None: whatever was there
@@ -88,7 +88,8 @@ NOTHING = NoteContent(IDLE)
 
 
 MOST_BOOK_BYTES = 1 << 24
-KINDS = ("exchange", "create", "delete", "inplace")
+KINDS = ("exchange", "create", "delete", "inplace", "remove", "mode")
+NO_HASH = "0" * 64  # Where a hash has to be, and none is known.
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SWAP_PREFIX = re.compile(r"swap-[0-9a-f]{12,24}")

@@ -23,6 +23,7 @@ from noclobber.core.clock import Patience
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
+from noclobber.disk.commit.prints import print_of, remove_all
 from noclobber.disk.commit.restore import BEFORE_RESTORING, copy_all, put_back
 from noclobber.disk.commit.store import CREATE
 from noclobber.disk.commit.sweep import mark_if
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 WAIT_FOR_WRITERS_S = 1.0
 MOST_COPIED = 100  # Files and folders.
 SECTOR_BYTES = 512  # The least that a disk writes whole or not at all.
+O_PATH = getattr(os, "O_PATH", 0)  # Only Linux has it, and rows about permissions.
 GONE = "+"  # Appended to a swap file's name: the placeholder of a delete, after it was moved away.
 
 
@@ -66,8 +68,8 @@ class CutOffFile(NamedTuple):
     @property
     def landed(self) -> bool:
         """True if this file's part of the commit is done and right."""
-        if not self.was_swapped:
-            return False
+        if not self.was_swapped or (self.planned.kind == "delete" and self.is_intact):
+            return False  # Of a delete: the placeholder is still at the name.
         return self.planned.expected in (None, ABSENT) or self.displaced_hash == self.planned.expected
 
 
@@ -101,9 +103,10 @@ def recover(
         )
         if content.state == journal.SWAPPING and len(found) > 1 and any(file.is_built_on for file in found):
             results += [_carry_on(file, patience) for file in found]
-        else:
-            act = _conclude if landed else _undo
-            results += [act(file, content.state) for file in found]
+        elif landed:
+            results += [_conclude(file, content.state) for file in found]
+        else:  # Backwards: a file that went may have made room for a folder of the same name.
+            results += [_undo(file, content.state) for file in reversed(found)][::-1]
     for file in found:
         file.store.remove_swap(file.planned.swap + BEFORE_RESTORING)
     results += [
@@ -137,6 +140,13 @@ def _return_saves(
 
 def _look(planned: Planned, folders: OpenFolders, store: Store, patience: Patience) -> CutOffFile:
     folder_fd = folders[planned.folder]
+    if planned.kind == "remove":
+        is_away = _inode(store.swap_fd, planned.swap) == planned.inode
+        print_ = print_of(store.swap_fd, planned.swap) if is_away else ""
+        return CutOffFile(planned, folders, store, is_away, print_, False, False)
+    if planned.kind == "mode":
+        is_set = _mode(folder_fd, planned) == int(planned.new, 16)
+        return CutOffFile(planned, folders, store, is_set, planned.expected or "", is_set, False)
     intact = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
     built = not intact and _inode(folder_fd, planned.name) == planned.inode
     try:
@@ -183,18 +193,24 @@ def _open_if_readable(folder_fd: int, name: str) -> int | None:
 def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
     """Return the hash of what is there, if it is a file (and that inode); else ""."""
     descriptor = _open_if_readable(folder_fd, name)
-    if descriptor is None:
-        return ""
+    if descriptor is None:  # Nothing; or a link or a FIFO, which cannot be opened.
+        return print_of(folder_fd, name) if inode is not None and _inode(folder_fd, name) == inode else ""
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or (inode is not None and status.st_ino != inode):
+        if inode is not None and status.st_ino != inode:
             return ""
+        if not stat.S_ISREG(status.st_mode):
+            return print_of(folder_fd, name) if inode is not None else ""
         return hashing.of_descriptor(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _conclude(file: CutOffFile, state: bytes) -> Recovered:
+    if file.planned.kind == "mode":
+        return Recovered(file.path, "landed")
+    if file.planned.kind == "remove":
+        return _conclude_remove(file)
     if file.planned.kind == "delete":
         if file.is_intact:  # The empty placeholder is still at the name.
             return _undo(file, state)
@@ -211,6 +227,14 @@ def _conclude(file: CutOffFile, state: bytes) -> Recovered:
 def _carry_on(file: CutOffFile, patience: Patience) -> Recovered:
     """Finish one file of several, because another one of them cannot be taken back any more."""
     planned, store = file.planned, file.store
+    if planned.kind == "remove":
+        return _carry_on_removing(file)
+    if planned.kind == "mode":
+        if not file.was_swapped and _mode(file.folder_fd, planned) is not None:
+            set_mode(file.folder_fd, planned.name, planned.inode, int(planned.new, 16))
+        return Recovered(file.path, "landed")
+    if planned.kind == "delete":
+        return _carry_on_deleting(file, patience)
     if file.landed:
         _set_aside(file)
     elif file.was_swapped:  # Somebody wrote to the displaced file, too, or it was not what was expected.
@@ -218,6 +242,38 @@ def _carry_on(file: CutOffFile, patience: Patience) -> Recovered:
     elif not file.is_built_on and not _exchange_now(file, patience):
         return _discard(file)  # Somebody has saved there: that stays, as in any commit.
     return Recovered(file.path, "landed")
+
+
+def _carry_on_removing(file: CutOffFile) -> Recovered:
+    planned, store = file.planned, file.store
+    if not file.was_swapped:
+        if print_of(file.folder_fd, planned.name) != planned.expected:
+            return Recovered(file.path, "discarded")
+        try:
+            renames.move_without_replacing(file.folder_fd, planned.name, store.swap_fd, planned.swap)
+        except FileNotFoundError:
+            return Recovered(file.path, "landed")
+        moved = print_of(store.swap_fd, planned.swap)
+        file = file._replace(was_swapped=True, displaced_hash=moved)
+    return _conclude_remove(file)
+
+
+def _carry_on_deleting(file: CutOffFile, patience: Patience) -> Recovered:
+    """A delete among several, of which one cannot be taken back: its placeholder goes, if it is there."""
+    planned, store = file.planned, file.store
+    if not file.was_swapped and not _exchange_now(file, patience):
+        return _discard(file)
+    if _inode(file.folder_fd, planned.name) == planned.inode:
+        try:
+            renames.move_without_replacing(file.folder_fd, planned.name, store.swap_fd, planned.swap + GONE)
+        except FileNotFoundError:
+            pass
+    kept = _settle_placeholder(file)
+    if file.was_swapped:
+        if file.displaced_hash not in ("", planned.expected):
+            return Recovered(file.path, "landed", store.keep(planned.swap))
+        _set_aside(file)
+    return Recovered(file.path, "landed", kept)
 
 
 def _exchange_now(file: CutOffFile, patience: Patience) -> bool:
@@ -250,6 +306,37 @@ def _exchange_now(file: CutOffFile, patience: Patience) -> bool:
     return True
 
 
+def _conclude_remove(file: CutOffFile) -> Recovered:
+    """A link or a folder has gone: remove what was moved away, unless somebody wrote to it since."""
+    planned, store = file.planned, file.store
+    if file.was_swapped and file.displaced_hash != planned.expected:
+        return Recovered(file.path, "landed", store.keep(planned.swap))
+    if file.was_swapped:
+        remove_all(store.swap_fd, planned.swap)
+    return Recovered(file.path, "landed")
+
+
+def _undo_remove(file: CutOffFile) -> Recovered:
+    """Put a link or a folder back."""
+    planned, store = file.planned, file.store
+    if not file.was_swapped:
+        return Recovered(file.path, "discarded")
+    try:
+        renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)
+    except FileExistsError:  # Somebody has put something else there since.
+        return Recovered(file.path, "kept", store.keep(planned.swap))
+    return Recovered(file.path, "restored")
+
+
+def _mode(folder_fd: int, planned: Planned) -> int | None:
+    """Return the permissions of what a row is about; None if it is another one now."""
+    try:
+        status = os.stat(planned.name, dir_fd=folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return stat.S_IMODE(status.st_mode) if status.st_ino == planned.inode else None
+
+
 def _settle_placeholder(file: CutOffFile) -> str:
     """Deal with what a delete had moved off the name when it was cut off; return where it is kept, if so."""
     planned, store, gone = file.planned, file.store, file.planned.swap + GONE
@@ -264,6 +351,14 @@ def _settle_placeholder(file: CutOffFile) -> str:
             return store.keep(gone)
     _leave_to_sweep(file, gone, planned.new)
     return ""
+
+
+def _drop(file: CutOffFile) -> None:
+    """Let go of our own version, which is among the swap files and unchanged."""
+    if print_of(file.store.swap_fd, file.planned.swap):  # A link, a folder: nobody can have it open to write.
+        remove_all(file.store.swap_fd, file.planned.swap)
+    else:
+        _leave_to_sweep(file, file.planned.swap, file.planned.new)
 
 
 def _set_aside(file: CutOffFile) -> None:
@@ -300,6 +395,12 @@ def _leave_to_sweep(file: CutOffFile, name: str, sha256: str) -> None:
 
 def _undo(file: CutOffFile, state: bytes) -> Recovered:
     planned, store = file.planned, file.store
+    if planned.kind == "mode":
+        if file.was_swapped:
+            set_mode(file.folder_fd, planned.name, planned.inode, int(planned.expected or "0", 16))
+        return Recovered(file.path, "restored" if file.was_swapped else "discarded")
+    if planned.kind == "remove":
+        return _undo_remove(file)
     if not file.was_swapped:
         return _discard(file)
     if planned.kind == "create":
@@ -359,7 +460,9 @@ def _discard(file: CutOffFile) -> Recovered:
     """
     planned, store = file.planned, file.store
     ours = _hash_if(store.swap_fd, planned.swap, planned.inode)
-    if ours in (planned.new, _hash_if(file.folder_fd, planned.name, None)):
+    if ours == planned.new:
+        _drop(file)
+    elif ours and ours == _hash_if(file.folder_fd, planned.name, None):
         _leave_to_sweep(file, planned.swap, ours)
     elif ours:
         return Recovered(file.path, "discarded", store.keep(planned.swap))
@@ -459,7 +562,7 @@ def _uncreate(file: CutOffFile) -> Recovered:
     """Take away a file that this commit created, if it is still ours."""
     renames.move_without_replacing(file.folder_fd, file.planned.name, file.store.swap_fd, file.planned.swap)
     if _hash_if(file.store.swap_fd, file.planned.swap, file.planned.inode) == file.planned.new:
-        _leave_to_sweep(file, file.planned.swap, file.planned.new)
+        _drop(file)
         return Recovered(file.path, "discarded")
     try:  # Somebody saved over it a moment ago: it is theirs.
         renames.move_without_replacing(
@@ -545,3 +648,15 @@ def _is_part_new_part_old(current_fd: int, new_fd: int, old_fd: int, *, has_zero
             if current[at + same : at + SECTOR_BYTES] != old[at + same : at + SECTOR_BYTES]:
                 return False
     return True
+
+
+def set_mode(folder_fd: int, name: str, inode: int, mode: int) -> None:
+    """Set the permissions of a file or folder, if it is still that one, and no link."""
+    descriptor = os.open(name, O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder_fd)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_ino != inode or stat.S_ISLNK(status.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "it is another file now", name)
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)
+    finally:
+        os.close(descriptor)

@@ -150,7 +150,7 @@ def _delete_in(
             section.look_again()
             swap.exchange(patience)
             swap.settle(patience, note)
-            if _take_placeholder_away(swap):
+            if take_placeholder_away(swap):
                 landed = True
                 # Not the exchange without this: the note, which is what undoes it, ends after it.
                 unflushed = flush_names(target, DELETED, (target.folder_fd,), store.filesystem)
@@ -193,7 +193,7 @@ def _move_to_swap(swap: Swap) -> None:
     raise swap.stale(hash_of(target))
 
 
-def _take_placeholder_away(swap: Swap) -> bool:
+def take_placeholder_away(swap: Swap) -> bool:
     """Move the placeholder off the name; False, with it back in place, if somebody is opening it."""
     store, target, gone = swap.store, swap.target, swap.swap_name + GONE
     try:

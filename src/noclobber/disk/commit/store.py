@@ -25,6 +25,7 @@ from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks, ordering, paths
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX, Note
+from noclobber.disk.commit.prints import remove_all
 from noclobber.disk.reading import LOOK
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Store:
         closed and released, and report a commit as failed that has landed.
         """
         try:
-            os.unlink(name, dir_fd=self.swap_fd)
+            remove_all(self.swap_fd, name)
         except OSError:
             pass
 

@@ -1,0 +1,145 @@
+"""
+`noclobber run list | show | diff | rerun | drop`: commands that were refused, and what they would have
+done.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.project import existing_folder, find_project
+from noclobber.shell import runs
+from noclobber.shell.changes import DELETE, FILE, changes
+from noclobber.text.visible import visible, visible_lines
+
+if TYPE_CHECKING:
+    from noclobber.cli.run import Asked
+
+MOST_SHOWN_BYTES = 1 << 20
+
+
+def look(verb: str, ids: list[str], asked: Asked) -> int:
+    """Do what was asked with kept commands; return the exit code."""
+    root = existing_folder(asked.root) if asked.root else find_project(os.getcwd())
+    if verb == "list":
+        return _list(root, as_json=asked.as_json)
+    if not ids:
+        print(f"noclobber: run {verb}: name a command: `noclobber run list` has their ids.", file=sys.stderr)
+        return 2
+    code = 0
+    for run_id in ids:
+        folder = runs.found(root, run_id)
+        if folder is None or not folder.is_refused:
+            print(f"noclobber: run {verb}: there is no refused command {visible(run_id)!r}.", file=sys.stderr)
+            if folder is not None:
+                folder.close()
+            code = 1
+            continue
+        try:
+            code = _one(verb, folder, asked) or code
+        finally:
+            folder.close()
+    return code
+
+
+def _list(root: str, *, as_json: bool) -> int:
+    listed = []
+    for run_id in runs.all_ids(root):
+        folder = runs.found(root, run_id)
+        if folder is None:
+            continue
+        try:
+            if folder.is_refused:
+                job, refused = folder.noted("job") or {}, folder.noted("refused") or {}
+                listed.append(_summary(folder, job, refused))
+        finally:
+            folder.close()
+    if as_json:
+        print(spell_for_any_reader(listed))
+        return 0
+    for row in listed:
+        print(f"{row['id']}  {row['agent']}  {row['code']}  {visible(' '.join(row['command']))}")
+    if not listed:
+        print("No refused commands are kept.")
+    return 0
+
+
+def _summary(folder: runs.RunFolder, job: dict[str, Any], refused: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": folder.run_id,
+        "command": job.get("argv", []),
+        "cwd": job.get("cwd", ""),
+        "agent": job.get("agent_id", ""),
+        "code": refused.get("code", ""),
+        "age_s": round(folder.age_s),
+        "refusal": refused.get("error"),
+        "others": refused.get("others", []),
+    }
+
+
+def _one(verb: str, folder: runs.RunFolder, asked: Asked) -> int:
+    if verb == "drop":
+        folder.remove()
+        return 0
+    if verb == "rerun":
+        return _rerun(folder, asked)
+    found = changes(folder.root, folder.upper).changes
+    if verb == "show":
+        summary = _summary(folder, folder.noted("job") or {}, folder.noted("refused") or {})
+        rows = [{"action": change.action, "kind": change.kind, "path": change.path} for change in found]
+        if asked.as_json:
+            print(spell_for_any_reader({**summary, "changes": rows}))
+            return 0
+        print(f"{folder.run_id}: {visible(' '.join(summary['command']))}")
+        print(spell_for_any_reader(summary["refusal"]))
+        for row in rows:
+            print(f"{row['action']:7} {row['kind']:7} {visible(row['path'])}")
+        return 0
+    _diff(folder, found)
+    return 0
+
+
+def _diff(folder: runs.RunFolder, found: Any) -> None:
+    from noclobber.text.diff import unified
+
+    for change in found:
+        if change.kind != FILE:
+            print(f"{change.action} {change.kind} {visible(change.path)}")
+            continue
+        old = b"" if change.old is None else _bytes(f"{folder.root}/{change.path}")
+        new = b"" if change.action == DELETE else _bytes(change.upper)
+        if old is None or new is None:
+            print(f"{change.action} {visible(change.path)}: too large, or not readable")
+            continue
+        sys.stdout.write(visible_lines(unified(old, new, change.path)))
+
+
+def _bytes(path: str) -> bytes | None:
+    try:
+        if os.stat(path).st_size > MOST_SHOWN_BYTES:
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _rerun(folder: runs.RunFolder, asked: Asked) -> int:
+    """Run the same command again, on the files as they are now."""
+    from noclobber.cli.run import guarded
+
+    job = folder.noted("job") or {}
+    argv, cwd = job.get("argv"), job.get("cwd")
+    if not isinstance(argv, list) or not argv or not isinstance(cwd, str):
+        print(f"noclobber: run rerun: it is not known what {folder.run_id} was.", file=sys.stderr)
+        return 1
+    os.chdir(cwd)
+    asked.argv = [str(word) for word in argv]
+    asked.root, asked.agent = folder.root, asked.agent or str(job.get("agent_id") or "")
+    code = guarded(asked)
+    if code != 75:
+        folder.remove()
+    return code

@@ -1,0 +1,281 @@
+"""
+`noclobber run -- COMMAND …`: run a command as one transaction.
+
+The command sees the project as it is, and its own changes. When it has ended they land all together, if
+nobody else has touched those files meanwhile; otherwise none of them does, and the exit code is 75.
+docs/shell.md is the contract.
+
+It starts light: argparse alone takes as long as everything else here. The rest is loaded while the command
+runs, and only if it writes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+    from typing import Any
+
+    from noclobber.shell.process import CommandProcess, Ended
+    from noclobber.shell.runs import RunFolder
+
+EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_REFUSED = 2, 69, 75
+ENVIRONMENT_RUN = "NOCLOBBER_RUN"
+EXAMPLES = """\
+examples:
+  noclobber run -- sed -i s/old/new/ src/*.py   all of the files, or none
+  noclobber run -- sh -c 'make format && git commit -am format'
+  noclobber run --expect plan.md=SHA256 -- ./update plan.md
+  noclobber run list                            refused commands that are kept
+  noclobber run diff ID                         what one of them would have changed
+  noclobber run rerun ID
+
+exit codes: the command's own; 75 refused, nothing landed; 69 not available here (with --require)
+"""
+KEPT = ("list", "show", "diff", "rerun", "drop")
+VALUES = ("--root", "--agent", "--session", "--turn", "--call", "--host", "--expect")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Describe the command line, for `--help` and for completion. `main()` reads it."""
+    parser.usage = (
+        "noclobber run [options] -- COMMAND …\n"
+        "       noclobber run list | show ID | diff ID | rerun ID | drop ID"
+    )
+    parser.add_argument("--root", metavar="FOLDER", help="the project; without it, found from here")
+    parser.add_argument("--agent", metavar="NAME", help="who runs it, for the record")
+    parser.add_argument("--session", metavar="ID", help="the agent's session")
+    parser.add_argument("--turn", metavar="ID", help="the agent's turn")
+    parser.add_argument("--call", metavar="ID", help="the tool call")
+    parser.add_argument("--host", metavar="NAME", help="the coding agent's program")
+    parser.add_argument(
+        "--expect",
+        metavar="FILE=HASH",
+        action="append",
+        help="what a file holds if the agent knows it: a SHA-256, or ABSENT",
+    )
+    parser.add_argument("--require", action="store_true", help="exit with 69 where there is no private view")
+    parser.add_argument("--json", action="store_true", help="list and show: print JSON")
+    parser.add_argument("command", nargs="*", metavar="COMMAND")
+
+
+def run(args: Namespace) -> int:
+    """Not used: `cli` calls `main()` with the words as they are."""
+    raise NotImplementedError
+
+
+class UsageError(Exception):
+    """The command line is wrong."""
+
+
+class Asked:
+    """What the command line says."""
+
+    def __init__(self) -> None:
+        self.root = self.agent = self.session = self.turn = self.call = self.host = ""
+        self.expect: dict[str, str] = {}
+        self.require = self.as_json = False
+        self.argv: list[str] = []
+
+
+def main(words: Sequence[str]) -> int:
+    """Run a command, or look at one that was refused; return the exit code."""
+    if words and words[0] in ("--help", "-h"):
+        from noclobber.cli import parser_of
+
+        parser_of("run").print_help()
+        return 0
+    try:
+        asked = _asked(list(words))
+    except UsageError as error:
+        print(f"noclobber: run: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if not isinstance(asked, Asked):
+        from noclobber.cli.kept_runs import look
+
+        return look(*asked)
+    return guarded(asked)
+
+
+def _asked(words: list[str]) -> Asked | tuple[str, list[str], Asked]:
+    asked = Asked()
+    while words and words[0].startswith("-") and words[0] != "--":
+        word, *words = words
+        name, equals, value = word.partition("=")
+        if word == "--require":
+            asked.require = True
+        elif word == "--json":
+            asked.as_json = True
+        elif name in VALUES:
+            if not equals:
+                if not words:
+                    raise UsageError(f"{name} needs a value")
+                value, *words = words
+            if name == "--expect":
+                path, equals, sha256 = value.rpartition("=")
+                if not equals or not path:
+                    raise UsageError(f"--expect needs FILE=HASH, not {value!r}")
+                asked.expect[path] = sha256
+            else:
+                setattr(asked, name[2:], value)
+        else:
+            raise UsageError(f"there is no option {word}. Write the command after --")
+    if words[:1] == ["--"]:
+        asked.argv = words[1:]
+        if not asked.argv or not asked.argv[0]:
+            raise UsageError("write the command to run after --")
+        return asked
+    if words and words[0] in KEPT:
+        rest = words[1:]
+        while rest and rest[-1].startswith("--"):
+            last = rest.pop()
+            if last != "--json":
+                raise UsageError(f"there is no option {last}")
+            asked.as_json = True
+        return words[0], rest, asked
+    raise UsageError("write the command to run after --")
+
+
+def guarded(asked: Asked) -> int:
+    """Run a command in a private view and land what it changed."""
+    from noclobber.core.project import existing_folder, find_project
+    from noclobber.errors import NoclobberError
+
+    cwd = os.getcwd()
+    try:
+        root = existing_folder(asked.root) if asked.root else find_project(cwd)
+    except NoclobberError as error:
+        print(f"noclobber: run: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    from noclobber.shell import process, runs
+    from noclobber.shell.namespace import UnavailableError, is_inside
+    from noclobber.shell.roots import why_not
+
+    if os.environ.get(ENVIRONMENT_RUN) and is_inside(root):
+        return _plainly(asked.argv)  # Inside a guarded command already: part of it.
+    reason = why_not(root)
+    if reason is not None:
+        return _unavailable(asked, root, reason)
+    _prepare_state(root)
+    try:
+        runs.tidy(root)
+        folder = runs.made(root)
+    except OSError as error:
+        return _unavailable(asked, root, f"{error.strerror}: {error.filename}")
+    try:
+        first_ns = folder.touch()
+        environment = {**os.environ, ENVIRONMENT_RUN: folder.run_id}
+        try:
+            begun = process.start(folder, asked.argv, cwd=cwd, environment=environment, first_ns=first_ns)
+        except UnavailableError as error:
+            return _unavailable(asked, root, str(error))
+        if not isinstance(begun, process.CommandProcess):
+            print(f"noclobber: run: {asked.argv[0]}: {begun.complaint}", file=sys.stderr)
+            return begun.exit_code
+        ended = begun.wait(meanwhile=lambda: _load_if_it_writes(begun, folder))
+        if ended.left_behind:
+            print(
+                f"noclobber: run: {ended.left_behind} processes that the command left in the background were"
+                " ended. Start servers without noclobber run.",
+                file=sys.stderr,
+            )
+        if not os.listdir(folder.upper):
+            return _exit_as(ended)
+        return _land(asked, folder, cwd, ended)
+    finally:
+        if not folder.is_refused:
+            folder.remove()
+        folder.close()
+
+
+def _exit_as(ended: Ended) -> int:
+    return ended.exit_code
+
+
+def _load_if_it_writes(begun: CommandProcess, folder: RunFolder) -> None:
+    """Load what a landing needs while the command still runs, as soon as it has written something."""
+    if begun.writes_before_it_ends(folder.upper):
+        import noclobber.guard.commands
+        import noclobber.guard.workspace  # noqa: F401
+
+
+def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
+    from noclobber.errors import NoclobberError
+    from noclobber.guard.commands import TOOL, conclude, note_job
+    from noclobber.guard.workspace import Workspace
+
+    options: dict[str, Any] = {
+        "agent_id": asked.agent or os.environ.get("NOCLOBBER_AGENT") or "shell",
+        "session_id": asked.session or None,
+        "turn_id": asked.turn or None,
+        "host": asked.host or None,
+    }
+    workspace = Workspace(folder.root)
+    try:
+        with workspace.turn(**options) as turn:
+            call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
+            note_job(folder, asked.argv, cwd, call, asked.expect, 0)
+            conclude(turn, call, folder, asked.argv, cwd, ended, asked.expect)
+    except NoclobberError as error:
+        return _refused(folder, error)
+    finally:
+        workspace.close()
+    return _exit_as(ended)
+
+
+def _refused(folder: RunFolder, error: Any) -> int:
+    """Print the object for the model alone on its line, then every other file, and what to do."""
+    from noclobber.core.wire import to_json
+    from noclobber.guard.commands import others
+
+    try:
+        print(to_json(error), file=sys.stderr)
+    except TypeError:
+        print(f"noclobber: run: {error}", file=sys.stderr)
+    for other in others(error):
+        print(to_json(other), file=sys.stderr)
+    if folder.is_refused:
+        print(
+            f"noclobber: run: nothing of this command landed. `noclobber run diff {folder.run_id}` shows"
+            " what it would have changed.",
+            file=sys.stderr,
+        )
+    return EXIT_REFUSED
+
+
+def _prepare_state(root: str) -> None:
+    """Make the state folder, once in the life of a project."""
+    if os.path.lexists(f"{root}/.noclobber"):
+        return
+    from noclobber.guard.workspace import Workspace
+
+    with Workspace(root) as workspace:
+        workspace.recorder.prepare()
+
+
+def _unavailable(asked: Asked, root: str, reason: str) -> int:
+    if asked.require:
+        print(f"noclobber: run: there is no guarded shell here: {reason}.", file=sys.stderr)
+        return EXIT_UNAVAILABLE
+    print(
+        f"noclobber: run: there is no guarded shell here ({reason}); running the command unguarded.",
+        file=sys.stderr,
+    )
+    return _plainly(asked.argv)
+
+
+def _plainly(argv: list[str]) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvp(argv[0], argv)  # noqa: S606 - running it is what was asked for
+    except FileNotFoundError:
+        print(f"noclobber: run: {argv[0]}: command not found", file=sys.stderr)
+        return 127
+    except OSError as error:
+        print(f"noclobber: run: {argv[0]}: {error.strerror}", file=sys.stderr)
+        return 126

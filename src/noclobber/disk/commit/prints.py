@@ -1,0 +1,92 @@
+"""
+What identifies a thing that is not a file: a link, a folder with all that is in it, a FIFO.
+
+A file is identified by the hash of its bytes. A link by where it leads. A folder by the names, inodes, sizes
+and times of everything in it: any write, save or removal in there changes one of these, and nothing has to be
+read. Moving a folder changes none of them but its own ctime, which is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from noclobber.disk import hashing
+from noclobber.disk.paths import OPEN_FOLDER
+
+NOTHING = ""
+
+
+def print_of(folder_fd: int, name: str) -> str:
+    """Return what identifies the link, folder or special file at a name; "" for a file, or for nothing."""
+    try:
+        status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return NOTHING
+    if stat.S_ISREG(status.st_mode):
+        return NOTHING
+    if stat.S_ISLNK(status.st_mode):
+        return hashing.of_bytes(b"link\0" + os.fsencode(os.readlink(name, dir_fd=folder_fd)))
+    if stat.S_ISDIR(status.st_mode):
+        hash_ = hashing.sha256(b"folder\0")
+        for row in _rows(folder_fd, name, b""):
+            hash_.update(row)
+        return str(hash_.hexdigest())
+    return hashing.of_bytes(b"special\0%o\0%d" % (status.st_mode, status.st_rdev))
+
+
+def _rows(folder_fd: int, name: str, below: bytes) -> list[bytes]:
+    below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+    try:
+        own = os.fstat(below_fd)
+        rows = [b"%s\0%d\0%o\0%d\0" % (below, own.st_ino, own.st_mode, own.st_mtime_ns)]
+        with os.scandir(below_fd) as entries:
+            listed = sorted((os.fsencode(entry.name), entry.stat(follow_symlinks=False)) for entry in entries)
+        for inner, status in listed:
+            path = below + b"/" + inner
+            if stat.S_ISDIR(status.st_mode):
+                rows += _rows(below_fd, os.fsdecode(inner), path)
+            else:
+                facts = (
+                    status.st_ino,
+                    status.st_mode,
+                    status.st_size,
+                    status.st_mtime_ns,
+                    status.st_ctime_ns,
+                )
+                rows.append(path + b"\0%d\0%o\0%d\0%d\0%d\0" % facts)
+    finally:
+        os.close(below_fd)
+    return rows
+
+
+def remove_all(folder_fd: int, name: str) -> None:
+    """Remove what is at a name: a file, a link, or a folder with all that is in it. No link is followed."""
+    try:
+        os.unlink(name, dir_fd=folder_fd)
+        return
+    except (IsADirectoryError, PermissionError):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+            raise
+    _remove_folder(folder_fd, name)
+
+
+def _remove_folder(folder_fd: int, name: str) -> None:
+    try:
+        below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=folder_fd)
+        below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+    try:
+        with os.scandir(below_fd) as entries:
+            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        if listed and os.fstat(below_fd).st_mode & 0o300 != 0o300:
+            os.fchmod(below_fd, 0o700)
+        for inner, is_folder in listed:
+            if is_folder:
+                _remove_folder(below_fd, inner)
+            else:
+                os.unlink(inner, dir_fd=below_fd)
+    finally:
+        os.close(below_fd)
+    os.rmdir(name, dir_fd=folder_fd)

@@ -1,0 +1,512 @@
+"""
+What a commit of a tree consists of: everything that a command can do to a name.
+
+| row | what | how |
+|---|---|---|
+| `StagedSwap` | a file gets new content | exchanged, as in any commit |
+| `StagedCreation` | a file, link, folder or FIFO that was not there | renamed to its name, if that is free |
+| `Removal` | a file goes | exchanged with a placeholder, which is then moved away |
+| `Departure` | a link or a folder goes | moved among the swap files, and looked at there |
+| `ModeChange` | permissions | set, if they are what they were |
+
+The new version of each is *staged*: it is a file of the command's own, which is renamed, not copied. So it
+keeps its times, its mode and its holes, a folder comes with all that is in it, and a large file costs
+nothing. After a refusal it goes back to where it was. Attributes that an overlay has put on it are taken off.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.disk import forks, hashing, leases, metadata, ordering, renames
+from noclobber.disk.commit.flushing import flush_name
+from noclobber.disk.commit.journal import NO_HASH, Planned
+from noclobber.disk.commit.many_files import Creation
+from noclobber.disk.commit.prints import print_of, remove_all
+from noclobber.disk.commit.recovery import GONE, set_mode
+from noclobber.disk.commit.remove import take_placeholder_away
+from noclobber.disk.commit.swap import NO_FD, Swap
+from noclobber.disk.hashing_thread import HashOf
+from noclobber.disk.paths import OPEN_FOLDER
+from noclobber.disk.reading import LOOK, hash_of
+from noclobber.disk.steps import reached
+from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, FileBusyError, StaleFileError
+
+if TYPE_CHECKING:
+    from noclobber.core.clock import Patience
+    from noclobber.disk.commit.flushing import UnflushedError
+    from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.store import Store
+    from noclobber.disk.paths import PinnedPath
+
+OVERLAY_ATTRIBUTES = ("user.overlay.", "trusted.overlay.")
+
+
+class TreeRow(NamedTuple):
+    """One row of a tree's commit, as the caller asks for it."""
+
+    action: str
+    """`write`, `create`, `delete`, `mode`."""
+    kind: str
+    """`file`, `link`, `folder`, `special`."""
+    path: str
+    """Canonical: its folder is where it says, and its last part is not followed if it is a link."""
+    expected: str | None = None
+    """Of a file: a hash, or None for whatever is there. Of a link or folder that goes: its `print_of`."""
+    staged: str = ""
+    """The new version, on the same filesystem. It is renamed from there."""
+    mode: int = 0
+    old_mode: int = 0
+    inside: tuple[tuple[str, str, int], ...] = ()
+    """Of a folder that goes: its files, their hashes and sizes, for the versions."""
+
+
+class _KnownHash(HashOf):
+    """The hash of a file that is complete already."""
+
+    def __init__(self, sha256: str) -> None:
+        self._sha256 = sha256
+
+    def result(self) -> str:
+        return self._sha256
+
+
+def bring(staged: str, store: Store, name: str) -> None:
+    """Rename a staged thing to a swap name. From here on only the record knows it."""
+    os.rename(staged, name, dst_dir_fd=store.swap_fd)
+
+
+def give_back(staged: str, store: Store, name: str) -> None:
+    """After a refusal: to where it was, so that it can be shown."""
+    try:
+        os.rename(name, staged, src_dir_fd=store.swap_fd)
+    except OSError:
+        pass  # What is left of it is removed with the rest of the commit.
+
+
+def open_staged(store: Store, name: str) -> int:
+    """Open a staged file for reading and writing, whatever its mode."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return forks.open_tracked(name, flags, dir_fd=store.swap_fd)
+    except PermissionError:
+        mode = stat.S_IMODE(os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False).st_mode)
+        os.chmod(name, mode | 0o600, dir_fd=store.swap_fd)
+        descriptor = forks.open_tracked(name, flags, dir_fd=store.swap_fd)
+        os.fchmod(descriptor, mode)
+        return descriptor
+
+
+def strip(thing: int | str) -> None:
+    """Take off what the overlay has put on a staged file or folder."""
+    try:
+        names = os.listxattr(thing, follow_symlinks=False) if isinstance(thing, str) else os.listxattr(thing)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(OVERLAY_ATTRIBUTES):
+            try:
+                if isinstance(thing, str):
+                    os.removexattr(thing, name, follow_symlinks=False)
+                else:
+                    os.removexattr(thing, name)
+            except OSError:
+                pass  # It means nothing outside of an overlay.
+
+
+def strip_all(folder: str) -> None:
+    """The same for a folder and everything in it; whiteouts in it stand for nothing and go."""
+    strip(folder)
+    with os.scandir(folder) as entries:
+        listed = list(entries)
+    for entry in listed:
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+            os.unlink(entry.path)
+        elif stat.S_ISDIR(status.st_mode):
+            strip_all(entry.path)
+        elif stat.S_ISREG(status.st_mode):
+            strip(entry.path)
+
+
+class StagedSwap(Swap):
+    """A file that exists and gets new content."""
+
+    staged = ""
+
+    def begin_staging(self, prefix: str) -> None:
+        """Take the staged file among the swap files."""
+        name = self.store.swap_name(prefix, self.target.name, self.expected)
+        bring(self.staged, self.store, name)
+        self.swap_name = name
+        self.new_fd = open_staged(self.store, name)
+        strip(self.new_fd)
+        self._new_status = os.fstat(self.new_fd)
+        self.new_inode = self._new_status.st_ino
+
+    def stage(self) -> None:
+        """Hash it. It is complete, and its metadata are what the command gave it."""
+        reached("staging")
+        self._new_hash = _KnownHash(hashing.of_descriptor(self.new_fd, size_hint=self._new_status.st_size))
+        self._old_metadata = metadata.of(self.old_fd, self.old_status)
+        if self.durable:
+            os.fsync(self.new_fd)
+        else:
+            ordering.start(self.new_fd)
+        reached("staged")
+
+    def await_bytes(self) -> None:
+        """Wait until the new bytes have been written."""
+        if not self.durable:
+            ordering.wait(self.new_fd, self.store.filesystem)
+
+    def close(self, *, landed: bool = False) -> None:
+        """Close it; give it back if it was never exchanged."""
+        if self.swap_name and not self.is_swapped:
+            give_back(self.staged, self.store, self.swap_name)
+        super().close(landed=landed)
+
+
+class StagedCreation(Creation):
+    """Something that was not there."""
+
+    def __init__(self, target: PinnedPath, row: TreeRow, store: Store, prefix: str, durable: bool) -> None:
+        self.target, self.store, self.durable, self.row = target, store, durable, row
+        self.data = b""
+        self.expected, self.previous, self.level = ABSENT, ABSENT, "create"
+        self.is_swapped = False
+        self._was_at_its_name = False
+        self.kept: list[str] = []
+        self.new_fd = NO_FD
+        if row.kind == "folder":
+            strip_all(row.staged)
+        self.swap_name = store.swap_name(prefix, target.name, None)
+        bring(row.staged, store, self.swap_name)
+        try:
+            if row.kind == "file":
+                self.new_fd = open_staged(store, self.swap_name)
+                strip(self.new_fd)
+            status = os.stat(self.swap_name, dir_fd=store.swap_fd, follow_symlinks=False)
+            self.new_inode = status.st_ino
+        except BaseException:
+            self.close(landed=False)
+            raise
+
+    def stage(self) -> None:
+        """Hash it, or take its print."""
+        if self.row.kind != "file":
+            self._new_hash = _KnownHash(print_of(self.store.swap_fd, self.swap_name))
+            return
+        self._new_hash = _KnownHash(hashing.of_descriptor(self.new_fd))
+        if self.durable:
+            os.fsync(self.new_fd)
+        else:
+            ordering.start(self.new_fd)
+
+    def resume(self, target: PinnedPath, patience: Patience) -> None:
+        """Open it again."""
+        if self.row.kind == "file":
+            self.target = target
+            self.new_fd = open_staged(self.store, self.swap_name)
+        else:
+            self.target = target
+
+    def exchange(self, patience: Patience) -> None:
+        """Give it its name."""
+        if self.row.kind == "file":
+            super().exchange(patience)
+            return
+        try:
+            renames.move_without_replacing(
+                self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
+            )
+        except FileExistsError:
+            raise StaleFileError(self.target.path, ABSENT, hash_of(self.target)) from None
+        self.is_swapped = True
+
+    def undo(self) -> None:
+        """Take it away again, unless somebody has put something else there."""
+        if self.row.kind == "file":
+            super().undo()
+            return
+        store, target = self.store, self.target
+        self.is_swapped = False
+        try:
+            renames.move_without_replacing(target.folder_fd, target.name, store.swap_fd, self.swap_name)
+        except FileNotFoundError:
+            return
+        if print_of(store.swap_fd, self.swap_name) == self.new_hash:
+            return  # `close()` gives it back.
+        try:  # Somebody has written into it, or it is somebody else's.
+            renames.move_without_replacing(store.swap_fd, self.swap_name, target.folder_fd, target.name)
+        except FileExistsError:
+            self.kept.append(store.keep(self.swap_name))
+
+    def finish(self) -> UnflushedError | None:
+        """It has landed."""
+        if self.row.kind == "file":
+            return super().finish()
+        return flush_name(self.target, self.new_hash) if self.durable else None
+
+    def close(self, *, landed: bool) -> None:
+        """Close it; give it back if it did not get its name."""
+        if self.new_fd != NO_FD:
+            leases.release(self.new_fd)
+            forks.close(self.new_fd)
+            self.new_fd = NO_FD
+        if self._was_at_its_name:  # Others could see it, and may have it open: the sweep looks.
+            self.store.leave_marked(self.swap_name, self.target.path)
+        elif not self.is_swapped:
+            give_back(self.row.staged, self.store, self.swap_name)
+
+
+class Removal(Swap):
+    """A file that goes: exchanged with a placeholder, which is moved away at once."""
+
+    is_away = False
+
+    def take_away(self, patience: Patience, note: Note) -> None:
+        """Move the placeholder off the name. Only then is the file gone."""
+        if not take_placeholder_away(self):
+            raise self.busy("other processes keep opening it")
+        self.is_away = True
+
+    def planned(self, kind: str = "delete") -> Planned:
+        """Return what the note says of this file."""
+        return super().planned(kind)
+
+    def undo(self, patience: Patience, note: Note) -> None:
+        """Put the file back."""
+        if not self.is_away:
+            super().undo(patience, note)
+            return
+        store, target = self.store, self.target
+        leases.release(self.old_fd)
+        try:
+            renames.move_without_replacing(store.swap_fd, self.swap_name, target.folder_fd, target.name)
+        except FileExistsError:
+            self.kept.append(store.keep(self.swap_name))
+        self.is_swapped, self.swap_name = False, ""
+
+    def close(self, *, landed: bool = False) -> None:
+        """Close it, and leave the placeholder to the sweep."""
+        gone = self.swap_name + GONE if self.swap_name else ""
+        super().close(landed=landed)
+        if self.is_away and gone:
+            self.store.leave_marked(gone, self.target.path)
+
+
+class Departure:
+    """A link, a folder or a FIFO that goes: moved among the swap files, and looked at there."""
+
+    def __init__(self, target: PinnedPath, row: TreeRow, store: Store, prefix: str) -> None:
+        self.target, self.row, self.store = target, row, store
+        self.expected = row.expected or ""
+        self.previous, self.new_hash, self.level = self.expected, DELETED, "exchange"
+        self.is_swapped = self.is_settled = False
+        self.not_kept: tuple[str, ...] = ()
+        self.kept: list[str] = []
+        self.swap_name = store.swap_name(prefix, target.name, self.expected)
+        try:
+            status = os.stat(target.name, dir_fd=target.folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            raise self._stale() from None
+        self.inode = status.st_ino
+
+    def _stale(self) -> StaleFileError:
+        actual = hash_of(self.target)
+        expected = NO_HASH
+        return StaleFileError(self.target.path, expected, NOT_A_FILE if actual == expected else actual)
+
+    def stage(self) -> None:
+        """Nothing is staged."""
+
+    def park(self) -> None:
+        """Nothing is open."""
+
+    def resume(self, target: PinnedPath, patience: Patience) -> None:
+        """Nothing is opened."""
+        self.target = target
+
+    def verify(self, patience: Patience) -> None:
+        """Make sure that it is what was expected."""
+        if print_of(self.target.folder_fd, self.target.name) != self.expected:
+            raise self._stale()
+
+    def planned(self) -> Planned:
+        """Return what the note says of it."""
+        target = self.target
+        return Planned(
+            "remove", target.folder, target.name, self.expected, NO_HASH, self.swap_name, self.inode
+        )
+
+    def exchange(self, patience: Patience) -> None:
+        """Move it away."""
+        self.is_swapped = True
+        try:
+            renames.move_without_replacing(
+                self.target.folder_fd, self.target.name, self.store.swap_fd, self.swap_name
+            )
+        except FileNotFoundError:
+            self.is_swapped = False
+            raise self._stale() from None
+        except OSError:
+            self.is_swapped = False
+            raise
+
+    def settle(self, patience: Patience, note: Note) -> None:
+        """The decisive look: nobody can reach it by its name any more."""
+        try:
+            if print_of(self.store.swap_fd, self.swap_name) != self.expected:
+                raise self._stale()
+            if self.row.kind == "folder" and (
+                writer := _open_for_writing(self.store.swap_fd, self.swap_name)
+            ):
+                raise FileBusyError(
+                    f"{self.target.path}/{writer}",
+                    "another process has it open for writing; try again when it has finished.",
+                )
+        except BaseException:
+            self.undo(patience, note)
+            raise
+        self.is_settled = True
+
+    def undo(self, patience: Patience, note: Note) -> None:
+        """Put it back."""
+        store, target = self.store, self.target
+        try:
+            renames.move_without_replacing(store.swap_fd, self.swap_name, target.folder_fd, target.name)
+        except FileExistsError:
+            self.kept.append(store.keep(self.swap_name))
+        self.is_swapped = False
+
+    def finish(self) -> UnflushedError | None:
+        """It has landed: give versions to the keeper, and remove it."""
+        return None
+
+    def close(self, *, landed: bool) -> None:
+        """Remove it if it has gone."""
+        if not (landed and self.is_swapped):
+            return
+        self.is_swapped = False
+        if print_of(self.store.swap_fd, self.swap_name) != self.expected:
+            self.kept.append(self.store.keep(self.swap_name))  # Somebody wrote to it since.
+            return
+        if self.store.keeper is not None:
+            for below, sha256, size in self.row.inside:
+                self.store.keeper.take(
+                    self.store, f"{self.swap_name}/{below}", f"{self.target.path}/{below}", sha256, size
+                )
+        try:
+            remove_all(self.store.swap_fd, self.swap_name)
+        except OSError:
+            pass  # It is found by `adopt_orphans()`.
+
+
+def _open_for_writing(folder_fd: int, name: str) -> str:
+    """Return a file below a folder that somebody has open for writing; "" if there is none."""
+    below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+    try:
+        with os.scandir(below_fd) as entries:
+            listed = list(entries)
+        for entry in listed:
+            if entry.is_dir(follow_symlinks=False):
+                if found := _open_for_writing(below_fd, entry.name):
+                    return f"{entry.name}/{found}"
+            elif entry.is_file(follow_symlinks=False):
+                try:
+                    file_fd = os.open(entry.name, LOOK, dir_fd=below_fd)
+                except OSError:
+                    continue
+                try:
+                    if not leases.try_lease(file_fd, leases.READ):
+                        return entry.name
+                    leases.release(file_fd)
+                except leases.LeasesUnavailableError:
+                    return ""
+                finally:
+                    os.close(file_fd)
+    finally:
+        os.close(below_fd)
+    return ""
+
+
+class ModeChange:
+    """Permissions of a file or a folder."""
+
+    def __init__(self, target: PinnedPath, row: TreeRow, store: Store, prefix: str) -> None:
+        self.target, self.row, self.store = target, row, store
+        self.expected = self.previous = self.new_hash = row.expected or NO_HASH
+        self.level = "exchange"
+        self.is_swapped = self.is_settled = False
+        self.not_kept: tuple[str, ...] = ()
+        self.kept: list[str] = []
+        self.swap_name = store.swap_name(prefix, target.name, None)  # For the record. There is no such file.
+        self.inode = self._status().st_ino
+
+    def _status(self) -> os.stat_result:
+        try:
+            return os.stat(self.target.name, dir_fd=self.target.folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            raise StaleFileError(self.target.path, self.expected, DELETED) from None
+
+    def stage(self) -> None:
+        """Nothing is staged."""
+
+    def park(self) -> None:
+        """Nothing is open."""
+
+    def resume(self, target: PinnedPath, patience: Patience) -> None:
+        """Nothing is opened."""
+        self.target = target
+
+    def verify(self, patience: Patience) -> None:
+        """Make sure that it is what was expected: its content, and its permissions."""
+        status = self._status()
+        is_mode = stat.S_IMODE(status.st_mode) == self.row.old_mode and status.st_ino == self.inode
+        if self.row.kind == "file" and self.row.expected:
+            actual = hash_of(self.target)
+            if actual != self.row.expected:
+                raise StaleFileError(self.target.path, self.row.expected, actual)
+        if not is_mode or stat.S_ISLNK(status.st_mode):
+            raise FileBusyError(self.target.path, "its permissions have just been changed; run it again.")
+
+    def planned(self) -> Planned:
+        """Return what the note says of it: the two modes, as numbers of 64 digits."""
+        target, row = self.target, self.row
+        return Planned(
+            "mode",
+            target.folder,
+            target.name,
+            f"{row.old_mode:064x}",
+            f"{row.mode:064x}",
+            self.swap_name,
+            self.inode,
+        )
+
+    def exchange(self, patience: Patience) -> None:
+        """Set it."""
+        self.is_swapped = True
+        self._set(self.row.mode)
+
+    def settle(self, patience: Patience, note: Note) -> None:
+        """There is nothing to settle."""
+        self.is_settled = True
+
+    def undo(self, patience: Patience, note: Note) -> None:
+        """Set it back."""
+        self.is_swapped = False
+        self._set(self.row.old_mode)
+
+    def _set(self, mode: int) -> None:
+        set_mode(self.target.folder_fd, self.target.name, self.inode, mode)
+
+    def finish(self) -> UnflushedError | None:
+        """It has landed."""
+        return None
+
+    def close(self, *, landed: bool) -> None:
+        """Nothing is open."""
+        self.is_swapped = self.is_swapped and not landed

@@ -1,0 +1,255 @@
+"""
+Land what a command did to a tree: all of it, or nothing.
+
+The same commit as that of several files (`many`): every mutex, every row staged and verified, the record in
+the leader's note, then row after row, and the commit point when the leader's note says `L`. The rows are of
+more kinds (`tree_files`), and they happen in the order in which they are given: a file that goes makes room
+for a folder of that name.
+
+Every mutex is held, however many folders there are. The process raises its limit of open files for that;
+where that is not enough the commit is refused before anything has happened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from typing import TYPE_CHECKING
+
+from noclobber.disk import forks, leases, paths, signals
+from noclobber.disk.commit import journal
+from noclobber.disk.commit.flushing import flush_names
+from noclobber.disk.commit.link_appeared import LinkAppearedError
+from noclobber.disk.commit.swap import Swap
+from noclobber.disk.commit.tree_files import (
+    Departure,
+    ModeChange,
+    Removal,
+    StagedCreation,
+    StagedSwap,
+    TreeRow,
+)
+from noclobber.disk.paths import PinnedPath
+from noclobber.disk.reading import hash_of
+from noclobber.disk.steps import reached
+from noclobber.errors import DELETED, NOT_A_FILE, BadRequestError, NoclobberError, StaleFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noclobber.core.clock import Patience
+    from noclobber.core.values import Level, WriteResult
+    from noclobber.disk.commit.committer import Committer
+    from noclobber.disk.commit.flushing import UnflushedError
+    from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.section import Fence, Section
+    from noclobber.disk.commit.store import Store
+
+    Row = StagedSwap | StagedCreation | Removal | Departure | ModeChange
+
+MOST_ROWS = 20_000
+FILES_EACH = 3
+SPARE_FILES = 128
+
+__all__ = ["TreeRow", "land_tree"]
+
+
+@signals.whole
+def land_tree(
+    committer: Committer, rows: Sequence[TreeRow], *, fence: Fence | None = None
+) -> list[WriteResult]:
+    """
+    Do all of the rows, or none; the results come back in their order.
+
+    A folder that comes or goes is one row and one result; what is in it was checked by the caller.
+    """
+    if not rows:
+        return []
+    _make_room(rows)
+    committer.tidy()
+    targets: list[PinnedPath] = []
+    try:
+        for row in rows:
+            targets.append(_pinned(committer, row))
+        with committer.section(targets, fence) as section:
+            results, troubles = _land_in(committer, section, targets, rows)
+    except OSError as error:
+        raise committer.failed(error, targets[-1].path if targets else rows[0].path) from error
+    except LinkAppearedError as error:
+        # A command's file is not what its link leads to. So a link is a change like any other.
+        raise StaleFileError(str(error), journal.NO_HASH, NOT_A_FILE) from None
+    finally:
+        for target in targets:
+            committer.unpin(target)
+    return committer.reporting(results, *troubles)
+
+
+def _make_room(rows: Sequence[TreeRow]) -> None:
+    """Raise the limit of open files to what this commit needs; refuse if that is not possible."""
+    folders = len({os.path.dirname(row.path) for row in rows})
+    needed = FILES_EACH * len(rows) + 3 * folders + SPARE_FILES + len(os.listdir("/dev/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < needed and (hard < 0 or hard >= needed):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard >= 0 else needed, hard))
+    elif 0 <= soft < needed or len(rows) > MOST_ROWS:
+        most = min(MOST_ROWS, max(1, (hard - SPARE_FILES) // (FILES_EACH + 3)) if hard >= 0 else MOST_ROWS)
+        raise BadRequestError(
+            "",
+            f"{len(rows)} changed files are too many for one commit here; {most} are possible. Raise the"
+            " limit of open files (ulimit -n), or let several commands change fewer.",
+            most=most,
+        )
+
+
+def _pinned(committer: Committer, row: TreeRow) -> PinnedPath:
+    """Hold the folder of a row open. No link is followed, neither to it nor at its end."""
+    root = committer.root
+    assert root is not None
+    folder, name = os.path.split(row.path)
+    try:
+        with forks.undivided():
+            folder_fd = forks.track(paths.open_below(root, folder[len(root.rstrip("/")) + 1 :]))
+    except (FileNotFoundError, NotADirectoryError):
+        raise StaleFileError(row.path, row.expected or journal.NO_HASH, DELETED) from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise StaleFileError(row.path, row.expected or journal.NO_HASH, NOT_A_FILE) from None
+    return PinnedPath(folder_fd, name, row.path)
+
+
+def _land_in(
+    committer: Committer, section: Section, targets: list[PinnedPath], rows: Sequence[TreeRow]
+) -> tuple[list[WriteResult], list[UnflushedError | None]]:
+    files: list[Row] = []
+    folders = section.distinct_folders()
+    leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
+    patience = committer.patience()
+    landed = False
+    try:
+        _refuse_elsewhere(committer, section, folders)
+        token = os.urandom(6).hex()
+        for folder in folders:
+            section.note(folder).prepare(f"swap-{token}")
+        for number, (target, row) in enumerate(zip(targets, rows, strict=True)):
+            files.append(
+                _begun(committer, section.store(target.folder), target, row, f"swap-{token}{number:05x}")
+            )
+        for file in files:
+            file.stage()
+        for file in files:
+            if not isinstance(file, StagedCreation):
+                file.verify(patience)
+        inodes = {folder: section.status(folder).st_ino for folder in section.folders}
+        leader.swap(*[file.planned() for file in files], inodes=inodes)
+        for member in members:
+            member.join(folders[0], inodes[folders[0]])
+        kind = section.store(folders[0]).filesystem
+        for note in (leader, *members):
+            note.await_bytes(kind)
+        reached("tree-noted")
+        section.look_again()
+        try:
+            for file in files:
+                _do(file, patience, leader)
+                reached("tree-exchanged")
+        except (NoclobberError, OSError):
+            _take_back(files, patience, leader)
+            raise
+        unflushed = flush_names(targets[0], files[0].new_hash, section.folders.values(), kind)
+        leader.mark(journal.LANDED)  # The commit point.
+        landed = True
+        reached("tree-committed")
+        troubles = [
+            file.finish(files[number].new_hash) if isinstance(file, Removal) else file.finish()
+            for number, file in enumerate(files)
+        ]
+        if committer.durable:
+            troubles.append(unflushed)
+        return [_result(section, file) for file in files], troubles
+    finally:
+        section.conclude(files, [leader, *members], landed=landed)
+        for file in files:
+            committer.report_later(file.target.path, file.kept)
+
+
+def _refuse_elsewhere(committer: Committer, section: Section, folders: list[str]) -> None:
+    for folder in folders:
+        store = section.store(folder)
+        if store.is_beside or not section.is_exclusive or not committer.can_exchange(store):
+            raise BadRequestError(
+                folder,
+                "a command's changes can be landed only on the workspace's own filesystem, and only if that"
+                " can exchange two names.",
+            )
+
+
+def _begun(committer: Committer, store: Store, target: PinnedPath, row: TreeRow, prefix: str) -> Row:
+    if row.action == "create":
+        return StagedCreation(target, row, store, prefix, committer.durable)
+    if row.action == "mode":
+        return ModeChange(target, row, store, prefix)
+    if row.action == "delete" and row.kind != "file":
+        return Departure(target, row, store, prefix)
+    kind = Removal if row.action == "delete" else StagedSwap
+    swap = kind(
+        target,
+        row.expected,
+        b"",
+        store,
+        leases=committer.ceiling == "lease+exchange" and leases.SUPPORTED,
+        durable=committer.durable,
+        root=committer.root,
+        busy=committer.busy,
+        reuse=False,
+    )
+    if isinstance(swap, StagedSwap):
+        swap.staged = row.staged
+    try:
+        swap.open_old()
+        swap.begin_staging(prefix)
+    except BaseException:
+        swap.close()
+        raise
+    return swap
+
+
+def _do(file: Row, patience: Patience, leader: Note) -> None:
+    file.exchange(patience)
+    if isinstance(file, StagedCreation):
+        return
+    file.settle(patience, leader)
+    if isinstance(file, Removal):
+        file.take_away(patience, leader)
+
+
+def _take_back(files: list[Row], patience: Patience, leader: Note) -> None:
+    for file in reversed(files):
+        if not file.is_swapped:
+            continue
+        if isinstance(file, StagedCreation):
+            file.undo()
+        elif file.is_settled:
+            file.undo(patience, leader)
+
+
+def _result(section: Section, file: Row) -> WriteResult:
+    level: Level = (
+        file.level if isinstance(file, Swap) else "create" if isinstance(file, StagedCreation) else "exchange"
+    )
+    after = DELETED if isinstance(file, (Removal, Departure)) else file.new_hash
+    result = section.landed(file.target.path, after, level, file.previous)
+    return result._replace(not_kept=file.not_kept) if isinstance(file, Swap) and file.not_kept else result
+
+
+def expected_of(path: str) -> str:
+    """Return what a row may expect of what is at a path: the hash of a file, the print of other things."""
+    from noclobber.disk.commit.prints import print_of
+
+    folder, name = os.path.split(path)
+    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return print_of(folder_fd, name) or hash_of(PinnedPath(folder_fd, name, path))
+    finally:
+        os.close(folder_fd)

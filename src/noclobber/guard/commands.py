@@ -1,0 +1,252 @@
+"""
+Run a command as one transaction: it works in a private view, and what it changed lands all together or not.
+
+    command → private view (`shell/`) → change set → `landing` → answer
+
+The view is of the workspace's root. Inside, the command sees the tree as it is, and its own changes. When it
+has ended, its changes are committed as one compare-and-swap. A refusal leaves the tree as it was; what the
+command wrote is kept for a while (`shell/runs`), and can be shown, run again or dropped.
+
+Where there can be no private view, `UnavailableError` says why. The caller runs the command some other way
+then, or does not run it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.core.light.json_text import parse
+from noclobber.disk.hashing import is_hash
+from noclobber.errors import ABSENT, BadRequestError, FileBusyError, NoclobberError, StaleFileError
+from noclobber.guard.landing import CommandRun, land
+from noclobber.shell import runs
+from noclobber.shell.changes import changes
+from noclobber.shell.namespace import UnavailableError, is_inside
+from noclobber.shell.process import GRACE_S, Ended
+from noclobber.shell.roots import why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from noclobber.core.values import ToolCall, WriteResult
+    from noclobber.guard.turn import Turn
+
+GUARDED = "guarded"
+JOINED = "joined"
+ENVIRONMENT_RUN = "NOCLOBBER_RUN"
+TOOL = "run_command"
+
+
+class CommandResult(NamedTuple):
+    """What became of a command whose changes landed, or that changed nothing."""
+
+    exit_code: int
+    landed: tuple[WriteResult, ...] = ()
+    """One a file."""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    level: str = GUARDED
+    """`guarded`; `joined`: it ran inside another guarded command, and lands with that one."""
+    left_behind: int = 0
+    """How many processes the command left, which were ended."""
+    run_id: str = ""
+
+
+def run_command(
+    turn: Turn,
+    command: str | Sequence[str],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    expect: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    call: ToolCall | None = None,
+) -> CommandResult:
+    """
+    Run a command in a private view of the turn's workspace and land what it changed.
+
+    A string is run by `sh -c`. Its output is captured. Refusals are exceptions, with `run_id` and
+    `exit_code` as attributes, and `stdout` and `stderr`; then nothing has landed. `UnavailableError`:
+    nothing was run.
+    """
+    argv = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
+    if not argv or not argv[0]:
+        raise BadRequestError("", "There is no command.")
+    root = turn.root
+    folder = os.path.realpath(os.path.join(root, cwd or "."))
+    call = call or turn.tool_call(TOOL)
+    variables = dict(os.environ if environment is None else environment)
+    if is_inside(root):
+        done = subprocess.run(
+            argv, cwd=folder, env=variables, input=stdin, capture_output=True, timeout=timeout_s
+        )
+        return CommandResult(_as_shell(done.returncode), (), done.stdout, done.stderr, JOINED)
+    if (reason := why_not(root)) is not None:
+        raise UnavailableError(reason)
+    turn.recorder.prepare()
+    runs.tidy(root)
+    run = runs.made(root)
+    try:
+        first_ns = run.touch()
+        note_job(run, argv, folder, call, expect or {}, first_ns)
+        ended, out, err = _in_a_process(run, folder, variables, stdin, timeout_s)
+        try:
+            landed = conclude(turn, call, run, argv, folder, ended, expect or {})
+        except NoclobberError as error:
+            error.stdout, error.stderr = out, err  # type: ignore[attr-defined]
+            raise
+        return CommandResult(ended.exit_code, landed, out, err, GUARDED, ended.left_behind, run.run_id)
+    finally:
+        if not run.is_refused:
+            run.remove()
+        run.close()
+
+
+def note_job(
+    run: runs.RunFolder,
+    argv: Sequence[str],
+    cwd: str,
+    call: ToolCall,
+    expect: Mapping[str, str],
+    first_ns: int,
+) -> None:
+    """Write down what is about to be run: for `run list`, and to run it again."""
+    run.note(
+        "job",
+        {
+            "argv": list(argv),
+            "cwd": cwd,
+            "root": run.root,
+            "first_ns": first_ns,
+            "grace_s": GRACE_S,
+            "expect": dict(expect),
+            "agent_id": call.agent_id,
+            "session_id": call.session_id,
+        },
+    )
+
+
+def conclude(
+    turn: Turn,
+    call: ToolCall,
+    run: runs.RunFolder,
+    argv: Sequence[str],
+    cwd: str,
+    ended: Ended,
+    expect: Mapping[str, str],
+) -> tuple[WriteResult, ...]:
+    """Land what an ended command left in its upper layer. A refusal is noted in the run's folder."""
+    try:
+        found = changes(run.root, run.upper)
+        if not found.changes:
+            return ()
+        if ended.signal in (2, 3, 9, 15):
+            raise FileBusyError(
+                run.root,
+                f"the command was ended by signal {ended.signal} in the middle of its work, so none of its"
+                " changes landed. Run it again.",
+            )
+        if not ended.is_over:
+            raise FileBusyError(
+                run.root, "the command left processes that could not be ended, so nothing landed."
+            )
+        command = CommandRun(
+            tuple(argv),
+            cwd,
+            run.run_id,
+            ended.began_ns,
+            ended.exit_code,
+            {_canonical(cwd, path): _checked_hash(path, sha256) for path, sha256 in expect.items()},
+        )
+        return land(turn, call, command, found)
+    except NoclobberError as error:
+        error.run_id, error.exit_code = run.run_id, ended.exit_code  # type: ignore[attr-defined]
+        run.note("refused", refused_note(error))
+        raise
+
+
+def refused_note(error: NoclobberError) -> dict[str, object]:
+    """Return what is kept of a refusal: the object, and every other file beside it."""
+    from noclobber.core.wire import to_object
+
+    try:
+        told: object = to_object(error)
+    except TypeError:
+        told = {"message": str(error)}
+    return {"error": told, "code": error.code, "others": [other.to_agent() for other in others(error)]}
+
+
+def others(error: NoclobberError) -> tuple[StaleFileError, ...]:
+    """Return the further stale files of a refused command."""
+    found: tuple[StaleFileError, ...] = getattr(error, "others", ())
+    return found
+
+
+def _canonical(cwd: str, path: str) -> str:
+    folder, name = os.path.split(os.path.join(cwd, path))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def _checked_hash(path: str, sha256: str) -> str:
+    if sha256 != ABSENT and not is_hash(sha256):
+        raise BadRequestError(
+            path, f"{sha256[:80]!r} is not a hash: 64 lower-case hex digits, or {ABSENT}.", parameter="expect"
+        )
+    return sha256
+
+
+def _as_shell(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+def _in_a_process(
+    run: runs.RunFolder, cwd: str, environment: Mapping[str, str], stdin: bytes, timeout_s: float | None
+) -> tuple[Ended, bytes, bytes]:
+    """Run the command with a process of its own around it; return how it ended, and what it printed."""
+    from noclobber.shell import enclosed
+
+    out_fd, in_fd = os.pipe()
+    script = [sys.executable, "-I", "-S", enclosed.__file__, run.path, str(in_fd)]
+    variables = {**environment, ENVIRONMENT_RUN: run.run_id}
+    try:
+        process = subprocess.Popen(
+            script,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=variables,
+            cwd="/",
+            pass_fds=(in_fd,),
+        )
+    finally:
+        os.close(in_fd)
+    is_late = False
+    try:
+        try:
+            out, err = process.communicate(stdin, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            is_late = True
+            process.terminate()
+            out, err = process.communicate()
+    except BaseException:
+        process.kill()
+        process.wait()
+        os.close(out_fd)
+        raise
+    told = b""
+    while piece := os.read(out_fd, 65536):
+        told += piece
+    os.close(out_fd)
+    if not told:
+        raise UnavailableError("the process around the command was killed")
+    report = parse(told)
+    if "unavailable" in report:
+        raise UnavailableError(report["unavailable"])
+    ended = Ended(**report)
+    if is_late:
+        ended = ended._replace(signal=15)
+    return ended, out, err

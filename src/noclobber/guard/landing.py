@@ -1,0 +1,334 @@
+"""
+Land what a command changed: one compare-and-swap over all of its files.
+
+    change set → facts → policies → rules for commands → commit (`disk/commit/trees`) → snapshot → ledger
+
+Nothing lands if anybody changed one of the files since the command began, or since the agent last saw it.
+How that is known, for each file that the command changed:
+
+- The agent has seen it, or the caller says what it expects: the hash of what is there now must be that one.
+- Otherwise its ctime must be older than the command's beginning (`runs.RunFolder`). Then its hash, taken now,
+  is what the commit expects. A file that came out of a moved folder has an old ctime; so the folders above it
+  are asked as well.
+- A file that the command created must not be there.
+
+No scan is made beforehand, and nothing is hashed that the command did not change.
+
+`RULES` is the seam for rules about whole commands, such as those of git. A rule is asked before the commit.
+It returns the refusal, or None.
+
+Not promised: a file that was there when the command began, which the command replaced under the same name and
+which somebody deleted meanwhile, is created again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.core.actions import DELETE, WRITE, Action
+from noclobber.core.values import WHOLE, Coverage
+from noclobber.disk.commit.flushing import UnflushedError
+from noclobber.disk.commit.journal import NO_HASH
+from noclobber.disk.commit.trees import TreeRow, expected_of
+from noclobber.disk.hashing import is_hash
+from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
+from noclobber.guard.claims import retrying
+from noclobber.guard.facts import gather
+from noclobber.guard.judge import admit
+from noclobber.shell import changes as tree
+from noclobber.shell.changes import FILE, FOLDER, ChangeSet, TreeChange, lstat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from noclobber.core.values import ToolCall, WriteResult
+    from noclobber.guard.turn import Turn
+
+
+class CommandRun(NamedTuple):
+    """A command that has ended, and what is known of it."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    run_id: str
+    began_ns: int
+    """The ctime that everything changed since its beginning has reached."""
+    exit_code: int
+    expect: Mapping[str, str]
+    """What the caller says of files: canonical paths to hashes, or `ABSENT`."""
+    environment: Mapping[str, str] = {}
+
+
+class FileChange(NamedTuple):
+    """One file of a change set, judged."""
+
+    change: TreeChange
+    path: str
+    before: str
+    """A hash, `ABSENT`, or the print of what is no file."""
+    after: str
+
+
+RULES: list[Callable[[CommandRun, ChangeSet, Turn], NoclobberError | None]] = []
+"""Asked in order, before anything lands. The first refusal counts."""
+
+MOST_NAMED = 100  # Files beside a refusal.
+STALE_ACTIONS = {tree.WRITE: WRITE, tree.CREATE: WRITE, tree.DELETE: DELETE, tree.MODE: WRITE}
+
+
+def land(turn: Turn, call: ToolCall, command: CommandRun, changes: ChangeSet) -> tuple[WriteResult, ...]:
+    """
+    Land a change set, all of it or nothing. Refusals are exceptions and go on record, once a command.
+
+    Of several stale files the error is about the first; `error.others` has the rest.
+    """
+    try:
+        for rule in RULES:
+            if (refusal := rule(command, changes, turn)) is not None:
+                raise refusal
+        judged = _Judging(turn, command, changes)
+        files = judged.files()
+        try:
+            results = retrying(
+                lambda: turn.guard.land(judged.rows(), fence=turn.fence), turn.options.wait_s, turn.clock
+            )
+            flushed = True
+        except UnflushedError as error:
+            results, flushed = list(error.commits), False
+            _landed(turn, call, files, results, flushed=False)
+            raise
+    except NoclobberError as error:
+        if not isinstance(error, UnflushedError):
+            turn.recorder.refusal(call, error)
+        raise
+    landed = _landed(turn, call, files, results, flushed=flushed)
+    unchecked(changes)
+    return landed
+
+
+class _Judging:
+    """Finds out, file by file, whether a change set may land."""
+
+    def __init__(self, turn: Turn, command: CommandRun, changes: ChangeSet) -> None:
+        self._turn, self._command, self._changes = turn, command, changes
+        self._folders: dict[str, bool] = {}
+        self._stale: list[StaleFileError] = []
+        self._rows: list[TreeRow] = []
+
+    def rows(self) -> list[TreeRow]:
+        return self._rows
+
+    def files(self) -> list[FileChange]:
+        """Judge every file; raise the first refusal, with the others beside it."""
+        judged: list[FileChange] = []
+        for change in self._changes.checked:
+            path = f"{self._changes.root}/{change.path}"
+            if change.kind == FOLDER and change.action in (tree.CREATE, tree.DELETE):
+                judged += self._folder(change, path)
+            else:
+                judged.append(self._one(change, path))
+        if self._stale:
+            first, *rest = self._stale
+            first.others = tuple(rest[:MOST_NAMED])  # type: ignore[attr-defined]
+            raise first
+        return judged
+
+    def _one(self, change: TreeChange, path: str) -> FileChange:
+        now = self._judged(change, path)
+        mode = 0 if change.old is None else stat.S_IMODE(change.old.st_mode)
+        is_plain = change.kind == FILE and change.action != tree.CREATE
+        expected = now if is_plain or change.action == tree.DELETE else None
+        self._rows.append(
+            TreeRow(change.action, change.kind, path, expected, change.upper, change.mode, mode)
+        )
+        after = DELETED if change.action == tree.DELETE else self._after(change, now)
+        return FileChange(change, path, now, after)
+
+    def _after(self, change: TreeChange, now: str) -> str:
+        if change.action == tree.MODE:
+            return now
+        return expected_of(change.upper)
+
+    def _folder(self, change: TreeChange, path: str) -> list[FileChange]:
+        """A folder that comes or goes is one row. Each file in it is judged."""
+        is_gone = change.action == tree.DELETE
+        if is_gone:
+            self._look_above(change, path)
+        # The print first: what changes after it, the commit sees. What changed before, the times show.
+        print_ = expected_of(path) if is_gone else None
+        inside: list[FileChange] = []
+        for inner in ChangeSet(self._changes.root, (change,)).files():
+            full = f"{self._changes.root}/{inner.path}"
+            now = self._judged(inner, full)
+            after = DELETED if is_gone else expected_of(inner.upper)
+            inside.append(FileChange(inner, full, now, after))
+        if is_gone and not self._is_old(path):
+            for folder, names, _ in os.walk(path):
+                for name in names:
+                    self._is_old(f"{folder}/{name}")
+        kept = tuple(
+            (file.path[len(path) + 1 :], file.before, file.change.old.st_size)
+            for file in inside
+            if is_gone and file.change.kind == FILE and file.change.old is not None
+        )
+        self._rows.append(TreeRow(change.action, FOLDER, path, print_, change.upper, inside=kept))
+        return inside
+
+    def _judged(self, change: TreeChange, path: str) -> str:
+        """Ask the policies about one file; return what is there now, and note if it is stale."""
+        turn, command = self._turn, self._command
+        action = Action(STALE_ACTIONS[change.action], path, expected_hash=command.expect.get(path))
+        name = turn.context.name_of(path)
+        now = ABSENT if change.old is None else expected_of(path)
+        target = gather(
+            action,
+            turn.context,
+            name,
+            path,
+            options=turn.options,
+            actual=DELETED if now == ABSENT else now,
+            write_scope=turn.write_scope,
+        )
+        try:
+            facts = admit(turn, target.facts)
+        except StaleFileError as error:
+            self._stale.append(error)
+            return now
+        known = facts.expected
+        if known is not None and known != ABSENT and now == ABSENT:
+            self._stale.append(StaleFileError(path, known, DELETED))
+        elif known is not None and is_hash(known):
+            if now != known:
+                self._stale.append(StaleFileError(path, known, now))
+        elif known == ABSENT and now != ABSENT:
+            self._stale.append(StaleFileError(path, ABSENT, now))
+        elif now != ABSENT and not (self._is_old(path, change.old) and self._look_above(change, path)):
+            actual = now if change.kind == FILE else "NOT_A_FILE"
+            self._stale.append(StaleFileError(path, NO_HASH, actual))
+        return now
+
+    def _is_old(self, path: str, seen: os.stat_result | None = None) -> bool:
+        """True if what is at a path has not been changed since the command began."""
+        now, began_ns = lstat(path), self._command.began_ns
+        if now is None or (seen is not None and (seen.st_ino != now.st_ino or seen.st_ctime_ns >= began_ns)):
+            return False
+        return now.st_ctime_ns < began_ns
+
+    def _look_above(self, change: TreeChange, path: str) -> bool:
+        """
+        False if a folder above a path may have been put there since the command began.
+
+        The files in it have old times then. A folder that was moved has a newer ctime than mtime, or its own
+        folder has a newer mtime. Ordinary saves in both look the same, so this refuses a little too often.
+        """
+        root, began_ns = self._changes.root, self._command.began_ns
+        above = os.path.dirname(path)
+        while above != root and above.startswith(root):
+            known = self._folders.get(above)
+            if known is None:
+                status, around = lstat(above), lstat(os.path.dirname(above))
+                known = (
+                    status is not None
+                    and around is not None
+                    and stat.S_ISDIR(status.st_mode)
+                    and (
+                        status.st_ctime_ns < began_ns
+                        or (status.st_ctime_ns == status.st_mtime_ns and around.st_mtime_ns < began_ns)
+                        or not _was_moved(status, around, began_ns)
+                    )
+                )
+                self._folders[above] = known
+            if not known:
+                return False
+            above = os.path.dirname(above)
+        return True
+
+
+def _was_moved(status: os.stat_result, around: os.stat_result, began_ns: int) -> bool:
+    """
+    True if a folder may have been renamed since a moment, by the times of it and of the one around it.
+
+    A save in it changes its mtime and its ctime alike; a rename changes its ctime alone.
+    """
+    return around.st_mtime_ns >= began_ns and status.st_ctime_ns != status.st_mtime_ns
+
+
+def _landed(
+    turn: Turn, call: ToolCall, files: Sequence[FileChange], results: Sequence[WriteResult], *, flushed: bool
+) -> tuple[WriteResult, ...]:
+    """Take note of what landed, file by file, and put it on record."""
+    by_path = {result.path: result for result in results}
+    if not results:
+        return ()
+    landed = []
+    for file in files:
+        result = by_path.get(file.path) or _around(by_path, file.path) or results[0]
+        landed.append(result._replace(path=file.path, sha256=file.after, previous_sha256=file.before))
+    first = True
+    for file, done in zip(files, landed, strict=True):  # All of them before the ledger can fail.
+        name = turn.context.name_of(file.path)
+        seen = turn.context.coverage_for(name, file.path)
+        if file.after == DELETED:
+            turn.context.removed(name, file.path)
+        elif file.change.kind == FILE:
+            is_known = seen is not None and seen.is_whole
+            turn.context.wrote(name, file.path, done.sha256, None, WHOLE if is_known else Coverage((), 1))
+    for done in landed:
+        turn.recorder.landed(
+            call,
+            done.path,
+            done.previous_sha256,
+            done.sha256,
+            done.level,
+            kept=done.kept if first else (),
+            not_kept=done.not_kept,
+            flushed=flushed,
+        )
+        first = False
+    turn.recorder.recovered(call, results[0].recovered)
+    return tuple(landed)
+
+
+def _around(by_path: Mapping[str, WriteResult], path: str) -> WriteResult | None:
+    """Return the result of the folder that came or went with a file in it."""
+    while (path := os.path.dirname(path)) != "/":
+        if path in by_path:
+            return by_path[path]
+    return None
+
+
+def unchecked(changes: ChangeSet) -> None:
+    """Land what is in folders of build outputs: by rename, without a check, and the last writer wins."""
+    from noclobber.disk.commit.prints import remove_all
+    from noclobber.disk.commit.tree_files import strip, strip_all
+
+    for change in changes.unchecked:
+        path = f"{changes.root}/{change.path}"
+        folder, name = os.path.split(path)
+        try:
+            folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if change.action == tree.TIMES:
+                status = os.lstat(change.upper)
+                now = os.lstat(path)
+                if change.old is not None and now.st_ctime_ns == change.old.st_ctime_ns:
+                    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+            elif change.action == tree.MODE:
+                os.chmod(path, change.mode)
+            elif change.action == tree.DELETE:
+                remove_all(folder_fd, name)
+            elif change.kind == FOLDER:
+                strip_all(change.upper)
+                os.rename(change.upper, path)
+            else:
+                if change.kind == FILE:
+                    strip(change.upper)
+                os.replace(change.upper, path)
+        except OSError:
+            pass  # Somebody else was there: the last writer wins.
+        finally:
+            os.close(folder_fd)

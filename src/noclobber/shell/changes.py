@@ -1,0 +1,242 @@
+"""
+What a command did to a tree: the upper layer of its private view, compared with the real tree.
+
+The upper layer has a file for each that was written, a whiteout (a device 0:0) for each that was removed, and
+a folder for each folder with a change in it. An opaque folder replaces the real one.
+
+Only what differs is a change. A file that was opened for writing and left alone was copied up, and is none.
+A folder that is new is one change, with everything in it: it lands by one rename. So is one that is gone.
+
+Folders of build outputs and installed packages are *unchecked* (`UNCHECKED`): nobody edits them by hand,
+their files are many, and the last writer wins. What is in `.git` is checked as everything else: a refused
+`git checkout` must not leave HEAD on a branch whose files are not there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from noclobber.core.project import STATE_FOLDER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import NamedTuple
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+WRITE, CREATE, DELETE, MODE, TIMES = "write", "create", "delete", "mode", "times"
+FILE, LINK, FOLDER, SPECIAL = "file", "link", "folder", "special"
+
+UNCHECKED = frozenset(
+    (
+        *("node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
+        *(".tox", ".nox", "target", "dist", "build", ".next", ".nuxt", ".turbo", ".parcel-cache", ".gradle"),
+        *(".cache", "coverage", ".coverage", ".eggs", ".hypothesis"),
+    )
+)
+PIECE = 1 << 20
+
+
+class TreeChange(NamedTuple):
+    """One change. `path` is relative to the root."""
+
+    action: str
+    """`write` (a file that exists gets new content), `create`, `delete`, `mode`, `times`."""
+    kind: str
+    """`file`, `link`, `folder` (with all that is in it), `special` (a FIFO, a socket, a device)."""
+    path: str
+    upper: str = ""
+    """Where the new version is; empty for a delete."""
+    old: os.stat_result | None = None
+    """What the real tree has at that path; None: nothing."""
+    mode: int = 0
+    is_checked: bool = True
+
+
+class ChangeSet(NamedTuple):
+    """Everything that a command changed below a root, in the order in which it has to happen."""
+
+    root: str
+    changes: tuple[TreeChange, ...]
+
+    @property
+    def checked(self) -> list[TreeChange]:
+        """Those that land together or not at all."""
+        return [change for change in self.changes if change.is_checked and change.action != TIMES]
+
+    @property
+    def unchecked(self) -> list[TreeChange]:
+        """Those in folders of build outputs, and times."""
+        return [change for change in self.changes if not change.is_checked or change.action == TIMES]
+
+    def files(self) -> Iterator[TreeChange]:
+        """Yield the checked changes file by file: what is in a folder that came or went, too."""
+        for change in self.checked:
+            if change.kind != FOLDER or change.action == MODE:
+                yield change
+            elif change.action == DELETE:
+                yield from _inside(change, f"{self.root}/{change.path}")
+            else:
+                yield from _inside(change, change.upper)
+
+
+def changes(root: str, upper: str, unchecked: frozenset[str] = UNCHECKED) -> ChangeSet:
+    """Return what the upper layer changes in the real tree as it is now."""
+    found: list[TreeChange] = []
+    _Scan(root, unchecked, found).folder(upper, "", is_checked=True, is_hidden=False)
+    return ChangeSet(root, tuple(found))
+
+
+class _Scan:
+    def __init__(self, root: str, unchecked: frozenset[str], found: list[TreeChange]) -> None:
+        self.root, self._unchecked, self.found = root, unchecked, found
+
+    def folder(self, upper: str, below: str, *, is_checked: bool, is_hidden: bool) -> None:
+        """`is_hidden`: a folder above replaces the real one, so nothing of that shows in here either."""
+        with os.scandir(upper) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        for entry in listed:
+            path = f"{below}{entry.name}"
+            if path == STATE_FOLDER:
+                continue
+            checked = is_checked and entry.name not in self._unchecked
+            self._entry(entry.path, path, entry.stat(follow_symlinks=False), checked, is_hidden)
+
+    def _entry(self, upper: str, path: str, new: os.stat_result, is_checked: bool, is_hidden: bool) -> None:
+        old = lstat(f"{self.root}/{path}")
+        mode = stat.S_IMODE(new.st_mode)
+        if is_whiteout(new):
+            if old is not None:
+                self._add(DELETE, kind_of(old), path, "", old, 0, is_checked)
+        elif stat.S_ISDIR(new.st_mode):
+            if old is not None and not stat.S_ISDIR(old.st_mode):
+                self._add(DELETE, kind_of(old), path, "", old, 0, is_checked)
+                old = None
+            if old is None:
+                self._add(CREATE, FOLDER, path, upper, None, mode, is_checked)
+                return
+            is_hidden = is_hidden or is_opaque(upper)
+            if is_hidden:
+                self._removed_from(upper, path, is_checked)
+            if stat.S_IMODE(old.st_mode) != mode:
+                self._add(MODE, FOLDER, path, upper, old, mode, is_checked)
+            self.folder(upper, f"{path}/", is_checked=is_checked, is_hidden=is_hidden)
+        else:
+            self._file(upper, path, new, old, is_checked)
+
+    def _file(
+        self, upper: str, path: str, new: os.stat_result, old: os.stat_result | None, is_checked: bool
+    ) -> None:
+        kind, mode = kind_of(new), stat.S_IMODE(new.st_mode)
+        if old is not None and kind_of(old) == kind:
+            if is_same(upper, new, f"{self.root}/{path}", old):
+                if mode != stat.S_IMODE(old.st_mode) and kind != LINK:
+                    self._add(MODE, kind, path, upper, old, mode, is_checked)
+                elif new.st_mtime_ns != old.st_mtime_ns:
+                    self._add(TIMES, kind, path, upper, old, mode, is_checked)
+                return
+            if kind == FILE:
+                self._add(WRITE, FILE, path, upper, old, mode, is_checked)
+                return
+        if old is not None:
+            self._add(DELETE, kind_of(old), path, "", old, 0, is_checked)
+        self._add(CREATE, kind, path, upper, None, mode, is_checked)
+
+    def _removed_from(self, upper: str, path: str, is_checked: bool) -> None:
+        """An opaque folder: what it does not name is gone."""
+        here = set(os.listdir(upper))
+        for name in sorted(set(os.listdir(f"{self.root}/{path}")) - here):
+            old = lstat(f"{self.root}/{path}/{name}")
+            if old is not None:
+                inner = is_checked and name not in self._unchecked
+                self._add(DELETE, kind_of(old), f"{path}/{name}", "", old, 0, inner)
+
+    def _add(
+        self,
+        action: str,
+        kind: str,
+        path: str,
+        upper: str,
+        old: os.stat_result | None,
+        mode: int,
+        is_checked: bool,
+    ) -> None:
+        self.found.append(TreeChange(action, kind, path, upper, old, mode, is_checked))
+
+
+def _inside(change: TreeChange, folder: str) -> Iterator[TreeChange]:
+    """Yield the files of a folder that came or went; the folder itself, if it is empty."""
+    is_empty = True
+    for name in sorted(os.listdir(folder)):
+        is_empty = False
+        full = f"{folder}/{name}"
+        status = lstat(full)
+        if status is None or is_whiteout(status):
+            continue
+        is_gone = change.action == DELETE
+        inner = change._replace(
+            kind=kind_of(status),
+            path=f"{change.path}/{name}",
+            upper="" if is_gone else full,
+            old=status if is_gone else None,
+            mode=stat.S_IMODE(status.st_mode),
+        )
+        if stat.S_ISDIR(status.st_mode):
+            yield from _inside(inner, full)
+        else:
+            yield inner
+    if is_empty:
+        yield change
+
+
+def kind_of(status: os.stat_result) -> str:
+    """Return what sort of thing that is."""
+    if stat.S_ISREG(status.st_mode):
+        return FILE
+    if stat.S_ISDIR(status.st_mode):
+        return FOLDER
+    return LINK if stat.S_ISLNK(status.st_mode) else SPECIAL
+
+
+def is_whiteout(status: os.stat_result) -> bool:
+    """True for what an overlay puts in the place of something removed."""
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def is_opaque(folder: str) -> bool:
+    """True if a folder of the upper layer hides the one below it."""
+    for space in ("user", "trusted"):
+        try:
+            if os.getxattr(folder, f"{space}.overlay.opaque", follow_symlinks=False) == b"y":
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def lstat(path: str) -> os.stat_result | None:
+    """Return what is at a path, links not followed; None if nothing is."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def is_same(one: str, one_status: os.stat_result, other: str, other_status: os.stat_result) -> bool:
+    """True if two things of one kind hold the same."""
+    if stat.S_ISLNK(one_status.st_mode):
+        return os.readlink(one) == os.readlink(other)
+    if not stat.S_ISREG(one_status.st_mode):
+        return one_status.st_mode == other_status.st_mode and one_status.st_rdev == other_status.st_rdev
+    if one_status.st_size != other_status.st_size:
+        return False
+    try:
+        with open(one, "rb", buffering=0) as first, open(other, "rb", buffering=0) as second:
+            while piece := first.read(PIECE):
+                if piece != second.read(len(piece)):
+                    return False
+            return not second.read(1)
+    except OSError:
+        return False

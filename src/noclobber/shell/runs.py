@@ -1,0 +1,237 @@
+"""
+The folder of one guarded command: what it wrote, and what is known of it.
+
+`<root>/.noclobber/run/<id>/`:
+
+| name | |
+|---|---|
+| `upper/`, `work/` | the layers of the overlay: what the command wrote |
+| `empty/` | what the command sees instead of `run/` |
+| `marker` | its ctime says when the command began |
+| `job.json` | the command, its folder and who ran it |
+| `refused.json` | if nothing landed: why. Then the folder is kept for a while |
+
+A process that works in the folder holds its `flock`. So a folder that nobody holds, with no `refused.json` in
+it, is what a killed process left; `tidy()` removes it, together with what is too old.
+
+Light to import: every guarded command loads it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+
+from noclobber.core.light.json_text import parse, spell_for_any_reader
+from noclobber.core.project import STATE_FOLDER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+RUN_FOLDER = "run"
+KEPT_DAYS = 7.0
+MOST_KEPT = 50
+TICK_S = 0.0002
+LONGEST_TICK_S = 2.5  # Some filesystems count whole seconds, FAT two.
+_ID_SIGNS = frozenset("0123456789abcdef-")
+
+
+class RunFolder:
+    """One of them. Use `made()` or `found()`."""
+
+    def __init__(self, root: str, run_id: str, lock_fd: int) -> None:
+        self.root, self.run_id, self._lock_fd = root, run_id, lock_fd
+        self.path = f"{folder_of(root)}/{run_id}"
+        self.upper = f"{self.path}/upper"
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def remove(self) -> None:
+        """Remove it with all that is in it, and let go of it."""
+        remove_tree(self.path)
+        self.close()
+
+    # When the command began.
+
+    def touch(self) -> int:
+        """Touch the marker; return its ctime."""
+        marker = f"{self.path}/marker"
+        try:
+            os.utime(marker)
+        except FileNotFoundError:
+            os.close(os.open(marker, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        return os.stat(marker).st_ctime_ns
+
+    def tick_after(self, first_ns: int) -> int:
+        """
+        Return a ctime that everything changed from now on reaches, and nothing from before `first_ns` does.
+
+        The filesystem's clock must have moved between the two.
+        """
+        for _ in range(int(LONGEST_TICK_S / TICK_S)):
+            now_ns = self.touch()
+            if now_ns > first_ns:
+                return now_ns
+            time.sleep(TICK_S)
+        return now_ns
+
+    # What is known of it.
+
+    def note(self, name: str, value: dict[str, Any]) -> None:
+        """Write `job` or `refused`."""
+        text = spell_for_any_reader(value)
+        path = f"{self.path}/{name}.json"
+        descriptor = os.open(f"{path}.new", os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+        os.rename(f"{path}.new", path)
+
+    def noted(self, name: str) -> dict[str, Any] | None:
+        """Read `job` or `refused`; None if there is none that can be read."""
+        try:
+            with open(f"{self.path}/{name}.json", "rb") as file:
+                value = parse(file.read())
+        except (OSError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    @property
+    def is_refused(self) -> bool:
+        """True if its command was refused, and it is kept."""
+        return os.path.lexists(f"{self.path}/refused.json")
+
+    @property
+    def age_s(self) -> float:
+        """How long ago it was last changed."""
+        return max(0.0, time.time() - os.stat(self.path).st_mtime)
+
+
+def folder_of(root: str) -> str:
+    """Return where the folders of a project's commands are."""
+    return f"{root}/{STATE_FOLDER}/{RUN_FOLDER}"
+
+
+def made(root: str) -> RunFolder:
+    """Make a folder for a new command. The state folder is there."""
+    above = folder_of(root)
+    run_id = f"{int(time.time()):08x}-{os.getpid():x}-{os.urandom(3).hex()}"
+    path = f"{above}/{run_id}"
+    try:
+        os.mkdir(path, 0o700)
+    except FileNotFoundError:
+        os.mkdir(above, 0o700)
+        os.mkdir(path, 0o700)
+    lock_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    found = RunFolder(root, run_id, lock_fd)
+    for name in ("upper", "work", "empty"):
+        os.mkdir(f"{path}/{name}", 0o700)
+    os.chmod(found.upper, stat.S_IMODE(os.stat(root).st_mode))  # Inside, it is the root's own mode.
+    return found
+
+
+def found(root: str, run_id: str) -> RunFolder | None:
+    """Return the folder of a command, held; None if there is none, or somebody works in it."""
+    if not run_id or not _ID_SIGNS.issuperset(run_id):
+        return None
+    try:
+        lock_fd = os.open(
+            f"{folder_of(root)}/{run_id}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock_fd)
+        return None
+    return RunFolder(root, run_id, lock_fd)
+
+
+def all_ids(root: str) -> list[str]:
+    """Return the ids of all folders, the oldest first."""
+    try:
+        return sorted(name for name in os.listdir(folder_of(root)) if _ID_SIGNS.issuperset(name))
+    except OSError:
+        return []
+
+
+def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> None:
+    """Remove what killed processes left, and refused commands that are too old or too many."""
+    ids = all_ids(root)
+    refused = 0
+    for run_id in reversed(ids):
+        folder = found(root, run_id)
+        if folder is None:
+            continue
+        try:
+            refused += folder.is_refused
+            is_kept = folder.is_refused and refused <= MOST_KEPT and folder.age_s < kept_days * 86400
+            if not is_kept:
+                end_strays(folder)
+                remove_tree(folder.path)
+        except OSError:
+            pass  # Another process removes it, or it is not ours; then the next call tries again.
+        finally:
+            folder.close()
+
+
+def end_strays(folder: RunFolder) -> None:
+    """End processes that a killed command has left in its private view."""
+    try:
+        with open(f"{folder.path}/view", encoding="ascii") as file:
+            view = file.read()
+    except OSError:
+        return
+    if not view.startswith("mnt:["):
+        return
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if os.readlink(f"/proc/{name}/ns/mnt") == view:
+                os.kill(int(name), 9)
+        except OSError:
+            continue
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder and everything in it, whatever modes it has. No link is followed."""
+    folder_fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _remove_below(folder_fd, os.path.basename(path))
+    finally:
+        os.close(folder_fd)
+
+
+def _remove_below(folder_fd: int, name: str) -> None:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        below_fd = os.open(name, flags, dir_fd=folder_fd)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=folder_fd)  # The kernel makes `work/work` with mode 0.
+        below_fd = os.open(name, flags, dir_fd=folder_fd)
+    except FileNotFoundError:
+        return
+    try:
+        with os.scandir(below_fd) as entries:
+            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        if listed and os.fstat(below_fd).st_mode & 0o300 != 0o300:
+            os.fchmod(below_fd, 0o700)
+        for inner, is_folder in listed:
+            if is_folder:
+                _remove_below(below_fd, inner)
+            else:
+                os.unlink(inner, dir_fd=below_fd)
+    finally:
+        os.close(below_fd)
+    os.rmdir(name, dir_fd=folder_fd)

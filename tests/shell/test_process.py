@@ -1,0 +1,175 @@
+"""Commands in a private view, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from noclobber.core.wire import parse_stale
+from noclobber.shell.namespace import UnavailableError, library
+
+
+def is_available() -> bool:
+    try:
+        library()
+    except UnavailableError:
+        return False
+    return subprocess.run(["unshare", "-Urm", "true"], capture_output=True).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="no namespaces here")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / ".noclobber").mkdir(mode=0o700)
+    (root / "plan.md").write_text("one\n")
+    return root
+
+
+def noclobber_run(
+    root: Path, *words: str, options: tuple[str, ...] = (), stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "noclobber", "run", *options, "--", *words],
+        cwd=root,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def events(root: Path) -> list[dict[str, object]]:
+    ledger = root / ".noclobber/agent_trace.jsonl"
+    return [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
+
+
+def shell(root: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return noclobber_run(root, "sh", "-c", text, options=options)
+
+
+def behind(root: Path, text: str) -> str:
+    """A command that lets somebody outside of its view act, and waits for that, if the test is there."""
+    go = f"{root.parent}/go"
+    return f"if [ -e {go}.wanted ]; then touch {go}; while [ -e {go} ]; do sleep 0.01; done; fi; {text}"
+
+
+def run_with_an_outsider(
+    root: Path, text: str, outside: str, *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, and something else outside of its view after it has begun and before it ends."""
+    go, wanted = root.parent / "go", root.parent / "go.wanted"
+    wanted.touch()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "noclobber", "run", *options, "--", "sh", "-c", behind(root, text)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not go.exists():
+        assert process.poll() is None, process.communicate()
+    wanted.unlink()
+    subprocess.run(["sh", "-c", outside], cwd=root, check=True)
+    go.unlink()
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess([], process.returncode, out, err)
+
+
+def test_everything_that_a_command_does_to_a_tree_lands(project: Path) -> None:
+    """N-shell: files, folders, links and modes; the exit code is the command's own."""
+    (project / "old").mkdir()
+    (project / "old/f").write_text("gone")
+    (project / "kept").write_text("kept")
+    done = shell(
+        project,
+        "echo two >> plan.md; rm -r old; mkdir -p new/deep empty; echo f > new/deep/f;"
+        " ln -s plan.md link; chmod 600 kept; exit 3",
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+    assert (project / "plan.md").read_text() == "one\ntwo\n"
+    assert not (project / "old").exists()
+    assert (project / "new/deep/f").read_text() == "f\n"
+    assert (project / "empty").is_dir()
+    assert os.readlink(project / "link") == "plan.md"
+    assert (project / "kept").stat().st_mode & 0o777 == 0o600
+    mutations = {event["payload"]["target_file"] for event in events(project)}  # type: ignore[index]
+    assert mutations == {"plan.md", "old/f", "new/deep/f", "empty", "link", "kept"}
+    assert os.listdir(project / ".noclobber/swap") == []
+    assert os.listdir(project / ".noclobber/run") == []
+
+
+def test_nothing_lands_if_one_of_the_files_was_changed_meanwhile(project: Path) -> None:
+    """N-shell: the exact object, every other file beside it, one event, and what it wrote is kept."""
+    (project / "b.txt").write_text("b\n")
+    (project / "c.txt").write_text("c\n")
+    refused = run_with_an_outsider(
+        project,
+        "echo mine | tee -a plan.md b.txt c.txt",
+        "echo theirs >> plan.md; echo theirs > b.txt",
+    )
+    assert refused.returncode == 75
+    lines = refused.stderr.splitlines()
+    stale = [parse_stale(line) for line in lines[:2]]
+    assert [error and error.path for error in stale] == [f"{project}/b.txt", f"{project}/plan.md"]
+    assert (project / "plan.md").read_text() == "one\ntheirs\n"
+    assert (project / "c.txt").read_text() == "c\n"
+    assert [event["action_type"] for event in events(project)] == ["MUTATION_CONFLICT"]
+    (run_id,) = os.listdir(project / ".noclobber/run")
+    assert run_id in lines[-1]
+    rerun = subprocess.run(
+        [sys.executable, "-m", "noclobber", "run", "rerun", run_id],
+        cwd=project,
+        capture_output=True,
+        text=True,
+    )
+    assert rerun.returncode == 0, rerun.stderr
+    assert (project / "plan.md").read_text() == "one\ntheirs\nmine\n"
+    assert os.listdir(project / ".noclobber/run") == []
+
+
+def test_an_expected_hash_that_is_not_there_any_more_refuses(project: Path) -> None:
+    """N-shell: what the agent last saw counts, whenever it was changed."""
+    seen = "0" * 63 + "1"
+    refused = shell(project, "echo two >> plan.md", "--expect", f"plan.md={seen}")
+    assert refused.returncode == 75
+    error = parse_stale(refused.stderr.splitlines()[0])
+    assert error
+    assert (error.path, error.expected) == (f"{project}/plan.md", seen)
+    assert (project / "plan.md").read_text() == "one\n"
+
+
+def test_a_command_inside_a_guarded_command_is_part_of_it(project: Path) -> None:
+    """N-shell: nested runs join the outer one."""
+    inner = f"{sys.executable} -m noclobber run -- sh -c 'echo two >> plan.md'"
+    done = shell(project, f"{inner}; cat plan.md; test -d .noclobber/run")
+    assert (done.returncode, done.stdout) == (0, "one\ntwo\n")
+    assert len(events(project)) == 1
+
+
+def test_git_inside_is_one_transaction(project: Path) -> None:
+    """N-shell: add, commit, branch, checkout, stash; fsck is clean."""
+    done = shell(
+        project,
+        "set -e; git init -q .; git config user.email a@b; git config user.name a; git add plan.md;"
+        " git commit -qm one",
+    )
+    assert done.returncode == 0, done.stderr
+    done = shell(
+        project,
+        "set -e; git checkout -qb side; echo side > plan.md; git commit -qam side; git checkout -q -;"
+        " echo x > plan.md; git stash -q; git merge -q side; git gc -q",
+    )
+    assert done.returncode == 0, done.stderr
+    assert (project / "plan.md").read_text() == "side\n"
+    assert subprocess.run(["git", "fsck", "--strict"], cwd=project, capture_output=True).returncode == 0
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=project, capture_output=True, text=True)
+    assert status.stdout == ""
