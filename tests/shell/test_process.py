@@ -108,7 +108,7 @@ def test_everything_that_a_command_does_to_a_tree_lands(project: Path) -> None:
 
 
 def test_nothing_lands_if_one_of_the_files_was_changed_meanwhile(project: Path) -> None:
-    """N-shell: the exact object, every other file beside it, one event, and what it wrote is kept."""
+    """N-shell, ruling 18: the exact object, every other file beside it, one event, and what it wrote is kept."""
     (project / "b.txt").write_text("b\n")
     (project / "c.txt").write_text("c\n")
     refused = run_with_an_outsider(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from noclobber.core.values import WriteResult
     from noclobber.shell.process import CommandProcess, Ended
     from noclobber.shell.runs import RunFolder
 
@@ -37,7 +38,17 @@ examples:
 exit codes: the command's own; 75 refused, nothing landed; 69 not available here (with --require)
 """
 KEPT = ("list", "show", "diff", "rerun", "drop")
-VALUES = ("--root", "--agent", "--session", "--turn", "--call", "--host", "--expect")
+VALUES = (
+    "--root",
+    "--agent",
+    "--session",
+    "--turn",
+    "--call",
+    "--host",
+    "--expect",
+    "--expect-file",
+    "--report",
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -58,6 +69,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="append",
         help="what a file holds if the agent knows it: a SHA-256, or ABSENT",
     )
+    parser.add_argument(
+        "--expect-file", metavar="FILE", help="the same for many: a JSON object, path to hash"
+    )
+    parser.add_argument("--report", metavar="FILE", help="write what became of it there, as JSON")
     parser.add_argument("--require", action="store_true", help="exit with 69 where there is no private view")
     parser.add_argument("--json", action="store_true", help="list and show: print JSON")
     parser.add_argument("command", nargs="*", metavar="COMMAND")
@@ -77,6 +92,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.root = self.agent = self.session = self.turn = self.call = self.host = ""
+        self.expect_file = self.report = ""
         self.expect: dict[str, str] = {}
         self.require = self.as_json = False
         self.argv: list[str] = []
@@ -121,7 +137,7 @@ def _asked(words: list[str]) -> Asked | tuple[str, list[str], Asked]:
                     raise UsageError(f"--expect needs FILE=HASH, not {value!r}")
                 asked.expect[path] = sha256
             else:
-                setattr(asked, name[2:], value)
+                setattr(asked, name[2:].replace("-", "_"), value)
         else:
             raise UsageError(f"there is no option {word}. Write the command after --")
     if words[:1] == ["--"]:
@@ -151,11 +167,18 @@ def guarded(asked: Asked) -> int:
     except NoclobberError as error:
         print(f"noclobber: run: {error}", file=sys.stderr)
         return EXIT_USAGE
+    if asked.expect_file:
+        try:
+            asked.expect |= _expectations(asked.expect_file)
+        except (OSError, ValueError) as error:
+            print(f"noclobber: run: --expect-file {asked.expect_file}: {error}", file=sys.stderr)
+            return EXIT_USAGE
     from noclobber.shell import process, runs
     from noclobber.shell.namespace import UnavailableError, is_inside
     from noclobber.shell.roots import why_not
 
     if os.environ.get(ENVIRONMENT_RUN) and is_inside(root):
+        _reported(asked, 0, os.environ[ENVIRONMENT_RUN], level="joined")
         return _plainly(asked.argv)  # Inside a guarded command already: part of it.
     reason = why_not(root)
     if reason is not None:
@@ -175,7 +198,7 @@ def guarded(asked: Asked) -> int:
             return _unavailable(asked, root, str(error))
         if not isinstance(begun, process.CommandProcess):
             print(f"noclobber: run: {asked.argv[0]}: {begun.complaint}", file=sys.stderr)
-            return begun.exit_code
+            return _reported(asked, begun.exit_code, folder.run_id)
         ended = begun.wait(meanwhile=lambda: _load_if_it_writes(begun, folder))
         if ended.left_behind:
             print(
@@ -184,7 +207,7 @@ def guarded(asked: Asked) -> int:
                 file=sys.stderr,
             )
         if not os.listdir(folder.upper):
-            return _exit_as(ended)
+            return _reported(asked, ended.exit_code, folder.run_id)
         return _land(asked, folder, cwd, ended)
     finally:
         if not folder.is_refused:
@@ -192,8 +215,47 @@ def guarded(asked: Asked) -> int:
         folder.close()
 
 
-def _exit_as(ended: Ended) -> int:
-    return ended.exit_code
+def _expectations(path: str) -> dict[str, str]:
+    from noclobber.core.light.json_text import parse
+
+    with open(path, "rb") as file:
+        found = parse(file.read())
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("it must be a JSON object, each member a path and its hash")
+    return found
+
+
+def _reported(
+    asked: Asked,
+    exit_code: int,
+    run_id: str = "",
+    *,
+    level: str = "guarded",
+    landed: Sequence[WriteResult] = (),
+    refused: object = None,
+) -> int:
+    """Write the report, if one is wanted; return the exit code."""
+    if not asked.report:
+        return exit_code
+    from noclobber.core.light.json_text import spell_for_any_reader
+
+    report = {
+        "level": level,
+        "run_id": run_id,
+        "exit_code": exit_code,
+        "refused": refused,
+        "landed": [
+            [done.path, done.previous_sha256, "ABSENT" if done.sha256 == "DELETED" else done.sha256]
+            for done in landed
+        ],
+    }
+    try:
+        with open(f"{asked.report}.new", "w", encoding="utf-8") as file:
+            file.write(spell_for_any_reader(report))
+        os.rename(f"{asked.report}.new", asked.report)
+    except OSError as error:
+        print(f"noclobber: run: the report could not be written: {error}", file=sys.stderr)
+    return exit_code
 
 
 def _load_if_it_writes(begun: CommandProcess, folder: RunFolder) -> None:
@@ -205,7 +267,7 @@ def _load_if_it_writes(begun: CommandProcess, folder: RunFolder) -> None:
 
 def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
     from noclobber.errors import NoclobberError
-    from noclobber.guard.commands import TOOL, conclude, note_job
+    from noclobber.guard.commands import TOOL, conclude, note_job, refused_note
     from noclobber.guard.workspace import Workspace
 
     options: dict[str, Any] = {
@@ -219,15 +281,17 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
         with workspace.turn(**options) as turn:
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
             note_job(folder, asked.argv, cwd, call, asked.expect, 0)
-            conclude(turn, call, folder, asked.argv, cwd, ended, asked.expect)
+            landed = conclude(turn, call, folder, asked.argv, cwd, ended, asked.expect)
     except NoclobberError as error:
-        return _refused(folder, error)
+        _tell_refused(folder, error)
+        note = refused_note(error)
+        return _reported(asked, EXIT_REFUSED, folder.run_id, refused=note["error"])
     finally:
         workspace.close()
-    return _exit_as(ended)
+    return _reported(asked, ended.exit_code, folder.run_id, landed=landed)
 
 
-def _refused(folder: RunFolder, error: Any) -> int:
+def _tell_refused(folder: RunFolder, error: Any) -> None:
     """Print the object for the model alone on its line, then every other file, and what to do."""
     from noclobber.core.wire import to_json
     from noclobber.guard.commands import others
@@ -244,7 +308,6 @@ def _refused(folder: RunFolder, error: Any) -> int:
             " what it would have changed.",
             file=sys.stderr,
         )
-    return EXIT_REFUSED
 
 
 def _prepare_state(root: str) -> None:
@@ -265,6 +328,7 @@ def _unavailable(asked: Asked, root: str, reason: str) -> int:
         f"noclobber: run: there is no guarded shell here ({reason}); running the command unguarded.",
         file=sys.stderr,
     )
+    _reported(asked, 0, level="plain")
     return _plainly(asked.argv)
 
 
