@@ -54,6 +54,8 @@ class StaleFileError(NoclobberError):
     resolution = "RE_READ_REQUIRED"
     not_merged: str | None = None
     """With `on_stale = "merge"`: why it was not merged. Goes beside the two objects, never into them."""
+    merged: bytes | None = None
+    """What a merge makes of it, if whoever carries the write out cannot be given other content."""
 
     def __init__(self, path: str, expected: str, actual: str) -> None:
         super().__init__(path, expected, actual)  # All of them, so that it pickles.

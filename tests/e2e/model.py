@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -57,6 +57,8 @@ class ScriptedModel:
         """What came back for each tool call, by script."""
         self.requests_of: dict[str, int] = dict.fromkeys(scripts, 0)
         """How often each script's conversation was sent to the model."""
+        self.heard: dict[str, list[str]] = {word: [] for word in scripts}
+        """Every text in a script's conversation when it was last sent, wherever its host put it."""
         self.beside: list[Asking] = []
         """What else the host asked the model."""
         self.tools: set[str] = set()
@@ -138,6 +140,7 @@ class ScriptedModel:
             self.described |= asked.tools
             with self._locks[word]:
                 self.requests_of[word] += 1
+                self.heard[word] = list(_texts({**request, "tools": None}))
                 if number >= len(self.told[word]):
                     self.told[word] = results
                 try:
@@ -183,6 +186,14 @@ class ScriptedModel:
 
 # The protocol is told by the address; the name says which one a test is about.
 ScriptedResponses = ScriptedModel
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
 
 
 def _send(handler: BaseHTTPRequestHandler, kind: str, data: bytes) -> None:

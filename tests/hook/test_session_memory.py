@@ -267,7 +267,7 @@ def test_a_shell_read_that_showed_nothing_for_certain_ends_no_conflict(
     rig: HookRig, root: Path, command: str, options: str
 ) -> None:
     """finding S3: after STALE_FILE, also if the file is old; and it is not the read that `unread` asks for."""
-    (root / "noclobber.toml").write_text(options)
+    (root / "noclobber.toml").write_text(f'notices = "off"\n{options}')
     file = root / "a.txt"
     file.write_text("hello\n")
     rig.read(file)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         resubmitted: Literal["allow", "deny"]
         on_stale: Literal["refuse", "merge"]
         never_merge: Iterable[str]
+        notices: Literal["off", "names", "diff"]
         switches: Literal["reserved", "open"]
         reserved: Iterable[str | os.PathLike[str]] | None
         scope: Literal["turn", "session"]
@@ -103,6 +104,8 @@ class Options(NamedTuple):
     """Whether a stale write is refused, or merged with what others changed if that loses nothing."""
     never_merge: tuple[str, ...] = NEVER_MERGED
     """Names of files that are not merged, because they are only right as a whole."""
+    notices: Literal["off", "names", "diff"] = "diff"
+    """Hooks: whether an agent hears which files that it has read others changed, and is shown how."""
     switches: Literal["reserved", "open"] = "reserved"
     """Whether agents may change noclobber's own options file, hooks, memory and code."""
     reserved: tuple[str, ...] | None = None
@@ -272,6 +275,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "resubmitted": _one_of("allow", "deny"),
     "on_stale": _one_of("refuse", "merge"),
     "never_merge": _patterns,
+    "notices": _one_of("off", "names", "diff"),
     "switches": _one_of("reserved", "open"),
     "reserved": _no_patterns,
     "scope": _one_of("turn", "session"),

@@ -64,6 +64,8 @@ class FileState(NamedTuple):
     """The bytes, if they were asked for and are no more than `KEPT_BYTES`."""
     changed_at_s: float = 0.0
     """When the file's bytes, mode or name last changed, by the filesystem's clock."""
+    stamp: str = ""
+    """What changes with the content, as it was before the content was read: see `stamp_of`."""
 
 
 def look_at(
@@ -118,11 +120,22 @@ def state_of(
             if content is None
             else hashing.of_bytes(content)
         )
-        return FileState(path, sha256, content, max(status.st_mtime, status.st_ctime))
+        changed_at_s = max(status.st_mtime, status.st_ctime)
+        return FileState(path, sha256, content, changed_at_s, stamp_of(status))
     except OSError:
         return FileState(path, UNREADABLE)
     finally:
         forks.close(descriptor)
+
+
+def stamp_of(status: os.stat_result) -> str:
+    """
+    Return what changes with every change of a file's content, without reading it.
+
+    But for two changes within one tick of the filesystem's clock: so it may tell that a file is worth
+    a look, and never that a write may go ahead.
+    """
+    return f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}"
 
 
 def hash_of(target: PinnedPath) -> str:

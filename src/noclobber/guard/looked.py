@@ -6,7 +6,8 @@ One file of a call that somebody else carries out: what was asked, what is there
 
 from __future__ import annotations
 
-from noclobber.core.values import WHOLE, Coverage
+from noclobber.core.values import WHOLE, Coverage, MergedWrite
+from noclobber.guard.judge import pop_note
 from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, plain_hash
 
 TYPE_CHECKING = False
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class LookedAt:
     """One file of a call: what was asked, what is there, and what the agent knows of it."""
 
-    __slots__ = ("action", "name", "notes", "outcome", "snapshot", "state", "target")
+    __slots__ = ("action", "content", "name", "notes", "outcome", "snapshot", "state", "target")
 
     def __init__(
         self, action: Action, name: str, state: FileState, snapshot: TurnContext, notes: Notes
@@ -32,6 +33,8 @@ class LookedAt:
         self.action, self.name, self.state, self.snapshot, self.notes = action, name, state, snapshot, notes
         self.outcome: Outcome = UNKNOWN_OUTCOME
         self.target: Target | None = None
+        self.content: bytes | None = None
+        """What is written instead of what was sent: a stale write that was merged (`merging_outside`)."""
 
     @property
     def path(self) -> str:
@@ -44,6 +47,9 @@ class LookedAt:
         now_s = turn.clock.now_s()
         self.notes.setdefault("pending", {})[key] = [self.state.sha256, sha256, plain, now_s, *others]
         self.notes.pop("done", None)
+        merged = None if self.target is None else self.target.merged
+        if merged is not None:
+            self.notes.setdefault("merged", {})[key] = list(merged[:3])
         if sha256 is not None and data is not None:
             turn.memory.hold(self.path, sha256, data)
         self.keep(turn)
@@ -57,6 +63,15 @@ def noted_outcome(pending: list[Any]) -> Outcome:
     """Return the outcome that was noted for a call, behind the hash of what was there before it."""
     _, sha256, plain, _, *others = pending
     return Outcome(sha256, plain, tuple(others))
+
+
+def noted_merge(notes: Notes, key: str) -> MergedWrite | None:
+    """Take what was noted of a call that was merged; None if it was not."""
+    noted = pop_note(notes, "merged", key)
+    if noted is None:
+        return None
+    base, theirs, ours = noted
+    return MergedWrite(base, theirs, ours, "")
 
 
 def is_as_foreseen(state: FileState, outcome: Outcome) -> bool:

@@ -12,6 +12,8 @@ out:
 | note | what it says |
 |---|---|
 | `pending` | by call: the hash before it, the outcome that it must have, and since when |
+| `merged` | by call: base, theirs and ours of a stale write that was merged |
+| `renamed` | by what a call that was given other content does now: the name that it had before |
 | `together` | hashes that several pending calls may leave between them |
 | `settled` | calls that were found to have landed before their host said so |
 | `wrote`, `formatted` | the agent's last own version, and what a formatter made of it: see `formatted` |

@@ -38,7 +38,14 @@ from noclobber.errors import (
 from noclobber.guard import claims
 from noclobber.guard.facts import gather
 from noclobber.guard.judge import call_key, note_refusal, pop_note
-from noclobber.guard.looked import LookedAt, forget_repeated, is_as_foreseen, noted_outcome, seen_after
+from noclobber.guard.looked import (
+    LookedAt,
+    forget_repeated,
+    is_as_foreseen,
+    noted_merge,
+    noted_outcome,
+    seen_after,
+)
 from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, foresee, outcome_of
 from noclobber.guard.policies import decide
 
@@ -46,10 +53,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from noclobber.core.values import ToolCall
+    from noclobber.core.values import MergedWrite, ToolCall
     from noclobber.disk.reading import FileState
     from noclobber.guard.facts import Target
     from noclobber.guard.judge import JudgedTurn
+    from noclobber.guard.memory import Notes
     from noclobber.guard.overwritten import Overwritten
     from noclobber.guard.watch import Watch
 
@@ -62,13 +70,26 @@ class Outside:
     """One call that a host or an integrator's executor carries out."""
 
     def __init__(
-        self, turn: JudgedTurn, call: ToolCall, actions: Sequence[Action], delivery: str = ""
+        self,
+        turn: JudgedTurn,
+        call: ToolCall,
+        actions: Sequence[Action],
+        delivery: str = "",
+        *,
+        can_rewrite: bool = False,
     ) -> None:
+        """`can_rewrite`: whoever carries the call out can be given other content than was sent."""
         self.turn, self.call, self.actions = turn, call, actions
         self.key = call_key(call, actions)
-        self.delivery = delivery
+        self.delivery, self._can_rewrite = delivery, can_rewrite
         self.watch: Watch | None = None
         """After `before`: what to look at until the host has written."""
+        self.content: bytes | None = None
+        """After `before`: what must be written instead of what was sent, because it was merged."""
+        self.merges: list[tuple[str, MergedWrite]] = []
+        """After `after`: the files that were merged, and what of."""
+        self.looked: list[LookedAt] = []
+        """After `after`: what the call was about."""
 
     def before(self) -> NoclobberError | None:
         """Judge the call; return the refusal, None to let it through."""
@@ -94,6 +115,7 @@ class Outside:
         with self.turn.memory:
             for action in self.actions:
                 looked = self._look(action, self._name(action.path), settles_others=False)
+                self.looked.append(looked)
                 if action.kind == READ:
                     self._was_read(looked, result)
                 elif action.kind == CREATE:
@@ -139,12 +161,26 @@ class Outside:
                 self._admit(targets[-1])
             forget_repeated(targets)
             for target in targets:
+                self._note_rewrite(target)
                 target.note_pending(turn, self.key)
             self._begin_watch(targets)
         except BaseException:
             for path in claimed:  # Nothing will be written, so nobody has to wait for it.
                 claims.release(turn.root, path, turn.owner)
             raise
+
+    def _note_rewrite(self, target: LookedAt) -> None:
+        """
+        Take note that other content is written than was sent.
+
+        A call without a name is named by what it does. Afterwards a host may tell of the call as it was
+        sent, or as it was carried out: the second name leads to the first.
+        """
+        if target.content is None:
+            return
+        self.content = target.content
+        if not self.call.call_id:
+            target.notes.setdefault("renamed", {})[call_key(self.call, (target.action,))] = self.key
 
     def _begin_watch(self, targets: list[LookedAt]) -> None:
         """Prepare the process that looks on while the host asks for permission and writes."""
@@ -175,11 +211,19 @@ class Outside:
             looked.target = self._gather(looked)
         facts = looked.target.facts
         decision = decide(facts)
-        if not decision.allowed:
+        if not decision.allowed and not self._merges(looked, decision.error):
             raise decision.error
         self.turn.fence.check(facts.path)
         looked.outcome = foresee(looked.action, self._content_before(looked), facts.path)
         self._foresee_together(looked)
+
+    def _merges(self, looked: LookedAt, error: NoclobberError) -> bool:
+        """True if a stale write goes ahead because nothing is lost by it."""
+        if self.turn.options.on_stale != "merge" or not isinstance(error, StaleFileError):
+            return False
+        from noclobber.guard.merging_outside import merge_stale
+
+        return merge_stale(self.turn, looked, error, can_rewrite=self._can_rewrite)
 
     def _follow_formatter(self, looked: LookedAt, expected: str | None) -> bool:
         """Take what a formatter made of the agent's own last write for the agent's own version."""
@@ -336,14 +380,15 @@ class Outside:
 
     def _was_written(self, looked: LookedAt, result: CallResult) -> NoclobberError | None:
         notes, action = looked.notes, looked.action
-        pending = pop_note(notes, "pending", self.key)
+        key = self._name_before(notes)
+        pending = pop_note(notes, "pending", key)
         done = f"{self.key}:{self.delivery}"
         try:
             if notes.get("done") == done:
                 return None  # The same event, delivered again.
             notes["done"] = done
-            if self.key in notes.get("settled", ()):
-                notes["settled"].remove(self.key)
+            if key in notes.get("settled", ()):
+                notes["settled"].remove(key)
                 return None  # It was found to have landed before, and is on record.
             asked_at_s = self.turn.clock.now_s()
             if pending is not None:
@@ -359,10 +404,18 @@ class Outside:
                     outcome = outcome_of(result.content)
                 elif result.sha256 is not None:
                     outcome = Outcome(result.sha256, None)
-            return self._compare(looked, before, outcome, asked_at_s)
+            return self._compare(looked, key, before, outcome, asked_at_s)
         finally:
             self._end_claim(looked)
             looked.keep(self.turn)
+
+    def _name_before(self, notes: Notes) -> str:
+        """Return the name that this call had when it was judged, and forget that it got another one."""
+        renamed = notes.pop("renamed", {})
+        key: str = renamed.get(self.key, self.key)
+        if others := {new: old for new, old in renamed.items() if old != key}:
+            notes["renamed"] = others
+        return key
 
     def _end_claim(self, looked: LookedAt) -> None:
         """End the agent's claim on a file, unless another call of its is still about to write it."""
@@ -371,7 +424,7 @@ class Outside:
             claims.release(self.turn.root, looked.path, self.turn.owner)
 
     def _compare(
-        self, looked: LookedAt, before: str, outcome: Outcome, asked_at_s: float
+        self, looked: LookedAt, key: str, before: str, outcome: Outcome, asked_at_s: float
     ) -> NoclobberError | None:
         turn, found = self.turn, looked.state.sha256
         together = looked.notes.get("together", ())
@@ -393,13 +446,23 @@ class Outside:
             found = looked.state.sha256
             is_own = is_as_foreseen(looked.state, outcome)
             is_formatted = not is_own
-        lost = self._overwritten(looked, self.key, outcome)
+        lost = self._overwritten(looked, key, outcome)
+        merged = noted_merge(looked.notes, key)
+        if merged is not None and found == merged.ours_sha256 and not is_own:
+            from noclobber.guard.merging_outside import keep_theirs
+
+            # The host wrote what the model sent, and not what it was given instead.
+            lost = keep_theirs(turn, looked.path, merged, key) or lost
+            if lost is not None:
+                self._landed(looked, before, found, lost=lost)
+                return lost.told(looked.path)
         if not is_own and not looked.action.is_certain and found == before:
             return None  # The call may have been about something else.
         if is_own or is_formatted:
             seen = seen_after(looked) if looked.action.kind == EDIT else WHOLE
             written = outcome.sha256 if is_formatted else None
-            self._landed(looked, before, ABSENT if is_gone else found, seen, written=written, lost=lost)
+            after = ABSENT if is_gone else found
+            self._landed(looked, before, after, seen, written=written, lost=lost, merged=merged)
             if is_formatted:
                 self._note_formatted(looked)
             return None if lost is None else lost.told(looked.path)
@@ -440,19 +503,21 @@ class Outside:
             watch.drop(watch.copies_of(turn.root, watch.key_of(turn.owner, key), looked.path))
 
     def _was_not_written(self, looked: LookedAt, error: BaseException | None) -> None:
-        pending = pop_note(looked.notes, "pending", self.key)
+        key = self._name_before(looked.notes)
+        pending = pop_note(looked.notes, "pending", key)
+        merged = noted_merge(looked.notes, key)
         if pending is not None:
             before, after, found = pending[0], pending[1], looked.state.sha256
             if after == ABSENT and found == DELETED:
                 self._landed(looked, before, after)
             elif found != before and is_as_foreseen(looked.state, noted_outcome(pending)):
-                self._landed(looked, before, found)
+                self._landed(looked, before, found, merged=merged)
             elif (found != before and found not in looked.notes.get("together", ())) or error is not None:
                 failure = error or _FailedCallError()
                 self.turn.recorder.failed(self.call, looked.path, failure)
         elif error is not None:
             self.turn.recorder.failed(self.call, looked.path, error)
-        self._drop_copies(looked, self.key)
+        self._drop_copies(looked, key)
         self._end_claim(looked)
         looked.keep(self.turn)
 
@@ -471,6 +536,7 @@ class Outside:
         *,
         written: str | None = None,
         lost: Overwritten | None = None,
+        merged: MergedWrite | None = None,
     ) -> None:
         turn = self.turn
         kept = self._keep_formatted(looked, before, after) if turn.confined_to is None else []
@@ -502,7 +568,10 @@ class Outside:
             destination=destination,
             kept=kept,
             written=written,
+            merged=merged,
         )
+        if merged is not None:
+            self.merges.append((looked.path, merged))
 
     def _keep_formatted(self, looked: LookedAt, before: str, after: str) -> list[str]:
         """Note an own version; keep what a formatter left if it was replaced without having been read."""
@@ -549,7 +618,7 @@ class Outside:
             before, after, _, since_s = notes["pending"][key][:4]
             if state.sha256 == before and self.turn.clock.now_s() < since_s + self.turn.parallel_s:
                 continue  # One of several calls of a message, and still to come.
-            pending = pop_note(notes, "pending", key)
+            pending, merged = pop_note(notes, "pending", key), noted_merge(notes, key)
             as_write = LookedAt(action._replace(kind=WRITE), name, state, snapshot, notes)
             if after == ABSENT and state.sha256 == DELETED:
                 self._landed(as_write, before, ABSENT)
@@ -558,7 +627,7 @@ class Outside:
                 is_as_foreseen(state, noted_outcome(pending)) or state.sha256 in notes.get("together", ())
             ):
                 lost = self._overwritten(as_write, key, noted_outcome(pending))
-                self._landed(as_write, before, state.sha256, lost=lost)
+                self._landed(as_write, before, state.sha256, lost=lost, merged=merged)
                 notes["settled"] = [*notes.get("settled", ()), key][-MOST_TOGETHER:]
             else:
                 self._drop_copies(as_write, key)

@@ -80,7 +80,7 @@ class ReplacedTool(Outside):
     def __init__(
         self, turn: JudgedTurn, fence: Fence, call: ToolCall, actions: Sequence[Action], delivery: str = ""
     ) -> None:
-        super().__init__(turn, call, actions, delivery)
+        super().__init__(turn, call, actions, delivery, can_rewrite=True)
         self._fence = fence
 
     def plan(self) -> list[PlannedFile]:
@@ -124,7 +124,7 @@ class ReplacedTool(Outside):
     def _judge(self, looked: LookedAt) -> None:
         looked.target = self._gather(looked)
         decision = decide(looked.target.facts)
-        if not decision.allowed:
+        if not decision.allowed and not self._merges(looked, decision.error):
             raise decision.error
         self.turn.fence.check(looked.path)
 
@@ -220,6 +220,7 @@ class ReplacedTool(Outside):
                 knew_all = file.action.kind != EDIT or not file.exists or (coverage and coverage.is_whole)
                 seen = WHOLE if knew_all else Coverage((), file.after.count(b"\n") + 1)
                 snapshot.wrote(file.name, file.path, result.sha256, None, seen)
+                turn.memory.hold(file.path, result.sha256, file.after)  # The base of a later merge.
             turn.memory.keep(snapshot, file.name, file.path, notes)
         for file, result in done:
             turn.recorder.landed(
@@ -230,7 +231,10 @@ class ReplacedTool(Outside):
                 result.level,
                 kept=result.kept,
                 flushed=is_flushed,
+                merged=file.target.merged,
             )
+            if file.target.merged is not None:
+                self.merges.append((file.path, file.target.merged))
             turn.recorder.recovered(self.call, result.recovered)
 
 

@@ -20,14 +20,19 @@ from noclobber.text.short_diff import short_diff
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.core.values import Coverage
+    from noclobber.core.values import Coverage, MergedWrite
     from noclobber.disk.reading import FileState
     from noclobber.errors import NoclobberError
     from noclobber.hook.turn import HookTurn
     from noclobber.hosts.event import Event
 
 MOST_LETTERS = 4000
+MOST_MERGED_LETTERS = (
+    24_000  # Of a merged text that the model may send; a longer one it reads and makes anew.
+)
 MOST_RANGES = 6
+MOST_FILES_TOLD = 4  # In a notice.
+MOST_NOTICE_LETTERS = 2400
 
 
 def beside(turn: HookTurn, event: Event, error: NoclobberError, read_tool: str) -> str:
@@ -53,7 +58,79 @@ def beside(turn: HookTurn, event: Event, error: NoclobberError, read_tool: str) 
             "What your call must have left, and what is there:" if event.kind == "post" else "What changed:"
         )
         told += [title, changed] if changed else []
-    return "\n".join(line for line in told if line)[:MOST_LETTERS]
+    text = "\n".join(line for line in told if line)[:MOST_LETTERS]
+    return f"{text}\n{_merge(error)}".strip("\n") if isinstance(error, StaleFileError) else text
+
+
+def _merge(error: StaleFileError) -> str:
+    """Say why it was not merged; or give the merged text, where the host writes nothing but what was sent."""
+    if error.not_merged is not None:
+        return f"It was not merged: {error.not_merged}"
+    if error.merged is None:
+        return ""
+    text = error.merged.decode()
+    if len(text) > MOST_MERGED_LETTERS:
+        return ""
+    return (
+        "Your write and their changes do not touch the same lines. If you want both, write the whole file "
+        "again with exactly the text between the two marks.\n"
+        f"{_mark(error, 'begin')}\n{text}{_mark(error, 'end')}"
+    )
+
+
+def _mark(error: StaleFileError, which: str) -> str:
+    # With a part of a hash, so that no text in the file can be taken for the mark.
+    return f"<<<{which} {error.actual[:8]}>>>"
+
+
+def merged(turn: HookTurn, event: Event, merges: list[tuple[str, MergedWrite]]) -> str:
+    """Return what to tell the model after a stale write that was merged: by whom it was stale, and how."""
+    told = []
+    with SessionMemory(event.host, event.session_id, event.agent_id, root=turn.root) as memory:
+        held = [(memory.held(of.base_sha256), memory.held(of.theirs_sha256)) for _, of in merges]
+    for (path, of), (base, theirs) in zip(merges, held, strict=True):
+        who = by(turn, event, path, of.theirs_sha256, 0.0)
+        told.append(
+            f"noclobber: {_visible(path)} had been changed by {who} since you read it. Your write was merged "
+            "with that, and both are in the file. You need not read it again."
+        )
+        changed = "" if base is None or theirs is None else short_diff(base, theirs)
+        told += ["What they had changed:", changed] if changed else []
+    return "\n".join(told)[:MOST_LETTERS]
+
+
+def changes(
+    turn: HookTurn,
+    event: Event,
+    changed: list[tuple[str, bytes | None, FileState]],
+    *,
+    with_diff: bool,
+) -> str:
+    """
+    Return a notice: which files that the agent has read others have changed since, by whom, and how.
+
+    `changed`: for each its path, what the agent saw (None: not held any more), and what is there now.
+    """
+    one = len(changed) == 1
+    told = [f"noclobber: since you read {'it, this file was' if one else 'them, these files were'} changed:"]
+    for path, seen, state in changed[:MOST_FILES_TOLD]:
+        name = _visible(path.removeprefix(f"{turn.root}/"))
+        if state.sha256 == DELETED:
+            told.append(f"- {name} (deleted)")
+            continue
+        told.append(f"- {name}, by {by(turn, event, path, state.sha256, state.changed_at_s)}")
+        if with_diff and seen is not None and state.content is not None:
+            told.append(short_diff(seen, state.content))
+    if len(changed) > MOST_FILES_TOLD:
+        told.append(f"- and {len(changed) - MOST_FILES_TOLD} more")
+    text = "\n".join(line for line in told if line)
+    if len(text) > MOST_NOTICE_LETTERS:
+        text = text[:MOST_NOTICE_LETTERS] + "…"
+    return f"{text}\nRead {'it' if one else 'them'} again before you write to {'it' if one else 'them'}."
+
+
+def _visible(name: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in name)[:200]
 
 
 def _overwritten(error: OverwroteError) -> str:
@@ -103,10 +180,27 @@ def _who(turn: HookTurn, event: Event, error: StaleFileError, state: FileState) 
     if not state.changed_at_s:
         return ""
     when = iso8601(state.changed_at_s)[:19] + "Z"
-    command = turn.last_command()
-    if command is not None and command[0] - 1 <= state.changed_at_s <= command[1] + 1:
+    if _is_of_own_command(turn, state.changed_at_s):
         return f"It changed at {when}, while your own command ran: your own command changed it, it seems."
     return f"An outsider (an editor, a shell command, git) changed it, at {when}."
+
+
+def by(turn: HookTurn, event: Event, path: str, sha256: str, changed_at_s: float) -> str:
+    """The same in a few words, for a list: "the agent b at …", "your own command", "an outsider, at …"."""
+    found = last_writer(turn.root, path, sha256)
+    if found is not None:
+        is_session = found.identity.get("session_id") == event.session_id
+        if is_session and found.identity.get("agent_id") == event.agent_id:
+            return f"you yourself at {found.time}"
+        return f"{spelled(found)} at {found.time}"
+    if changed_at_s and _is_of_own_command(turn, changed_at_s):
+        return "your own command, it seems"
+    return f"an outsider, at {iso8601(changed_at_s)[:19]}Z" if changed_at_s else "an outsider"
+
+
+def _is_of_own_command(turn: HookTurn, changed_at_s: float) -> bool:
+    command = turn.last_command()
+    return command is not None and command[0] - 1 <= changed_at_s <= command[1] + 1
 
 
 # -- what cannot be understood --------------------------------------------------------------------------

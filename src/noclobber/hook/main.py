@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from noclobber.guard.outside import Outside
     from noclobber.hook.turn import HookTurn
     from noclobber.hosts import Host
 
@@ -68,9 +69,10 @@ def _refuse_by_exit_code(answer: Answer) -> int:
     """
     Say what could not be printed by an exit code: 2 for a refusal, which every host takes for one.
 
-    Everything else is 0. After a call or at a stop, 2 would make some hosts go on for ever.
+    So is other content to be written: without it the host would write what the model sent, over somebody's
+    changes. Everything else is 0. After a call or at a stop, 2 would make some hosts go on for ever.
     """
-    if not answer.is_refusal:
+    if not answer.is_refusal and not answer.is_rewrite:
         return 0
     try:
         _write(2, f"{answer.stdout}\n")
@@ -118,14 +120,53 @@ def _handle(host: Host, event: Event) -> Answer:
         outside = turn.outside()
         if event.kind == "pre":
             refusal = _with_guidance(host, turn, event, outside.before())
-            return host.phrase(event, refusal)._replace(watch=outside.watch if refusal is None else None)
+            if refusal is not None:
+                return host.phrase(event, refusal)
+            merged = outside.content
+            answer = host.phrase(event, None) if merged is None else host.rewrite(event, merged)
+            return answer._replace(watch=outside.watch, is_rewrite=merged is not None)
         if event.kind == "failure":
             outside.failed()
             return host.phrase(event, None)
         told = _with_guidance(host, turn, event, outside.after(event.result))
-        return host.phrase(event, None) if told is None else host.warn(event, told)
+        return host.warn(event, told) if told is not None else _tell(host, turn, event, outside)
+    if event.kind == "prompt":
+        return _tell_at_start(host, event)
     _note(event)
     return host.phrase(event, None)
+
+
+def _tell(host: Host, turn: HookTurn, event: Event, outside: Outside) -> Answer:
+    """Tell the agent after a call that its write was merged, and what others have changed since."""
+    told = ""
+    try:
+        if outside.merges:
+            from noclobber.hook import guidance
+
+            told = guidance.merged(turn, event, outside.merges)
+        if turn.options.notices != "off":
+            from noclobber.hook import notices
+
+            told = "\n".join(filter(None, (told, notices.after_call(turn, event, outside.looked))))
+    except Exception as failure:  # What happened is on record, and the next write is checked all the same.
+        _log(event.host, event, b"", failure)
+    return host.tell(event, told) if told else host.phrase(event, None)
+
+
+def _tell_at_start(host: Host, event: Event) -> Answer:
+    """Tell the agent at the start of its turn what others have changed since."""
+    told = ""
+    try:
+        from noclobber.hook.turn import HookTurn
+
+        turn = HookTurn(event)
+        if turn.options.notices != "off":
+            from noclobber.hook import notices
+
+            told = notices.at_start(turn, event)
+    except Exception as failure:
+        _log(event.host, event, b"", failure)
+    return host.tell(event, told) if told else host.phrase(event, None)
 
 
 def _with_guidance(

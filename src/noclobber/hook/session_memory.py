@@ -125,6 +125,11 @@ class SessionMemory:
             pass
         return os.open(self._name, _FOLDER, dir_fd=self._runtime_fd)
 
+    @property
+    def folder_fd(self) -> int:
+        """The agent's folder, for what is kept beside the records."""
+        return self._fd
+
     def __enter__(self) -> SessionMemory:
         try:
             held = mutex.hold(self._fd, patience_s=PATIENCE_S)
@@ -591,8 +596,11 @@ def _is_hash(value: Any) -> bool:
 def _are_notes(noted: Any) -> bool:
     """True if notes have the form that the judge writes: for each pending call, four values or more."""
     if not isinstance(noted, dict) or not all(
-        isinstance(noted.get(kind, {}), dict) for kind in ("pending", "reading")
+        isinstance(noted.get(kind, {}), dict) for kind in ("pending", "reading", "merged", "renamed")
     ):
+        return False
+    merges = noted.get("merged", {}).values()
+    if not all(isinstance(each, list) and len(each) == 3 for each in merges):
         return False
     lists = (*noted.get("pending", {}).values(), *(noted.get(kind, []) for kind in ("together", "settled")))
     return all(isinstance(each, list) for each in lists) and all(

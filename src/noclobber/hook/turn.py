@@ -128,7 +128,13 @@ class HookTurn:
             self.end()  # Calls come one at a time here, so those before this one are over.
         moment = event.result.happened_at
         delivery = f"{event.kind}:{event.call_id or ''}:{moment}" if event.call_id or moment else ""
-        return Outside(self, self.call(), event.actions, delivery)
+        can_rewrite = event.given is not None
+        return Outside(self, self.call(), event.actions, delivery, can_rewrite=can_rewrite)
+
+    def reopen(self) -> SessionMemory:
+        """Return the memory once more, after it was closed."""
+        self._memory = None
+        return self.memory
 
     def begin_watch(self, key: str) -> tuple[str, int] | None:
         """Make the mark of a watch; None if none can be made, and then nothing is watched."""

@@ -89,8 +89,13 @@ def converse(
 
     def commit() -> dict[str, Any]:
         assert event is not None
-        _tool(event).commit(planned)
-        return {"decision": "done"}
+        tool = _tool(event)
+        tool.commit(planned)
+        if not tool.merges:
+            return {"decision": "done"}
+        from noclobber.hook import guidance
+
+        return {"decision": "done", "told": guidance.merged(HookTurn(event), event, tool.merges)}
 
     if not say(plan):
         return 0

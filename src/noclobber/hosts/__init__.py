@@ -8,6 +8,8 @@ A new host is a new file with these names, and a line in `HOSTS`:
 | `read(payload)` | the host's hook JSON as an `Event` |
 | `phrase(event, error)` | our decision as the host's answer; `error` None lets the call through |
 | `warn(event, error)` | what to tell the agent after a call that already happened |
+| `tell(event, text)` | a text for the agent: beside a call's result, or beside what the user said |
+| `rewrite(event, content)` | have other content written; asked only where `read` sets `Event.given` |
 | `READ_TOOL` | what the host calls the tool that reads a file; refusals name it |
 | `CHECK_EVENT` | the members of a payload that asks before a tool call |
 | `TRACES` | files and folders that show that the host is used, in a project or (with a dot) at home |
@@ -52,6 +54,12 @@ if TYPE_CHECKING:
 
         def warn(self, event: Event, error: NoclobberError) -> Answer:
             """Return what to tell the agent after a call that already happened."""
+
+        def tell(self, event: Event, text: str) -> Answer:
+            """Return a text for the agent."""
+
+        def rewrite(self, event: Event, content: bytes) -> Answer:
+            """Return the host's input with other content in it, and no permission."""
 
         def hooks(self, base: str, scope: str, portable: bool) -> ConfigFile:
             """Return where the host's hooks are configured, and our hooks there."""

@@ -17,6 +17,7 @@ from noclobber.hosts.event import (
     acting,
     edit_action,
     edits_action,
+    may_rewrite,
     maybe_count,
     maybe_text,
     path,
@@ -26,6 +27,7 @@ from noclobber.hosts.event import (
     text,
     told_to_model,
     unknown_tool,
+    with_content,
 )
 
 TYPE_CHECKING = False
@@ -82,6 +84,8 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
     event = acting(event, actions, payload.get("tool_input"), READERS)
     tool, response = event.tool, payload.get("tool_response")
     event = event._replace(is_command=tool == "Bash")
+    if tool == "Write" and host == "claude-code":
+        event = may_rewrite(event, payload.get("tool_input"))
     if event.kind != "post" or response is None:
         return event
     if tool.startswith("mcp__"):
@@ -177,8 +181,23 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Add a reason to the call's result. `decision: "block"` would take the result's place in Codex."""
-    told = {"hookEventName": event.name or "PostToolUse", "additionalContext": told_to_model(error)}
+    return tell(event, told_to_model(error))
+
+
+def tell(event: Event, text: str) -> Answer:
+    """Add a text to a call's result, or to what the user said."""
+    told = {"hookEventName": event.name or "PostToolUse", "additionalContext": text}
     return Answer(spell_for_any_reader({"hookSpecificOutput": told}))
+
+
+def rewrite(event: Event, content: bytes) -> Answer:
+    """
+    Have other content written. Without a decision: the host's own permissions judge the changed call.
+
+    `permissionDecision: "allow"` would let it through where the user has to be asked.
+    """
+    changed = {"hookEventName": event.name or "PreToolUse", "updatedInput": with_content(event, content)}
+    return Answer(spell_for_any_reader({"hookSpecificOutput": changed}))
 
 
 # -- installation ----------------------------------------------------------------------------------
@@ -188,6 +207,7 @@ LOCK_FILE_READS = "Read(//**/.lock*)"  # REQ-LOCK-010. Two slashes: from the roo
 # Tools of other MCP servers whose names say that they change something.
 MCP_WRITERS = "mcp__.*(write|edit|create|delete|remove|move|rename|patch|replace|insert|save|update|append).*"
 MCP_READERS = "mcp__.*(read|view|open).*"
+EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "SessionEnd")
 
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
@@ -204,6 +224,6 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         group("PreToolUse", read, "Read", timeout=TIMEOUT_S, **{"if": LOCK_FILE_READS}),
         group("PostToolUse", note, f"Read|{writes}|{MCP_READERS}|Bash", timeout=TIMEOUT_S),
         group("PostToolUseFailure", note, f"Read|{writes}|{MCP_READERS}|Bash", timeout=TIMEOUT_S),
-        *notes(("SessionStart", "Stop", "SubagentStop", "SessionEnd"), note, timeout=TIMEOUT_S),
+        *notes(EVENTS, note, timeout=TIMEOUT_S),
     )
     return ConfigFile("claude-code", f"{base}/.claude/settings.json", entries)

@@ -20,7 +20,7 @@ from noclobber.hosts.event import (
     text,
     unknown_tool,
 )
-from noclobber.hosts.opencode import phrase, warn
+from noclobber.hosts.opencode import phrase, rewrite, tell, warn
 from noclobber.shell import recognise
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from noclobber.hosts.hook_entries import ConfigFile
 
-__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "warn"]
+__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]
 
 CHECK_EVENT = {"ev": "before"}
 READ_TOOL = "read_files"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
-from noclobber.hosts.claude_code import CHECK_EVENT, MCP_READERS, MCP_WRITERS, phrase, warn
+from noclobber.hosts.claude_code import CHECK_EVENT, MCP_READERS, MCP_WRITERS, phrase, rewrite, tell, warn
 from noclobber.hosts.event import Event, acting, maybe_text, table, text, unknown_tool
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from noclobber.hosts.hook_entries import ConfigFile
 
-__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "warn"]
+__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]
 
 READ_TOOL = "a shell command such as `cat`"
 HARMLESS = (
@@ -94,7 +94,7 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         group("PreToolUse", check, f"^(apply_patch|{MCP_WRITERS})$", timeout=TIMEOUT_S),
         group("PreToolUse", shell, "^Bash$", timeout=TIMEOUT_S),
         group("PostToolUse", note, f"^(apply_patch|Bash|{MCP_WRITERS}|{MCP_READERS})$", timeout=TIMEOUT_S),
-        *notes(("SessionStart", "Stop"), note, timeout=TIMEOUT_S),
+        *notes(("SessionStart", "UserPromptSubmit", "Stop"), note, timeout=TIMEOUT_S),
         *notes(("SessionEnd",), note, timeout=3),  # Codex allows no more, and warns about more at each start.
     )
     return ConfigFile("codex", f"{home}/hooks.json", entries)

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
 
-__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "warn"]
+__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]
 
 READ_TOOL = "view"
-KINDS = {**claude_code.KINDS, "ErrorOccurred": "other"}
+KINDS = {**claude_code.KINDS, "UserPromptSubmitted": "prompt", "ErrorOccurred": "other"}
 HARMLESS = (
     *(
         "glob",
@@ -111,9 +111,19 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Add what happened to the tool's result. `decision: block` would replace it."""
-    added = {"additionalContext": told_to_model(error)}
+    return tell(event, told_to_model(error))
+
+
+def tell(event: Event, text: str) -> Answer:
+    """Add a text to the tool's result, or to what the user said."""
+    added = {"additionalContext": text}
     nested = {"hookEventName": event.name or "PostToolUse", **added}
     return Answer(spell_for_any_reader({**added, "hookSpecificOutput": nested}))
+
+
+def rewrite(event: Event, content: bytes) -> Answer:
+    """Not asked: `create` refuses a file that exists, so it has no tool that replaces a whole file."""
+    raise NotImplementedError
 
 
 def _guess(payload: dict[str, Any]) -> str:
@@ -170,6 +180,7 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
 
 # -- installation ----------------------------------------------------------------------------------
 
+EVENTS = ("sessionStart", "userPromptSubmitted", "agentStop", "subagentStop", "sessionEnd")
 TRACES = (".github/hooks", ".copilot", ".github/copilot-instructions.md")
 
 
@@ -196,7 +207,7 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         one("preToolUse", _if_lock_file(note), "view"),
         one("postToolUse", note, others),
         one("postToolUseFailure", note, others),
-        *(one(event, note) for event in ("sessionStart", "agentStop", "subagentStop", "sessionEnd")),
+        *(one(event, note) for event in EVENTS),
     )
     return ConfigFile("copilot", f"{folder}/noclobber.json", entries, preamble=(("version", 1),))
 

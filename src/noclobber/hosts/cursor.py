@@ -112,8 +112,18 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
+    return tell(event, told_to_model(error))
+
+
+def tell(event: Event, text: str) -> Answer:
+    """Put a text beside the tool's result."""
     allowed = {"permission": "allow"} if event.name == "beforeReadFile" else {}
-    return Answer(spell_for_any_reader({**allowed, "additional_context": told_to_model(error)}))
+    return Answer(spell_for_any_reader({**allowed, "additional_context": text}))
+
+
+def rewrite(event: Event, content: bytes) -> Answer:
+    """Not asked: what Cursor does with `updated_input` was not run."""
+    raise NotImplementedError
 
 
 # -- installation ----------------------------------------------------------------------------------

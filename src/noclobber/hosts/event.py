@@ -65,6 +65,8 @@ class Event(NamedTuple):
     """True if the event does not say which of the session's agents it is about."""
     parent_agent_id: str | None = None
     """The agent whose knowledge counts for files that this one has not seen itself."""
+    given: Any = None
+    """The input of a whole-file write, in a host that takes another one in its place (`rewrite`)."""
 
     def showing(self, text: str | None, **more: Any) -> Event:
         """Add what the model was given to read."""
@@ -95,6 +97,22 @@ def acting(
         return event._replace(trouble=error)
 
 
+def may_rewrite(event: Event, given: Any) -> Event:
+    """Add the input of a call that replaces one file, so that the host can be given another one for it."""
+    is_whole = event.kind == "pre" and [action.kind for action in event.actions] == ["write"]
+    return event._replace(given=given) if is_whole and isinstance(given, dict) else event
+
+
+def with_content(event: Event, content: bytes) -> dict[str, Any]:
+    """
+    Return the whole input of a call with other content in it.
+
+    All of it: hosts that were given the changed member alone wrote nothing, or to no file.
+    """
+    text = content.decode()
+    return {name: text if name in CONTENT_KEYS else value for name, value in event.given.items()}
+
+
 class Answer(NamedTuple):
     """What a hook process leaves behind."""
 
@@ -103,6 +121,8 @@ class Answer(NamedTuple):
     code: int = 0
     watch: Any = None
     """What to look at until the host has written: a `Watch`, once the answer is out."""
+    is_rewrite: bool = False
+    """True if the host is given other content: what the model sent must not be written."""
 
     @property
     def is_refusal(self) -> bool:

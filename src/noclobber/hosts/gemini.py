@@ -9,7 +9,16 @@ from __future__ import annotations
 from noclobber.core.actions import CallResult
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.hosts import qwen
-from noclobber.hosts.event import NOTHING, Answer, Event, maybe_text, same_moment, told_to_model
+from noclobber.hosts.event import (
+    NOTHING,
+    Answer,
+    Event,
+    may_rewrite,
+    maybe_text,
+    same_moment,
+    told_to_model,
+    with_content,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +63,8 @@ def read(payload: dict[str, Any]) -> Event:
         is_agent_unknown=maybe_text(payload, "agent_id") is None, is_delegation=event.tool == DELEGATING_TOOL
     )
     event = qwen.with_tool(event, {**payload, "tool_name": _tool(payload)})
+    if event.tool == "write_file":
+        event = may_rewrite(event, payload.get("tool_input"))
     response = payload.get("tool_response")
     if event.kind == "post" and isinstance(response, dict) and response.get("error"):
         return event._replace(kind="failure")
@@ -80,8 +91,19 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """Put a reason beside the tool's result."""
-    told = {"hookEventName": event.name or "AfterTool", "additionalContext": told_to_model(error)}
+    return tell(event, told_to_model(error))
+
+
+def tell(event: Event, text: str) -> Answer:
+    """Put a text beside the tool's result, or beside what the user said."""
+    told = {"hookEventName": event.name or "AfterTool", "additionalContext": text}
     return Answer(spell_for_any_reader({"hookSpecificOutput": told}))
+
+
+def rewrite(event: Event, content: bytes) -> Answer:
+    """Have other content written. Without a decision: the user is asked about the changed call."""
+    changed = {"hookEventName": event.name or "BeforeTool", "tool_input": with_content(event, content)}
+    return Answer(spell_for_any_reader({"hookSpecificOutput": changed}))
 
 
 # -- installation ----------------------------------------------------------------------------------
@@ -104,6 +126,6 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         group("BeforeTool", check, f"^({writes})$", **about_check),
         group("BeforeTool", note, f"^{DELEGATING_TOOL}$", **about_note),
         group("AfterTool", note, noted, **about_note),
-        *notes(("SessionStart", "AfterAgent", "SessionEnd"), note, **about_note),
+        *notes(("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd"), note, **about_note),
     )
     return ConfigFile("gemini", f"{base}/.gemini/settings.json", entries)

@@ -16,6 +16,7 @@ from noclobber.hosts.event import (
     Event,
     acting,
     edit_action,
+    may_rewrite,
     maybe_count,
     maybe_text,
     path,
@@ -24,6 +25,7 @@ from noclobber.hosts.event import (
     text,
     told_to_model,
     unknown_tool,
+    with_content,
 )
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
@@ -87,6 +89,8 @@ def read(payload: dict[str, Any]) -> Event:
             found = holder["args"]
             break
     event = acting(event, own_actions if event.name == "write" else actions, found, READERS)
+    if event.name == "before" and tool == "write":
+        event = may_rewrite(event, found)
     if event.kind != "post" or not isinstance(output, dict):
         return event
     about = output.get("metadata")
@@ -163,7 +167,17 @@ def phrase(event: Event, error: NoclobberError | None) -> Answer:
 
 def warn(event: Event, error: NoclobberError) -> Answer:
     """The plugin appends it to what the tool returned."""
-    return Answer(spell_for_any_reader({"decision": "warn", "reason": told_to_model(error)}))
+    return tell(event, told_to_model(error))
+
+
+def tell(event: Event, text: str) -> Answer:
+    """The plugin appends it to what the tool returned."""
+    return Answer(spell_for_any_reader({"decision": "warn", "reason": text}))
+
+
+def rewrite(event: Event, content: bytes) -> Answer:
+    """The plugin puts it in the place of what the model sent; opencode then asks its user about that."""
+    return Answer(spell_for_any_reader({"decision": "rewrite", "args": with_content(event, content)}))
 
 
 # -- installation ----------------------------------------------------------------------------------

@@ -190,6 +190,7 @@ async function carryOut(tool, args, context, agentID) {
     await context.ask({ permission: "edit", always: ["*"], ...shape.ask })
     const done = JSON.parse(await hook.next("go"))
     if (done.decision !== "done") throw new Error(done.reason)
+    if (done.told) shape.result.output += `\n${done.told}`
     return shape.result
   } finally {
     hook.end()
@@ -266,6 +267,8 @@ export const Noclobber = async ({ client, directory, worktree }) => {
         return {} // A hook that does not run blocks no read.
       })
       if (answer.decision === "deny") throw new Error(answer.reason)
+      // A stale write that was merged. opencode asks its user about what it is given here.
+      if (answer.decision === "rewrite") Object.assign(output.args, answer.args)
     },
     "tool.execute.after": async (input, output) => {
       if (hooks.tool[input.tool]) return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
-from noclobber.hosts.claude_code import CHECK_EVENT, phrase, warn
+from noclobber.hosts.claude_code import CHECK_EVENT, phrase, rewrite, tell, warn
 from noclobber.hosts.event import (
     Event,
     acting,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from noclobber.hosts.hook_entries import ConfigFile
 
-__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "warn"]
+__all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]
 
 READ_TOOL = "read_file"
 HARMLESS = (
@@ -150,6 +150,6 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         group("PreToolUse", check, f"^({writes})$"),
         group("PostToolUse", note, noted),
         group("PostToolUseFailure", note, noted),
-        *notes(("SessionStart", "Stop", "SubagentStop", "SessionEnd"), note),
+        *notes(claude_code.EVENTS, note),
     )
     return ConfigFile("qwen", f"{base}/.qwen/settings.json", entries)
