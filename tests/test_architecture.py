@@ -19,8 +19,8 @@ PROJECT = PACKAGE.parents[1]
 
 # Bottom to top. What is in a folder imports from that folder and from those before it.
 ORDER = [
-    *("errors", "core", "text", "disk", "ledger", "lock", "shell", "guard", "aio", "hosts", "hook", "mcp"),
-    *("adapters", "demo", "cli", "__main__"),
+    *("errors", "core", "text", "disk", "ledger", "lock", "postgres", "shell", "guard", "aio", "hosts"),
+    *("hook", "mcp", "adapters", "demo", "cli", "__main__"),
 ]
 
 
@@ -148,7 +148,17 @@ def test_a_claim_is_the_reservation_of_a_hook_and_nothing_else() -> None:
 
 # Tests of a whole folder, or of a property that no single file has. Everything else is named as its source.
 SCENARIOS = {
-    *("races", "faults", "late_writers", "properties", "macos", "access", "bad_input", "power_cut"),
+    *(
+        "races",
+        "several_machines",
+        "faults",
+        "late_writers",
+        "properties",
+        "macos",
+        "access",
+        "bad_input",
+        "power_cut",
+    ),
     *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
     "containers",
 }
@@ -171,7 +181,7 @@ def test_tests_are_found_by_the_name_of_what_they_test() -> None:
     assert astray == []
 
 
-MAY_USE_OTHERS = ["demo", "cli", "mcp", "adapters"]
+MAY_USE_OTHERS = ["demo", "cli", "mcp", "adapters", "postgres"]
 
 
 def test_the_core_imports_the_standard_library_only() -> None:

@@ -329,6 +329,13 @@ class LockLost(RefusalError):  # noqa: N818 - a fact about a lock, as its counte
     resolution = "CHANGE_REQUEST"
 
 
+class CoordinatorUnavailableError(RefusalError):
+    """The server that several machines share does not answer, so nobody can decide. Nothing was changed."""
+
+    code = "COORDINATOR_UNAVAILABLE"
+    resolution = "RETRY_LATER"
+
+
 class BadEventError(LedgerError, ValueError):
     """The ledger cannot record this event: not JSON, too large, nested too deeply. Nothing was written."""
 

@@ -108,6 +108,7 @@ def commands(root: Path) -> list[tuple[str, ...]]:
         ("versions", "list", file),
         ("versions", "show", file),
         ("versions", "show", EVIL),
+        ("coordinator", EVIL),
         ("completion", EVIL),
         ("demo", EVIL),
         ("hook", EVIL),

@@ -49,6 +49,7 @@ COMMANDS = {
     "install": ("install", "protect this project: install hooks for coding agents"),
     "hook": ("hook", "answer one event of a coding agent (called by the hooks that `install` sets up)"),
     "lock": ("lock", "one task agent at a time in a deliverable folder, with leases that cannot get stuck"),
+    "coordinator": ("coordinator", "the PostgreSQL server that several machines share: init, status, doctor"),
     "config": ("config", "the options in force, and where each comes from"),
     "completion": ("completion", "print a completion script for bash, zsh or fish"),
 }

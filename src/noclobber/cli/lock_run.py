@@ -36,7 +36,7 @@ def run_locked(args: Namespace) -> int:
     from noclobber.errors import LockLost, NoclobberError
     from noclobber.lock.git_exclude import keep_lock_files_out_of_git
     from noclobber.lock.lock import DeliverableLock
-    from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID
+    from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID, ENVIRONMENT_TOKEN
 
     command = args.command
     if not command:
@@ -70,7 +70,8 @@ def run_locked(args: Namespace) -> int:
     # From here on the lock lasts as long as the command; signals are passed on.
     _pass_signals_on(pid)
     keep_lock_files_out_of_git(folder)
-    start({ENVIRONMENT_ID: lock.lock_id or "", ENVIRONMENT_FOLDER: folder})
+    token = {} if lock.fencing_token is None else {ENVIRONMENT_TOKEN: str(lock.fencing_token)}
+    start({ENVIRONMENT_ID: lock.lock_id or "", ENVIRONMENT_FOLDER: folder, **token})
     code = _wait(pid)
     try:
         lock.release()

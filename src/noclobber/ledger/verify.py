@@ -50,6 +50,36 @@ def parse_head(head: str | None) -> bytes | None:
     return digits.encode()
 
 
+class ChainCheck:
+    """Follows a chain from its first line, wherever its lines are kept."""
+
+    def __init__(self, path: str, saved_head: bytes | None) -> None:
+        self._path, self._saved_head = path, saved_head
+        self.event_count, self.head = 0, GENESIS_HEX
+        self._saved_head_line = 0 if saved_head == GENESIS_HEX else None
+
+    def add(self, line: bytes) -> None:
+        """Check the next line, without its newline; `BrokenChainError` if it does not follow."""
+        self.event_count += 1
+        self.head = head = _next_head(self._path, line, self.event_count, self.head)
+        if head == self._saved_head:
+            self._saved_head_line = self.event_count
+
+    def finish(self, torn_bytes: int = 0) -> Audited:
+        """Return what was found; `BrokenChainError` if the saved head was not among the lines."""
+        if self._saved_head is not None and self._saved_head_line is None:
+            raise BrokenChainError(
+                self._path,
+                f"the saved head is not in this ledger, which holds {self.event_count} events: its tail was "
+                "cut off, or a new one was begun, or the head belongs to another ledger. Look for a backup",
+                line=self.event_count + 1,
+                reason="saved head not found",
+                event_count=self.event_count,
+                head=f"sha256:{self.head.decode()}",
+            )
+        return Audited(self.event_count, self.head, torn_bytes, self._saved_head_line)
+
+
 def audit(
     descriptor: int | None,
     size: int,
@@ -58,37 +88,20 @@ def audit(
     progress: Callable[[int, int, int], None] | None,
 ) -> Audited:
     """Check every line up to `size`; raise `BrokenChainError` at the first that is wrong."""
-    count, head = 0, GENESIS_HEX
-    saved_head_line = 0 if saved_head == GENESIS_HEX else None
-    rest = b""
+    check, rest = ChainCheck(path, saved_head), b""
     for done_bytes, lines in _pieces(descriptor, size):
         rest = lines.pop()
         for line in lines:
-            count += 1
-            head = _next_head(path, line, count, head)
-            if head == saved_head:
-                saved_head_line = count
+            check.add(line)
         if len(rest) > MAX_LINE_BYTES:
-            _break(path, rest, count + 1, head)
+            _break(path, rest, check.event_count + 1, check.head)
         if progress is not None:
-            progress(done_bytes, size, count)
+            progress(done_bytes, size, check.event_count)
     torn_bytes = len(rest)
     if link_of(rest) is not None and is_sealed(rest):  # Whole but for its newline.
-        count, torn_bytes = count + 1, 0
-        head = _next_head(path, rest, count, head)
-        if head == saved_head:
-            saved_head_line = count
-    if saved_head is not None and saved_head_line is None:
-        raise BrokenChainError(
-            path,
-            f"the saved head is not in this ledger, which holds {count} events: its tail was cut off, or "
-            "a new one was begun, or the head belongs to another ledger. Look for a backup",
-            line=count + 1,
-            reason="saved head not found",
-            event_count=count,
-            head=f"sha256:{head.decode()}",
-        )
-    return Audited(count, head, torn_bytes, saved_head_line)
+        check.add(rest)
+        torn_bytes = 0
+    return check.finish(torn_bytes)
 
 
 def _next_head(path: str, line: bytes, number: int, head: bytes) -> bytes:

@@ -59,6 +59,11 @@ class DeliverableLock:
         return self.sync.lock_id
 
     @property
+    def fencing_token(self) -> int | None:
+        """A number that rises with every holder on every machine; None if not held, or kept in a file."""
+        return self.sync.fencing_token
+
+    @property
     def held(self) -> bool:
         """True if this object acquired, and has not heard of a loss."""
         return self.sync.held
@@ -85,7 +90,7 @@ class DeliverableLock:
                 await _finished(self.sync.report, refusal)
                 raise refusal
             await asyncio.sleep(min(pause_s * (0.5 + random.random()), left_s))  # noqa: S311
-            pause_s = min(pause_s * 1.6, blocking.LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 1.6, self.sync.longest_pause_s)
 
     async def renew(self, lease_duration_s: int | None = None) -> None:
         """Extend the lease to a full one from now; `LockLost` if the lock is no longer this holder's."""

@@ -2,10 +2,10 @@
 Who decides about a deliverable's lock: the protocol between `DeliverableLock` and the place where locks are
 kept.
 
-One implementation today: `file_arbiter`, which keeps a lock in a file of the deliverable folder. Whatever is
-on this side of it (`lock`, `heartbeat`, `locked_write`, `status`, `doctor`, the command line) never reads a
-lock file, parses no record, and never compares a lease with its own clock. So a server can decide by its
-own.
+Two implementations: `file_arbiter` keeps a lock in a file of the deliverable folder, and
+`postgres.arbiter` in a row that several machines share; `chosen` chooses. Whatever is on this side of it
+(`lock`, `heartbeat`, `locked_write`, `status`, `doctor`, the command line) never reads a lock file, parses
+no record, and never compares a lease with its own clock. So a server can decide by its own.
 
 | operation | from | to | refused if |
 |---|---|---|---|
@@ -78,6 +78,8 @@ class LockStatus(NamedTuple):
     host: str | None = None
     public_id: str | None = None
     """Tells acquisitions apart. It gives no right: that is the holder's own id."""
+    fencing_token: int | None = None
+    """Rises with every holder, on every machine. None for a lock that is kept in a file."""
 
     @property
     def is_locked(self) -> bool:
@@ -113,6 +115,10 @@ class Holding(Protocol):
         """For how long one renewal lasts; None if the lock does not say."""
 
     @property
+    def fencing_token(self) -> int | None:
+        """Rises with every holder; None where there are none."""
+
+    @property
     def folder(self) -> str:
         """Where the folder is now, canonical; found again after it was moved."""
 
@@ -146,6 +152,9 @@ class Arbiter(Protocol[H]):
     `AccessDeniedError` for the folder, `StorageError`, `FileBusyError` (a stopped process is in the way),
     `LedgerError` (the event cannot be recorded).
     """
+
+    longest_pause_s: float
+    """How long a waiter may wait before it asks again. Short where nobody wakes it."""
 
     def take(self, folder: str, taker: Taker, began: Callable[[H], None]) -> LockContention | None:
         """

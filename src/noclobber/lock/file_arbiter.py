@@ -89,6 +89,10 @@ class FileHolding(NamedTuple):
         return self.record.renewal_s
 
     @property
+    def fencing_token(self) -> None:
+        """A file has none: whoever may write here holds the folder's mutex."""
+
+    @property
     def folder(self) -> str:
         """Where the folder is now."""
         return self.lock_file.location()
@@ -96,6 +100,8 @@ class FileHolding(NamedTuple):
 
 class FileArbiter:
     """Decides by files. One object for one lock object: it keeps the folder and its ledger open."""
+
+    longest_pause_s = 0.05  # A file tells nobody that it is gone.
 
     def __init__(
         self,

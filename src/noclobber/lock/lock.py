@@ -33,7 +33,8 @@ from noclobber.disk.processes import identify
 from noclobber.errors import BadRequestError, LockLost, NoclobberError
 from noclobber.lock import heartbeat, release_at_exit
 from noclobber.lock.arbiter import Taker
-from noclobber.lock.file_arbiter import FileArbiter, person
+from noclobber.lock.chosen import arbiter_for
+from noclobber.lock.file_arbiter import person
 from noclobber.lock.limits import DEFAULT_LEASE_S, check_lease_s, check_text
 from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from noclobber.lock.arbiter import Arbiter, Holding, LockStatus, Recovery
     from noclobber.lock.events import EventLog
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.0004, 0.05
+FIRST_PAUSE_S = 0.0004
 BEAT_PATIENCE_S = 0.25
 
 
@@ -91,7 +92,7 @@ class DeliverableLock:
         self._pid, self._lease_only, self._held_ids = pid, lease_only, tuple(held_ids)
         self._beats = (pid is None and not lease_only) if heartbeat is None else heartbeat
         self._on_lost, self._clock = on_lost, clock
-        self._arbiter: Arbiter[Any] = FileArbiter(clock, ledger, observer) if arbiter is None else arbiter
+        self._arbiter: Arbiter[Any] = arbiter_for(clock, ledger, observer) if arbiter is None else arbiter
         self._is_attached, self._is_in_block = False, False
         self._holding: Holding | None = None
         self._lost: LockLost | None = None
@@ -136,6 +137,14 @@ class DeliverableLock:
         return None if self._holding is None else self._holding.lock_id
 
     @property
+    def fencing_token(self) -> int | None:
+        """
+        A number that rises with every holder on every machine; None if not held, or kept in a file. Whoever
+        keeps something safe elsewhere (a push hook, a deployment) refuses a lower one than it has seen.
+        """
+        return None if self._holding is None else self._holding.fencing_token
+
+    @property
     def held(self) -> bool:
         """
         True if this object acquired, and has not heard of a loss. No look at the disk: see `assert_held`.
@@ -175,7 +184,12 @@ class DeliverableLock:
                 raise refusal
             # Jitter: contenders that were refused together must not come back together for ever.
             self._arbiter.wait(self._path, min(pause_s * (0.5 + random.random()), left_s))  # noqa: S311
-            pause_s = min(pause_s * 1.6, LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 1.6, self.longest_pause_s)
+
+    @property
+    def longest_pause_s(self) -> float:
+        """How long a waiter waits at most before it asks again."""
+        return self._arbiter.longest_pause_s
 
     def attempt(self) -> LockContention | None:
         """

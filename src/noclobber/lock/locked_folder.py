@@ -9,6 +9,9 @@ the write that finds it. Above the workspace only a live lock counts. A write ch
 workspace, so it recovers nothing there, and other programs have files of that name (pytest and uv, for two).
 Nor does a lock count there that another user made in a folder that everybody may write to, such as `/tmp`:
 any user could lock everybody's projects.
+
+With a coordinator (`NOCLOBBER_COORDINATOR`) the server is asked as well: a deliverable that another
+machine has locked in its own checkout has no lock file here.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import os
 import stat
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.lock.names import LOCK_NAME
+from noclobber.lock.names import COORDINATOR, LOCK_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +31,17 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 def locked_folder(path: str, root: str, clock: Clock = SYSTEM_CLOCK) -> str | None:
     """Return the innermost locked folder that a canonical path is inside of, or None."""
+    here = _locked_here(path, root, clock)
+    if not os.environ.get(COORDINATOR):
+        return here
+    # By its name: it is above this folder in the order of imports, and its driver takes long to load.
+    from importlib import import_module
+
+    elsewhere: str | None = import_module("noclobber.postgres.coordinator").locked_above(path)
+    return max((here or "", elsewhere or ""), key=len) or None
+
+
+def _locked_here(path: str, root: str, clock: Clock) -> str | None:
     folder = path.rpartition("/")[0]
     # `access` costs half of what `lstat` costs when the answer is no. It says no for what it may not look at,
     # too, but above a folder that can be looked into there is no such thing.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.errors import NoclobberError
 from noclobber.lock import messages
-from noclobber.lock.file_arbiter import FileArbiter
+from noclobber.lock.chosen import arbiter_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ def locked_write(
         with lock.writing(already_held):
             yield
         return
-    intent = FileArbiter(clock).intend_write(folder, None, already_held)
+    intent = arbiter_for(clock).intend_write(folder, None, already_held)
     try:
         intent.begin()
         yield
@@ -49,7 +49,7 @@ def locked_write(
 def contention_at(folder: str, clock: Clock) -> LockContention:
     """Say who is in a folder that was found locked a moment ago."""
     try:
-        status = FileArbiter(clock).read(folder)
+        status = arbiter_for(clock).read(folder)
     except NoclobberError:
         return messages.contention(folder, None, None, 0, clock.now_s())
     return messages.contention(

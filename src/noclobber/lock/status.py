@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.lock.arbiter import LockStatus as LockStatus
-from noclobber.lock.file_arbiter import FileArbiter
+from noclobber.lock.chosen import arbiter_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def status_of(folder: str, clock: Clock = SYSTEM_CLOCK) -> LockStatus:
     """Return the state of a folder's lock. Errors as in acquire: what cannot be read is not free."""
-    return FileArbiter(clock).read(folder)
+    return arbiter_for(clock).read(folder)
 
 
 def list_locks(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[LockStatus]:
     """Yield the status of every locked folder below a root, the root included, in no particular order."""
-    return FileArbiter(clock).list(root)
+    return arbiter_for(clock).list(root)

@@ -1,0 +1,77 @@
+"""
+The coordinator's address: what may be in it, and what may not.
+
+It is a libpq URL or a list of `key=value`. A password in it is refused: the address is shown in errors, in
+process lists and in continuous integration's logs. libpq has places for secrets (`~/.pgpass`, `PGPASSFILE`,
+`PGSERVICEFILE`, `PGPASSWORD`, a client certificate). A connection to another machine is encrypted and the
+server proves who it is (`sslmode=verify-full`), unless the address says something weaker, which is refused:
+whoever can pretend to be the server can give a lock to two.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from noclobber.errors import ConfigError
+from noclobber.lock.names import COORDINATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLE = COORDINATOR
+_LOOPBACK = frozenset(("", "localhost", "127.0.0.1", "::1"))
+
+
+def address_in(environment: Mapping[str, str]) -> str | None:
+    """Return the address that the environment names; None if no coordinator is asked for."""
+    return environment.get(VARIABLE) or None
+
+
+def connection_options(address: str) -> dict[str, Any]:
+    """Return what to connect with; `ConfigError` if the address is none, or is not safe."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        options = conninfo_to_dict(address)
+    except ProgrammingError as error:
+        raise ConfigError(
+            VARIABLE,
+            f"this is not the address of a PostgreSQL server: {_without_values(str(error))}. It looks like "
+            "postgresql://user@host:5432/database",
+        ) from None
+    if options.get("password"):
+        raise ConfigError(
+            VARIABLE,
+            "the address has a password in it, where errors and process lists show it. Take it out, and put "
+            "it into ~/.pgpass or the variable PGPASSWORD",
+        )
+    if not is_this_machine(options):
+        mode = options.setdefault("sslmode", os.environ.get("PGSSLMODE") or "verify-full")
+        if mode != "verify-full":
+            raise ConfigError(
+                VARIABLE,
+                f"sslmode={mode} lets another machine pretend to be the server. Use sslmode=verify-full, and "
+                "sslrootcert= for a certificate authority of your own",
+            )
+        if "sslrootcert" not in options and "PGSSLROOTCERT" not in os.environ:
+            options["sslrootcert"] = "system"
+    return options
+
+
+def is_this_machine(options: Mapping[str, Any]) -> bool:
+    """True for a socket in the file system and for the loopback address: nobody is in between."""
+    hosts = str(options.get("hostaddr") or options.get("host") or os.environ.get("PGHOST") or "").split(",")
+    return all(host.startswith(("/", "@")) or host in _LOOPBACK for host in hosts)
+
+
+def shown(options: Mapping[str, Any]) -> str:
+    """Return the server in a form that errors may show."""
+    host, port = options.get("host") or "the local socket", options.get("port") or 5432
+    return f"{host}:{port}/{options.get('dbname') or options.get('user') or ''}"
+
+
+def _without_values(message: str) -> str:
+    """libpq repeats what it could not read, and that may be a secret."""
+    return message.split('"', 1)[0].strip().rstrip(":,") or "it cannot be read"

@@ -1,0 +1,83 @@
+"""The coordinator that this process uses: one connection for each address, made when it is first needed."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from noclobber.errors import ConfigError
+from noclobber.postgres.address import VARIABLE, address_in
+
+if TYPE_CHECKING:
+    from noclobber.postgres.arbiter import PostgresArbiter
+    from noclobber.postgres.connection import ServerConnection
+    from noclobber.postgres.health import ServerFinding
+
+
+def arbiter() -> PostgresArbiter:
+    """Return the arbiter over this process's connection."""
+    connection = shared_connection()
+    from noclobber.postgres.arbiter import PostgresArbiter
+
+    return PostgresArbiter(connection)
+
+
+def locked_above(path: str) -> str | None:
+    """Return the innermost folder above a canonical path that somebody has locked, on any machine."""
+    connection = shared_connection()
+    from noclobber.postgres.workspace_name import place_of
+
+    place = place_of(os.path.dirname(path))
+    found = connection.value("SELECT noclobber.covering(%s, %s)", (place.workspace, place.path))
+    return None if found is None else f"{place.root.rstrip('/')}/{found}".rstrip("/") or "/"
+
+
+def shared_connection() -> ServerConnection:
+    """Return this process's connection to the server that the environment names; `ConfigError`."""
+    return _connection(_address())
+
+
+def _address() -> str:
+    address = address_in(os.environ)
+    if address is None:
+        raise ConfigError(VARIABLE, "no coordinator is set. It looks like postgresql://user@host/database")
+    return address
+
+
+@lru_cache(8)
+def _connection(address: str) -> ServerConnection:
+    try:
+        from noclobber.postgres.connection import ServerConnection
+
+        return ServerConnection(address)
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise ConfigError(
+            VARIABLE,
+            "a coordinator needs the package psycopg. Install it with: pip install 'noclobber[postgres]'",
+        ) from None
+
+
+def install() -> int:
+    """Make the tables in the database that the environment names; return their version."""
+    shared_connection()  # Says what is missing if it is the driver.
+    from noclobber.postgres.schema import install as install_schema
+
+    return install_schema(_address())
+
+
+def facts() -> dict[str, object]:
+    """Return what the server has, for people."""
+    connection = shared_connection()
+    (row,) = connection.ask("SELECT noclobber.summary()", ())
+    found: dict[str, object] = {"server": connection.server, **row[0]}
+    return found
+
+
+def findings() -> list[ServerFinding]:
+    """Return what was found when the server was examined."""
+    from noclobber.postgres.health import examine
+
+    return examine(shared_connection())

@@ -1,0 +1,124 @@
+"""
+The ledger on the server: one chain for each workspace, line for line as a file has it.
+
+Lines are sealed by the server under the chain's row lock, so any number of machines may append. An export
+is a ledger file, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from noclobber.errors import BrokenChainError, LedgerError, RefusalError
+from noclobber.ledger.ledger import LedgerEntry, VerifyReport
+from noclobber.ledger.line import encode, link_of
+from noclobber.ledger.verify import ChainCheck, parse_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from noclobber.postgres.connection import ServerConnection
+
+PAGE_LINES = 1000
+
+
+class PostgresLedger:
+    """A workspace's chain. It has no file: `path` names the server and the workspace, for messages."""
+
+    def __init__(self, connection: ServerConnection, workspace: str) -> None:
+        self._connection, self._workspace = connection, workspace
+        self.path = f"{connection.server}#{workspace}"
+
+    def prepare(self) -> None:
+        """Raise the `LedgerError` that an append would meet now: the server does not answer."""
+        self._end()
+
+    def append(self, event: Mapping[str, Any]) -> LedgerEntry:
+        """Record one event: all of it, once, after everything recorded before."""
+        body = encode(self.path, event).decode()
+        # The id makes a repeated question harmless: the server finds the line that it wrote.
+        arguments = (self._workspace, body, os.urandom(16).hex())
+        found = self._ask("SELECT noclobber.append(%s, %s, %s)", arguments)
+        return LedgerEntry(
+            found["seq"], found["time"], f"sha256:{found['hash']}", f"sha256:{found['prev_hash']}"
+        )
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, or `GENESIS` if there is none."""
+        return f"sha256:{self._end()['head']}"
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield every event in order, a page at a time. A line that is no entry raises `BrokenChainError`."""
+        for number, line in enumerate(self.lines(), 1):
+            if link_of(line) is None:
+                raise BrokenChainError(
+                    self.path, f"line {number} is not an entry", line=number, reason="not an entry"
+                )
+            yield json.loads(line)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield every line, without its newline, up to the end as it was when this began."""
+        seen, last = 0, self._end()["seq"]
+        while seen < last:
+            page = self._rows(seen, last, PAGE_LINES)
+            if not page:  # Somebody with the owner's rights deleted them. Whoever verifies says so.
+                return
+            yield from page
+            seen = seen + len(page)
+
+    def last_lines(self, count: int) -> list[bytes]:
+        """Return up to `count` lines from the end, without reading the rest."""
+        last = self._end()["seq"]
+        return self._rows(max(0, last - count), last, count) if count > 0 else []
+
+    def verify(
+        self, *, head: str | None = None, progress: Callable[[int, int, int], None] | None = None
+    ) -> VerifyReport:
+        """Check every line's hash, link, number and JSON, and that the chain ends where the server says."""
+        check = ChainCheck(self.path, parse_head(head))
+        last = self._end()
+        size_bytes = 0
+        for line in self.lines():
+            check.add(line)
+            size_bytes += len(line) + 1
+            if progress is not None and check.event_count % PAGE_LINES == 0:
+                progress(check.event_count, last["seq"], check.event_count)
+        if check.event_count != last["seq"] or check.head.decode() != last["head"]:
+            raise BrokenChainError(
+                self.path,
+                f"the chain has {last['seq']} events by its own count, and {check.event_count} were found. "
+                "Somebody changed the tables. Look for a backup",
+                line=check.event_count + 1,
+                reason="the end is missing",
+                event_count=check.event_count,
+                head=f"sha256:{check.head.decode()}",
+            )
+        found = check.finish()
+        return VerifyReport(
+            self.path, found.event_count, f"sha256:{found.head.decode()}", size_bytes,
+            saved_head_line=found.saved_head_line,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """The connection is the process's own, and others use it."""
+
+    def _end(self) -> dict[str, Any]:
+        end: dict[str, Any] = self._ask("SELECT noclobber.chain_end(%s)", (self._workspace,))
+        return end
+
+    def _rows(self, seen: int, last: int, count: int) -> list[bytes]:
+        arguments = (self._workspace, seen, last, count)
+        try:
+            rows = self._connection.ask("SELECT noclobber.lines(%s, %s, %s, %s)", arguments)
+        except RefusalError as error:
+            raise LedgerError(self.path, error.message) from error
+        return [row[0].encode() for row in rows]
+
+    def _ask(self, statement: str, arguments: tuple[Any, ...]) -> Any:
+        try:
+            return self._connection.value(statement, arguments)
+        except RefusalError as error:
+            raise LedgerError(self.path, error.message) from error

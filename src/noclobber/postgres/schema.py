@@ -1,0 +1,92 @@
+"""
+What the server keeps: install it, and say which version is there.
+
+`schema.sql` is version 1 as a whole; each later version will be a file of its own that leads there from
+the one before. Installing is one transaction: all of it or nothing.
+
+Two roles. The owner of the database installs and migrates. `noclobber_agent` may call the functions that
+begin a step, and touch no table: whoever has it can record and read, and change nothing that is on record.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from noclobber.errors import ConfigError
+from noclobber.postgres.address import VARIABLE, connection_options, shown
+
+if TYPE_CHECKING:
+    import psycopg
+
+VERSION = 1
+AGENT_ROLE = "noclobber_agent"
+# The functions that begin a step. The others are their parts.
+STEPS = (
+    *("append", "begin_write", "chain_end", "clear", "covering", "find", "give_up", "installed_version"),
+    *("join_workspace", "lines", "list", "look", "renew", "settle_write", "summary", "take"),
+)
+OLDEST_SERVER = 13
+_SAME_TIME = 7_062_635_201  # Whoever installs holds this number, so that two do not install at once.
+
+
+def installed_version(link: psycopg.Connection[Any]) -> int | None:
+    """Return the version of the schema; None if there is none."""
+    row = link.execute("SELECT to_regclass('noclobber.schema_version') IS NOT NULL").fetchone()
+    if row is None or not row[0]:
+        return None
+    found = link.execute("SELECT noclobber.installed_version()").fetchone()
+    return None if found is None else int(found[0])
+
+
+def install(address: str) -> int:
+    """Install the schema if it is missing and return its version; `ConfigError` if that cannot be done."""
+    import psycopg
+
+    options = connection_options(address)
+    try:
+        with psycopg.connect(**options, connect_timeout=5) as link:
+            return _install(link, shown(options))
+    except psycopg.Error as error:
+        raise ConfigError(
+            VARIABLE,
+            f"noclobber could not be installed in {shown(options)}: {str(error).strip().splitlines()[0]}",
+        ) from error
+
+
+def _install(link: psycopg.Connection[Any], server: str) -> int:
+    if link.info.server_version < OLDEST_SERVER * 10_000:
+        raise ConfigError(
+            VARIABLE,
+            f"{server} is PostgreSQL {link.info.server_version // 10_000}; it takes {OLDEST_SERVER} or newer",
+        )
+    link.execute("SELECT pg_advisory_xact_lock(%s)", (_SAME_TIME,))
+    version = installed_version(link)
+    if version is None:
+        link.execute(resources.files(__package__).joinpath("schema.sql").read_bytes())
+        _grant(link)
+        return VERSION
+    if version > VERSION:
+        raise ConfigError(
+            VARIABLE,
+            f"{server} has version {version} of the schema, and this noclobber knows up to {VERSION}. "
+            "Upgrade noclobber on this machine",
+        )
+    return version
+
+
+def _grant(link: psycopg.Connection[Any]) -> None:
+    from psycopg import sql
+
+    role = sql.Identifier(AGENT_ROLE)
+    there = link.execute("SELECT FROM pg_roles WHERE rolname = %s", (AGENT_ROLE,)).fetchone()
+    if there is None:
+        link.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(role))
+    link.execute(sql.SQL("GRANT USAGE ON SCHEMA noclobber TO {}").format(role))
+    for name in STEPS:
+        link.execute(
+            sql.SQL("DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT p.oid FROM pg_proc p "
+                    "WHERE p.pronamespace = 'noclobber'::regnamespace AND p.proname = {} LOOP "
+                    "EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f, {}); END LOOP; END $$")
+            .format(sql.Literal(name), sql.Literal(AGENT_ROLE))
+        )  # fmt: skip

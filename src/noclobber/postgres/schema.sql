@@ -1,0 +1,450 @@
+-- What the coordinator keeps in PostgreSQL, and the functions that are the only way to it.
+--
+-- One function is one step: one statement, one transaction, one round trip. It runs behind a transaction
+-- pooler. Time is the server's. Every id is made by the client, so each step may be asked again after an
+-- answer was lost: the second time it finds that it was done, and says the same.
+--
+-- Rows are locked in one order, so that nobody waits in a circle: a lock's row, then the workspace's chain.
+
+CREATE SCHEMA noclobber;
+
+CREATE TABLE noclobber.schema_version (version int NOT NULL);
+INSERT INTO noclobber.schema_version VALUES (1);
+
+-- Which tree a workspace's name stands for: a name that two different projects use by accident is refused.
+CREATE TABLE noclobber.workspace (
+  workspace text PRIMARY KEY,
+  tree      text NOT NULL,
+  made      timestamptz NOT NULL
+);
+
+CREATE TABLE noclobber.lock (
+  workspace      text NOT NULL,
+  path           text NOT NULL,               -- From the root, without a slash at the end; '' is the root.
+  token          bigint NOT NULL DEFAULT 0,   -- Rows stay for ever, so that no token is given out twice.
+  version        bigint NOT NULL DEFAULT 0,   -- Rises with every change: what a judged take-over compares.
+  secret_sha256  text,                        -- NULL: free. The id itself never comes here.
+  deliverable_id text,
+  holder         text,
+  folder         text,                        -- Where its holder has it. For people only.
+  acquired       timestamptz,
+  expires        timestamptz,
+  lease_s        int,
+  renewal_s      int,
+  process        jsonb,                       -- For those who can tell whether it still runs. NULL: nobody can.
+  ended_call     text,                        -- The call that released it, so that a repeated one is known.
+  is_wanted      boolean NOT NULL DEFAULT false,
+  PRIMARY KEY (workspace, path)
+) WITH (fillfactor = 50);
+
+-- A guarded write that was let through and is not over. While it is here, nobody takes the lock over.
+CREATE TABLE noclobber.write_intent (
+  intent_id text PRIMARY KEY,
+  workspace text NOT NULL,
+  path      text NOT NULL,                    -- The lock's.
+  writer    text NOT NULL,
+  process   jsonb,
+  deadline  timestamptz NOT NULL
+);
+CREATE INDEX write_intent_lock ON noclobber.write_intent (workspace, path);
+
+CREATE TABLE noclobber.chain (
+  workspace text PRIMARY KEY,
+  seq       bigint NOT NULL,
+  head      text NOT NULL
+) WITH (fillfactor = 20);
+
+CREATE TABLE noclobber.event (
+  workspace text NOT NULL,
+  seq       bigint NOT NULL,
+  line      text NOT NULL,
+  call_id   text,                             -- So that an append that is asked again is not made again.
+  PRIMARY KEY (workspace, seq)
+);
+CREATE UNIQUE INDEX event_call ON noclobber.event (workspace, call_id) WHERE call_id IS NOT NULL;
+
+-- The only clock. Tests replace it.
+CREATE FUNCTION noclobber.now_() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp()';
+
+CREATE FUNCTION noclobber.stamp(moment timestamptz) RETURNS text LANGUAGE sql STABLE AS
+$$ SELECT to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
+
+-- Strictly rising, also over a failover to a standby that had not heard of the last ones: the timeline is in
+-- the upper bits, and a promoted standby has a new one.
+CREATE FUNCTION noclobber.next_token(last bigint) RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT greatest(last + 1,
+     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint << 40) $$;
+
+-- Lock the workspace's chain until this transaction ends. Whoever has it sees everything that was recorded
+-- before, and nobody records in between.
+CREATE FUNCTION noclobber.hold_chain(ws text) RETURNS noclobber.chain LANGUAGE plpgsql AS $$
+DECLARE found_chain noclobber.chain;
+BEGIN
+  SELECT * INTO found_chain FROM noclobber.chain c WHERE c.workspace = ws FOR UPDATE;
+  IF NOT FOUND THEN
+    INSERT INTO noclobber.chain VALUES (ws, 0, repeat('0', 64)) ON CONFLICT DO NOTHING;
+    SELECT * INTO found_chain FROM noclobber.chain c WHERE c.workspace = ws FOR UPDATE;
+  END IF;
+  RETURN found_chain;
+END $$;
+
+-- One line, spelled as the ledger file spells it: an export is a ledger file. `body` is the event's members as
+-- JSON, without braces.
+CREATE FUNCTION noclobber.record(ws text, body text, id_of_call text) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  before noclobber.chain; at_ text; hashed text; digest text;
+BEGIN
+  before := noclobber.hold_chain(ws);
+  at_ := noclobber.stamp(noclobber.now_());
+  hashed := '{"seq":' || before.seq + 1 || ',"time":"' || at_ || '",' || body
+            || ',"prev_hash":"sha256:' || before.head || '"';
+  digest := encode(sha256(convert_to(hashed, 'UTF8')), 'hex');
+  INSERT INTO noclobber.event VALUES
+    (ws, before.seq + 1, hashed || ',"hash":"sha256:' || digest || '"}', id_of_call);
+  UPDATE noclobber.chain c SET seq = before.seq + 1, head = digest WHERE c.workspace = ws;
+  RETURN jsonb_build_object('seq', before.seq + 1, 'time', at_, 'hash', digest, 'prev_hash', before.head);
+END $$;
+
+CREATE FUNCTION noclobber.append(ws text, body text, id_of_call text) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE done text;
+BEGIN
+  PERFORM noclobber.hold_chain(ws);
+  SELECT e.line INTO done FROM noclobber.event e WHERE e.workspace = ws AND e.call_id = id_of_call;
+  IF FOUND THEN  -- It was recorded, and the answer got lost on its way.
+    RETURN jsonb_build_object('seq', (done::json->>'seq')::bigint, 'time', done::json->>'time',
+      'hash', right(done::json->>'hash', 64), 'prev_hash', right(done::json->>'prev_hash', 64));
+  END IF;
+  -- A line that is no JSON, or two lines in one, would break the chain for everybody.
+  IF position(E'\n' IN body) > 0 OR json_typeof(('{' || body || '}')::json) <> 'object' THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'an event is the members of one JSON object, on one line';
+  END IF;
+  RETURN noclobber.record(ws, body, id_of_call);
+END $$;
+
+CREATE FUNCTION noclobber.chain_end(ws text) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce(
+    (SELECT jsonb_build_object('seq', c.seq, 'head', c.head) FROM noclobber.chain c WHERE c.workspace = ws),
+    jsonb_build_object('seq', 0, 'head', repeat('0', 64)))
+$$;
+
+-- Lines after `last_seen`, up to `last_wanted`: a page of the chain.
+CREATE FUNCTION noclobber.lines(ws text, last_seen bigint, last_wanted bigint, most int) RETURNS SETOF text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT e.line FROM noclobber.event e
+   WHERE e.workspace = ws AND e.seq > last_seen AND e.seq <= last_wanted ORDER BY e.seq LIMIT most
+$$;
+
+-- Say which tree a workspace stands for. The first to say so decides.
+CREATE FUNCTION noclobber.join_workspace(ws text, wanted_tree text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE known text;
+BEGIN
+  SELECT w.tree INTO known FROM noclobber.workspace w WHERE w.workspace = ws;
+  IF NOT FOUND THEN
+    INSERT INTO noclobber.workspace VALUES (ws, wanted_tree, noclobber.now_()) ON CONFLICT DO NOTHING;
+    SELECT w.tree INTO known FROM noclobber.workspace w WHERE w.workspace = ws;
+  END IF;
+  RETURN known;
+END $$;
+
+-- Locks
+
+-- True if a folder covers another: the same one, or above it.
+CREATE FUNCTION noclobber.covers(above text, below text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT above = '' OR above = below OR starts_with(below, above || '/') $$;
+
+-- True if a client has found that this very version's holder no longer runs.
+CREATE FUNCTION noclobber.is_judged(l noclobber.lock, judged jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT coalesce((judged->>l.path)::bigint = l.version, false) $$;
+
+CREATE FUNCTION noclobber.shown(l noclobber.lock) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+  SELECT jsonb_build_object(
+    'path', l.path, 'token', l.token, 'version', l.version, 'is_free', l.secret_sha256 IS NULL,
+    'lock_id', left(l.secret_sha256, 32), 'deliverable_id', l.deliverable_id, 'holder', l.holder,
+    'acquired', noclobber.stamp(l.acquired), 'lease_s', l.lease_s, 'renewal_s', l.renewal_s,
+    'process', l.process, 'remaining_s', extract(epoch FROM l.expires - noclobber.now_())::float8,
+    'age_s', extract(epoch FROM noclobber.now_() - l.acquired)::float8)
+$$;
+
+CREATE FUNCTION noclobber.record_lock(l noclobber.lock, kind text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM noclobber.record(l.workspace,
+    '"action_type":' || to_json('LOCK_' || kind)::text
+    || ',"payload":{"deliverable_id":' || to_json(l.deliverable_id)::text
+    || ',"folder":' || to_json(l.folder)::text
+    || ',"path":' || to_json(l.path)::text
+    || ',"lock_id":"' || left(l.secret_sha256, 32)
+    || '","acquired":"' || noclobber.stamp(l.acquired)
+    || CASE kind WHEN 'RELEASED' THEN '"' ELSE '","lease_duration_s":' || l.lease_s END
+    || coalesce(',"pid":' || (l.process->>'pid'), '')
+    || ',"fencing_token":' || l.token
+    || '},"result":{"status":' || to_json(kind)::text
+    || '},"identity":{"agent_id":' || to_json(l.holder)::text
+    || ',"host":' || coalesce((l.process->'host')::text, 'null') || '}', NULL);
+END $$;
+
+-- Somebody's orphan was taken over: by acquire, by hand or by a write. One kind of event for all.
+CREATE FUNCTION noclobber.record_recovery(
+  orphan noclobber.lock, why text, by_ text, at_ text, folder text, host jsonb, new_lock_id text, how text
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM noclobber.record(orphan.workspace,
+    '"action_type":"LOCK_RECOVERED","payload":{"deliverable_id":' || to_json(orphan.deliverable_id)::text
+    || ',"folder":' || to_json(folder)::text
+    || ',"path":' || to_json(orphan.path)::text
+    || ',"recovery_reason":' || to_json(why)::text
+    || ',"previous_holder":' || to_json(orphan.holder)::text
+    || ',"previous_acquired":"' || noclobber.stamp(orphan.acquired)
+    || '","previous_lock_id":"' || left(orphan.secret_sha256, 32)
+    || '","previous_fencing_token":' || orphan.token
+    || '},"result":{"status":"RECOVERED","recovered_by":' || to_json(by_)::text
+    || ',"recovered_at":' || to_json(at_)::text
+    || ',"how":' || to_json(how)::text
+    || ',"lock_id":' || coalesce(to_json(new_lock_id)::text, 'null')
+    || '},"identity":{"agent_id":' || to_json(by_)::text
+    || ',"host":' || coalesce(host::text, 'null') || '}', NULL);
+END $$;
+
+-- Return a lock's row, ours until the transaction ends.
+CREATE FUNCTION noclobber.hold_lock(ws text, p text) RETURNS noclobber.lock LANGUAGE plpgsql AS $$
+DECLARE l noclobber.lock;
+BEGIN
+  SELECT * INTO l FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p FOR UPDATE;
+  IF NOT FOUND THEN
+    INSERT INTO noclobber.lock (workspace, path) VALUES (ws, p) ON CONFLICT DO NOTHING;
+    SELECT * INTO l FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p FOR UPDATE;
+  END IF;
+  RETURN l;
+END $$;
+
+-- Why a lock may be taken over now; NULL if it may not.
+CREATE FUNCTION noclobber.orphaned(l noclobber.lock, judged jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
+  SELECT CASE WHEN l.secret_sha256 IS NULL THEN NULL
+              WHEN noclobber.now_() >= l.expires THEN 'lease_expired'
+              WHEN noclobber.is_judged(l, judged) THEN 'pid_dead' END
+$$;
+
+-- A write that is not over; `judged_writers` are ids of those whose process no longer runs.
+CREATE FUNCTION noclobber.unsettled(ws text, p text, judged jsonb) RETURNS noclobber.write_intent
+LANGUAGE sql VOLATILE AS $$
+  SELECT i FROM noclobber.write_intent i
+   WHERE i.workspace = ws AND i.path = p AND i.deadline > noclobber.now_()
+     AND NOT coalesce((judged->'intents') ? i.intent_id, false)
+   ORDER BY i.deadline DESC LIMIT 1
+$$;
+
+-- `judged` is an object: paths with the version that was found dead, and "intents", a list of ids.
+CREATE FUNCTION noclobber.take(
+  ws text, p text, secret text, wanted_id text, who text, folder_ text, lease int, process_ jsonb,
+  held text[], judged jsonb, is_waiting boolean
+) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  l noclobber.lock; other noclobber.lock; intent noclobber.write_intent; why text; moment timestamptz;
+BEGIN
+  l := noclobber.hold_lock(ws, p);
+  IF l.secret_sha256 = secret THEN  -- It is ours: the answer to our first question got lost.
+    RETURN jsonb_build_object('outcome', 'taken', 'lock', noclobber.shown(l));
+  END IF;
+  why := noclobber.orphaned(l, judged);
+  IF l.secret_sha256 IS NOT NULL AND why IS NULL THEN
+    IF is_waiting AND NOT l.is_wanted THEN
+      UPDATE noclobber.lock k SET is_wanted = true WHERE k.workspace = ws AND k.path = p;
+    END IF;
+    RETURN jsonb_build_object('outcome', 'refused', 'lock', noclobber.shown(l));
+  END IF;
+  intent := noclobber.unsettled(ws, p, judged);
+  IF intent.intent_id IS NOT NULL THEN
+    RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
+      'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process,
+      'remaining_s', extract(epoch FROM intent.deadline - noclobber.now_())::float8);
+  END IF;
+  -- From here to the end nobody else takes a lock of this workspace: two that lock a folder and its parent at
+  -- the same moment look one after the other, and the second sees the first.
+  PERFORM noclobber.hold_chain(ws);
+  moment := noclobber.now_();
+  SELECT k.* INTO other FROM noclobber.lock k
+   WHERE k.workspace = ws AND k.path <> p AND k.secret_sha256 IS NOT NULL AND k.expires > moment
+     AND (noclobber.covers(k.path, p) OR noclobber.covers(p, k.path))
+     AND NOT k.secret_sha256 = ANY (held) AND NOT noclobber.is_judged(k, judged)
+   ORDER BY k.path LIMIT 1;
+  IF other.path IS NOT NULL THEN
+    RETURN jsonb_build_object('outcome', 'in_the_way', 'lock', noclobber.shown(other));
+  END IF;
+  IF why IS NOT NULL THEN
+    PERFORM noclobber.record_recovery(l, why, who, noclobber.stamp(moment), folder_, process_->'host',
+      left(secret, 32), 'acquire');
+  END IF;
+  DELETE FROM noclobber.write_intent i WHERE i.workspace = ws AND i.path = p;
+  UPDATE noclobber.lock k
+     SET token = noclobber.next_token(l.token), version = l.version + 1, secret_sha256 = secret,
+         deliverable_id = wanted_id, holder = who, folder = folder_, acquired = moment,
+         expires = moment + make_interval(secs => lease), lease_s = lease, renewal_s = lease,
+         process = process_, ended_call = NULL, is_wanted = false
+   WHERE k.workspace = ws AND k.path = p RETURNING k.* INTO l;
+  PERFORM noclobber.record_lock(l, 'ACQUIRED');
+  RETURN jsonb_build_object('outcome', 'taken', 'lock', noclobber.shown(l), 'recovered', why);
+END $$;
+
+CREATE FUNCTION noclobber.look(ws text, p text) RETURNS jsonb
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT noclobber.shown(k)
+    FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p AND k.secret_sha256 IS NOT NULL
+$$;
+
+-- The lock with this secret; of any other one only who holds it.
+CREATE FUNCTION noclobber.find(ws text, p text, secret text) RETURNS jsonb
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT noclobber.shown(k) || jsonb_build_object('is_own', coalesce(k.secret_sha256 = secret, false))
+    FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p
+$$;
+
+CREATE FUNCTION noclobber.list(ws text, p text) RETURNS SETOF jsonb
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT noclobber.shown(k) FROM noclobber.lock k
+   WHERE k.workspace = ws AND noclobber.covers(p, k.path) AND k.secret_sha256 IS NOT NULL ORDER BY k.path
+$$;
+
+-- The innermost lock, live or not, that covers a path.
+CREATE FUNCTION noclobber.covering(ws text, p text) RETURNS text
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT k.path FROM noclobber.lock k
+   WHERE k.workspace = ws AND noclobber.covers(k.path, p) AND k.secret_sha256 IS NOT NULL
+   ORDER BY length(k.path) DESC LIMIT 1
+$$;
+
+CREATE FUNCTION noclobber.extend(l noclobber.lock, lease int) RETURNS noclobber.lock LANGUAGE plpgsql AS $$
+DECLARE renewed noclobber.lock; ends timestamptz;
+BEGIN
+  -- `acquired` stays, so that acquired + lease is the true end. Never earlier than before: others count on it.
+  ends := greatest(l.expires, noclobber.now_() + make_interval(secs => lease));
+  UPDATE noclobber.lock k
+     SET expires = ends, lease_s = ceil(extract(epoch FROM ends - l.acquired)), renewal_s = lease,
+         version = l.version + 1
+   WHERE k.workspace = l.workspace AND k.path = l.path RETURNING k.* INTO renewed;
+  PERFORM noclobber.record_lock(renewed, 'RENEWED');
+  RETURN renewed;
+END $$;
+
+CREATE FUNCTION noclobber.renew(ws text, p text, secret text, lease int) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE l noclobber.lock;
+BEGIN
+  l := noclobber.hold_lock(ws, p);
+  IF l.secret_sha256 IS DISTINCT FROM secret THEN
+    RETURN noclobber.shown(l) || jsonb_build_object('is_own', false);
+  END IF;
+  l := noclobber.extend(l, lease);
+  RETURN noclobber.shown(l) || jsonb_build_object('is_own', true);
+END $$;
+
+CREATE FUNCTION noclobber.give_up(ws text, p text, secret text, id_of_call text) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE l noclobber.lock;
+BEGIN
+  l := noclobber.hold_lock(ws, p);
+  IF l.secret_sha256 IS DISTINCT FROM secret THEN
+    RETURN noclobber.shown(l) || jsonb_build_object('is_own', coalesce(l.ended_call = id_of_call, false));
+  END IF;
+  UPDATE noclobber.lock k
+     SET secret_sha256 = NULL, version = l.version + 1, ended_call = id_of_call, is_wanted = false
+   WHERE k.workspace = ws AND k.path = p;
+  PERFORM noclobber.record_lock(l, 'RELEASED');
+  IF l.is_wanted THEN PERFORM pg_notify('noclobber', md5(ws || '/' || p)); END IF;
+  RETURN noclobber.shown(l) || jsonb_build_object('is_own', true);
+END $$;
+
+CREATE FUNCTION noclobber.clear(
+  ws text, p text, wanted_id text, who text, folder_ text, host jsonb, held text[], judged jsonb,
+  retires boolean, how text
+) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  l noclobber.lock; intent noclobber.write_intent; why text; at_ text;
+BEGIN
+  l := noclobber.hold_lock(ws, p);
+  IF l.secret_sha256 IS NULL AND NOT retires THEN
+    RETURN jsonb_build_object('outcome', 'free');
+  END IF;
+  why := noclobber.orphaned(l, judged);
+  IF l.secret_sha256 IS NOT NULL AND why IS NULL AND NOT (retires AND l.secret_sha256 = ANY (held)) THEN
+    RETURN jsonb_build_object('outcome', 'refused', 'lock', noclobber.shown(l));
+  END IF;
+  intent := noclobber.unsettled(ws, p, judged);
+  IF intent.intent_id IS NOT NULL THEN
+    RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
+      'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process,
+      'remaining_s', extract(epoch FROM intent.deadline - noclobber.now_())::float8);
+  END IF;
+  at_ := noclobber.stamp(noclobber.now_());
+  IF why IS NOT NULL THEN
+    PERFORM noclobber.record_recovery(l, why, who, at_, folder_, host, NULL, how);
+  END IF;
+  IF retires THEN
+    PERFORM noclobber.record(ws, '"action_type":"LOCK_RETIRED","payload":{"deliverable_id":'
+      || to_json(coalesce(l.deliverable_id, wanted_id))::text || ',"folder":' || to_json(folder_)::text
+      || ',"path":' || to_json(p)::text || '},"result":{"status":"RETIRED"},"identity":{"agent_id":'
+      || to_json(who)::text || ',"host":' || coalesce(host::text, 'null') || '}', NULL);
+  END IF;
+  UPDATE noclobber.lock k SET secret_sha256 = NULL, version = l.version + 1, is_wanted = false
+   WHERE k.workspace = ws AND k.path = p;
+  IF l.is_wanted THEN PERFORM pg_notify('noclobber', md5(ws || '/' || p)); END IF;
+  RETURN jsonb_build_object('outcome', 'cleared', 'lock', noclobber.shown(l), 'recovered', why);
+END $$;
+
+-- A guarded write: let through, or not. What was let through is on record before it happens.
+CREATE FUNCTION noclobber.begin_write(
+  ws text, p text, secret text, id text, who text, folder_ text, process_ jsonb, judged jsonb, patience float8
+) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE l noclobber.lock; why text;
+BEGIN
+  l := noclobber.hold_lock(ws, p);
+  IF secret IS NOT NULL THEN
+    IF l.secret_sha256 IS DISTINCT FROM secret THEN
+      RETURN jsonb_build_object('outcome', 'lost', 'lock', noclobber.shown(l));
+    END IF;
+    IF noclobber.now_() >= l.expires THEN
+      l := noclobber.extend(l, l.renewal_s);
+    END IF;
+  ELSIF l.secret_sha256 IS NOT NULL THEN
+    why := noclobber.orphaned(l, judged);
+    IF why IS NULL THEN
+      RETURN jsonb_build_object('outcome', 'refused', 'lock', noclobber.shown(l));
+    END IF;
+    PERFORM noclobber.record_recovery(l, why, who, noclobber.stamp(noclobber.now_()), folder_,
+      process_->'host', NULL, 'write');
+    UPDATE noclobber.lock k SET secret_sha256 = NULL, version = l.version + 1
+     WHERE k.workspace = ws AND k.path = p;
+  END IF;
+  INSERT INTO noclobber.write_intent VALUES
+    (id, ws, p, who, process_, noclobber.now_() + make_interval(secs => patience))
+    ON CONFLICT (intent_id) DO NOTHING;
+  RETURN jsonb_build_object('outcome', 'begun', 'lock', noclobber.shown(l));
+END $$;
+
+CREATE FUNCTION noclobber.settle_write(ws text, p text, id text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  DELETE FROM noclobber.write_intent i WHERE i.intent_id = id AND i.workspace = ws AND i.path = p;
+END $$;
+
+CREATE FUNCTION noclobber.installed_version() RETURNS int
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
+'SELECT version FROM noclobber.schema_version';
+
+-- What there is, in numbers.
+CREATE FUNCTION noclobber.summary() RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT jsonb_build_object(
+    'schema_version', noclobber.installed_version(),
+    'workspaces', (SELECT count(DISTINCT c.workspace) FROM noclobber.chain c),
+    'locks', (SELECT count(*) FROM noclobber.lock k WHERE k.secret_sha256 IS NOT NULL),
+    'writes_under_way', (SELECT count(*) FROM noclobber.write_intent),
+    'events', (SELECT coalesce(sum(c.seq), 0) FROM noclobber.chain c))
+$$;
+
+-- Nobody but the owner touches the tables. Who works with noclobber may call the functions that begin a step,
+-- and none of those that are parts of one.
+REVOKE ALL ON SCHEMA noclobber FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA noclobber FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA noclobber FROM PUBLIC;

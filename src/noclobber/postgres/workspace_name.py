@@ -1,0 +1,71 @@
+"""
+Which workspace a folder belongs to, on every machine: a name, and the folder's path from the root.
+
+Two ways to share work:
+
+- One volume, mounted on several machines. The name is made once and kept on the volume, in the state folder:
+  whoever mounts it reads the same one. A copy of the volume makes a name of its own.
+- A checkout on each machine. There is nothing that all of them read, so a person names the workspace
+  (`NOCLOBBER_WORKSPACE`), and the same name means the same work.
+
+On file systems whose inode numbers change between mounts the first way could give two machines two names for
+one volume, and so two holders for one lock. There the name must be given.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from noclobber.core.project import STATE_FOLDER, find_project
+from noclobber.disk.filesystems import keeps_inodes
+from noclobber.errors import ConfigError, StorageError
+from noclobber.ledger.root import workspace_id
+
+VARIABLE = "NOCLOBBER_WORKSPACE"
+_MAX_CHARS = 100
+
+
+class SharedFolder(NamedTuple):
+    """A deliverable folder, as all machines name it."""
+
+    workspace: str
+    path: str
+    """From the root, without a slash at the end; empty for the root."""
+    root: str
+
+
+def place_of(folder: str) -> SharedFolder:
+    """Return where a canonical folder is; `ConfigError` if nobody could say so on another machine."""
+    root = find_project(_existing(folder))
+    if folder != root and not folder.startswith(root.rstrip("/") + "/"):
+        raise ConfigError(folder, f"it is not inside the project {root}, so other machines cannot name it")
+    return SharedFolder(_name_of(root), folder[len(root) :].strip("/"), root)
+
+
+def _existing(folder: str) -> str:
+    """A deliverable that was deleted is still named by its path."""
+    while not os.path.isdir(folder) and folder != "/":
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _name_of(root: str) -> str:
+    given = os.environ.get(VARIABLE)
+    if given:
+        if len(given) > _MAX_CHARS or not given.isprintable() or given != given.strip():
+            raise ConfigError(
+                VARIABLE, f"a workspace's name is up to {_MAX_CHARS} printable characters, and this is not"
+            )
+        return given
+    if not keeps_inodes(root):
+        raise ConfigError(
+            VARIABLE,
+            f"{root} is on a file system whose inode numbers change, so machines could not agree on its "
+            f"name. Set {VARIABLE} to the same name on each of them",
+        )
+    os.makedirs(f"{root}/{STATE_FOLDER}", exist_ok=True)
+    name = workspace_id(root)
+    if name is None:
+        raise StorageError(root, f"the name of this workspace can be neither read nor made in {STATE_FOLDER}")
+    return name

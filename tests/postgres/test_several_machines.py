@@ -1,0 +1,349 @@
+"""Locks that a server decides about: lost servers, forks, tokens, lock files beside them, writes in locked folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import noclobber
+from noclobber.errors import (
+    ConfigError,
+    CoordinatorUnavailableError,
+    LockContention,
+    LockLost,
+)
+from noclobber.lock.names import LOCK_NAME
+from noclobber.postgres import arbiter as rows
+from noclobber.postgres.arbiter import PostgresArbiter
+from noclobber.postgres.connection import ServerConnection
+from noclobber.postgres.coordinator import _connection
+from tests.lock.arbiter_suite import ignore, taken, taker
+from tests.rigs import postgres
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project whose locks the server decides about."""
+    monkeypatch.setenv("NOCLOBBER_COORDINATOR", postgres.coordinator())
+    (tmp_path / "p/.noclobber").mkdir(parents=True)
+    (tmp_path / "p/report").mkdir()
+    yield tmp_path / "p"
+    _connection.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def stoppable() -> Iterator[postgres.Server]:
+    """A server that tests may stop."""
+    folder = postgres.binaries()
+    if folder is None:
+        pytest.skip("no PostgreSQL on this machine to start and stop")
+    server = postgres.Server(folder)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def own_server(stoppable: postgres.Server) -> Iterator[postgres.Server]:
+    """The same with a new, empty database."""
+    stoppable.use_new_database()
+    yield stoppable
+    stoppable.start_again()
+
+
+def test_a_lock_is_one_on_two_checkouts_of_one_name(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-machines: machines with a checkout each share the name, and so the lock; the second gets the report."""
+    monkeypatch.setenv("NOCLOBBER_WORKSPACE", f"team-{os.urandom(4).hex()}")
+    other = project.parent / "elsewhere"
+    (other / ".noclobber").mkdir(parents=True)
+    (other / "report").mkdir()
+    with noclobber.DeliverableLock(project / "report", holder="here"):
+        second = noclobber.DeliverableLock(other / "report", holder="there")
+        with pytest.raises(LockContention) as refused:
+            second.acquire()
+    assert refused.value.to_report()["holder"] == "here"
+
+
+def test_a_write_in_the_other_checkout_is_refused_while_the_deliverable_is_locked(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines, REQ-LOCK-007: no lock file is there to be seen; the server is asked."""
+    monkeypatch.setenv("NOCLOBBER_WORKSPACE", f"team-{os.urandom(4).hex()}")
+    other = project.parent / "elsewhere"
+    (other / ".noclobber").mkdir(parents=True)
+    (other / "report").mkdir()
+    workspace = noclobber.Workspace(other)
+    with noclobber.DeliverableLock(project / "report", holder="here"):
+        with workspace.turn(agent_id="there") as turn, pytest.raises(LockContention):
+            turn.write_file("report/a.md", b"x")
+        assert not (other / "report/a.md").exists()
+    with workspace.turn(agent_id="there") as turn:
+        turn.write_file("report/a.md", b"x")
+    assert (other / "report/a.md").read_bytes() == b"x"
+
+
+def test_the_holder_writes_in_its_folder_and_a_former_holder_does_not(project: Path) -> None:
+    """N-machines, REQ-LOCK-006: the server says whose lock it is, at every write."""
+    workspace, address = noclobber.Workspace(project), postgres.coordinator()
+    lock = noclobber.DeliverableLock(project / "report", holder="first", lease_duration_s=60, heartbeat=False)
+    lock.acquire()
+    with workspace.turn(agent_id="first", lock=lock) as turn:
+        turn.write_file("report/a.md", b"1")
+        postgres.pass_time(address, 61)
+        with noclobber.DeliverableLock(project / "report", holder="second"), pytest.raises(LockLost):
+            turn.write_file("report/b.md", b"2")
+    assert not (project / "report/b.md").exists()
+
+
+def test_tokens_rise_with_every_holder(project: Path) -> None:
+    """N-machines: what is kept safe elsewhere can refuse whoever comes late."""
+    tokens = []
+    for _ in range(3):
+        with noclobber.DeliverableLock(project / "report") as lock:
+            tokens.append(lock.fencing_token or 0)
+            assert lock.status().fencing_token == lock.fencing_token
+    assert tokens == sorted(set(tokens))
+
+
+def test_the_lock_file_is_a_mirror_that_nobody_believes(project: Path) -> None:
+    """N-machines, REQ-LOCK-001: people see who holds it; who removes or forges it changes nothing."""
+    mirror = project / "report" / LOCK_NAME
+    with noclobber.DeliverableLock(project / "report", holder="real") as lock:
+        shown = json.loads(mirror.read_text())
+        assert (shown["holder"], shown["mirror_of"]) == ("real", "postgresql")
+        assert shown["fencing_token"] == lock.fencing_token
+        mirror.unlink()
+        with pytest.raises(LockContention):
+            noclobber.DeliverableLock(project / "report", holder="other").acquire()
+        mirror.write_text(json.dumps({**shown, "holder": "forged", "lock_id": "0" * 32}))
+        lock.assert_held()
+    mirror.unlink(missing_ok=True)
+    with noclobber.DeliverableLock(project / "report"):
+        pass
+    assert not mirror.exists(), "a mirror outlived its lock"
+
+
+def test_a_lock_by_file_of_somebody_who_knows_no_coordinator_is_respected(project: Path) -> None:
+    """N-machines: a machine that was not set up works by files; nobody takes its folder from under it."""
+    holder = "import sys, noclobber\nwith noclobber.DeliverableLock(sys.argv[1], holder='by file'):\n    print('held', flush=True); sys.stdin.read()"
+    environment = {name: value for name, value in os.environ.items() if name != "NOCLOBBER_COORDINATOR"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", holder, str(project / "report")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(LockContention, match="without the coordinator"):
+        noclobber.DeliverableLock(project / "report").acquire()
+    process.communicate()
+    with noclobber.DeliverableLock(project / "report"):
+        pass
+
+
+def test_a_waiter_gets_the_lock_when_it_is_let_go(project: Path) -> None:
+    """N-machines, REQ-LOCK-007: another process waits, hears of the release, and has it."""
+    waiter = "import sys, noclobber\nwith noclobber.DeliverableLock(sys.argv[1], holder='waiter').acquire(timeout_s=60):\n    print('mine', flush=True)"
+    with noclobber.DeliverableLock(project / "report"):
+        process = subprocess.Popen(
+            [sys.executable, "-c", waiter, str(project / "report")], stdout=subprocess.PIPE
+        )
+    assert process.communicate(timeout=60)[0] == b"mine\n"
+    assert process.returncode == 0
+
+
+def test_without_the_server_nothing_is_decided_and_nothing_is_written(
+    own_server: postgres.Server, tmp_path: Path
+) -> None:
+    """N-machines: an error that says so, never a fall-back to files; when it is back, all is as it was."""
+    from noclobber.postgres import schema
+
+    schema.install(own_server.address())
+    (tmp_path / ".noclobber").mkdir()
+    (tmp_path / "report").mkdir()
+    folder = str(tmp_path / "report")
+    patient = PostgresArbiter(ServerConnection(own_server.address(), patience_s=60))
+    hasty = PostgresArbiter(ServerConnection(own_server.address(), patience_s=0.2))
+    holding = taken(patient, folder)
+    own_server.stop()
+    with pytest.raises(CoordinatorUnavailableError):
+        hasty.take(folder, taker("other"), ignore)
+    with pytest.raises(CoordinatorUnavailableError):
+        hasty.read(folder)
+    assert 0 < hasty.check(holding) <= 60, "its lease goes on by its own clock"
+    own_server.start()
+    assert patient.check(holding) > 0, "the server kept the lock over its crash"
+    assert patient.take(folder, taker("other"), ignore) is not None
+
+
+def test_a_holder_that_cannot_reach_the_server_stops_in_time(
+    own_server: postgres.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: it is no holder in its own eyes before anybody else can become one."""
+    from noclobber.postgres import schema
+
+    schema.install(own_server.address())
+    (tmp_path / ".noclobber").mkdir()
+    (tmp_path / "report").mkdir()
+    began_s = rows.boot_time_s()
+    hasty = PostgresArbiter(ServerConnection(own_server.address(), patience_s=0.2))
+    holding = taken(hasty, str(tmp_path / "report"))
+    own_server.stop()
+    monkeypatch.setattr(rows, "boot_time_s", lambda: began_s + 60 * (1 - rows.MARGIN) + 1)
+    with pytest.raises(LockLost, match="does not answer"):
+        hasty.check(holding)
+
+
+def test_a_forked_child_leaves_the_parents_connection_alone(project: Path) -> None:
+    """N-machines: its end says no goodbye on a socket that is not its own."""
+    connection = ServerConnection(postgres.coordinator())
+    assert connection.value("SELECT 1", ()) == 1
+    pid = os.fork()
+    if pid == 0:
+        code = 0 if connection.value("SELECT 2", ()) == 2 else 1
+        connection.close()
+        os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert connection.value("SELECT 3", ()) == 3
+    connection.close()
+
+
+def test_an_answer_that_was_lost_is_asked_for_again_and_given_once(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: the lock is taken once, the event recorded once, whichever answer got lost."""
+    import psycopg
+
+    connection = ServerConnection(postgres.coordinator())
+    real, lost = ServerConnection._open, []
+
+    class Losing:
+        """A connection that breaks after the server has done what it was asked."""
+
+        def __init__(self, link: Any) -> None:
+            self._link = link
+
+        def execute(self, *arguments: Any, **options: Any) -> Any:
+            self._link.execute(*arguments, **options)
+            lost.append(arguments[0])
+            self._link.close()
+            raise psycopg.OperationalError("the connection was lost")
+
+    def open_once_losing(self: ServerConnection) -> Any:
+        return real(self) if lost else Losing(real(self))
+
+    monkeypatch.setattr(ServerConnection, "_open", open_once_losing)
+    arbiter = PostgresArbiter(connection)
+    holding = taken(arbiter, str(project / "report"))
+    assert "noclobber.take" in lost[0]
+    lost.clear()
+    arbiter.give_up(holding, lambda _: None)
+    assert "noclobber.give_up" in lost[0]
+    lost.clear()
+    from noclobber.postgres.ledger import PostgresLedger
+
+    ledger = PostgresLedger(connection, holding.place.workspace)
+    entry = ledger.append({"action_type": "X"})
+    assert "noclobber.append" in lost[0]
+    kinds = [event["action_type"] for event in ledger.events()]
+    assert kinds == ["LOCK_ACQUIRED", "LOCK_RELEASED", "X"]
+    assert ledger.verify().head == entry.hash
+
+
+def test_a_role_that_may_record_cannot_change_what_is_on_record(project: Path) -> None:
+    """N-machines: it calls the functions that begin a step, and touches neither tables nor their parts."""
+    import psycopg
+
+    address = postgres.coordinator()
+    with psycopg.connect(address) as link:
+        link.execute("DO $$ BEGIN CREATE ROLE agent_1 LOGIN; EXCEPTION WHEN duplicate_object THEN END $$")
+        link.execute("GRANT noclobber_agent TO agent_1")
+    as_agent = address.replace("user=owner", "user=agent_1")
+    arbiter = PostgresArbiter(ServerConnection(as_agent))
+    holding = taken(arbiter, str(project / "report"))
+    arbiter.give_up(holding, lambda _: None)
+    for statement in (
+        "DELETE FROM noclobber.event",
+        "UPDATE noclobber.lock SET token = 0",
+        "SELECT noclobber.record('w', '\"action_type\":\"X\"', NULL)",
+        "SELECT * FROM noclobber.lock",
+    ):
+        with psycopg.connect(as_agent) as link, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            link.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("postgresql://u:geheim@localhost/x", "password"),
+        ("postgresql://u@db.example.com/x?sslmode=require", "verify-full"),
+        ("host=db.example.com sslmode=disable", "verify-full"),
+        ("not an address", "not the address"),
+        ("mysql://u@h/x", "not the address"),
+    ],
+)
+def test_an_address_that_cannot_be_used_safely_is_refused(address: str, says: str) -> None:
+    """N-machines, N-input: before anything is sent, and without showing a secret."""
+    with pytest.raises(ConfigError, match=says) as refused:
+        ServerConnection(address)
+    assert "geheim" not in str(refused.value)
+
+
+def test_a_server_without_the_tables_is_named_with_the_remedy(own_server: postgres.Server) -> None:
+    """N-machines, N-input: and so is a schema from the future."""
+    import psycopg
+
+    from noclobber.postgres import schema
+
+    connection = ServerConnection(own_server.address())
+    with pytest.raises(ConfigError, match="coordinator init"):
+        connection.value("SELECT noclobber.look('w', '')", ())
+    schema.install(own_server.address())
+    assert schema.install(own_server.address()) == schema.VERSION
+    with psycopg.connect(own_server.address()) as link:
+        link.execute("UPDATE noclobber.schema_version SET version = 99")
+    with pytest.raises(ConfigError, match="Upgrade"):
+        schema.install(own_server.address())
+
+
+def test_a_folder_whose_name_machines_could_not_agree_on_is_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: two names for one volume would be two holders of one lock."""
+    from noclobber.postgres import workspace_name
+
+    monkeypatch.setattr(workspace_name, "keeps_inodes", lambda _: False)
+    with pytest.raises(ConfigError, match="NOCLOBBER_WORKSPACE"):
+        noclobber.DeliverableLock(project / "report").acquire()
+
+
+def test_the_command_line_installs_examines_and_locks(
+    own_server: postgres.Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """N-machines: `coordinator init`, `doctor`, `status`; `lock run` hands the token to its command."""
+    (tmp_path / ".noclobber").mkdir()
+    (tmp_path / "report").mkdir()
+    environment = {**os.environ, "NOCLOBBER_COORDINATOR": own_server.address()}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "noclobber", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert run("coordinator", "status").returncode == 3
+    assert json.loads(run("coordinator", "init", "--json").stdout) == {"schema_version": 1}
+    done = run("lock", "run", "report", "--", "sh", "-c", "echo $NOCLOBBER_LOCK_TOKEN")
+    assert done.stdout.strip().isdigit()
+    found = json.loads(run("coordinator", "status", "--json").stdout)
+    assert (found["locks"], found["events"]) == (0, 2)
+    examined = run("coordinator", "doctor")
+    assert examined.returncode == 1, "the owner may change what is on record, and fsync is off in this test"
+    assert "fsync" in examined.stdout
+    own_server.stop()
+    refused = run("lock", "status", "report")
+    assert refused.returncode == 3
+    assert "Traceback" not in refused.stderr
