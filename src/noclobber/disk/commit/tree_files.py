@@ -266,9 +266,11 @@ class Removal(Swap):
     """A file that goes: exchanged with a placeholder, which is moved away at once."""
 
     is_away = False
+    _gone = ""
 
     def take_away(self, patience: Patience, note: Note) -> None:
         """Move the placeholder off the name. Only then is the file gone."""
+        self._gone = self.swap_name + GONE
         if not take_placeholder_away(self):
             raise self.busy("other processes keep opening it")
         self.is_away = True
@@ -292,10 +294,9 @@ class Removal(Swap):
 
     def close(self, *, landed: bool = False) -> None:
         """Close it, and leave the placeholder to the sweep."""
-        gone = self.swap_name + GONE if self.swap_name else ""
         super().close(landed=landed)
-        if self.is_away and gone:
-            self.store.leave_marked(gone, self.target.path)
+        if self._gone:
+            self.store.leave_marked(self._gone, self.target.path)
 
 
 class Departure:
