@@ -117,7 +117,7 @@ def test_a_link_inside_the_state_folder_leads_no_hook_outside(
     with event.open() as stdin:
         window = respond("claude-code", "check", stdin.fileno()).watch
     if window is not None:  # What the process that looks on does when somebody saves meanwhile.
-        watch._copy(window, window.files[0], b"theirs\n")
+        watch.copy(window, window.files[0], b"theirs\n")
     file.write_text("two\n")
     rig.told("Write", given, tool_use_id="w")
     rig.call("claude-code", rig.event("Stop"), "note")

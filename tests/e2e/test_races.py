@@ -58,10 +58,6 @@ def test_two_hosts_with_two_sessions_each_and_an_editor_lose_nothing(
 
     with capsys.disabled():
         print(f"\n{' and '.join(hosts)}, two sessions each, {WRITES} writes a session: {account}")
-    assert (account.landed, account.lost) == (4 * WRITES, []), account
+    assert (account.landed, account.lost, account.saves_lost) == (4 * WRITES, [], []), account
     assert account.saves_kept <= account.races
     assert account.refusals, f"the sessions never met, so this run proves nothing: {account}"
-    if account.saves_lost:
-        pytest.xfail(
-            f"finding H4: of {account.saves} saves {len(account.saves_lost)} are neither in a file nor kept"
-        )

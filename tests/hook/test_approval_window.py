@@ -6,6 +6,7 @@ The check runs as a process, as hosts run it, because that is what forks the pro
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -13,11 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
-from noclobber.guard import watch
+from noclobber.guard import lookout, watch
 from noclobber.guard.watch import Watch, WatchedFile
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, beside, is_denied, refusal
@@ -159,17 +160,37 @@ def test_plain_work_leaves_no_trace(agent: HookRig, file: Path) -> None:
     assert [path.name for path in agent.runtime.rglob("*.watch.*")] == []
 
 
-def test_it_holds_nothing_open_and_leaves_the_hosts_group(agent: HookRig, file: Path) -> None:
-    """finding H4: no unmount waits for it, no end of output, and the host may end its group."""
+def test_a_save_into_the_file_that_the_host_replaces_at_the_same_moment_is_kept(
+    agent: HookRig, file: Path
+) -> None:
+    """finding H4: nobody waits for the copy, neither the host nor the event after the call."""
+    given = {"file_path": str(file), "content": "mine\n"}
+    check(agent, "Write", given)
+    # The person is in the middle of a save when the host replaces the file, and finishes it afterwards.
+    with file.open("r+b") as theirs:
+        save(file, MINE, "renamed")
+        theirs.write(THEIRS)
+    found = refusal(agent.told("Write", given, tool_use_id="w"))
+
+    assert Path(found["details"]["kept"]).read_bytes() == THEIRS
+
+
+def test_it_holds_the_file_and_nothing_of_the_hosts(agent: HookRig, file: Path) -> None:
+    """finding H4: no end of output waits for it, and the host may end its group."""
     if not Path("/proc/self/fd").exists():
         pytest.skip("there is no /proc here")
     check(agent, "Write", {"file_path": str(file), "content": "mine\n"})
 
     [child] = [entry for entry in Path("/proc").glob("[0-9]*") if is_ours(entry, agent.runtime)]
-    until(lambda: os.readlink(child / "cwd") == "/")
+    assert os.readlink(child / "cwd") == "/"
     session = (child / "stat").read_text().rpartition(")")[2].split()[3]
     assert session == child.name
-    assert {os.readlink(link) for link in (child / "fd").iterdir()} <= {"/dev/null"}
+    held = {os.readlink(link) for link in (child / "fd").iterdir()} - {
+        "/dev/null",
+        str(file),
+        str(file.parent),
+    }
+    assert {os.path.commonpath([path, str(agent.runtime)]) for path in held} <= {str(agent.runtime)}
 
     agent.call("claude-code", agent.event("Stop"), "note")
     until(lambda: not child.exists())
@@ -218,12 +239,12 @@ def test_it_ends_by_itself(root: Path, tmp_path: Path, end: str, monkeypatch: py
     file.write_text("old\n")
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
-    monkeypatch.setattr(watch, "HOST_CHECK_S", 0.0)
+    monkeypatch.setattr(lookout, "HOST_CHECK_S", 0.0)
     if end == "age":
-        monkeypatch.setattr(watch, "LIFE_S", 0.05)
-        monkeypatch.setattr(watch, "NAPS_S", ((1.0, 0.001),))
+        monkeypatch.setattr(lookout, "LIFE_S", 0.05)
+        monkeypatch.setattr(lookout, "NAPS_S", ((1.0, 0.001),))
     looking = watched(root, file, mark, gone.pid if end == "host" else os.getpid())
-    thread = threading.Thread(target=watch.run, args=(looking,))
+    thread = threading.Thread(target=lookout.run, args=(looking,))
     thread.start()
     if end == "written":
         file.write_bytes(MINE)
@@ -240,7 +261,7 @@ def test_every_version_that_was_saved_is_copied_and_the_checked_one_is_not(
     """finding H4: two saves of a person, one after the other, and the old version once more."""
     file, mark = root / "a.txt", tmp_path / "mark"
     file.write_text("old\n")
-    thread = threading.Thread(target=watch.run, args=(watched(root, file, mark, os.getpid()),))
+    thread = threading.Thread(target=lookout.run, args=(watched(root, file, mark, os.getpid()),))
     thread.start()
     for number, text in enumerate(("one\n", "two\n"), 1):
         save(file, text.encode(), "renamed")
@@ -251,3 +272,102 @@ def test_every_version_that_was_saved_is_copied_and_the_checked_one_is_not(
 
     found = [watch.content_of(copy) for copy in watch.copies_of(str(root), "key", str(file))]
     assert found == [b"one\n", b"two\n"]
+
+
+def opened(sight: lookout.Sight, file: Path, mode: str) -> IO[bytes]:
+    """Open a file for writing while it is looked at: that waits for a look."""
+    found: list[IO[bytes]] = []
+    thread = threading.Thread(target=lambda: found.append(file.open(mode, buffering=0)))
+    thread.start()
+    until(lambda: sight.look() or found)
+    thread.join()
+    return found[0]
+
+
+def test_a_host_in_the_middle_of_its_own_write_is_no_stranger(root: Path, tmp_path: Path) -> None:
+    """finding H4: half of it may be there for long; a save is what nobody is writing any more."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        pytest.skip("nobody can tell here whether a file is being written")
+    file = root / "a.txt"
+    file.write_bytes(b"old text\n")
+    own = Watch(str(root), "key", str(tmp_path / "mark"), 0, ())
+    sight = lookout.Sight(own, WatchedFile(str(file), sha256(b"old text\n"), (sha256(b"new TEXT\n"),)))
+    assert not sight.look()
+    with opened(sight, file, "r+b") as host:  # It writes over the old text, and does not empty the file.
+        for piece in (b"new", b" TE"):
+            host.write(piece)
+            assert not sight.look()
+        host.write(b"XT\n")
+    assert sight.look()
+    sight.close()
+
+    assert watch.copies_of(str(root), "key") == []
+
+
+def test_a_save_waits_until_somebody_looks_and_the_host_waits_until_it_is_copied(
+    root: Path, tmp_path: Path
+) -> None:
+    """finding H4: however late the process that looks on gets its turn, both are held in `open()` meanwhile."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        pytest.skip("nobody can be held here")
+    file = root / "a.txt"
+    file.write_bytes(b"old text\n")
+    (root / ".noclobber").mkdir(exist_ok=True)
+    own = Watch(str(root), "key", str(tmp_path / "mark"), 0, ())
+    sight = lookout.Sight(own, WatchedFile(str(file), sha256(b"old text\n"), (sha256(MINE),)))
+    sight.look()
+
+    def overwrite(data: bytes, expected: bytes) -> None:
+        held = sight._now
+        assert held is not None
+        program = f"open({str(file)!r}, 'wb').write({data!r})"
+        writer = subprocess.Popen([sys.executable, "-I", "-c", program])
+        until(lambda: fcntl.fcntl(held.descriptor, fcntl.F_GETLEASE) != fcntl.F_RDLCK)
+        assert file.read_bytes() == expected
+        sight.look()
+        assert writer.wait(60) == 0
+
+    overwrite(THEIRS, b"old text\n")
+    sight.look()
+    assert [watch.content_of(copy) for copy in watch.copies_of(str(root), "key")] == [THEIRS]
+    overwrite(MINE, THEIRS)
+    assert sight.look()
+    sight.close()
+
+
+def test_what_was_saved_and_overwritten_while_the_file_stayed_open_is_no_half(
+    root: Path, tmp_path: Path
+) -> None:
+    """finding H4: two programs have the file open at the same time, and the second overwrites the first."""
+    file = root / "a.txt"
+    file.write_bytes(b"old text\n")
+    (root / ".noclobber").mkdir(exist_ok=True)
+    own = Watch(str(root), "key", str(tmp_path / "mark"), 0, ())
+    sight = lookout.Sight(own, WatchedFile(str(file), sha256(b"old text\n"), (sha256(MINE),)))
+    sight.look()
+    with opened(sight, file, "wb") as host:
+        file.write_bytes(THEIRS)
+        sight.look()
+        host.truncate(0)
+        host.write(MINE)
+    assert sight.look()
+    sight.close()
+
+    assert [watch.content_of(copy) for copy in watch.copies_of(str(root), "key")] == [THEIRS]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"new", True),
+        (b"new t", True),
+        (b"new text\nd text\n", False),
+        (b"newold\n", False),
+        (b"newer\n", False),
+        (b"", True),
+    ],
+)
+def test_what_half_of_a_write_is(data: bytes, expected: bool) -> None:
+    """finding H4: a beginning of the new text, alone or with the rest of the old."""
+    assert watch.is_half(data, b"very old text\n", b"new text\n") is expected
+    assert watch.is_half(b"new text\ntext\n", b"very old text\n", b"new text\n")

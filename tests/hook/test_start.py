@@ -121,6 +121,8 @@ ALSO_LIGHT = {
     "noclobber.cli",
     "noclobber.cli.clean_output",
     "noclobber.cli.hook",
+    # The process that looks on while a dialogue is open (`guard.watch`).
+    "noclobber.disk.filesystems",
 }
 
 

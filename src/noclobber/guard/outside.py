@@ -446,7 +446,7 @@ class Outside:
             found = looked.state.sha256
             is_own = is_as_foreseen(looked.state, outcome)
             is_formatted = not is_own
-        lost = self._overwritten(looked, key, outcome)
+        lost = self._overwritten(looked, key, before, outcome)
         merged = noted_merge(looked.notes, key)
         if merged is not None and found == merged.ours_sha256 and not is_own:
             from noclobber.guard.merging_outside import keep_theirs
@@ -482,7 +482,7 @@ class Outside:
         kept, overwritten = ((), None) if lost is None else (lost.kept, lost.sha256)
         self.turn.recorder.race(self.call, path, before, expected, found, kept=kept, overwritten=overwritten)
 
-    def _overwritten(self, looked: LookedAt, key: str, outcome: Outcome) -> Overwritten | None:
+    def _overwritten(self, looked: LookedAt, key: str, before: str, outcome: Outcome) -> Overwritten | None:
         """End the watch of a call that was carried out; keep what somebody saved and it wrote over."""
         turn = self.turn
         turn.end_watch(key)  # First: from now on no more copies are made.
@@ -490,8 +490,10 @@ class Outside:
             return None
         from noclobber.guard.overwritten import keep_overwritten
 
-        made = turn.memory.held(outcome.sha256)
-        return keep_overwritten(turn.root, turn.owner, key, looked.action, looked.state, outcome, made)
+        was, made = turn.memory.held(before), turn.memory.held(outcome.sha256)
+        return keep_overwritten(
+            turn.root, turn.owner, key, looked.action, looked.state, outcome, was=was, made=made
+        )
 
     def _drop_copies(self, looked: LookedAt, key: str) -> None:
         """End the watch of a call that wrote nothing: what somebody saved meanwhile is there."""
@@ -626,7 +628,7 @@ class Outside:
             elif state.sha256 != before and (
                 is_as_foreseen(state, noted_outcome(pending)) or state.sha256 in notes.get("together", ())
             ):
-                lost = self._overwritten(as_write, key, noted_outcome(pending))
+                lost = self._overwritten(as_write, key, before, noted_outcome(pending))
                 self._landed(as_write, before, state.sha256, lost=lost, merged=merged)
                 notes["settled"] = [*notes.get("settled", ()), key][-MOST_TOGETHER:]
             else:

@@ -43,14 +43,26 @@ class Overwritten(NamedTuple):
 
 
 def keep_overwritten(
-    root: str, owner: str, key: str, action: Action, state: FileState, outcome: Outcome, made: bytes | None
+    root: str,
+    owner: str,
+    key: str,
+    action: Action,
+    state: FileState,
+    outcome: Outcome,
+    *,
+    was: bytes | None,
+    made: bytes | None,
 ) -> Overwritten | None:
-    """Keep what a call that was carried out wrote over; None if it wrote over nobody's version."""
+    """
+    Keep what a call that was carried out wrote over; None if it wrote over nobody's version.
+
+    `was`: what was checked, and `made`: what the call had to leave; None if those bytes are not held.
+    """
     lost: list[tuple[watch.Copy, bytes]] = []
     for copy in watch.copies_of(root, watch.key_of(owner, key), state.path):
         data = watch.content_of(copy)
         # Without an outcome that was foreseen, the host's own version cannot be told from a stranger's.
-        if data is None or outcome.sha256 is None or _is_there(data, copy.sha256, action, state, made):
+        if data is None or outcome.sha256 is None or _is_there(data, copy.sha256, action, state, was, made):
             watch.drop([copy])
         else:
             lost.append((copy, data))
@@ -66,10 +78,12 @@ def keep_overwritten(
     return Overwritten(whole[-1][0].sha256, kept, whole[-1][1])
 
 
-def _is_there(data: bytes, sha256: str, action: Action, state: FileState, made: bytes | None) -> bool:
+def _is_there(
+    data: bytes, sha256: str, action: Action, state: FileState, was: bytes | None, made: bytes | None
+) -> bool:
     """True if a version is what is there, or is in it, or is a part of what the call has written."""
     now = state.content or b""
-    if sha256 == state.sha256 or now.startswith(data) or (made or b"").startswith(data):
+    if sha256 == state.sha256 or any(watch.is_half(data, was or b"", new) for new in (now, made or b"")):
         return True
     if action.change is None:
         return False

@@ -2,32 +2,23 @@
 The approval window: watch a file from the check to the host's write, and keep what others save in between.
 
 A hook's check comes before the host's permission dialogue. Somebody may save the file while the dialogue is
-open, and the host then writes over it. Nothing can stop that, so a small process looks on: it is forked when
-a write is let through, costs the hook a fork, and copies every version that is neither the one that was
-checked nor what the call must leave. The event after the call finds the copies: if the host wrote over one,
-it goes to `kept`, the race is on record, and the agent is told. Otherwise the copies go.
+open, and the host then writes over it. Nothing can stop that, so a small process looks on (`lookout`): it is
+forked when a write is let through, and copies every version that is neither the one that was checked nor
+what the call must leave. The event after the call finds the copies: if the host wrote over one, it goes to
+`kept`, the race is on record, and the agent is told. Otherwise the copies go.
 
 Copies are in `.noclobber/kept`, with a name that begins with a dot until it is known that they are needed.
 A mark in the user's runtime folder says that somebody still wants to know; it goes with the call's next
-event, or with the session.
-
-The process ends by itself: when the host has written, when the mark is gone, when the host has ended, and
-after half an hour in any case. It holds nothing open, no file and no folder, so it is in the way of no
-unmount and of no deletion. It looks at the file's status every millisecond at first, then less and less
-often: a host that need not ask writes at once, and a person who saves takes a while to come back.
-
-Not promised: a save that the host overwrites within the same moment (a millisecond at first, a fifth of a
-second in a dialogue that is open for minutes) is not seen. Files above 64 MiB are not copied.
+event, or with the session. The process holds a lock on the mark for as long as it lives, so whoever removes
+the mark can wait until every copy is made.
 """
 
 from __future__ import annotations
 
 import os
-import time
 
 from noclobber.core.project import KEPT_FOLDER, STATE_FOLDER
 from noclobber.disk import hashing
-from noclobber.disk.reading import look_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,11 +26,6 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
-LIFE_S = 1800.0
-# Until how long after the start, and how long it naps between two looks.
-NAPS_S = ((0.1, 0.001), (2.0, 0.005), (60.0, 0.02), (LIFE_S, 0.2))
-HOST_CHECK_S = 1.0
-MOST_COPIES = 32
 MOST_SHELLS = 8  # Hosts run hooks by a shell, and our command line has another one in it.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -84,108 +70,41 @@ def _short(text: str) -> str:
 
 
 def start(watch: Watch) -> None:
-    """Fork the process that looks on. Returns in the parent only; never raises."""
+    """
+    Fork the process that looks on, and wait until it does. Returns in the parent only; never raises.
+
+    The wait is for a machine that is busy: the host may write, and somebody save, before the process has had
+    its first turn.
+    """
     try:
+        from noclobber.guard.lookout import run  # Before the fork: the process must not lose time there.
+
+        ready_fd, told_fd = os.pipe()
         child = os.fork()
     except OSError:
         return  # No process to be had: as without a watch.
     if child:
+        os.close(told_fd)
+        os.read(ready_fd, 1)
+        os.close(ready_fd)
         return
     try:
-        _detach()
-        run(watch)
+        _detach(told_fd)
+        run(watch, told_fd)
     except BaseException:  # noqa: S110 - nobody is there to be told
         pass
     finally:
         os._exit(0)
 
 
-def _detach() -> None:
+def _detach(told_fd: int) -> None:
     """Leave everything of the host's: it waits for the end of our output, and may end its whole group."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.close(descriptor)
-        except OSError:
-            pass
-    os.closerange(3, 256)
+    os.closerange(0, told_fd)
+    os.closerange(told_fd + 1, 256)
     for _ in range(3):
         os.open(os.devnull, os.O_RDWR)
     os.setsid()
     os.chdir("/")
-
-
-def run(watch: Watch) -> None:
-    """Look on until the host has written, or nobody wants to know any more."""
-    start_s = time.monotonic()
-    looks = dict.fromkeys(watch.files, "")  # The status at the last look; empty: none yet.
-    checked_s = start_s
-    copies = 0
-    while looks:
-        for file in list(looks):
-            status = _status(file.path)
-            if status == looks[file]:
-                continue
-            looks[file] = status
-            state = look_at(file.path, keep=True)
-            if state.sha256 in file.own:
-                del looks[file]  # The host has written.
-            elif state.sha256 != file.before and state.content and copies < MOST_COPIES:
-                copies += 1
-                name = _copy(watch, file, state.content)
-                if name and not os.path.exists(watch.mark):  # Settled meanwhile: nobody would find it.
-                    os.unlink(name)
-        age_s = time.monotonic() - start_s
-        if age_s > LIFE_S or not os.path.exists(watch.mark):
-            return
-        if age_s - (checked_s - start_s) > HOST_CHECK_S:
-            checked_s = time.monotonic()
-            if not _runs(watch.host_pid):
-                return
-        time.sleep(next(nap_s for until_s, nap_s in NAPS_S if age_s <= until_s))
-
-
-def _status(path: str) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return "-"
-    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-
-
-def _runs(pid: int) -> bool:
-    """True unless a process is known to be gone."""
-    if pid <= 1:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
-def _copy(watch: Watch, file: WatchedFile, data: bytes) -> str:
-    folder = f"{watch.root}/{STATE_FOLDER}/{KEPT_FOLDER}"
-    name = f"{folder}/.watch-{watch.key}-{_short(file.path)}-{hashing.of_bytes(data)}"
-    try:
-        os.mkdir(folder, 0o700)
-    except OSError:
-        pass
-    if os.path.islink(folder):
-        return ""  # It may have come with the project, and lead anywhere.
-    try:
-        descriptor = os.open(f"{name}~", _NEW, 0o600)
-    except OSError:
-        return ""
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-    finally:
-        os.close(descriptor)
-    os.rename(f"{name}~", name)  # Whole, or not there.
-    return name
 
 
 def host_of(parent_pid: int) -> int:
@@ -219,6 +138,46 @@ def _name_and_parent(pid: int) -> tuple[str, int]:
 
 
 # -- the copies ------------------------------------------------------------------------------------------
+
+
+def copy(watch: Watch, file: WatchedFile, data: bytes) -> str:
+    """Put a version aside; return where, or nothing if that failed."""
+    folder = f"{watch.root}/{STATE_FOLDER}/{KEPT_FOLDER}"
+    name = f"{folder}/.watch-{watch.key}-{_short(file.path)}-{hashing.of_bytes(data)}"
+    try:
+        os.mkdir(folder, 0o700)
+    except OSError:
+        pass
+    if os.path.islink(folder):
+        return ""  # It may have come with the project, and lead anywhere.
+    try:
+        descriptor = os.open(f"{name}~", _NEW, 0o600)
+    except OSError:
+        return ""
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+    os.rename(f"{name}~", name)  # Whole, or not there.
+    return name
+
+
+def is_half(data: bytes, old: bytes, new: bytes) -> bool:
+    """
+    True if some bytes are what a writer of `new` over `old` leaves in the middle.
+
+    Either a beginning of the new (the file was emptied first), or that and the rest of the old.
+    """
+    low, high = 0, min(len(data), len(new))
+    while low < high:  # How far it agrees with the new.
+        middle = (low + high + 1) // 2
+        if data[:middle] == new[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low == len(data) or data[low:] == old[low:]
 
 
 def copies_of(root: str, key: str, path: str | None = None) -> list[Copy]:

@@ -51,6 +51,10 @@ def main(words: Sequence[str]) -> int:
 
         return converse(words[0], _answer_failure, _with_guidance)
     answer = respond(_real_host(words[0]), words[1] if len(words) > 1 else AUTO, 0)
+    if answer.watch is not None:
+        from noclobber.guard import watch  # Loaded before, to make it.
+
+        watch.start(answer.watch)  # Before the host hears: it may write the moment that it does.
     try:
         _write(2, answer.stderr)
         if answer.stdout and not has_stdout:
@@ -58,10 +62,6 @@ def main(words: Sequence[str]) -> int:
         _write(1, answer.stdout)
     except OSError:
         return _refuse_by_exit_code(answer)
-    if answer.watch is not None:
-        from noclobber.guard import watch  # Loaded before, to make it.
-
-        watch.start(answer.watch)
     return answer.code
 
 

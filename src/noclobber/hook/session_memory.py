@@ -42,6 +42,7 @@ AMNESIA_BIT = 0o1000  # Of a session's folder: it means the same, and needs no i
 PROJECT = "project"
 COMMAND = "command"
 WATCH = "watch"
+WATCH_END_S = 5.0
 DELEGATED = "delegated"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -403,11 +404,8 @@ def make_mark(host: str, session_id: str, agent_id: str, key: str) -> str | None
 
 
 def remove_mark(host: str, session_id: str, agent_id: str, key: str) -> None:
-    """Remove the mark of a call: nobody has to look on any more."""
-    try:
-        os.unlink(_mark(host, session_id, agent_id) + _short(key))
-    except OSError:
-        pass
+    """Remove the mark of a call: nobody has to look on any more. Who looked on has made all copies then."""
+    _end_watch(_mark(host, session_id, agent_id) + _short(key))
 
 
 def remove_marks(host: str, session_id: str, agent_id: str) -> bool:
@@ -415,11 +413,28 @@ def remove_marks(host: str, session_id: str, agent_id: str) -> bool:
     folder, _, prefix = _mark(host, session_id, agent_id).rpartition("/")
     names = [name for name in os.listdir(folder) if name.startswith(prefix)]
     for name in names:
-        try:
-            os.unlink(f"{folder}/{name}")
-        except OSError:
-            pass
+        _end_watch(f"{folder}/{name}")
     return bool(names)
+
+
+def _end_watch(mark: str) -> None:
+    """
+    Remove a mark, and wait for the end of the process that has a lock on it.
+
+    It is told by the folder, has its last look, and ends. Without the wait its copy of what somebody saved a
+    moment before the host wrote could come after the call is judged, and nobody would find it.
+    """
+    try:
+        descriptor = os.open(mark, _READ)
+    except OSError:
+        return
+    try:
+        os.unlink(mark)
+        mutex.hold(descriptor, patience_s=WATCH_END_S)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
 
 
 def _mark(host: str, session_id: str, agent_id: str) -> str:

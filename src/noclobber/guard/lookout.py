@@ -1,0 +1,356 @@
+"""
+The process that looks on while a call waits for permission, and until the host has written (`watch`).
+
+It holds the file open, with a read lease. Whoever opens the file for writing waits inside `open()` until the
+lease is given up, which is done when the bytes are known, and copied if they are somebody's. Then it is taken
+again as soon as the writer has closed the file, and the bytes are read again:
+
+| somebody saves | the host writes | what is kept |
+|---|---|---|
+| in place | by rename | the save is in the old file, which is held open: it cannot be missed |
+| in place | in place | the save ends while this process looks, and the host waits in `open()` |
+| by rename | either way | the kernel tells of changes in the folder; the process leases the new file |
+
+What is left to speed: the host opens the file while somebody else is saving it, or before the process has the
+lease again. Then both have it open at once. The file is read at each change meanwhile, so what was saved is
+mostly seen; but a host that empties the file at that moment may be faster.
+
+A file is judged when nobody has it open for writing. Half of a host's own write is nobody's save. Glimpses
+of a file that was being written count only if no writer in the middle can have left them (`is_half`).
+
+On FUSE and network filesystems, on macOS, and for files that cannot be leased (somebody else's, or with
+several names) it looks at the file's status, every millisecond at first and less and less often later.
+
+It ends by itself: when the host has written, when the mark is gone, when the host has ended, and after half
+an hour in any case. It has nothing open but the file, its folder, the mark and its folder, and stands in `/`.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import errno
+import fcntl
+import os
+import stat
+import time
+
+from noclobber.disk import hashing
+from noclobber.disk.reading import KEPT_BYTES, LOOK, look_at, read_all
+from noclobber.errors import ABSENT
+from noclobber.guard.watch import Watch, WatchedFile, copy, is_half
+
+LIFE_S = 1800.0
+# Until how long after the start, and how long it naps between two looks at a file without a lease.
+NAPS_S = ((0.1, 0.001), (2.0, 0.005), (60.0, 0.02), (LIFE_S, 0.2))
+# The same from the moment when somebody was seen to have the file open. At first it does not nap at all.
+BUSY_NAPS_S = ((0.001, 0.0), (0.05, 0.0002), (1.0, 0.001), (10.0, 0.005), (LIFE_S, 0.05))
+LEASED_NAP_S = 0.25  # Nothing can happen unnoticed; this is for signals that are lost.
+STILL_S = 0.25  # Of a file that somebody keeps open: unchanged for so long, it counts as saved.
+HOST_CHECK_S = 1.0
+MOST_COPIES = 32
+MOST_GLIMPSES = 64
+SMALL_BYTES = 1 << 16  # Read at each glimpse: two changes within a tick of the clock have one date.
+_WAKE = _signal.SIGURG  # Ignored where it is not waited for.
+_F_SETSIG = 10
+_F_GETLEASE: int = getattr(fcntl, "F_GETLEASE", -1)
+_F_SETLEASE: int = getattr(fcntl, "F_SETLEASE", -1)
+_F_NOTIFY: int = getattr(fcntl, "F_NOTIFY", -1)
+
+
+def run(watch: Watch, told_fd: int | None = None) -> None:
+    """
+    Look on until the host has written, or nobody wants to know any more.
+
+    `told_fd`: a pipe to the hook, which answers its host when this process looks on.
+    """
+    start_s = checked_s = time.monotonic()
+    try:
+        mark_fd = os.open(watch.mark, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # Nobody wants to know.
+    fcntl.flock(mark_fd, fcntl.LOCK_EX)
+    waker = Waker({os.path.dirname(path) for path in (watch.mark, *(file.path for file in watch.files))})
+    sights = [Sight(watch, file) for file in watch.files]
+    try:
+        while True:
+            sights = [sight for sight in sights if not sight.look()]
+            if told_fd is not None:
+                os.close(told_fd)
+                told_fd = None
+                for sight in sights:
+                    sight.ask_filesystem()
+                continue
+            age_s = time.monotonic() - start_s
+            if not sights or age_s > LIFE_S:
+                return
+            if not os.path.exists(watch.mark):
+                # Whoever removed it waits for this process to end: what is to be found is found now.
+                for sight in sights:
+                    sight.look_a_last_time()
+                return
+            if time.monotonic() - checked_s > HOST_CHECK_S:
+                checked_s = time.monotonic()
+                if not _runs(watch.host_pid):
+                    return
+            waker.wait(min(sight.nap_s(age_s) for sight in sights))
+    finally:
+        for sight in sights:
+            sight.close()
+        waker.close()
+        os.close(mark_fd)
+
+
+def _runs(pid: int) -> bool:
+    """True unless a process is known to be gone."""
+    if pid <= 1:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+class Waker:
+    """Sleep until something happens in the folders, or the time is up."""
+
+    def __init__(self, folders: set[str]) -> None:
+        self._descriptors: list[int] = []
+        if _F_NOTIFY < 0:
+            return
+        # From here on the signal is kept until it is waited for, so none can come between a look and a nap.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, {_WAKE})
+        events = fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT
+        for folder in folders:
+            try:
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:
+                continue  # It will be made together with the file; looking now and then has to do.
+            self._descriptors.append(descriptor)
+            try:
+                fcntl.fcntl(descriptor, _F_SETSIG, _WAKE)
+                fcntl.fcntl(descriptor, _F_NOTIFY, events)
+            except OSError:
+                continue  # A kernel without it.
+
+    def wait(self, nap_s: float) -> None:
+        """Sleep."""
+        if not nap_s:
+            os.sched_yield()
+        elif _F_NOTIFY < 0:
+            time.sleep(nap_s)
+        else:
+            _signal.sigtimedwait({_WAKE}, nap_s)
+
+    def close(self) -> None:
+        """End it."""
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+
+class OpenFile:
+    """A file that is held open: what is in it, and whether somebody is writing it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.glimpses: list[bytes] = []
+        """What was seen while somebody had it open, since it was last judged."""
+        self._is_leased = False
+        """Nobody can have changed it since it was read."""
+        self._last: bytes | None = None
+        """What was in it when it was last judged."""
+        self._status = ""
+        self._busy_s = self._changed_s = time.monotonic()
+
+    def look(self) -> bytes | None:
+        """Return what is in it if that is new and whole; None if not."""
+        if self._is_leased:
+            if fcntl.fcntl(self.descriptor, _F_GETLEASE) == fcntl.F_RDLCK:
+                return None
+            self._let_in()  # Somebody waits in `open()`: the host, or a person.
+        status = os.fstat(self.descriptor)
+        seen, now_s = _status(status), time.monotonic()
+        if seen != self._status or status.st_size <= SMALL_BYTES:
+            self._status = seen
+            data = self.read()
+            if data != (self.glimpses[-1] if self.glimpses else self._last):
+                self.glimpses = [*self.glimpses, data][-MOST_GLIMPSES:]
+                self._changed_s = now_s
+        if self.is_quiet():
+            data = self.read()
+            return data if data != self._last or self.glimpses else None
+        # It stays open, as logs and databases do.
+        return self.glimpses[-1] if self.glimpses and now_s - self._changed_s > STILL_S else None
+
+    def is_quiet(self) -> bool:
+        """
+        Take the lease, or take it once more; False if somebody has the file open for writing.
+
+        Once more: who is about to wait for a lease is counted as a writer first, and only this sees it.
+        """
+        try:
+            # The kernel's own choice, SIGIO, would end this process. Ending a lease forgets the choice.
+            fcntl.fcntl(self.descriptor, _F_SETSIG, _WAKE)
+            fcntl.fcntl(self.descriptor, _F_SETLEASE, fcntl.F_RDLCK)
+        except BlockingIOError:
+            return False
+        self._is_leased = True
+        return True
+
+    def _let_in(self) -> None:
+        self._is_leased = False
+        self._busy_s = self._changed_s = time.monotonic()
+        try:
+            fcntl.fcntl(self.descriptor, _F_SETLEASE, fcntl.F_UNLCK)
+        except OSError:
+            pass  # The kernel has ended it by force: this process was stopped for a while.
+
+    def settle(self, data: bytes) -> list[bytes]:
+        """Take what is in it now for whole; return the glimpses that are no half of it."""
+        earlier, saved = self._last or b"", []
+        for glimpse in self.glimpses:
+            if not is_half(glimpse, earlier, data):
+                saved.append(glimpse)
+                earlier = glimpse  # The next one may have begun to write over it.
+        self.glimpses, self._last = [], data
+        return saved
+
+    def has_status(self, status: os.stat_result) -> bool:
+        """True if this is the file that a status is of."""
+        return os.path.samestat(status, os.fstat(self.descriptor))
+
+    def nap_s(self) -> float:
+        """Return for how long nothing has to be looked at, if no signal comes."""
+        return LEASED_NAP_S if self._is_leased else _nap_s(BUSY_NAPS_S, time.monotonic() - self._busy_s)
+
+    def read(self) -> bytes:
+        """Return all that is in it."""
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
+        return read_all(self.descriptor)
+
+
+class Sight:
+    """One path that is looked at."""
+
+    def __init__(self, watch: Watch, file: WatchedFile) -> None:
+        self._watch, self._file = watch, file
+        self._now: OpenFile | None = None
+        """The file that has the name."""
+        self._replaced: list[OpenFile] = []
+        """Files that had it, and that somebody may still be writing."""
+        self._has_leases = _F_SETLEASE >= 0
+        self._is_written = False
+        self._status = ""
+        self._copied: set[str] = set()
+
+    def ask_filesystem(self) -> None:
+        """Do without leases where they do not notice everybody who writes."""
+        from noclobber.disk import filesystems  # Here: it takes as long as ten looks.
+
+        kind = filesystems.filesystem_type(os.path.dirname(self._file.path))
+        if not filesystems.sees_writers("ext4" if kind in ("ext2", "ext3") else kind):
+            self._do_without()
+
+    def look(self) -> bool:
+        """Take a look; True once the host has written."""
+        if not self._has_leases:
+            return self._look_without()
+        try:
+            return self._look()
+        except BlockingIOError:
+            return False  # A commit hides its new version for a moment.
+        except OSError:
+            self._do_without()  # Not our file, or no leases here.
+            return self._look_without()
+
+    def look_a_last_time(self) -> None:
+        """The call is over, and whoever asks for the copies waits."""
+        for file in (*self._replaced, self._now):
+            if file is not None:
+                self._judge(file, file.read())
+
+    def nap_s(self, age_s: float) -> float:
+        """Return for how long nothing has to be looked at, if no signal comes."""
+        naps_s = [file.nap_s() for file in self._replaced]
+        naps_s.append(_nap_s(NAPS_S, age_s) if self._now is None else self._now.nap_s())
+        return min(naps_s)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for file in (*self._replaced, self._now):
+            if file is not None:
+                os.close(file.descriptor)
+        self._replaced, self._now = [], None
+
+    def _look(self) -> bool:
+        try:
+            status = os.stat(self._file.path, follow_symlinks=False)
+        except FileNotFoundError:
+            status = None
+        if self._now is not None and (status is None or not self._now.has_status(status)):
+            self._replaced.append(self._now)
+            self._now = None
+        if self._now is None and status is not None:
+            self._open()
+        if status is None and ABSENT in self._file.own:
+            self._is_written = True
+        for file in (*self._replaced, self._now):
+            data = None if file is None else file.look()
+            if file is not None and data is not None and self._judge(file, data):
+                self._is_written = True
+        # A person may be about to write into the file that the host has replaced: that is waited for.
+        over = [file for file in self._replaced if not file.glimpses and file.is_quiet()]
+        self._replaced = [file for file in self._replaced if file not in over]
+        for file in over:
+            os.close(file.descriptor)
+        return self._is_written and not self._replaced
+
+    def _open(self) -> None:
+        descriptor = os.open(self._file.path, LOOK)
+        self._now = OpenFile(descriptor)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size > KEPT_BYTES:
+            raise OSError(errno.EINVAL, "not to be leased")
+
+    def _judge(self, file: OpenFile, data: bytes) -> bool:
+        """Copy what somebody saved; True if this is what the call must leave."""
+        for saved in file.settle(data):
+            self._copy(saved, hashing.of_bytes(saved))
+        sha256 = hashing.of_bytes(data)
+        self._copy(data, sha256)
+        return sha256 in self._file.own
+
+    def _copy(self, data: bytes, sha256: str) -> None:
+        if not data or sha256 == self._file.before or sha256 in self._file.own or sha256 in self._copied:
+            return
+        if len(self._copied) < MOST_COPIES and copy(self._watch, self._file, data):
+            self._copied.add(sha256)
+
+    # -- without leases --------------------------------------------------------------------------------
+
+    def _do_without(self) -> None:
+        self._has_leases = False
+        self.close()
+
+    def _look_without(self) -> bool:
+        try:
+            status = _status(os.stat(self._file.path))
+        except OSError:
+            status = "-"
+        if status == self._status:
+            return False
+        self._status = status
+        state = look_at(self._file.path, keep=True)
+        if state.content is not None:
+            self._copy(state.content, state.sha256)
+        return state.sha256 in self._file.own
+
+
+def _nap_s(naps_s: tuple[tuple[float, float], ...], age_s: float) -> float:
+    return next((nap_s for until_s, nap_s in naps_s if age_s <= until_s), naps_s[-1][1])
+
+
+def _status(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
