@@ -70,6 +70,16 @@ class ReadResult(NamedTuple):
         return f"<ReadResult {self.path!r} sha256 {self.sha256[:12]}, {len(self.content)} bytes{part}>"
 
 
+class Peeked(NamedTuple):
+    """What a tool read for itself: the file as it was called, where it is, and what it holds."""
+
+    name: str
+    path: str
+    sha256: str
+    """`ABSENT` if there is no such file."""
+    content: bytes | None
+
+
 class Recovered(NamedTuple):
     """One file of a commit that was cut off, and what became of it."""
 

@@ -25,20 +25,40 @@ class CallOrder:
 
     def __init__(self) -> None:
         self._locks: dict[str, threading.RLock] = {}
+        self._gate = threading.RLock()
         # A child of a fork has one thread. A lock that another one held would never be free there.
         after_fork.renew(self, "_locks", dict)
+        after_fork.renew(self, "_gate", threading.RLock)
 
     @contextmanager
     def one_at_a_time(self, names: Iterable[str]) -> Iterator[None]:
         """Within: no other call of this turn changes these files."""
-        # Sorted, so that two calls on the same files cannot wait for each other.
-        locks = [self._locks.setdefault(name, threading.RLock()) for name in sorted(set(names))]
-        held = []
-        try:
-            for lock in locks:
-                lock.acquire()
-                held.append(lock)
+        with self._gate:
+            # Sorted, so that two calls on the same files cannot wait for each other.
+            locks = [self._locks.setdefault(name, threading.RLock()) for name in sorted(set(names))]
+        with _holding(locks):
             yield
-        finally:
-            for lock in reversed(held):
-                lock.release()
+
+    @contextmanager
+    def after_all(self) -> Iterator[None]:
+        """
+        Within: no call of this turn is under way, and none begins.
+
+        For the turn's end. A framework that is cancelled ends its run while a thread is in the middle of a
+        commit; if the snapshot were gone by then, the write would have landed and not be on record.
+        """
+        with self._gate, _holding([self._locks[name] for name in sorted(self._locks)]):
+            yield
+
+
+@contextmanager
+def _holding(locks: list[threading.RLock]) -> Iterator[None]:
+    held = []
+    try:
+        for lock in locks:
+            lock.acquire()
+            held.append(lock)
+        yield
+    finally:
+        for lock in reversed(held):
+            lock.release()

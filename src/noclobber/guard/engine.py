@@ -15,13 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from noclobber.core.actions import CREATE, DELETE, EDIT, MOVE, READ, WRITE, Action
-from noclobber.core.values import WHOLE, Coverage, ReadResult, WriteResult
+from noclobber.core.values import WHOLE, Coverage, Peeked, ReadResult, WriteResult
 from noclobber.disk import signals
 from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.disk.file_guard import Change
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at
 from noclobber.errors import (
+    ABSENT,
     AccessDeniedError,
     BadPathError,
     BadRequestError,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from noclobber.core.values import MergedWrite, ToolCall
+    from noclobber.disk.file_guard import FileRead
     from noclobber.guard.catalogue import Catalogue
     from noclobber.guard.facts import Facts, Target
     from noclobber.guard.recording import Recorder
@@ -62,9 +64,9 @@ EDIT_RACES = 32  # How often an edit of a file that nobody read starts over befo
 def read(turn: Turn, call: ToolCall, action: Action) -> ReadResult:
     """Read a file, or some of its lines, and take note of what was seen."""
     snapshot = turn.context
-    facts = admit(turn, _target(turn, action).facts)
+    facts = admit(turn, target_of(turn, action).facts)
     try:
-        found = turn.guard.read(facts.name)
+        facts, found = _fetch(turn, call, facts)
     except MissingFileError:
         snapshot.observe_absent(facts.name, facts.path)
         raise
@@ -73,16 +75,27 @@ def read(turn: Turn, call: ToolCall, action: Action) -> ReadResult:
     except RefusalError as error:
         snapshot.observe_error(facts.name, facts.path, error.code)
         raise
-    if found.path != facts.path:  # A link was changed since we judged; judge what it led to.
-        facts = admit(turn, facts._replace(path=found.path))
-    if found.recovered and not turn.ledger_trouble():
-        # A read does not fail for want of a record. The next write will, and says why.
-        turn.recorder.recovered(call, found.recovered)
     start, end = _span(found.content, action, facts.path)
     seen = _coverage(found.content, start, end)
     observation = snapshot.observe(facts.name, found.path, found.sha256, found.content, seen)
     part = found.content[start:end]  # The same object, not a copy, if it is the whole.
     return ReadResult(found.path, part, found.sha256, observation.id, seen)
+
+
+@signals.whole
+def peek(turn: Turn, call: ToolCall, action: Action) -> Peeked:
+    """
+    Read a file on behalf of a tool, not of the agent: the same rules, and no note of it.
+
+    What becomes of it is the caller's to say. An agent framework's edit tool reads a file that its agent is
+    not shown; if that counted as a read, a stale edit would pass.
+    """
+    facts = admit(turn, target_of(turn, action).facts)
+    try:
+        facts, found = _fetch(turn, call, facts)
+    except MissingFileError:
+        return Peeked(facts.name, facts.path, ABSENT, None)
+    return Peeked(facts.name, found.path, found.sha256, found.content)
 
 
 @signals.whole
@@ -250,6 +263,17 @@ def understand(recorder: Recorder, catalogue: Catalogue, call: ToolCall) -> tupl
 # -- what they share ---------------------------------------------------------------------------------------
 
 
+def _fetch(turn: Turn, call: ToolCall, facts: Facts) -> tuple[Facts, FileRead]:
+    """Return what a file holds, and the facts of where it was found."""
+    found = turn.guard.read(facts.name)
+    if found.path != facts.path:  # A link was changed since we judged; judge what it led to.
+        facts = admit(turn, facts._replace(path=found.path))
+    if found.recovered and not turn.ledger_trouble():
+        # A read does not fail for want of a record. The next write will, and says why.
+        turn.recorder.recovered(call, found.recovered)
+    return facts, found
+
+
 def _carry_out(
     turn: Turn, call: ToolCall, actions: Sequence[Action], commit: Callable[[list[Target]], Result]
 ) -> Result:
@@ -263,7 +287,7 @@ def _carry_out_alone(
 ) -> Result:
     targets: list[Target] = []
     try:
-        targets += [_target(turn, action) for action in actions]
+        targets += [target_of(turn, action) for action in actions]
         try:
             for _ in range(STALE_TRIES):
                 try:
@@ -284,7 +308,7 @@ def _carry_out_alone(
         raise
 
 
-def _target(turn: Turn, action: Action) -> Target:
+def target_of(turn: Turn, action: Action) -> Target:
     """Return the facts of one action. The disk is asked only where the path leads."""
     name, actual = turn.context.name_of(action.path), None
     try:

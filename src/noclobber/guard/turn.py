@@ -151,6 +151,11 @@ class Turn:
         """Forget what was seen and clear away what commits left. Ending twice is fine."""
         if not self.context.is_open:
             return
+        with self.order.after_all():  # What a thread has begun is waited for.
+            if self.context.is_open:
+                self._end()
+
+    def _end(self) -> None:
         try:
             self._state.turns.remove(self.turn_id)
             if self.options.scope == "session":
