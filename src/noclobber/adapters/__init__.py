@@ -22,6 +22,8 @@ What all of them mean by their words:
 | `shared` | one set of turns for all adapters of one workspace, made from what a user passes |
 | `own_tools` | a check around tools of the user's own |
 | `clashes` | two tools with one name |
+| `tool_io` | a framework's own file tools over a guarded folder: what a call reads and writes |
+| `decoded_bytes`, `call_queue` | what those tools would lose: bytes that are not UTF-8, parallel edits |
 
 A framework's module is named after its package. It holds what that framework alone needs, and no rule of its
 own about what is stale.

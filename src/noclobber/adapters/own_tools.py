@@ -66,7 +66,7 @@ class OwnTools:
         try:
             result = run()
         except BaseException as error:
-            self._failed(call, error)
+            self.failed(call, error)
             raise
         self.after(call, result)
         return result
@@ -81,12 +81,13 @@ class OwnTools:
             if inspect.isawaitable(result):
                 result = await result
         except BaseException as error:
-            self._failed(call, error)
+            self.failed(call, error)
             raise
         await in_thread(self.after, call, result)
         return result
 
-    def _failed(self, call: ToolCall, error: BaseException) -> None:
+    def failed(self, call: ToolCall, error: BaseException) -> None:
+        """Take note that the tool failed or was cancelled; what it left behind is compared all the same."""
         try:
             self._engine.post_tool_use(call, error)
         except NoclobberError as failure:

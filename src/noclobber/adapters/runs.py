@@ -68,6 +68,13 @@ class RunTurns:
         if run is not None:
             run.turn.end()
 
+    def end_run(self, run_id: str) -> None:
+        """A run is over, with every agent that took part in it."""
+        with self._lock:
+            over = [run.turn for run in self._runs.values() if run.run_id == run_id]
+        for turn in over:
+            turn.end()
+
     def close(self) -> None:
         """End every turn, and forget what was seen."""
         with self._lock:

@@ -1,0 +1,248 @@
+"""
+ToolIO: one call of a framework's own file tool, seen from below: the reads and writes that it makes.
+
+Some frameworks have a seam below their file tools: a workspace, a file store, an environment. The tools stay
+the framework's, and read and write through us. What such a tool reads is not always what its agent sees. An
+edit tool reads a file, changes the text and writes it; a write tool may look at a file before it replaces it.
+If each read moved the baseline, a stale edit would pass: the tool would have "seen" the other's change, the
+agent would not.
+
+So what a tool reads is held until the call is over:
+
+| what the call did with a file | what the agent has seen afterwards |
+|---|---|
+| read it | what the result shows of it: all, some lines, or nothing that can be told |
+| read it and wrote it | what was written; the read was the tool's own |
+| failed, or was cancelled | what it had seen before |
+
+A write is checked twice. It must replace what the *agent* last saw, and what the *tool* read in this call:
+its new content was made from that. The second holds also if the agent has seen nothing of the file.
+
+Refusals are kept in `refusal`: some tools make a sentence of any exception, and the model must get the
+object.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from noclobber.adapters.decoded_bytes import bytes_of
+from noclobber.core.actions import EDIT, READ, Action
+from noclobber.core.values import WHOLE, Coverage
+from noclobber.errors import (
+    ABSENT,
+    UNKNOWN,
+    BadRequestError,
+    MissingFileError,
+    NoclobberError,
+    StaleFileError,
+)
+from noclobber.guard import engine
+from noclobber.guard.judge import note_refusal
+from noclobber.guard.tools.definitions import as_replacement
+from noclobber.text.lines import is_uniform, with_ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from noclobber.core.values import Peeked, ToolCall, WriteResult
+    from noclobber.guard.turn import Turn
+
+    T = TypeVar("T")
+
+MOST_HELD_BYTES = 8 << 20  # A search reads many files. Of those beyond this, no line counts as shown.
+_NUMBERED = re.compile(r"^\s*(\d+)(?:\t|→|\| ?|: ?)(.*)$", re.MULTILINE)
+
+
+class ToolIO:
+    """The reads and writes of one call. Made when the call begins; `over()` when its result is known."""
+
+    def __init__(self, turn: Callable[[], Turn], tool: str, call_id: str | None = None) -> None:
+        """`turn` is asked when a file is touched: most tools of an agent touch none."""
+        self._begin, self.tool, self.call_id = turn, tool, call_id
+        self.refusal: NoclobberError | None = None
+        """What was refused last in this call."""
+        self._held: dict[str, Peeked] = {}
+        self._held_bytes = 0
+
+    @cached_property
+    def turn(self) -> Turn:
+        """The turn that the call belongs to."""
+        return self._begin()
+
+    def read(self, path: str | os.PathLike[str]) -> bytes:
+        """Return what a file holds; `MissingFileError` if there is none. The agent has not seen it yet."""
+        return self._noting(self._read, path)
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        """True if there is a file. That there is none is held like a read."""
+        try:
+            self._noting(self._read, path)
+        except MissingFileError:
+            return False
+        return True
+
+    def write(self, path: str | os.PathLike[str], content: str | bytes) -> WriteResult:
+        """Replace or create a file, if it is what the agent saw and what this call read."""
+        return self._noting(self._write, path, content)
+
+    def create(self, path: str | os.PathLike[str], content: str | bytes) -> WriteResult:
+        """Create a file; `StaleFileError` with `ABSENT` if somebody was faster."""
+        return self._noting(self._create, path, content)
+
+    def delete(self, path: str | os.PathLike[str]) -> WriteResult:
+        """Delete a file, if it is what the agent saw."""
+        return self._noting(self._delete, path)
+
+    def baseline(self, path: str | os.PathLike[str]) -> str | None:
+        """Return what the agent last saw of a file: a hash, `ABSENT`, or None for nothing."""
+        name = self.turn.context.name_of(path)
+        return self.turn.context.expected_for(name, name)
+
+    def over(self, shown: str | None = None) -> None:
+        """The call succeeded, and `shown` is what the agent gets to read; None if it shows no file."""
+        if len(self._held) > 1:
+            shown = None  # A search. Which line is of which file is not told by its number.
+        for held in self._held.values():
+            self._saw(held, _shown_part(held.content, shown))
+        self._held.clear()
+
+    def over_shown_whole(self) -> None:
+        """The call succeeded, and whoever called has seen all of what it read."""
+        for held in self._held.values():
+            self._saw(held, WHOLE)
+        self._held.clear()
+
+    def _saw(self, held: Peeked, seen: Coverage) -> None:
+        context = self.turn.context
+        if held.sha256 == ABSENT:
+            context.observe_absent(held.name, held.path)
+        else:
+            context.observe(held.name, held.path, held.sha256, held.content, seen)
+
+    # -- one call of the guard each ------------------------------------------------------------------
+
+    def _read(self, path: str) -> bytes:
+        peeked = engine.peek(self.turn, self._call(), Action(READ, path))
+        first = self._held.get(peeked.name)
+        if first is not None and first.sha256 != peeked.sha256:
+            # The tool read two versions. Its result may show either, so its agent must read again.
+            self._held.pop(peeked.name)
+            self.turn.context.saw_unknown(peeked.name, peeked.path)
+        elif first is None:
+            content = peeked.content
+            self._held_bytes += len(content or b"")
+            if self._held_bytes > MOST_HELD_BYTES:
+                content = None
+            self._held[peeked.name] = peeked._replace(content=content)
+        if peeked.content is None:
+            raise MissingFileError(peeked.path, "There is no such file.")
+        return peeked.content
+
+    def _write(self, path: str, content: str | bytes) -> WriteResult:
+        expected = self._expected(path)
+        content = self._as_meant(path, content)
+        with self.turn.called(self.call_id):
+            done = self.turn.write_file(path, content, expected_hash=expected)
+        self._held.pop(self.turn.context.name_of(path), None)
+        return done
+
+    def _create(self, path: str, content: str | bytes) -> WriteResult:
+        self._expected(path)
+        with self.turn.called(self.call_id):
+            done = self.turn.write_file(path, content, expected_hash=ABSENT)
+        self._held.pop(self.turn.context.name_of(path), None)
+        return done
+
+    def _delete(self, path: str) -> WriteResult:
+        expected = self._expected(path)
+        with self.turn.called(self.call_id):
+            done = self.turn.delete_file(path, expected_hash=expected)
+        self._held.pop(self.turn.context.name_of(path), None)
+        return done
+
+    def _as_meant(self, path: str, content: str | bytes) -> str | bytes:
+        """Return what to write for a tool's text: with the bytes and line endings that it did not see."""
+        try:
+            text = content if isinstance(content, str) else content.decode()
+        except UnicodeDecodeError:
+            return content
+        held = self._held.get(self.turn.context.name_of(path))
+        if held is None or not held.content:
+            return as_replacement(self.turn, path, text)
+        old = held.content
+        try:
+            old.decode()
+        except UnicodeDecodeError:
+            meant = bytes_of(old, text)
+            if meant is None:
+                raise BadRequestError(
+                    path,
+                    "This file is not UTF-8 text, and the change touches bytes that the tool has not read. "
+                    "Nothing was written. Change a smaller part of it, without those characters.",
+                ) from None
+            return meant
+        if b"\n" in old and is_uniform(old):  # The tool's new lines end in a bare newline.
+            return with_ending(text.encode("utf-8", "surrogatepass"), b"\r\n").decode(
+                "utf-8", "surrogatepass"
+            )
+        return text
+
+    def _expected(self, path: str) -> str | None:
+        """Return what the tool read, if the agent has read nothing; refuse if the two are not the same."""
+        context = self.turn.context
+        held = self._held.get(context.name_of(path))
+        if held is None:
+            return None
+        baseline = context.expected_for(held.name, held.path)
+        if baseline is None:
+            return held.sha256 if self.turn.options.unread != "deny" else None
+        if baseline not in (held.sha256, UNKNOWN):
+            # Refused here and not by the guard: were the file put back to what the agent saw, the guard
+            # would let through what the tool made from the version in between.
+            action = Action(EDIT, path)
+            error = StaleFileError(held.path, baseline, "DELETED" if held.sha256 == ABSENT else held.sha256)
+            note_refusal(self.turn, self._call(), [engine.target_of(self.turn, action)], error)
+            raise error
+        return None
+
+    def _call(self) -> ToolCall:
+        return self.turn.tool_call(self.tool, call_id=self.call_id)
+
+    def _noting(self, work: Callable[..., T], path: object, *args: str | bytes) -> T:
+        try:
+            if not isinstance(path, (str, os.PathLike)):
+                raise BadRequestError(
+                    "",
+                    f"A path is a text, not a {type(path).__name__}. Send the path of one file.",
+                    parameter="path",
+                )
+            return work(os.fspath(path), *args)
+        except NoclobberError as error:
+            self.refusal = error
+            raise
+
+
+def _shown_part(content: bytes | None, shown: str | None) -> Coverage:
+    """Return which lines of a file a tool's result shows."""
+    if content is None:
+        return Coverage((), 1)
+    if content == b"":
+        return WHOLE
+    text = content.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
+    lines = text.removesuffix("\n").split("\n")
+    if shown is None:
+        return Coverage((), len(lines))
+    given = shown.replace("\r\n", "\n")
+    if "\n" + text.rstrip("\n") + "\n" in f"\n{given}\n":
+        return WHOLE
+    seen = Coverage((), len(lines))
+    for number, line in _NUMBERED.findall(given):
+        at = int(number) - 1
+        if at < len(lines) and lines[at] == line:
+            seen = seen.plus(Coverage(((at, at + 1),), len(lines)))
+    return seen
