@@ -16,6 +16,10 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "deepagents": ("langchain-community",),
     "claude-agent-sdk": (),
     "openai-agents": (),
+    "pydantic-ai": ("pydantic-ai-harness",),
+    "google-adk": (),
+    "agent-framework": (),
+    "crewai": ("crewai-tools",),
 }
 """Every framework by name, with packages of which its own tools are part and which the extra does not need."""
 
@@ -24,6 +28,10 @@ PROBES = {
     "deepagents": "deepagents",
     "claude-agent-sdk": "claude-agent-sdk",
     "openai-agents": "openai-agents",
+    "pydantic-ai": "pydantic-ai-slim",
+    "google-adk": "google-adk",
+    "agent-framework": "agent-framework-core",
+    "crewai": "crewai",
 }
 """The package by which one sees that a framework is installed."""
 

@@ -1,0 +1,356 @@
+"""
+CrewAI.
+
+    Agent(role=…, tools=file_tools("project"))
+
+`file_tools()` stands in for `[FileReadTool(), FileWriterTool()]` of `crewai_tools`: the same names and
+parameters, so that prompts stay as they are. `guarded_tools()` has our own, with edits, lists and searches.
+
+CrewAI keeps the results of tools and gives the old one to the next call with the same arguments. A file that
+was read once would be the old file for ever, so these tools are never answered from that cache.
+
+A refusal is a `ToolFailure`: its message is the exact object, its `details` are the object for a program
+(011), and `task_output.tool_failures` lists it.
+
+An agent's work on one task is a run. CrewAI does not tell a tool the id of the call; the ledger has one of
+ours.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from crewai.events import TaskCompletedEvent, TaskFailedEvent, crewai_event_bus
+from crewai.execution import get_execution_uuid
+from crewai.hooks import register_before_tool_call_hook
+from crewai.tools import BaseTool
+from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
+from crewai.types.callback import SerializableCallable
+from crewai.utilities.string_utils import sanitize_tool_name
+from pydantic import BaseModel, Field, PrivateAttr, create_model
+
+from noclobber.adapters.callers import Caller
+from noclobber.adapters.shared import run_turns
+from noclobber.aio import in_thread
+from noclobber.errors import ABSENT, BadRequestError, NoclobberError, StaleFileError
+from noclobber.guard.tools import answers
+from noclobber.guard.tools.definitions import as_replacement, read_file
+from noclobber.guard.tools.tool_list import carry_out, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
+
+    from noclobber.adapters.runs import RunTurns
+    from noclobber.core.options import OptionValues
+    from noclobber.guard.tools.answers import ToolAnswer
+    from noclobber.guard.tools.definitions import ModelTool
+    from noclobber.guard.turn import Turn
+
+HOST = "crewai"
+
+_CALLER: ContextVar[Caller | None] = ContextVar("noclobber_crewai_caller", default=None)
+"""Who calls, as the hook before a tool call was told. The call follows in the same thread."""
+
+
+def file_tools(workspace: Any, **options: Unpack[OptionValues]) -> list[BaseTool]:
+    """Return guarded tools in place of `FileReadTool` and `FileWriterTool`."""
+    turns = run_turns(workspace, HOST, **options)
+    return [
+        _bound(tool(root=turns.workspace.root), turns)
+        for tool in (GuardedFileReadTool, GuardedFileWriterTool)
+    ]
+
+
+def guarded_tools(
+    workspace: Any, *, only: Iterable[str] | None = None, prefix: str = "", **options: Unpack[OptionValues]
+) -> list[BaseTool]:
+    """Return our own file tools. `only` names those that are wanted; a `prefix` keeps their names apart."""
+    turns = run_turns(workspace, HOST, **options)
+    return [
+        _bound(
+            GuardedModelTool(
+                name=prefix + tool.name,
+                description=tool.description,
+                args_schema=_model_of(tool),
+                guarded=tool.name,
+                root=turns.workspace.root,
+            ),
+            turns,
+        )
+        for tool in chosen(only).values()
+    ]
+
+
+def _never(_args: Any = None, _result: Any = None) -> bool:
+    """A file may have changed since it was read: no result is kept for the next call."""
+    return False
+
+
+class _GuardedCrewTool(BaseTool):
+    """What these tools share: who calls, and how a refusal is told."""
+
+    root: str
+    """The workspace's folder. A tool that a checkpoint restores knows nothing else."""
+    cache_function: SerializableCallable = Field(default=_never)
+    _turns: Any = PrivateAttr(default=None)
+
+    @property
+    def turns(self) -> RunTurns:
+        """The workspace's turns."""
+        if self._turns is None:
+            self._turns = run_turns(self.root, HOST)
+        return self._turns
+
+    def _answer(self, work: Callable[[Turn], ToolAnswer]) -> str | ToolFailure:
+        answer = work(self.turns.turn(_CALLER.get() or Caller()))
+        if answer.error is None:
+            return answer.text
+        is_input = isinstance(answer.error, BadRequestError)
+        return ToolFailure(
+            message=answer.text,
+            reason=ToolFailureReason.INVALID_INPUT if is_input else ToolFailureReason.TOOL_REPORTED,
+            retryable=answer.error.resolution in ("RE_READ_REQUIRED", "READ_FIRST", "RETRY_LATER"),
+            details=answer.for_controller or {},
+        )
+
+    async def _arun(self, *args: Any, **kwargs: Any) -> Any:
+        return await in_thread(self._run, *args, **kwargs)
+
+
+def _bound(tool: _GuardedCrewTool, turns: RunTurns) -> BaseTool:
+    tool._turns = turns
+    return tool
+
+
+# -- in place of crewai_tools' own -----------------------------------------------------------------------
+
+
+class FileReadInput(BaseModel):
+    """The parameters of CrewAI's `FileReadTool`."""
+
+    file_path: str = Field(description="Path of the file to read, relative to the workspace.")
+    start_line: int | None = Field(1, description="Line number to start reading from (1-indexed)")
+    line_count: int | None = Field(
+        None, description="Number of lines to read. If None, reads the entire file"
+    )
+
+
+class GuardedFileReadTool(_GuardedCrewTool):
+    """`FileReadTool`, and what it shows is remembered."""
+
+    name: str = "Read a file's content"
+    description: str = (
+        "A tool that reads the content of a file. To use this tool, provide a 'file_path' parameter with the "
+        "path to the file you want to read. Optionally, provide 'start_line' to start reading from a "
+        "specific line and 'line_count' to limit the number of lines read."
+    )
+    args_schema: type[BaseModel] = FileReadInput
+
+    def _run(self, file_path: str, start_line: int | None = 1, line_count: int | None = None) -> Any:
+        first = start_line or 1
+        part = {} if first == 1 and not line_count else {"start_line": first}
+        if line_count:
+            part["end_line"] = first + line_count - 1
+        return self._answer(lambda turn: _answered(lambda: read_file(turn, {"path": file_path, **part})))
+
+
+class FileWriterInput(BaseModel):
+    """The parameters of CrewAI's `FileWriterTool`."""
+
+    filename: str = Field(description="Name of the file to write, relative to 'directory'.")
+    content: str = Field(description="The text content to write to the file.")
+    directory: str | None = Field("./", description="Directory to write the file into.")
+    overwrite: str | bool = Field(False, description="Whether to replace the file when it already exists.")
+
+
+class GuardedFileWriterTool(_GuardedCrewTool):
+    """`FileWriterTool`, and a file that changed since the agent read it is not replaced."""
+
+    name: str = "File Writer Tool"
+    description: str = (
+        "A tool to write content to a specified file. Accepts filename, content, and optionally a directory "
+        "path and overwrite flag as input. Refused with STALE_FILE if somebody else changed the file after "
+        "you read it: then read it again, work their change into yours, and repeat the call."
+    )
+    args_schema: type[BaseModel] = FileWriterInput
+
+    def _run(
+        self, filename: str, content: str, directory: str | None = "./", overwrite: str | bool = False
+    ) -> Any:
+        path = os.path.normpath(os.path.join(directory or ".", filename))
+        return self._answer(
+            lambda turn: _answered(lambda: _written(turn, path, content, _is_true(overwrite)))
+        )
+
+
+def _written(turn: Turn, path: str, content: str, overwrite: bool) -> str:
+    if overwrite:
+        turn.write_file(path, as_replacement(turn, path, content))
+        return f"Content successfully written to {path}"
+    name = turn.context.name_of(path)
+    knows_of_none = turn.context.expected_for(name, name) == ABSENT
+    exists = f"File {path} already exists and overwrite option was not passed."
+    if not knows_of_none and os.path.lexists(name):
+        return exists
+    try:
+        turn.write_file(path, content, expected_hash=ABSENT)
+    except StaleFileError as error:
+        if knows_of_none or error.expected != ABSENT:
+            raise
+        return exists  # The agent never looked, so there is nothing for it to read again.
+    return f"Content successfully written to {path}"
+
+
+def _is_true(value: str | bool) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower()
+    if word in ("y", "yes", "t", "true", "on", "1"):
+        return True
+    if word in ("n", "no", "f", "false", "off", "0"):
+        return False
+    raise BadRequestError("", f"overwrite is {value!r}. Send true or false.", parameter="overwrite")
+
+
+def _answered(work: Callable[[], str]) -> ToolAnswer:
+    try:
+        return answers.told(work())
+    except (NoclobberError, OSError) as error:
+        return answers.refused(error)
+
+
+# -- our tools -------------------------------------------------------------------------------------------
+
+
+class GuardedModelTool(_GuardedCrewTool):
+    """One of our own tools."""
+
+    guarded: str
+    """Which one."""
+
+    def _run(self, **given: Any) -> Any:
+        # CrewAI fills in None for what the model left out.
+        sent = {name: value for name, value in given.items() if value is not None}
+        return self._answer(lambda turn: carry_out(turn, self.guarded, sent))
+
+
+_TYPES: Mapping[str, Any] = {"string": str, "integer": int, "boolean": bool}
+
+
+def _model_of(tool: ModelTool) -> type[BaseModel]:
+    """Return a tool's parameters as CrewAI wants them."""
+    return _object_of(f"{tool.name}_input", tool.parameters)
+
+
+def _object_of(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    for key, rule in schema["properties"].items():
+        kind: Any = _TYPES.get(rule["type"])
+        if rule["type"] == "array":
+            item: Any = _object_of(f"{name}_{key}", rule["items"])
+            kind = list[item]
+        described = rule.get("description")
+        is_needed = key in schema["required"]
+        fields[key] = (
+            (kind, Field(description=described))
+            if is_needed
+            else (kind | None, Field(None, description=described))
+        )
+    return create_model(name, **fields)
+
+
+# -- who calls -------------------------------------------------------------------------------------------
+
+
+class _TaskRuns:
+    """Which run an agent's work on a task is, and whether its model has a past that is not known here."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callers: dict[tuple[str, str], Caller] = {}
+        self._turns: dict[str, set[Any]] = {}
+
+    def caller(self, context: Any) -> Caller:
+        """Return who calls. The first call of a run decides whether it goes on from elsewhere."""
+        agent, task = context.agent, context.task
+        task_id = f"{getattr(task, 'id', '')}"
+        run_id = f"{get_execution_uuid() or id(context.crew)}/{task_id}"
+        key = (run_id, f"{getattr(agent, 'id', '')}")
+        with self._lock:
+            known = self._callers.get(key)
+            if known is None:
+                known = self._callers[key] = Caller(
+                    agent_id=getattr(agent, "role", None) or "agent",
+                    # With a session and no messages to go by, what was seen before must be read again.
+                    session_id=run_id if _has_past(agent, context.crew) else None,
+                    run_id=run_id,
+                    branch=key[1][:8],
+                )
+            self._turns.setdefault(task_id, set()).add(context.tool._original_tool.turns)
+            return known
+
+    def over(self, task_id: str) -> None:
+        """A task is done, and so are the runs of those who worked on it."""
+        with self._lock:
+            over = [key for key in self._callers if key[0].endswith(f"/{task_id}")]
+            for key in over:
+                del self._callers[key]
+            turns = self._turns.pop(task_id, set())
+        for each in turns:
+            for run_id, _ in over:
+                each.end_run(run_id)
+
+
+_RUNS = _TaskRuns()
+
+
+def _has_past(agent: Any, crew: Any) -> bool:
+    """
+    True if an agent's model may know files from before: it has called our tools before the step that is under
+    way, or its crew has a checkpoint, and what earlier tasks told of files comes from another process.
+    """
+    if getattr(crew, "checkpoint_kickoff_event_id", None) is not None:
+        return True
+    executor = getattr(agent, "agent_executor", None)
+    state = getattr(executor, "state", None)
+    messages = getattr(state, "messages", None) or getattr(executor, "messages", None) or ()
+    ours = {sanitize_tool_name(tool.name) for tool in getattr(agent, "tools", None) or () if _is_ours(tool)}
+    asked = 0
+    for message in messages:
+        if message.get("role") != "assistant":
+            continue
+        calls = message.get("tool_calls") or ()
+        names = {sanitize_tool_name(_called(call)) for call in calls}
+        text = message.get("content") or ""
+        asked += bool(names & ours) or any(
+            f"Action: {tool.name}" in text for tool in agent.tools if _is_ours(tool)
+        )
+    return asked > 1
+
+
+def _called(call: Any) -> str:
+    function = call.get("function", call) if hasattr(call, "get") else getattr(call, "function", call)
+    name = function.get("name") if hasattr(function, "get") else getattr(function, "name", "")
+    return f"{name}"
+
+
+def _is_ours(tool: Any) -> bool:
+    return isinstance(tool, _GuardedCrewTool)
+
+
+def _before_tool_call(context: Any) -> None:
+    if _is_ours(getattr(context.tool, "_original_tool", None)):
+        _CALLER.set(_RUNS.caller(context))
+
+
+@crewai_event_bus.on(TaskCompletedEvent)
+@crewai_event_bus.on(TaskFailedEvent)
+def _after_task(_source: Any, event: Any) -> None:
+    _RUNS.over(f"{getattr(event.task, 'id', '')}")
+
+
+register_before_tool_call_hook(_before_tool_call)

@@ -1,0 +1,307 @@
+"""
+Google's Agent Development Kit.
+
+Two parts that belong together, and one line each:
+
+- `plugins=[GuardedFilesPlugin("project", tools=[Tool(…)])]` in the `Runner` or `App`: says who calls, and
+  puts a check around tools of your own. The check is weaker than a guarded write: see `guard/hook_engine`.
+- `EnvironmentToolset(environment=plugin.environment)`: ADK's `ReadFile`, `EditFile` and `WriteFile` over a
+  guarded folder, in place of `LocalEnvironment`. The check and the write are one step.
+
+`GuardedFileToolset(plugin)` has our own file tools, for agents that need more than ADK's three.
+
+A refusal is the tool's response: `{"error": …}` with the exact object, whatever sentence the tool made of it.
+
+What was seen is tied to the session's events. After a rewind, or in another process, an agent must read a
+file again before it changes it.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from google.adk.environment import LocalEnvironment
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.base_toolset import BaseToolset
+from google.genai import types
+
+from noclobber.adapters.call_queue import QUEUE
+from noclobber.adapters.callers import Caller
+from noclobber.adapters.own_tools import OwnTools
+from noclobber.adapters.shared import run_turns
+from noclobber.adapters.tool_io import ToolIO
+from noclobber.aio import in_thread
+from noclobber.errors import BadRequestError, MissingFileError, NoclobberError
+from noclobber.guard.tools import answers
+from noclobber.guard.tools.tool_list import carry_out, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Unpack
+
+    from google.adk.tools.tool_context import ToolContext
+
+    from noclobber.core.options import OptionValues
+    from noclobber.core.values import ToolCall
+    from noclobber.guard.catalogue import Tool
+    from noclobber.guard.tools.answers import ToolAnswer
+    from noclobber.guard.tools.definitions import ModelTool
+
+HOST = "google-adk"
+
+_IO: ContextVar[_CallIO | None] = ContextVar("noclobber_google_adk_io", default=None)
+"""The tool call in which the environment is used."""
+
+_FILE_TOOLS = ("ReadFile", "EditFile", "WriteFile")
+
+
+class GuardedFilesPlugin(BasePlugin):
+    """The plugin. One for each folder, in the `Runner` or `App` of the agents that work there."""
+
+    def __init__(
+        self,
+        workspace: Any,
+        *,
+        tools: Iterable[Tool] = (),
+        name: str = "noclobber",
+        **options: Unpack[OptionValues],
+    ) -> None:
+        """`tools` says what tools of your own do to files; the others go through unchecked."""
+        super().__init__(name=name)
+        self.turns = run_turns(workspace, HOST, **options)
+        self.environment = GuardedEnvironment(self)
+        self._own = OwnTools(self.turns, tools)
+        self._judged: dict[tuple[str, str], ToolCall] = {}
+        self._touched: dict[str, set[str]] = {}
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        """Say who calls, and judge a call of a tool of the user's own."""
+        _IO.set(_CallIO(self, tool, tool_context))
+        if tool.name not in self._own:
+            return None
+        try:
+            call = await in_thread(self._own.before, self.caller(tool_context), tool.name, tool_args)
+        except NoclobberError as error:
+            return _response(answers.refused(error))
+        self._judged[_key(tool_context)] = call
+        return None
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Take note of what the tool showed or wrote. A refusal that it put in words becomes the object."""
+        call = self._judged.pop(_key(tool_context), None)
+        if call is not None:
+            try:
+                await in_thread(self._own.after, call, _content(result))
+            except NoclobberError as error:
+                return _response(answers.refused(error))
+        io = _IO.get()
+        if io is None:
+            return None
+        io.leave()
+        _IO.set(None)
+        if io.refusal is not None and not isinstance(io.refusal, MissingFileError):
+            return _response(answers.refused(io.refusal))
+        await in_thread(io.over, _content(result))
+        return None
+
+    async def on_tool_error_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+    ) -> dict[str, Any] | None:
+        """Make the exact object of a refusal; take note of what a failed or cancelled tool left behind."""
+        if (io := _IO.get()) is not None:
+            io.leave()
+        _IO.set(None)
+        call = self._judged.pop(_key(tool_context), None)
+        if call is not None:
+            await in_thread(self._own.failed, call, error)
+        return _response(answers.refused(error)) if isinstance(error, NoclobberError) else None
+
+    async def after_run_callback(self, *, invocation_context: Any) -> None:
+        """The invocation is over, and so are its agents' turns."""
+        self._touched.pop(invocation_context.invocation_id, None)
+        await in_thread(self.turns.end_run, invocation_context.invocation_id)
+
+    def caller(self, context: ToolContext) -> Caller:
+        """
+        Who calls. A model's response is a memory: its calls are one step, and one turn's.
+
+        Of earlier invocations each response counts that calls a tool for files; of this one, those that did
+        touch a file, because the calls of one step run at the same time, and the first one has no past.
+        """
+        invocation_id = context.invocation_id
+        touched = self._touched.setdefault(invocation_id, set())
+        mark, memory = f"{invocation_id}/", set()
+        for event in _known_to_model(context.session.events):
+            calls = event.get_function_calls()
+            if not calls:
+                continue
+            name = f"{event.invocation_id}/{calls[0].id}"
+            if any(call.id == context.function_call_id for call in calls):
+                mark = name
+            is_now = event.invocation_id == invocation_id
+            if name in touched if is_now else any(self._is_for_files(call.name) for call in calls):
+                memory.add(name)
+        touched.add(mark)
+        return Caller(
+            agent_id=context.agent_name,
+            session_id=context.session.id,
+            run_id=invocation_id,
+            call_id=context.function_call_id,
+            branch=_short(context._invocation_context.branch),
+            memory=memory | {mark},
+            mark=mark,
+        )
+
+    def _is_for_files(self, name: str | None) -> bool:
+        # A toolset may put a prefix before the names of its tools.
+        return name is not None and (name in self._own or name.endswith((*_FILE_TOOLS, *chosen())))
+
+
+class _CallIO(ToolIO):
+    """A call of a tool. ADK runs the calls of one step at the same time; its edits read and then write."""
+
+    def __init__(self, plugin: GuardedFilesPlugin, tool: BaseTool, context: ToolContext) -> None:
+        super().__init__(
+            lambda: plugin.turns.turn(plugin.caller(context)), tool.name, context.function_call_id
+        )
+        self._only_reads = tool.name.endswith("ReadFile")
+        self._entered: tuple[object, str] | None = None
+
+    async def enter(self, path: object) -> None:
+        """Before a read: wait for calls of the same agent that are about to write the file."""
+        if not self._only_reads and self._entered is None and isinstance(path, (str, Path)):
+            key = (self.turn, self.turn.context.name_of(path))
+            await QUEUE.enter(*key)
+            self._entered = key
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        if self._entered is not None:
+            QUEUE.leave(*self._entered)
+            self._entered = None
+
+
+class GuardedEnvironment(LocalEnvironment):
+    """`LocalEnvironment` whose files are guarded. Commands are not: see `noclobber run`."""
+
+    def __init__(self, plugin: GuardedFilesPlugin, *, env_vars: dict[str, str] | None = None) -> None:
+        super().__init__(working_dir=Path(plugin.turns.workspace.root), env_vars=env_vars)
+
+    async def read_file(self, path: str | Path) -> bytes:
+        """Read a file. The agent has seen it only if the tool's response shows it."""
+        io = self._io()
+        await io.enter(path)
+        return await in_thread(io.read, path)
+
+    async def write_file(self, path: str | Path, content: str | bytes) -> None:
+        """Replace or create a file, if it is what the agent saw and what the tool read."""
+        await in_thread(self._io().write, path, content)
+
+    def _io(self) -> _CallIO:
+        io = _IO.get()
+        if io is None:
+            raise BadRequestError(
+                "",
+                "A guarded environment has to know who calls. Pass its GuardedFilesPlugin to the Runner: "
+                "plugins=[plugin].",
+            )
+        return io
+
+
+# -- our tools -------------------------------------------------------------------------------------------
+
+
+class GuardedFileToolset(BaseToolset):
+    """The guarded file tools. `only` names those that are wanted."""
+
+    def __init__(
+        self,
+        plugin: GuardedFilesPlugin,
+        *,
+        only: Iterable[str] | None = None,
+        tool_name_prefix: str | None = None,
+    ) -> None:
+        super().__init__(tool_name_prefix=tool_name_prefix)
+        self._guarded = [_GuardedTool(plugin, tool) for tool in chosen(only).values()]
+
+    async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
+        """The tools."""
+        return list(self._guarded)
+
+
+class _GuardedTool(BaseTool):
+    def __init__(self, plugin: GuardedFilesPlugin, tool: ModelTool) -> None:
+        super().__init__(name=tool.name, description=tool.description)
+        self._plugin, self._tool = plugin, tool
+
+    def _get_declaration(self) -> types.FunctionDeclaration:
+        return types.FunctionDeclaration(
+            name=self.name, description=self.description, parameters_json_schema=self._tool.parameters
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        turn = self._plugin.turns.turn(self._plugin.caller(tool_context))
+        answer = await in_thread(
+            carry_out, turn, self._tool.name, args, call_id=tool_context.function_call_id
+        )
+        return _response(answer) if answer.is_error else {"result": answer.text}
+
+    def _detect_error_in_response(self, response: Any) -> str | None:
+        return "TOOL_ERROR" if isinstance(response, dict) and "error" in response else None
+
+
+# -- what an event says ----------------------------------------------------------------------------------
+
+
+def _response(answer: ToolAnswer) -> dict[str, Any]:
+    """Return a refusal as a tool's response: its exact object, under the key that the API has for errors."""
+    response: dict[str, Any] = {"error": answer.for_agent}
+    if answer.beside:
+        response["beside"] = list(answer.beside)
+    return response
+
+
+def _content(result: Any) -> Any:
+    """Return what a tool's response shows: ADK puts it under a key."""
+    if isinstance(result, dict):
+        for key in ("content", "result", "output"):
+            if key in result:
+                return result[key] if isinstance(result[key], (str, bytes)) else None
+    return result if isinstance(result, (str, bytes)) else None
+
+
+def _known_to_model(events: list[Any]) -> list[Any]:
+    """Return the events that the model is still shown: none that was rewound or summarised."""
+    kept: list[Any] = []
+    at = len(events) - 1
+    summarised: list[tuple[float, float]] = []
+    while at >= 0:
+        event = events[at]
+        rewound = event.actions.rewind_before_invocation_id
+        if rewound:
+            at = next((i for i, other in enumerate(events) if other.invocation_id == rewound), at) - 1
+            continue
+        summary = event.actions.compaction
+        if summary is not None:
+            summarised.append((summary.start_timestamp, summary.end_timestamp))
+        elif not any(start <= event.timestamp <= end for start, end in summarised):
+            kept.append(event)
+        at -= 1
+    return kept[::-1]
+
+
+def _key(context: ToolContext) -> tuple[str, str]:
+    return context.invocation_id, f"{context.function_call_id}"
+
+
+def _short(branch: str | None) -> str:
+    """Name a branch in a few letters. The beginnings of two branches may be the same."""
+    return sha256(branch.encode()).hexdigest()[:12] if branch else ""
