@@ -174,6 +174,28 @@ def test_closing_waits_for_who_has_just_been_let_in(
     assert kept_in(root) == [b"oldPRECIOUS"]
 
 
+def test_a_program_that_ends_without_closing_looks_once_more(root: Path, writer: LateWriter) -> None:
+    """011-SC-002: nobody else has the file open."""
+    program = f"""
+import sys
+from noclobber.disk.commit.committer import Committer
+committer = Committer({str(root)!r})
+committer.replace("x", None, b"new")
+committer.sweep()
+print("swept", flush=True)
+sys.stdin.readline()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as guard:
+        assert guard.stdout is not None
+        assert guard.stdout.readline() == "swept\n"
+        writer.go()
+        assert writer.has_written()
+    assert guard.returncode == 0
+    assert kept_in(root) == [b"oldPRECIOUS"]
+
+
 def test_the_same_without_a_workspace(root: Path, writer: LateWriter) -> None:
     """011-SC-002: there the next write sweeps, or the end of the program."""
     replace_if_unchanged(root / "x", sha256(b"old"), b"new")

@@ -14,8 +14,10 @@ process that stays between finding the file and opening it for longer than we wa
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
+import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import Patience
@@ -28,6 +30,8 @@ WATCH_S = 1.0
 MOST_WATCHED, MOST_BUSY = 16, 64  # Descriptors; the second if somebody has all of them open.
 LARGE_BYTES = 1 << 22  # So large a file takes space on the disk: watched until the next sweep only.
 LET_FINISH_S = 1.0
+
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 class Departed(NamedTuple):
@@ -55,6 +59,7 @@ def watch(store: Store, path: str, descriptor: int) -> None:
     status = os.fstat(descriptor)
     departed = Departed(path, descriptor, status.st_size, status.st_mtime_ns, time.monotonic())
     store.departed.append(departed)
+    _stores.add(store)
 
 
 def look_after(store: Store, *, at_once: bool = False) -> list[tuple[str, str]]:
@@ -120,3 +125,12 @@ def _keep(store: Store, departed: Departed) -> str:
     finally:
         forks.close(copy_fd)
     return store.keep(name)
+
+
+def _at_exit() -> None:
+    """A program that ends without closing its workspace is the last that could keep anything."""
+    for store in tuple(_stores):
+        look_after(store, at_once=True)
+
+
+atexit.register(_at_exit)
