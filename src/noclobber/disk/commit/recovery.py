@@ -423,6 +423,8 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
         else:
             _leave_to_sweep(file, planned.swap, came_back)
         return Recovered(file.path, "restored", kept)
+    if planned.kind == "delete":
+        kept = _settle_placeholder(file) or kept  # Refused with the placeholder off the name already.
     if planned.kind == "delete" and _inode(file.folder_fd, planned.name) is None:
         try:
             renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from noclobber.disk import leases, paths, renames, signals
+from noclobber.disk.commit import journal
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.flushing import flush_name, flush_names
 from noclobber.disk.commit.link_appeared import LinkAppearedError, retry_while_links_appear
@@ -162,6 +163,12 @@ def _delete_in(
             swap.finish()
             if not patience.nap():
                 raise swap.busy("other processes keep opening it")
+        except OSError:
+            # The placeholder may be away, and the error in what came after. To recovery that would look like
+            # a delete that is done; and the caller hears that it was refused.
+            if swap.is_settled and not landed:
+                note.mark(journal.RESTORING)
+            raise
         finally:
             section.conclude([swap], [note], landed=landed)
             committer.report_later(target.path, swap.kept)
