@@ -12,6 +12,7 @@ from typing import Protocol
 import pytest
 
 from noclobber.disk import steps
+from noclobber.disk.commit import sweep
 from tests.rigs.hooks import HookRig
 from tests.rigs.schemas import Errors, check_ledgers
 
@@ -32,6 +33,12 @@ def _errors_fit_their_schemas(request: pytest.FixtureRequest) -> Iterator[None]:
         errors.watch(patch)
         yield
     assert errors.wrong == []
+
+
+@pytest.fixture(autouse=True)
+def _nobody_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Displaced files wait for late writers for a second (tests/disk/commit/test_departed.py). Not in tests."""
+    monkeypatch.setattr(sweep, "LATE_S", 0.0)
 
 
 @pytest.fixture(autouse=True)

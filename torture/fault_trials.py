@@ -22,7 +22,7 @@ from pathlib import Path
 
 from noclobber import Workspace
 from noclobber.disk import forks, steps
-from noclobber.disk.commit import committer, departed, open_stores, sweep
+from noclobber.disk.commit import committer, open_stores, sweep
 from noclobber.disk.file_guard import Change, FileGuard
 from noclobber.disk.hashing import of_bytes
 from noclobber.errors import ABSENT, LedgerError, LockContention, MissingFileError, NoclobberError
@@ -88,8 +88,6 @@ def use(guard: FileGuard) -> None:
     for name in ("w.md", "sub/w.md"):
         guard.write(name, b"used", expected=None)
     guard.sweep()
-    if guard.committer.store_if_open is not None:
-        departed.look_after(guard.committer.store_if_open, at_once=True)
     open_stores.sweep_lingering()
 
 

@@ -13,7 +13,7 @@ import pytest
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import Options
 from noclobber.disk import leases, steps
-from noclobber.disk.commit import departed, open_stores
+from noclobber.disk.commit import sweep
 from noclobber.disk.commit.committer import Committer, replace_if_unchanged
 from noclobber.disk.version_keeper import VersionKeeper
 from tests.conftest import sha256
@@ -118,6 +118,11 @@ def committer(request: pytest.FixtureRequest, root: Path) -> Committer:
 
 
 @pytest.fixture(autouse=True)
+def _who_comes_late(monkeypatch: pytest.MonkeyPatch, _nobody_comes_late: None) -> None:
+    monkeypatch.setattr(sweep, "LATE_S", 60.0)
+
+
+@pytest.fixture(autouse=True)
 def _no_observer() -> Iterator[None]:
     yield
     steps.observer = None
@@ -138,29 +143,28 @@ def kept_in(root: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("step", ["sweeping", "swept"])
 def test_who_opens_it_between_the_sweeps_last_look_and_the_end_of_its_lease_loses_nothing(
-    root: Path, writer: LateWriter, committer: Committer, step: str, monkeypatch: pytest.MonkeyPatch
+    root: Path, writer: LateWriter, committer: Committer, step: str
 ) -> None:
     """011-SC-002: it waits for the lease, and then writes to a file that has no name any more."""
     committer.replace("x", sha256(b"old"), b"new")
     once_at(step, writer.go_and_wait_in_open)
     assert committer.sweep() == []
     assert writer.has_written()
-    monkeypatch.setattr(departed, "WATCH_S", 0.0)
     ((path, where),) = committer.sweep()
     assert (path, Path(where).read_bytes()) == (str(root / "x"), b"oldPRECIOUS")
     assert committer.sweep() == []
 
 
-def test_who_was_suspended_inside_open_for_the_whole_sweep_loses_nothing(
+def test_who_had_found_a_file_before_it_was_displaced_loses_nothing_though_the_next_commit_has_come(
     root: Path, writer: LateWriter, committer: Committer
 ) -> None:
-    """011-SC-002: nobody can see such a process, so the file stays open for a moment after its name."""
+    """011-SC-002: nobody can see who is on the way into a file, so it keeps its name for a moment."""
     committer.replace("x", sha256(b"old"), b"new")
-    committer.sweep()
+    committer.replace("x", sha256(b"new"), b"newer")  # Sweeps, but not what is as young as that.
     writer.go()
     assert writer.has_written()
-    committer.close()
-    assert kept_in(root) == [b"oldPRECIOUS"]
+    ((_, where),) = committer.sweep()
+    assert Path(where).read_bytes() == b"oldPRECIOUS"
 
 
 def test_closing_waits_for_who_has_just_been_let_in(
@@ -178,20 +182,24 @@ def test_a_program_that_ends_without_closing_looks_once_more(root: Path, writer:
     """011-SC-002: nobody else has the file open."""
     program = f"""
 import sys
+from noclobber.disk import steps
 from noclobber.disk.commit.committer import Committer
 committer = Committer({str(root)!r})
 committer.replace("x", None, b"new")
+def observe(step):
+    if step == "swept":
+        print(step, flush=True)
+        sys.stdin.readline()
+steps.observer = observe
 committer.sweep()
-print("swept", flush=True)
-sys.stdin.readline()
 """
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as guard:
         assert guard.stdout is not None
         assert guard.stdout.readline() == "swept\n"
-        writer.go()
-        assert writer.has_written()
+        writer.go_and_wait_in_open()
+    assert writer.has_written()
     assert guard.returncode == 0
     assert kept_in(root) == [b"oldPRECIOUS"]
 
@@ -206,41 +214,26 @@ def test_the_same_without_a_workspace(root: Path, writer: LateWriter) -> None:
     assert Path(where).read_bytes() == b"oldPRECIOUS"
 
 
-def test_what_nobody_wrote_to_is_closed_after_a_moment_and_at_the_end(
-    root: Path, committer: Committer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """009-SC-001: the watch keeps descriptors, and must not keep them for ever."""
-    open_stores.sweep_lingering()  # Of earlier tests.
-    open_before = len(os.listdir("/proc/self/fd"))
+def test_what_nobody_came_to_is_closed_at_once(root: Path, committer: Committer) -> None:
+    """N-leaks: a handle of it is stale then, and who has it looks the name up again."""
     (root / "x").write_bytes(b"old")
     committer.replace("x", sha256(b"old"), b"new")
     committer.sweep()
     store = committer.store_if_open
     assert store is not None
-    assert len(store.departed) == 1
-    monkeypatch.setattr(departed, "WATCH_S", 0.0)
-    assert committer.sweep() == []
-    assert len(store.departed) == 0
-    committer.replace("x", sha256(b"new"), b"newer")
-    del store
-    committer.close()
-    if committer.keeper is not None:
-        committer.keeper.close()
-    assert len(os.listdir("/proc/self/fd")) == open_before
-    assert kept_in(root) == []
+    assert (len(store.departed), len(store.waiting)) == (0, 0)
 
 
-def test_no_more_than_so_many_are_watched(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R-turn: a program that writes all the time must not run out of descriptors."""
-    monkeypatch.setattr(departed, "MOST_WATCHED", 3)
-    monkeypatch.setattr(departed, "WATCH_S", 1e9)
+def test_no_more_than_so_many_displaced_files_wait(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-leaks: a program that writes all the time runs out of neither descriptors nor space."""
+    monkeypatch.setattr(sweep, "LATE_S", 1e9)
     committer = Committer(str(root))
-    before = None
-    for number in range(12):
-        data = b"%d" % number
-        committer.replace("x", before, data)
-        before = sha256(data)
-    store = committer.store_if_open
-    assert store is not None
-    assert len(store.departed) <= 4
+    for number in range(2 * sweep.MOST_YOUNG):
+        committer.replace("x", None, b"%d" % number)
+    assert len(list((root / ".noclobber/swap").iterdir())) == sweep.MOST_YOUNG + 1
+    for _ in range(3):
+        committer.replace("x", None, bytes(sweep.LARGE_BYTES))
+    sizes = [path.stat().st_size for path in (root / ".noclobber/swap").iterdir()]
+    assert sizes.count(sweep.LARGE_BYTES) == 1
     committer.close()
+    assert list((root / ".noclobber/swap").iterdir()) == []

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from noclobber.disk import leases
-from noclobber.disk.commit import departed, reuse, swap
+from noclobber.disk.commit import reuse, swap
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.flushing import UnflushedError
-from noclobber.disk.commit.sweep import MOST_SPARE, MOST_SPARE_BYTES
+from noclobber.disk.commit.sweep import MOST_SPARE, MOST_SPARE_BYTES, MOST_YOUNG
 from noclobber.errors import StaleFileError
 from tests.conftest import AtStep, sha256
 
@@ -306,10 +306,10 @@ def test_old_versions_that_are_never_reused_do_not_pile_up(root: Path, ceiling: 
     committer = Committer(str(root), durable=True, ceiling=ceiling)
     committer.replace("a.md", None, data)
     before = len(os.listdir("/proc/self/fd"))
-    for _ in range(20 + departed.MOST_WATCHED):
+    for _ in range(20 + MOST_YOUNG):
         committer.replace("a.md", None, data)
-    assert len(os.listdir("/proc/self/fd")) <= before + 2 + departed.MOST_WATCHED
-    assert len(swap_files(root)) <= 2
+    assert len(os.listdir("/proc/self/fd")) <= before + 1 + MOST_YOUNG
+    assert len(swap_files(root)) <= 2 + MOST_YOUNG
 
 
 @pytest.mark.parametrize("durable", [False, True])

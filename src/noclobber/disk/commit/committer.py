@@ -187,13 +187,13 @@ class Committer:
     @signals.whole
     def sweep(self) -> list[tuple[str, str]]:
         """Remove displaced files; return (path, where) of those kept because somebody wrote to them."""
-        self.tidy()
+        self.tidy(young=True)
         return self._take_unreported()
 
     @signals.whole
     def close(self) -> None:
         """Sweep, and close the store, as soon as no other thread commits. A later commit opens it again."""
-        self.tidy()
+        self.tidy(young=True)
         if self._store is not None:
             self._unreported.extend(departed.look_after(self._store, at_once=True))
         self._store = None  # It closes itself with its last user.
@@ -211,11 +211,11 @@ class Committer:
                 break
         return taken
 
-    def tidy(self, sparing: str = "") -> None:
+    def tidy(self, sparing: str = "", *, young: bool = False) -> None:
         """The same, before a commit to a path; what was kept is reported by the next commit that lands."""
         self._unreported.extend(open_stores.sweep_lingering())
         if self._store is not None:
-            self._unreported.extend(sweep.sweep(self._store, sparing))
+            self._unreported.extend(sweep.sweep(self._store, sparing, young=young))
 
     def reporting(self, results: list[WriteResult], *troubles: UnflushedError | None) -> list[WriteResult]:
         """

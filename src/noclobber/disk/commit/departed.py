@@ -1,22 +1,20 @@
 """
-Displaced files that the sweep has let go of, watched for a moment longer.
+Files that somebody has opened in the very moment in which the sweep let go of them.
 
-The sweep looks for the last time whether anybody has a file open, and then takes its name away. Somebody may
-come in between who needs no name: a file server that opens by handle, a process that opens `/proc/self/fd/…`
-again, one that had looked the name up before the exchange and was suspended inside `open()`. The first two
-wait for the sweep's lease, the third is not even counted yet; and then they write to a file without a name,
-or to one that is a past version by now. So its descriptor stays open here for a while. What was written
-meanwhile is copied to the kept files.
+The sweep looks for the last time whether anybody has a displaced file open, and then takes its name away.
+Somebody may come in between who needs no name: a file server that opens by handle, a process that opens
+`/proc/self/fd/…` again. They wait for the sweep's lease, and when it ends they write to a file without a
+name, or to one that is a past version by now. So the sweep looks once more before it ends its lease. If
+somebody waits, the file's descriptor stays open here, and what was written is copied to the kept files.
 
-Who comes even later finds nothing: a handle is stale once the last descriptor is closed. What is left is a
-process that stays between finding the file and opening it for longer than we watch.
+If nobody does, the descriptor is closed at once: a handle is stale from then on, and who has it looks the
+name up again.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import time
 import weakref
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,9 +24,7 @@ from noclobber.disk import forks, hashing, leases
 if TYPE_CHECKING:
     from noclobber.disk.commit.store import Store
 
-WATCH_S = 1.0
-MOST_WATCHED, MOST_BUSY = 16, 64  # Descriptors; the second if somebody has all of them open.
-LARGE_BYTES = 1 << 22  # So large a file takes space on the disk: watched until the next sweep only.
+MOST_WATCHED = 64  # Descriptors.
 LET_FINISH_S = 1.0
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
@@ -41,7 +37,6 @@ class Departed(NamedTuple):
     descriptor: int
     size: int
     changed_ns: int
-    since_s: float
 
     @property
     def is_changed(self) -> bool:
@@ -52,24 +47,23 @@ class Departed(NamedTuple):
 
 def watch(store: Store, path: str, descriptor: int) -> None:
     """
-    Take over the descriptor of a file whose name was just removed.
+    Take over the descriptor of a file whose name was just removed, and which somebody waits for.
 
     While the sweep's lease still holds: what is written after that changes the time that is noted here.
     """
     status = os.fstat(descriptor)
-    departed = Departed(path, descriptor, status.st_size, status.st_mtime_ns, time.monotonic())
+    departed = Departed(path, descriptor, status.st_size, status.st_mtime_ns)
     store.departed.append(departed)
     _stores.add(store)
 
 
 def look_after(store: Store, *, at_once: bool = False) -> list[tuple[str, str]]:
     """
-    Close what has been watched for long enough; return (original path, where it is kept) of what changed.
+    Close what nobody has open any more; return (original path, where it is kept) of what they changed.
 
     `at_once`: everything, because the store is about to be closed. Then it waits for those who write now.
     """
     kept = []
-    now_s = time.monotonic()
     for _ in range(len(store.departed)):
         try:
             departed = store.departed.popleft()
@@ -77,7 +71,8 @@ def look_after(store: Store, *, at_once: bool = False) -> list[tuple[str, str]]:
             break  # Another thread does the same.
         if at_once:
             _let_finish(departed)
-        elif _is_watched_on(departed, now_s - departed.since_s, len(store.departed)):
+        elif not _is_closed(departed) and len(store.departed) < MOST_WATCHED:
+            leases.release(departed.descriptor)
             store.departed.append(departed)
             continue
         try:
@@ -91,16 +86,11 @@ def look_after(store: Store, *, at_once: bool = False) -> list[tuple[str, str]]:
     return kept
 
 
-def _is_watched_on(departed: Departed, age_s: float, others: int) -> bool:
-    if age_s < WATCH_S and others < MOST_WATCHED and departed.size < LARGE_BYTES:
-        return True
-    return not _is_closed(departed) and others < MOST_BUSY
-
-
 def _is_closed(departed: Departed) -> bool:
-    """True if nobody has it open. A reader, too, can open it again for writing."""
+    """True if nobody has it open, or is about to. A reader, too, can open it again for writing."""
+    descriptor = departed.descriptor
     try:
-        return leases.try_lease(departed.descriptor, leases.WRITE)
+        return leases.try_lease(descriptor, leases.WRITE) and leases.is_quiet(descriptor, leases.WRITE)
     except leases.LeasesUnavailableError:
         return True
 

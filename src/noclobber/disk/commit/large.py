@@ -177,7 +177,7 @@ class LargeCommit:
     def _tidy(self) -> None:
         """Sweep now: there are more displaced files than a later commit should have to deal with."""
         committer = self._committer
-        committer.tidy()
+        committer.tidy(young=True)
         store = committer.store_if_open
         if store is None:
             return

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,6 +51,8 @@ class Displaced(NamedTuple):
     """What it held when it was replaced; "" if it is not a version that was at its name."""
     is_past: bool = False
     """Its replacement is on the disk: no power cut brings this version back to its name."""
+    since_s: float = 0.0
+    """When it was displaced, on the clock of `time.monotonic`."""
 
 
 class Store:
@@ -290,7 +293,8 @@ class Store:
         if any(each.name == name for each in tuple(self.waiting)):
             forks.close(descriptor)  # Two of them would keep each other from the sweep's lease for ever.
             return
-        self.waiting.append(Displaced(name, path, descriptor, size, sha256, is_past))
+        displaced = Displaced(name, path, descriptor, size, sha256, is_past, time.monotonic())
+        self.waiting.append(displaced)
 
     def leave_marked(self, name: str, path: str) -> None:
         """

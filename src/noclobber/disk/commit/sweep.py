@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import stat
+import time
 from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, hashing, leases
@@ -27,13 +28,15 @@ VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file 
 MARK_FROM_BYTES = 1 << 16
 MOST_WAITING = 256
 MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wait to be written over.
+LATE_S = 1.0  # How long after it was displaced somebody may come who had found the file before.
+MOST_YOUNG, LARGE_BYTES = 16, 1 << 22  # How many displaced files wait for that, and up to which size.
 YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
 BUSY, WATCHED = "\0busy", "\0watched"  # Not paths: a NUL cannot be in one.
 
 _HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
 
 
-def sweep(store: Store, sparing: str = "") -> list[tuple[str, str]]:
+def sweep(store: Store, sparing: str = "", *, young: bool = True) -> list[tuple[str, str]]:
     """
     Remove displaced files that are unopened and unchanged; keep those that somebody wrote to.
 
@@ -43,11 +46,17 @@ def sweep(store: Store, sparing: str = "") -> list[tuple[str, str]]:
 
     `sparing`: the path that is about to be written. Past versions of it and of a few other files are
     not removed then, because `reuse` may write over them.
+
+    `young=False` spares what was displaced a moment ago, too. Somebody may have found the file before that
+    (by its name, or by a handle as file servers have them), and be on the way into it: nobody can see that.
+    As long as it has a name, what they write is kept.
     """
     kept = departed.look_after(store) if store.departed else []
     if not store.waiting:
         return kept
-    spare = _spare_versions(store, sparing) if sparing else ()
+    spare = _spare_versions(store, sparing) if sparing else set()
+    if not young:
+        spare |= _young(store)
     for _ in range(len(store.waiting)):
         try:
             displaced = store.waiting.popleft()
@@ -75,6 +84,14 @@ def _spare_versions(store: Store, path: str) -> set[str]:
     return {*others[-MOST_SPARE:], mine.name} if mine else set(others[-MOST_SPARE:])
 
 
+def _young(store: Store) -> set[str]:
+    """Name what was displaced a moment ago: the youngest, and no large files, which take up space."""
+    late_s = time.monotonic() - LATE_S
+    found = [each for each in tuple(store.waiting) if each.since_s > late_s and each.size < LARGE_BYTES]
+    found.sort(key=lambda each: each.since_s)
+    return {each.name for each in found[-MOST_YOUNG:]}
+
+
 def _sweep_one(
     store: Store,
     name: str,
@@ -84,7 +101,7 @@ def _sweep_one(
     """
     Return where it is kept; "" if it is gone, BUSY if somebody has it open.
 
-    WATCHED: we have removed it, and `departed` has its descriptor now.
+    WATCHED: we have removed it, somebody has come in between, and `departed` has its descriptor now.
     """
     has_lease = True
     try:
@@ -103,9 +120,11 @@ def _sweep_one(
             if displaced is None or not _to_versions(store, displaced):
                 mark_verified(descriptor)  # Under the lease: what is written to it from now on shows.
                 store.remove_swap(name)
-            departed.watch(store, displaced.path if displaced else name, descriptor)
             reached("swept")
-            return WATCHED
+            if has_lease and not leases.is_quiet(descriptor, leases.WRITE):
+                departed.watch(store, displaced.path if displaced else name, descriptor)
+                return WATCHED
+            return ""
         return store.keep(name)
     except OSError:
         # Another process swept it between our check and our rename; or it cannot be read or moved, and
