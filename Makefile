@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-table frameworks frameworks-table bench torture faults explore merges model fuzz mutants lock packages release-check clean help
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-table frameworks frameworks-table bench torture hosts faults explore merges model fuzz mutants lock packages release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -19,6 +19,7 @@ help:
 	@echo "make e2e-table      make e2e, and its table of hosts and scenarios into docs/hosts/proven.md"
 	@echo "make frameworks     the adapters inside the real agent frameworks, and what their own tools lose (ONLY=deepagents)"
 	@echo "make frameworks-table  make frameworks, and its table into docs/frameworks/proven.md"
+	@echo "make hosts          one lock on three hosts and a server, with every fault at once; as root (SECONDS=, SEED=)"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
@@ -96,6 +97,9 @@ frameworks-table: $(READY)
 $(VENV)/.peers: $(READY) requirements-bench.txt
 	$(PIP) -r requirements-bench.txt
 	@touch $@
+
+hosts: $(READY)
+	$(PY) -m torture.hosts
 
 torture: $(VENV)/.peers
 	$(PY) -m torture --all

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torture.postgres_server import Server
 
 import noclobber
 from noclobber.errors import (
@@ -39,18 +40,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def stoppable() -> Iterator[postgres.Server]:
+def stoppable() -> Iterator[Server]:
     """A server that tests may stop."""
-    folder = postgres.binaries()
-    if folder is None:
-        pytest.skip("no PostgreSQL on this machine to start and stop")
-    server = postgres.Server(folder)
+    server = postgres.started()
     yield server
     server.remove()
 
 
 @pytest.fixture
-def own_server(stoppable: postgres.Server) -> Iterator[postgres.Server]:
+def own_server(stoppable: Server) -> Iterator[Server]:
     """The same with a new, empty database."""
     stoppable.use_new_database()
     yield stoppable
@@ -158,7 +156,7 @@ def test_a_waiter_gets_the_lock_when_it_is_let_go(project: Path) -> None:
 
 
 def test_without_the_server_nothing_is_decided_and_nothing_is_written(
-    own_server: postgres.Server, tmp_path: Path
+    own_server: Server, tmp_path: Path
 ) -> None:
     """N-machines: an error that says so, never a fall-back to files; when it is back, all is as it was."""
     from noclobber.postgres import schema
@@ -182,7 +180,7 @@ def test_without_the_server_nothing_is_decided_and_nothing_is_written(
 
 
 def test_a_holder_that_cannot_reach_the_server_stops_in_time(
-    own_server: postgres.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-machines: it is no holder in its own eyes before anybody else can become one."""
     from noclobber.postgres import schema
@@ -294,7 +292,7 @@ def test_an_address_that_cannot_be_used_safely_is_refused(address: str, says: st
     assert "geheim" not in str(refused.value)
 
 
-def test_a_server_without_the_tables_is_named_with_the_remedy(own_server: postgres.Server) -> None:
+def test_a_server_without_the_tables_is_named_with_the_remedy(own_server: Server) -> None:
     """N-machines, N-input: and so is a schema from the future."""
     import psycopg
 
@@ -323,7 +321,7 @@ def test_a_folder_whose_name_machines_could_not_agree_on_is_refused(
 
 
 def test_the_command_line_installs_examines_and_locks(
-    own_server: postgres.Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    own_server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """N-machines: `coordinator init`, `doctor`, `status`; `lock run` hands the token to its command."""
     (tmp_path / ".noclobber").mkdir()
