@@ -111,7 +111,7 @@ def own_deletion(stage: Stage) -> Story:
     stage.assert_landed((yield Write(file, "mine\n")))
     stage.assert_landed((yield Edit(file, "mine", "MINE")))
     assert file.read_text() == "MINE\n"
-    stage.assert_record(file, LANDED, LANDED)
+    stage.assert_record(file, LANDED, LANDED, LANDED)
 
 
 def partial_reread(stage: Stage) -> Story:

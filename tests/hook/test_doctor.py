@@ -13,8 +13,9 @@ import pytest
 from noclobber.cli import main as command_line
 from noclobber.core.findings import Finding
 from noclobber.hook import doctor, dry_event
-from noclobber.hosts import HOSTS, hook_entries, installations, loading, packages
+from noclobber.hosts import HOSTS, hook_entries, install, installations, loading, packages
 from noclobber.hosts.hook_entries import hook_file
+from noclobber.shell.level import ShellLevel
 from tests.rigs.hooks import HookRig
 
 HOOKED = [host for host in HOSTS if host not in ("cline", "opencode")]  # Plugins are no command lines.
@@ -399,3 +400,25 @@ def test_the_doctor_says_when_copilot_does_not_trust_the_folder(rig: HookRig, ro
     (home / ".copilot").mkdir(exist_ok=True)
     (home / ".copilot" / "config.json").write_text(json.dumps({"trustedFolders": [str(root)]}))
     assert ("hooks of copilot", "not loaded") not in findings(root)
+
+
+def test_doctor_says_which_level_shell_commands_get_and_why(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-shell: by a real attempt; the option, and what the place does not give, are the reasons."""
+
+    def shell() -> str:
+        [found] = [finding for finding in doctor.check(str(root)) if finding.name == "shell commands"]
+        assert found.ok
+        return found.detail
+
+    install.carry_out(hook_file("claude-code", "project", str(root)))
+    install.carry_out(hook_file("gemini", "project", str(root)))
+    if shell().startswith("guarded"):
+        assert shell() == "guarded in claude-code; watched in gemini"
+    monkeypatch.setattr(doctor, "probe", lambda _: ShellLevel("watched", "it is forbidden"))
+    assert shell() == "watched: there can be no private view here (it is forbidden)"
+    (root / "noclobber.toml").write_text('shell = "watched"\n')
+    assert "shell = " in shell()
+    (root / "noclobber.toml").write_text('shell = "off"\n')
+    assert shell().startswith("not looked at")

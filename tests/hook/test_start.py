@@ -87,6 +87,10 @@ def events(rig: HookRig, file: Path) -> Iterator[tuple[str, str, dict[str, Any]]
     yield "claude-code", "check", rig.tool("PreToolUse", "Write", given, tool_use_id="formatted")
     command = {"command": f"cat {file}"}
     yield "claude-code", "note", rig.tool("PostToolUse", "Bash", command, tool_response={"stdout": "y\n"})
+    command = {"command": f"echo z >> {file}; python fix.py"}
+    yield "claude-code", "shell", rig.tool("PreToolUse", "Bash", command, tool_use_id="b")
+    file.write_text("z\n")
+    yield "claude-code", "note", rig.tool("PostToolUse", "Bash", command, tool_use_id="b", tool_response={})
     foreign = {"path": str(file), "content": "z\n"}
     yield "claude-code", "check", rig.tool("PreToolUse", "mcp__fs__write_file", foreign, tool_use_id="m")
     file.write_text("somebody else's\n")
@@ -123,6 +127,17 @@ ALSO_LIGHT = {
     "noclobber.cli.hook",
     # The process that looks on while a dialogue is open (`guard.watch`).
     "noclobber.disk.filesystems",
+    # The guarded shell: a process for each command, and its start is what a command pays.
+    "noclobber.cli.run",
+    "noclobber.cli.shell_prefix",
+    "noclobber.hook.landed",
+    "noclobber.shell.changes",
+    "noclobber.shell.enclosed",
+    "noclobber.shell.level",
+    "noclobber.shell.namespace",
+    "noclobber.shell.process",
+    "noclobber.shell.roots",
+    "noclobber.shell.runs",
 }
 
 

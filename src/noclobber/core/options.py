@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         write_scope: Iterable[str | os.PathLike[str]] | None
         layout: Literal["follow", "refuse"]
         formatters: Iterable[str]
+        shell: Literal["guarded", "watched", "off"]
         hard_links: Literal["write", "refuse"]
         durable: bool
         wait_s: float
@@ -118,6 +119,8 @@ class Options(NamedTuple):
     """Hooks: whether a change of layout alone, after an agent's own write, is the formatter's or is stale."""
     formatters: tuple[str, ...] = ()
     """Hooks: patterns of files that a formatter may change in any way within seconds of an agent's write."""
+    shell: Literal["guarded", "watched", "off"] = "guarded"
+    """Hooks: how shell commands that may write are treated: as a transaction, watched, or not at all."""
     hard_links: Literal["write", "refuse"] = "write"
     """Whether a file with several hard links may be changed; the change shows under all of its names."""
     durable: bool = False
@@ -282,6 +285,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "write_scope": _no_patterns,
     "layout": _one_of("follow", "refuse"),
     "formatters": _patterns,
+    "shell": _one_of("guarded", "watched", "off"),
     "hard_links": _one_of("write", "refuse"),
     "durable": _true_or_false,
     "wait_s": _seconds,

@@ -11,21 +11,27 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import tempfile
 import time
 
 from noclobber.core.findings import Finding
+from noclobber.core.project import STATE_FOLDER
 from noclobber.errors import NoclobberError
 from noclobber.hook import dry_event
+from noclobber.hook.settings import options_of
 from noclobber.hosts import (
     before_install,
     command_line,
     hook_entries,
     install,
     installations,
+    json_edit,
     loading,
     packages,
 )
 from noclobber.hosts.installations import Installation
+from noclobber.hosts.shell_prefix import VARIABLE
+from noclobber.shell.level import GUARDED, probe
 
 SLOW_RATIO = 6.0
 SLOW_S = 0.25
@@ -52,8 +58,45 @@ def check(project: str) -> list[Finding]:
             )
         )
     if installed:
-        findings += [_memory(), _speed(next(iter(installed))), _log()]
+        findings += [_memory(), _speed(next(iter(installed))), _log(), _shell(list(installed), project)]
     return findings
+
+
+def _shell(hosts: list[str], project: str) -> Finding:
+    """Return which level shell commands get here, and why it is not more. The attempt is a real one."""
+    name = "shell commands"
+    page = "docs/shell-in-hooks.md says what the levels are"
+    try:
+        wish = options_of(project).shell
+    except NoclobberError as error:
+        return Finding(name, False, f"the options cannot be read: {error}", "noclobber config show")
+    if wish == "off":
+        return Finding(name, True, 'not looked at: the option is shell = "off"', page)
+    if wish == "watched":
+        return Finding(name, True, 'watched: the option is shell = "watched"', page)
+    # In a folder of its own: the project may have no state folder yet, and the filesystem is what counts.
+    with tempfile.TemporaryDirectory(prefix=".noclobber-", dir=project) as scratch:
+        os.mkdir(f"{scratch}/{STATE_FOLDER}", 0o700)
+        found = probe(os.path.realpath(scratch))
+    if found.name != GUARDED:
+        return Finding(name, True, f"watched: there can be no private view here ({found.why})", page)
+    routed = [host for host in hosts if host == "claude-code" and _is_routed(project)]
+    others = [host for host in hosts if host not in routed]
+    told = [f"guarded in {', '.join(routed)}"] if routed else []
+    told += [f"watched in {', '.join(others)}"] if others else []
+    return Finding(name, True, "; ".join(told))
+
+
+def _is_routed(project: str) -> bool:
+    """True if Claude Code's shell comes to us: by its settings here, or in the user's home."""
+    for base in (project, os.path.expanduser("~")):
+        for file in ("settings.local.json", "settings.json"):
+            text = install.read_text(f"{base}/.claude/{file}")
+            table = json_edit.parse(text).get("env") if text and text.strip() else None
+            value = table.value.get(VARIABLE) if table and isinstance(table.value, dict) else None
+            if value is not None:
+                return hook_entries.is_our_member(value)
+    return False
 
 
 def _of_host(host: str, found: list[Installation], project: str) -> list[Finding]:

@@ -109,8 +109,34 @@ def _handle(host: Host, event: Event) -> Answer:
         raise event.trouble
     if event.is_agent_unknown:
         event = _with_agent(event)
-    if event.kind in ("post", "failure") and event.is_command:
-        _note_command(event)
+    if event.command and event.kind in ("pre", "post", "failure"):
+        from noclobber.shell.read_only import is_read_only  # Here: only a shell command needs it.
+
+        if not is_read_only(event.command):
+            if event.kind != "pre":
+                _note_command(event)
+            if not event.writes:
+                return _handle_command(host, event)
+    return _handle_call(host, event)
+
+
+def _handle_command(host: Host, event: Event) -> Answer:
+    """Answer an event about a shell command that may write: what it shows counts as ever."""
+    from noclobber.hook import commands
+    from noclobber.hook.turn import HookTurn
+
+    answer = _handle_call(host, event)
+    turn = HookTurn(event)
+    if event.kind == "pre":
+        if answer.is_refusal:
+            return answer
+        refusal = _with_guidance(host, turn, event, commands.before(turn, event))
+        return answer if refusal is None else host.phrase(event, refusal)
+    told = _with_guidance(host, turn, event, commands.after(turn, event))
+    return answer if told is None else host.warn(event, told)
+
+
+def _handle_call(host: Host, event: Event) -> Answer:
     if event.kind in ("pre", "post", "failure"):
         if not event.actions or (event.kind == "pre" and not event.writes and not _reads_lock_file(event)):
             return host.phrase(event, None)

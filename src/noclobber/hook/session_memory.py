@@ -44,6 +44,7 @@ COMMAND = "command"
 WATCH = "watch"
 WATCH_END_S = 5.0
 DELEGATED = "delegated"
+LEVEL = "level"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -271,6 +272,46 @@ class SessionMemory:
             os.ftruncate(descriptor, len(data))
         finally:
             os.close(descriptor)
+
+    def known_files(self, most: int) -> list[tuple[str, str, float]]:
+        """Return the files that this agent has seen, the latest first: path, baseline, when it was noted."""
+        dated = []
+        with os.scandir(self._fd) as entries:
+            for entry in entries:
+                if entry.name.startswith("f"):
+                    dated.append((entry.stat(follow_symlinks=False).st_mtime, entry.name))
+        found = []
+        for noted_at_s, name in sorted(dated, reverse=True)[:most]:
+            try:
+                descriptor = os.open(name, _READ, dir_fd=self._fd)
+                try:
+                    record = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
+                finally:
+                    os.close(descriptor)
+                path, baseline = record["path"], record["seen"][1]
+            except (OSError, ValueError, KeyError, TypeError, IndexError):
+                continue  # Damaged: then the file must be read again anyway.
+            if isinstance(path, str) and isinstance(baseline, str) and baseline != UNKNOWN:
+                found.append((path, baseline, noted_at_s))
+        return found
+
+    def note_call(self, key: str, value: Any) -> None:
+        """Note something about a call that is under way, for the event after it."""
+        self._write("c", key, value)
+
+    def pop_call(self, key: str) -> Any:
+        """Return what was noted about a call, and forget it; None if there is nothing."""
+        try:
+            value = self._value("c", key)
+        except (OSError, ValueError):
+            value = None
+        if value is _NO_RECORD:
+            return None
+        try:
+            os.unlink("c" + _long(key), dir_fd=self._fd)
+        except OSError:
+            pass
+        return value
 
     # -- bytes ----------------------------------------------------------------------------------------
 
@@ -519,6 +560,24 @@ def last_command(host: str, session_id: str) -> tuple[float, float] | None:
             os.close(runtime_fd)
         return float(start_s), float(end_s)
     except (OSError, ValueError, TypeError, HookFailedError):
+        return None
+
+
+def note_level(host: str, session_id: str, level: str) -> None:
+    """Note which level shell commands get in a session. Never raises: then it is found out again."""
+    try:
+        with open(f"{runtime_folder()}/{host}.{_short(session_id)}.{LEVEL}", "w") as file:
+            file.write(level)
+    except OSError:
+        pass
+
+
+def noted_level(host: str, session_id: str) -> str | None:
+    """Return which level shell commands get in a session, None if nobody has found out."""
+    try:
+        with open(f"{runtime_folder()}/{host}.{_short(session_id)}.{LEVEL}") as file:
+            return file.read(32) or None
+    except OSError:
         return None
 
 

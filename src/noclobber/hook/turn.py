@@ -136,8 +136,14 @@ class HookTurn:
         self._memory = None
         return self.memory
 
+    def forget_memory(self) -> None:
+        """Have the memory opened again by the next one who asks: its `with` has closed it."""
+        self._memory = None
+
     def begin_watch(self, key: str) -> tuple[str, int] | None:
         """Make the mark of a watch; None if none can be made, and then nothing is watched."""
+        if self._event.is_command:
+            return None  # It may write the file many times: no version can be told for a stranger's.
         import os
 
         from noclobber.guard.watch import host_of
@@ -177,5 +183,5 @@ class HookTurn:
         self.parallel_s = 0.0
         with self.memory as memory:
             paths = memory.pending_paths()
-        self._memory = None  # It is closed; the next one who asks opens it again.
+        self.forget_memory()
         Outside(self, self.call(), ()).settle(paths)

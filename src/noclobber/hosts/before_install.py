@@ -13,6 +13,7 @@ checkout, on another machine, after an upgrade. Where there is nothing to rememb
 | `root` | the object was empty: what was between its braces |
 | `hooks` | the same of the user's own `"hooks"` |
 | `list.EVENT` | the same of an event's list in it |
+| `table.NAME` | the same of another table that has a member of ours |
 | `added` | a member that the host requires, and that the file did not have |
 """
 
@@ -53,6 +54,10 @@ def observe(file: ConfigFile, before: str | None) -> Facts:
     for event, _, groups in hooks.children if hooks else ():
         if not groups.children:
             facts[f"list.{event}"] = inner(before, groups)
+    for name in {member.table for member in file.members}:
+        table = root.get(name)
+        if table is not None and not table.children:
+            facts[f"table.{name}"] = inner(before, table)
     missing_members = [key for key, _ in file.preamble if root.get(key) is None]
     if missing_members:
         facts["added"] = " ".join(missing_members)

@@ -81,9 +81,9 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
     )
     if event.kind not in ("pre", "post", "failure"):
         return event
+    event = event._replace(is_command=event.tool == "Bash")
     event = acting(event, actions, payload.get("tool_input"), READERS)
     tool, response = event.tool, payload.get("tool_response")
-    event = event._replace(is_command=tool == "Bash")
     if tool == "Write" and host == "claude-code":
         event = may_rewrite(event, payload.get("tool_input"))
     if event.kind != "post" or response is None:
@@ -212,18 +212,24 @@ EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "SessionEn
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its hooks are configured, and ours."""
-    from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, command, group, notes
+    from noclobber.hosts import shell_prefix
+    from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, HookMember, command, group, notes
 
     writes = f"Write|Edit|MultiEdit|NotebookEdit|{MCP_WRITERS}"
-    check, note = (command("claude-code", duty, portable=portable) for duty in ("check", "note"))
+    check, shell, note = (
+        command("claude-code", duty, portable=portable) for duty in ("check", "shell", "note")
+    )
     read = command("claude-code", "check", portable=portable, is_of_a_read=True)
     entries = (
         # Without `onFailure` a hook that crashes or hangs lets the call through.
         group("PreToolUse", check, writes, timeout=TIMEOUT_S, onFailure="block"),
+        group("PreToolUse", shell, "Bash", timeout=TIMEOUT_S),
         # Reads are not checked, except of lock files. `if` spares a process for all others.
         group("PreToolUse", read, "Read", timeout=TIMEOUT_S, **{"if": LOCK_FILE_READS}),
         group("PostToolUse", note, f"Read|{writes}|{MCP_READERS}|Bash", timeout=TIMEOUT_S),
         group("PostToolUseFailure", note, f"Read|{writes}|{MCP_READERS}|Bash", timeout=TIMEOUT_S),
         *notes(EVENTS, note, timeout=TIMEOUT_S),
     )
-    return ConfigFile("claude-code", f"{base}/.claude/settings.json", entries)
+    prefix = shell_prefix.prefix(portable=portable)
+    routed = () if prefix is None else (HookMember("env", shell_prefix.VARIABLE, prefix),)
+    return ConfigFile("claude-code", f"{base}/.claude/settings.json", entries, members=routed)

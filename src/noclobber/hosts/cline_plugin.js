@@ -70,12 +70,13 @@ export default {
     },
     beforeTool: async (context) => {
       const tool = String(context.toolCall?.toolName ?? "")
-      if (!mayWrite(tool, JSON.stringify(context.toolCall?.input ?? ""))) return
+      const isWrite = mayWrite(tool, JSON.stringify(context.toolCall?.input ?? ""))
+      if (!isWrite && tool !== "run_commands") return
       try {
-        const answer = await ask("check", about("before", context))
+        const answer = await ask(tool === "run_commands" ? "shell" : "check", about("before", context))
         if (answer.decision === "deny") return { skip: true, reason: answer.reason }
       } catch (error) {
-        if (tool === "read_files") return
+        if (tool === "read_files" || !isWrite) return // A hook that does not run blocks no command without a patch.
         console.error(`noclobber: ${error}`)
         return { skip: true, reason: BROKEN }
       }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import CHECK_EVENT, MCP_READERS, MCP_WRITERS, phrase, rewrite, tell, warn
-from noclobber.hosts.event import Event, acting, maybe_text, table, text, unknown_tool
+from noclobber.hosts.event import Event, acting, command_of, maybe_text, table, text, unknown_tool
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
 
@@ -69,11 +69,7 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
         return apply_patch.actions(text(values, "command", "input", "patch"))
     if tool in SHELLS:
         values = table({"tool_input": given}, "tool_input")
-        command = values.get("command", values.get("cmd"))
-        if isinstance(command, list) and all(isinstance(word, str) for word in command):
-            # ["bash", "-lc", "…"]: the last word is the script.
-            command = command[-1] if len(command) > 1 and command[1].startswith("-") else " ".join(command)
-        return recognise.actions(text({"command": command}, "command"), kind)
+        return recognise.actions(text({"command": command_of(values) or None}, "command"), kind)
     return unknown_tool(tool, given)
 
 

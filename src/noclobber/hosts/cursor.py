@@ -71,6 +71,7 @@ def read(payload: dict[str, Any]) -> Event:
         return acting(event, actions, payload, READERS)
     if event.kind not in ("pre", "post", "failure"):
         return event
+    event = event._replace(is_command=event.tool == "Shell")
     event = acting(event, actions, payload.get("tool_input"), READERS)
     tool = event.tool
     if event.kind == "post":
@@ -143,8 +144,9 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     entries = (
         # Without `failClosed` a hook that crashes or hangs lets the call through.
         one("preToolUse", "check", "Write|Delete", failClosed=True),
+        one("preToolUse", "shell", "Shell"),
         one("postToolUse", "note", "Write|Delete|Shell"),
-        one("postToolUseFailure", "note", "Write|Delete"),
+        one("postToolUseFailure", "note", "Write|Delete|Shell"),
         *(
             one(event, "note")
             for event in ("beforeReadFile", "sessionStart", "stop", "subagentStop", "sessionEnd")

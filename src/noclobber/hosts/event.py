@@ -59,6 +59,10 @@ class Event(NamedTuple):
     """True for a tool that only reads, whatever its parameters."""
     is_command: bool = False
     """True for a tool that runs a shell command."""
+    command: str = ""
+    """The shell command, of such a tool."""
+    is_background: bool = False
+    """True for a command that the host does not wait for."""
     is_delegation: bool = False
     """True for a tool that runs another agent, in a host whose events do not name their agent."""
     is_agent_unknown: bool = False
@@ -89,6 +93,8 @@ def acting(
 ) -> Event:
     """Add what a call does to files; or what is wrong with it, and then whether it could be a write."""
     event = event._replace(is_reading=event.tool in readers)
+    if event.is_command and isinstance(given, dict):
+        event = event._replace(command=command_of(given), is_background=_is_background(given))
     try:
         if not event.tool:
             raise BadRequestError("", "The tool's name is missing.", parameter="tool_name")
@@ -111,6 +117,28 @@ def with_content(event: Event, content: bytes) -> dict[str, Any]:
     """
     text = content.decode()
     return {name: text if name in CONTENT_KEYS else value for name, value in event.given.items()}
+
+
+def command_of(values: dict[str, Any]) -> str:
+    """Return the text of a shell command, however a host spells it; empty if there is none."""
+    said = values.get("command", values.get("cmd"))
+    if isinstance(said, str):
+        return said
+    if isinstance(said, list) and all(isinstance(word, str) for word in said):
+        # ["bash", "-lc", "…"]: the last word is the script.
+        return str(said[-1]) if len(said) > 1 and said[1].startswith("-") else " ".join(said)
+    several = values.get("commands")
+    listed = several if isinstance(several, list) else [several]
+    lines = [one if isinstance(one, str) else maybe_text(one, "command") for one in listed]
+    return "\n".join(line for line in lines if line)
+
+
+def _is_background(values: dict[str, Any]) -> bool:
+    return (
+        values.get("run_in_background") is True
+        or values.get("is_background") is True
+        or values.get("mode") in ("async", "detached")
+    )
 
 
 class Answer(NamedTuple):

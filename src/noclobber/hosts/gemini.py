@@ -119,11 +119,12 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     writes = f"write_file|replace|{MCP_WRITERS.replace('mcp__', 'mcp_')}"
     more = f"run_shell_command|{MCP_READERS.replace('mcp__', 'mcp_')}|{DELEGATING_TOOL}"
     noted = f"^(read_file|read_many_files|{writes}|{more})$"
-    check, note = (command("gemini", duty, portable=portable) for duty in ("check", "note"))
+    check, shell, note = (command("gemini", duty, portable=portable) for duty in ("check", "shell", "note"))
     about_check: dict[str, Any] = {"name": "noclobber-check", "timeout": TIMEOUT_S * 1000}
     about_note: dict[str, Any] = {"name": "noclobber-note", "timeout": TIMEOUT_S * 1000}
     entries = (
         group("BeforeTool", check, f"^({writes})$", **about_check),
+        group("BeforeTool", shell, "^run_shell_command$", **{**about_check, "name": "noclobber-shell"}),
         group("BeforeTool", note, f"^{DELEGATING_TOOL}$", **about_note),
         group("AfterTool", note, noted, **about_note),
         *notes(("SessionStart", "BeforeAgent", "AfterAgent", "SessionEnd"), note, **about_note),

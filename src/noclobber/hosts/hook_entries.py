@@ -32,6 +32,14 @@ class HookEntry(NamedTuple):
     value: dict[str, Any]
 
 
+class HookMember(NamedTuple):
+    """A member of ours in a table of the user's: `"env": {"CLAUDE_CODE_SHELL_PREFIX": "…"}`."""
+
+    table: str
+    key: str
+    value: str
+
+
 class ConfigFile(NamedTuple):
     """A host's configuration file, and what our hooks in it look like."""
 
@@ -43,6 +51,8 @@ class ConfigFile(NamedTuple):
     """For a file that is ours alone: its content."""
     preamble: tuple[tuple[str, Any], ...] = ()
     """Members that the host requires in the file."""
+    members: tuple[HookMember, ...] = ()
+    """Members of tables in the file that are the user's otherwise."""
 
 
 def hook_file(host: str, scope: str, project: str, *, portable: bool = False) -> ConfigFile:
@@ -79,6 +89,11 @@ def is_ours(value: Any, host: str | None = None) -> bool:
         hooks = value.get("hooks")
         return isinstance(hooks, list) and bool(hooks) and all(is_ours(one, host) for one in hooks)
     return False
+
+
+def is_our_member(value: Any) -> bool:
+    """True for the value of such a member if we wrote it. Another program's stays, and ours is not added."""
+    return isinstance(value, str) and "noclobber_text" in value
 
 
 def group(

@@ -18,7 +18,7 @@ from noclobber.disk import hashing
 from noclobber.disk.commit.committer import replace_if_unchanged
 from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalError, StaleFileError
 from noclobber.hosts import before_install, json_edit
-from noclobber.hosts.hook_entries import ConfigFile, HookEntry, is_ours
+from noclobber.hosts.hook_entries import ConfigFile, HookEntry, is_our_member, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
 from noclobber.hosts.plugin_source import MARK
 
@@ -157,8 +157,9 @@ def _with(file: ConfigFile, before: str | None) -> str:
         facts = before_install.recall(present) or {}
     wanted = before_install.remember(file.entries, facts)
     if [(entry.event, entry.value) for entry in present] == _in_file_order(text, wanted):
-        return before if before is not None else text
-    text = _strip(text, facts)
+        text = _with_members(file, text, facts)
+        return before if before is not None and text == before else text
+    text = _with_members(file, _strip(text, facts), facts)
     for key, value in file.preamble:
         if _root(text).get(key) is None:
             text = json_edit.add_member(text, _root(text), key, value)
@@ -189,7 +190,7 @@ def _without(file: ConfigFile, before: str | None) -> str | None:
         return before
     facts = before_install.recall(present)
     known = facts or {}
-    text = _strip(before, known)
+    text = _without_members(file, _strip(before, known), known)
     for key in known.get("added", "").split():
         if (key, _root(text).value.get(key)) in file.preamble:
             text = json_edit.remove(text, _root(text), key)
@@ -202,6 +203,41 @@ def _without(file: ConfigFile, before: str | None) -> str | None:
         if is_made_by_us:
             return None
     return text if root.children else before_install.emptied(text, root, known.get("root", ""))
+
+
+def _with_members(file: ConfigFile, text: str, facts: before_install.Facts) -> str:
+    """Add our members, unless the user has such a member: then theirs stays."""
+    for table_name, key, value in file.members:
+        table = _root(text).get(table_name)
+        present = None if table is None else table.get(key)
+        if table is not None and not isinstance(table.value, dict):
+            raise BadConfigurationError("", f'"{table_name}" must be an object')
+        if present is not None and (present.value == value or not is_our_member(present.value)):
+            continue
+        if present is not None:  # Of another version: replaced.
+            text = _without_members(file, text, facts)
+            table = _root(text).get(table_name)
+        if table is None:
+            text = json_edit.add_member(text, _root(text), table_name, {key: value})
+        else:
+            text = json_edit.add_member(text, table, key, value)
+    return text
+
+
+def _without_members(file: ConfigFile, text: str, facts: before_install.Facts) -> str:
+    """Remove our members, and the table if it came with them."""
+    for table_name, key, _ in file.members:
+        table = _root(text).get(table_name)
+        if table is None or not isinstance(table.value, dict) or not is_our_member(table.value.get(key)):
+            continue
+        if len(table.children) > 1 or f"table.{table_name}" in facts:
+            text = json_edit.remove(text, table, key)
+            if len(table.children) == 1:
+                member = _member(table_name, None, text)
+                text = before_install.emptied(text, member, facts[f"table.{table_name}"])
+        else:
+            text = json_edit.remove(text, _root(text), table_name)
+    return text
 
 
 def _root(text: str) -> json_edit.JsonNode:

@@ -261,10 +261,10 @@ export const Noclobber = async ({ client, directory, worktree }) => {
       }
       const mayWrite = WRITES.includes(input.tool) || (input.tool === "bash" && MAY_PATCH(output.args))
       const isLock = input.tool === "read" && IS_LOCK(output.args?.filePath)
-      if (!mayWrite && !isLock) return
-      const answer = await ask("check", await about("before", input, output)).catch((error) => {
+      if (!mayWrite && !isLock && input.tool !== "bash") return
+      const answer = await ask(input.tool === "bash" ? "shell" : "check", await about("before", input, output)).catch((error) => {
         if (mayWrite) throw error
-        return {} // A hook that does not run blocks no read.
+        return {} // A hook that does not run blocks no read, and no command without a patch.
       })
       if (answer.decision === "deny") throw new Error(answer.reason)
       // A stale write that was merged. opencode asks its user about what it is given here.

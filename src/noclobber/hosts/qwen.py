@@ -145,9 +145,10 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
 
     writes = f"write_file|edit|replace|notebook_edit|{claude_code.MCP_WRITERS}"
     noted = f"^(read_file|read_many_files|{writes}|run_shell_command|{claude_code.MCP_READERS})$"
-    check, note = (command("qwen", duty, portable=portable) for duty in ("check", "note"))
+    check, shell, note = (command("qwen", duty, portable=portable) for duty in ("check", "shell", "note"))
     entries = (
         group("PreToolUse", check, f"^({writes})$"),
+        group("PreToolUse", shell, "^run_shell_command$"),
         group("PostToolUse", note, noted),
         group("PostToolUseFailure", note, noted),
         *notes(claude_code.EVENTS, note),

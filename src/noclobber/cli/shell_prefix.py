@@ -1,0 +1,118 @@
+"""
+What Claude Code runs in the place of its shell: `shell_prefix.py TEXT` (see `hosts/shell_prefix`).
+
+TEXT is `source SNAPSHOT … && eval 'COMMAND' … && pwd -P >| FILE`. If the hook before the call has left a note
+about the command, the text runs in the guarded shell, as the agent that the note names, and with what that
+agent has seen. Otherwise it runs as it is. Whatever goes wrong here, the command is run all the same: a
+guard that fails must not take the shell away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.cli.run import Asked
+    from noclobber.hook.guarded_calls import GuardedCall
+
+HOST = "claude-code"
+MOST_KNOWN = 2000
+
+
+def main(words: list[str]) -> int:
+    """Run a text; return the exit code, or do not return."""
+    text = words[0] if words else ""
+    plain = [os.environ.get("SHELL") or "/bin/sh", "-c", text]
+    try:
+        from noclobber.disk import hashing
+
+        hashing.start_light()
+        asked = _asked(text, plain)
+    except Exception as error:
+        _say(f"this command is not guarded ({type(error).__name__}: {error}).")
+        asked = None
+    if asked is None:
+        os.execv(plain[0], plain)  # noqa: S606 - running it is what was asked for
+    from noclobber.cli import run
+
+    return run.guarded(asked)
+
+
+def _asked(text: str, plain: list[str]) -> Asked | None:
+    """Return what to run guarded, None for a text that runs as it is."""
+    command = command_in(text)
+    session_id = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
+    if command is None or not session_id:
+        return None
+    from noclobber.shell.read_only import is_read_only
+
+    if is_read_only(command):
+        return None
+    from noclobber.hook import guarded_calls
+
+    call = guarded_calls.take(HOST, session_id, command)
+    if call is None or call.is_plain:
+        return None
+    from noclobber.cli.run import Asked
+
+    asked = Asked()
+    asked.argv = plain
+    asked.root, asked.agent, asked.session, asked.host = call.root, call.agent_id, call.session_id, call.host
+    asked.turn, asked.call = call.turn_id or "", call.call_id or ""
+    asked.expect = _known(call)
+    asked.report = guarded_calls.report_of(call.host, call.session_id, call.call_id)
+    return asked
+
+
+def _known(call: GuardedCall) -> dict[str, str]:
+    from noclobber.errors import UNKNOWN
+    from noclobber.hook.session_memory import SessionMemory
+
+    turn_id = call.turn_id if call.scope == "turn" else None
+    with SessionMemory(call.host, call.session_id, call.agent_id, root=call.root, turn_id=turn_id) as memory:
+        known = memory.known_files(MOST_KNOWN)
+    return {
+        path: sha256 for path, sha256, _ in known if path.startswith(f"{call.root}/") and sha256 != UNKNOWN
+    }
+
+
+def command_in(text: str) -> str | None:
+    """Return the command in a text for the shell, None if it has another shape."""
+    _, mark, rest = text.partition("&& eval ")
+    if not mark:
+        return None
+    pieces: list[str] = []
+    at = 0
+    while at < len(rest) and rest[at] not in " \t\n;&|<>":
+        letter = rest[at]
+        at += 1
+        if letter in "'\"":
+            end = rest.find(letter, at)
+            if end < 0:
+                return None
+            inside = rest[at:end]
+            if letter == '"' and any(sign in inside for sign in "\\$`"):
+                return None
+            pieces.append(inside)
+            at = end + 1
+        elif letter == "\\":
+            pieces.append(rest[at : at + 1])
+            at += 1
+        else:
+            pieces.append(letter)
+    return "".join(pieces)
+
+
+def _say(what: str) -> None:
+    try:
+        os.write(2, f"noclobber: {what}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    # At the end of the path, so that no installed package can replace a part of the standard library.
+    sys.path.append(os.path.abspath(__file__).rpartition("/noclobber/cli/")[0])
+    sys.exit(main(sys.argv[1:]))

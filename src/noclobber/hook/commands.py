@@ -1,0 +1,259 @@
+"""
+A shell command that may write: what a hook does before it and after it.
+
+`guarded`, where the host's shell comes to us and a private view can be made: the hook leaves a note, and the
+shell that takes it runs the command as a transaction (`guarded_calls`). What landed is learned afterwards.
+
+`watched`, elsewhere. Before: targets that the command's text tells for certain are judged like any other
+write, so a stale one is refused; and files that the agent knows and that are stale are copied to the
+versions. After: what has changed goes on record as the command's, and a version that was written over unseen
+is kept and told.
+
+Plainly read-only commands pass without any of this. A command that the host does not wait for passes as well:
+nobody knows when it ends.
+
+Loaded for such commands only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.core.actions import DELETE, EDIT, READ, WRITE, Action
+from noclobber.disk import hashing, paths
+from noclobber.disk.reading import look_at
+from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNKNOWN, NoclobberError, OverwroteError
+from noclobber.guard import claims
+from noclobber.guard.judge import call_key, pop_note
+from noclobber.hook import guarded_calls
+from noclobber.shell import watched
+from noclobber.shell.targets import targets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from noclobber.guard.outside import Outside
+    from noclobber.hook.turn import HookTurn
+    from noclobber.hosts.event import Event
+
+MOST_KNOWN = 1000
+GUARDED, WATCHED = "guarded", "watched"
+_KINDS = (EDIT, WRITE, DELETE)
+
+
+def before(turn: HookTurn, event: Event) -> NoclobberError | None:
+    """Judge what a command is certain to write, and note what is there; return the refusal, if any."""
+    wish = "off" if event.is_background else turn.options.shell
+    if is_routed(event):
+        is_guarded = wish == "guarded" and "noclobber" not in event.command and level(turn, event) == GUARDED
+        guarded_calls.leave(event, turn.root, turn.options.scope, is_plain=not is_guarded)
+        if is_guarded:
+            return None
+    if wish == "off":
+        return None
+    turn.outside_level = watched.LEVEL
+    actions = _targets(turn, event)
+    outside = _outside(turn, event, actions)
+    if actions:
+        error = outside.before()
+        turn.forget_memory()
+        if error is not None:
+            return error
+    with turn.memory as memory:
+        known = [watched.FileSeen(*one) for one in memory.known_files(MOST_KNOWN) if one[1] != ABSENT]
+        named = {file.path for file in known}
+        for action in actions:
+            state = look_at(paths.lexical(turn.folder, action.path))
+            if state.path not in named:
+                known.append(watched.FileSeen(state.path, state.sha256))
+        start = watched.begin(turn.root, known, _keeper(turn))
+        memory.note_call(outside.key, [start.pack(), [[action.kind, action.path] for action in actions]])
+    turn.forget_memory()
+    return None
+
+
+def after(turn: HookTurn, event: Event) -> NoclobberError | None:
+    """Put on record what a command changed; return what the agent has to be told, if anything."""
+    report = guarded_calls.pop_report(guarded_calls.report_of(event.host, event.session_id, event.call_id))
+    if report is not None:
+        from noclobber.hook.landed import learn
+
+        learn(turn, report)
+        return None
+    turn.outside_level = watched.LEVEL
+    key = call_key(turn.call(), [Action(READ, event.command)])
+    with turn.memory as memory:
+        noted = memory.pop_call(key)
+    turn.forget_memory()
+    try:
+        packed, spelled = noted
+        start = watched.WatchedStart.unpack(packed)
+        actions = tuple(Action(kind, path, is_certain=False) for kind, path in spelled if kind in _KINDS)
+    except (ValueError, TypeError):
+        return None  # Nobody asked before, or the note is damaged.
+    recorded = _settle(turn, event, actions)
+    told: NoclobberError | None = None
+    changes = watched.end(start).files
+    if changes and (broken := turn.ledger_trouble()):
+        raise broken
+    for change in changes:
+        if change.path not in recorded:
+            told = _record(turn, change, key) or told
+    return told
+
+
+def is_routed(event: Event) -> bool:
+    """True if the host's shell comes to us, and takes the note that the hook leaves."""
+    said = os.environ.get("CLAUDE_CODE_SHELL_PREFIX", "")
+    if event.host != "claude-code" or "noclobber_text" not in said:
+        return False
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return f"{package}/cli/shell_prefix.py" in said or "noclobber hook claude-code run" in said
+
+
+def level(turn: HookTurn, event: Event) -> str:
+    """Return which level this project gives, as the first command of the session found out."""
+    from noclobber.hook.session_memory import note_level, noted_level
+
+    known = noted_level(event.host, event.session_id)
+    if known is None:
+        from noclobber.shell.level import probe  # Slow to load: once a session.
+
+        known = WATCHED if turn.ledger_trouble() is not None else probe(turn.root).name
+        note_level(event.host, event.session_id, known)
+    return known
+
+
+def _targets(turn: HookTurn, event: Event) -> tuple[Action, ...]:
+    """Return what is certain to be written below the root: files, and names that are free."""
+    found = []
+    for action in targets(event.command):
+        name = paths.lexical(turn.folder, action.path)
+        if name.startswith(f"{turn.root}/") and not os.path.isdir(name):
+            found.append(action._replace(path=name))
+    return tuple(found)
+
+
+def _outside(turn: HookTurn, event: Event, actions: tuple[Action, ...]) -> Outside:
+    from noclobber.guard.outside import Outside
+
+    call = turn.call()
+    moment = event.result.happened_at
+    delivery = f"{event.kind}:{event.call_id or ''}:{moment}" if event.call_id or moment else ""
+    outside = Outside(turn, call, actions, delivery)
+    outside.key = call_key(call, [Action(READ, event.command)])
+    return outside
+
+
+def _settle(turn: HookTurn, event: Event, actions: tuple[Action, ...]) -> set[str]:
+    """
+    Settle the targets of a command; return those that are on record now.
+
+    What was foreseen (a heredoc, a removal) is compared like any host's write, and becomes the agent's own.
+    Of the others only the claim ends: what the agent knew of them stays, so it must read them again.
+    """
+    recorded = set()
+    outside = _outside(turn, event, ())
+    for action in actions:
+        path = look_at(action.path).path
+        with turn.memory as memory:
+            snapshot, notes = memory.recall(action.path, path)
+            pending = notes.get("pending", {}).get(outside.key)
+            if pending is None or pending[1] is None:
+                pop_note(notes, "pending", outside.key)
+                memory.keep(snapshot, action.path, path, notes)
+                claims.release(turn.root, path, turn.owner)
+                pending = None
+        turn.forget_memory()
+        if pending is None:
+            continue
+        found = look_at(path).sha256
+        if found != pending[1] and not (pending[1] == ABSENT and found == DELETED):
+            # The command failed, or did more: not a race, because a command may do anything.
+            with turn.memory as memory:
+                snapshot, notes = memory.recall(action.path, path)
+                pop_note(notes, "pending", outside.key)
+                memory.keep(snapshot, action.path, path, notes)
+                claims.release(turn.root, path, turn.owner)
+        else:
+            outside.actions = (action,)
+            outside.after(event.result)
+            recorded.add(path)
+        turn.forget_memory()
+    return recorded
+
+
+def _record(turn: HookTurn, change: watched.WatchedChange, key: str) -> NoclobberError | None:
+    from noclobber.ledger.last_writer import last_writer
+
+    if change.after in (UNKNOWN, NOT_A_FILE):
+        return None
+    after = ABSENT if change.after == DELETED else change.after
+    if hashing.is_hash(after) and last_writer(turn.root, change.path, after) is not None:
+        return None  # Somebody else's write, and on record as theirs.
+    before_hash = ABSENT if change.before == DELETED else change.before
+    call = turn.call()
+    if not change.is_overwritten:
+        turn.recorder.landed(call, change.path, before_hash, after, watched.LEVEL)
+        return None
+    kept = _keep(turn, change, key)
+    turn.recorder.race(
+        call,
+        change.path,
+        before_hash,
+        str(change.expected),
+        after,
+        kept=() if kept is None else (kept,),
+        overwritten=before_hash,
+    )
+    where = "No copy of it was kept" if kept is None else f"Their version is kept in {kept}"
+    error = OverwroteError(
+        change.path,
+        "Your command changed this file. But somebody else had changed it since you read it, so your command "
+        f"wrote over what you had not seen. {where}. Read the file, and tell the user. If you can, put their "
+        "changes back.",
+        **({} if kept is None else {"kept": kept}),
+    )
+    error.overwritten = _past(turn, change.before)
+    return error
+
+
+# -- versions --------------------------------------------------------------------------------------------
+
+
+def _keeper(turn: HookTurn) -> Any:
+    """Return the function that copies a stale file: to the versions, by their rules."""
+
+    def copy(path: str, data: bytes) -> None:
+        from noclobber.disk.version_keeper import VersionKeeper
+
+        if turn.options.versions == "off" or turn.ledger_trouble() is not None:
+            return
+        keeper = VersionKeeper(turn.root, turn.options, turn.clock)
+        try:
+            keeper.keep(path, data)
+        finally:
+            keeper.close()
+
+    return copy
+
+
+def _past(turn: HookTurn, sha256: str) -> bytes | None:
+    from noclobber.disk.versions import Versions
+
+    try:
+        with Versions(turn.root, make=False) as versions:
+            return versions.read(sha256)
+    except OSError:
+        return None
+
+
+def _keep(turn: HookTurn, change: watched.WatchedChange, key: str) -> str | None:
+    from noclobber.disk.commit.kept import keep_bytes
+
+    data = _past(turn, change.before)
+    try:
+        return None if data is None else keep_bytes(turn.root, change.path, data, key)
+    except OSError:
+        return None

@@ -1,0 +1,145 @@
+"""
+Commands that will run in the guarded shell: what the hook before them tells the shell that runs them.
+
+The hook knows which agent asks, in which turn, by which call; the shell only knows its session. So the hook
+leaves a note in the runtime folder, and the shell takes it: one note, one command. A command without a note
+runs as it is: the hook did not ask for a guard, or there is no hook.
+
+A host may spell a command in another way when it runs it (Claude Code puts `< /dev/null` into pipes). So a
+note is found by the command without its white space and that redirection, and otherwise it is the oldest one
+of the session. A plainly read-only command leaves no note, and must not look for one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.light.json_text import parse, spell
+from noclobber.disk import hashing
+from noclobber.hook.session_memory import MOST_BYTES, open_runtime, runtime_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NamedTuple
+
+    from noclobber.hosts.event import Event
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+RUN = "run"
+LIFE_S = 24 * 3600.0  # A permission dialogue may be open overnight.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class GuardedCall(NamedTuple):
+    """A command that may run, and whose it is."""
+
+    root: str
+    host: str
+    session_id: str
+    agent_id: str
+    turn_id: str | None
+    call_id: str | None
+    is_plain: bool
+    """True for one that runs as it is: the host does not wait for it, or it is only watched."""
+    scope: str
+    """`turn` or `session`: how long what the agent has read counts."""
+
+
+def leave(event: Event, root: str, scope: str, *, is_plain: bool) -> None:
+    """Note that a command may run. Plain ones are noted, too: nobody may take another command's note."""
+    call = GuardedCall(
+        *(root, event.host, event.session_id, event.agent_id, event.turn_id, event.call_id),
+        is_plain=is_plain,
+        scope=scope,
+    )
+    name = f"{_prefix(event.host, event.session_id)}{_key(event.command)}.{_short(event.call_id or '')}"
+    runtime_fd = open_runtime()
+    try:
+        staged = f"{name}.{os.getpid()}"
+        descriptor = os.open(staged, _NEW, 0o600, dir_fd=runtime_fd)
+        try:
+            os.write(descriptor, spell(list(call)).encode("utf-8", "surrogatepass"))
+        finally:
+            os.close(descriptor)
+        # Whole, or not there: the shell may look at any moment.
+        os.rename(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
+    finally:
+        os.close(runtime_fd)
+
+
+def take(host: str, session_id: str, command: str) -> GuardedCall | None:
+    """Return the note about a command, and remove it; None if there is none."""
+    prefix = _prefix(host, session_id)
+    runtime_fd = open_runtime()
+    try:
+        dated = []
+        for name in os.listdir(runtime_fd):
+            if name.startswith(prefix) and name.count(".") == prefix.count(".") + 1:
+                try:
+                    dated.append((os.stat(name, dir_fd=runtime_fd).st_mtime, name))
+                except OSError:
+                    continue
+        wanted = f"{prefix}{_key(command)}."
+        dated.sort(key=lambda one: (not one[1].startswith(wanted), one[0]))
+        for left_at_s, name in dated:
+            found = _read(runtime_fd, name)
+            try:
+                os.unlink(name, dir_fd=runtime_fd)
+            except OSError:
+                continue  # Another command was faster.
+            if found is not None and SYSTEM_CLOCK.now_s() - left_at_s < LIFE_S:
+                return found
+        return None
+    finally:
+        os.close(runtime_fd)
+
+
+def report_of(host: str, session_id: str, call_id: str | None) -> str:
+    """Return where the guarded shell writes what became of a call's command."""
+    return f"{runtime_folder()}/{host}.{_short(session_id)}.report.{_short(call_id or '')}"
+
+
+def pop_report(path: str) -> dict[str, Any] | None:
+    """Return a report, and remove it; None if there is none."""
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError:
+        return None
+    pieces = []
+    try:
+        while piece := os.read(descriptor, MOST_BYTES):
+            pieces.append(piece)
+        os.unlink(path)
+        report = parse(b"".join(pieces))
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(descriptor)
+    return report if isinstance(report, dict) else None
+
+
+def _read(runtime_fd: int, name: str) -> GuardedCall | None:
+    try:
+        descriptor = os.open(name, _READ, dir_fd=runtime_fd)
+        try:
+            values: Any = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
+        finally:
+            os.close(descriptor)
+        return GuardedCall(*values)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _prefix(host: str, session_id: str) -> str:
+    return f"{host}.{_short(session_id)}.{RUN}."
+
+
+def _key(command: str) -> str:
+    return _short("".join(command.replace("< /dev/null", "").split()))
+
+
+def _short(text: str) -> str:
+    return hashing.of_bytes(text.encode("utf-8", "surrogatepass"))[:24]

@@ -1,0 +1,194 @@
+"""What Claude Code runs in the place of its shell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noclobber import Workspace
+from noclobber.cli.shell_prefix import command_in
+from noclobber.hosts.shell_prefix import START, prefix
+from noclobber.shell.level import GUARDED, probe
+from tests.rigs.hooks import HookRig, refusal
+
+
+@pytest.fixture
+def guarded(root: Path) -> None:
+    with Workspace(root) as workspace:
+        workspace.recorder.prepare()
+    level = probe(str(root))
+    if level.name != GUARDED:
+        pytest.skip(f"no guarded shell here: {level.why}")
+
+
+class Shell:
+    """Claude Code's Bash tool: the hook before, the text in the place of its shell, the hook after."""
+
+    def __init__(self, rig: HookRig) -> None:
+        self.rig = rig
+
+    def run(self, command: str, **given: Any) -> tuple[int, str]:
+        """Run a command; return its exit code and what it printed, errors last."""
+        number = self.rig.next_id()
+        values = {"command": command, **given}
+        asked = self.rig.tool("PreToolUse", "Bash", values, tool_use_id=number)
+        assert self._hook("shell", asked) == {}
+        text = f"source /dev/null || true && eval {shlex.quote(command)} < /dev/null && pwd -P >| /dev/null"
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", START, text],
+            cwd=self.rig.root,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        name = "PostToolUse" if done.returncode == 0 else "PostToolUseFailure"
+        told = self.rig.tool(name, "Bash", values, tool_use_id=number, tool_response={"stdout": done.stdout})
+        assert self._hook("note", told) == {}
+        return done.returncode, done.stdout + done.stderr
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": "/nonexistent",
+            "SHELL": "/bin/bash",
+            "XDG_RUNTIME_DIR": str(self.rig.runtime),
+            "CLAUDE_CODE_SESSION_ID": self.rig.session,
+            "CLAUDE_CODE_SHELL_PREFIX": prefix() or "",
+        }
+
+    def _hook(self, duty: str, payload: dict[str, Any]) -> dict[str, Any]:
+        from noclobber.hosts.hook_entries import START as HOOK
+
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", HOOK, "claude-code", duty],
+            input=json.dumps(payload).encode(),
+            env=self._environment(),
+            capture_output=True,
+            timeout=60,
+        )
+        answer: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+        return answer
+
+
+@pytest.fixture
+def shell(rig: HookRig, guarded: None) -> Shell:
+    return Shell(rig)
+
+
+@pytest.fixture
+def file(root: Path) -> Path:
+    path = root / "a.txt"
+    path.write_text("hello\nworld\n")
+    return path
+
+
+def sha256(text: str) -> str:
+    """Return the hash of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_what_a_command_changed_is_the_agents_own_version(shell: Shell, rig: HookRig, file: Path) -> None:
+    """N-shell, finding H6: seen before the command, so known after it; no refusal, and who is on record."""
+    rig.read(file)
+    assert shell.run("sed -i s/hello/HELLO/ a.txt && echo done") == (0, "done\n")
+    assert file.read_text() == "HELLO\nworld\n"
+    assert rig.edit(file, "world", "WORLD") == {}
+    first, second = rig.ledger()
+    assert first["payload"]["tool_name"] == "run_command"
+    assert first["identity"]["session_id"] == second["identity"]["session_id"] == rig.session
+    assert first["identity"]["host"] == "claude-code"
+
+
+def test_a_stale_file_refuses_the_whole_command_with_the_exact_object(
+    shell: Shell, rig: HookRig, file: Path
+) -> None:
+    """N-shell: a script, so nobody could tell beforehand; its other file does not land either."""
+    rig.read(file)
+    file.write_text("a person's\n")
+    code, said = shell.run("python3 -c \"open('a.txt','w').write('x'); open('new.txt','w').write('y')\"")
+    assert code == 75
+    value, _ = json.JSONDecoder().raw_decode(said)
+    assert value["details"] == {
+        "path": str(file),
+        "baseline_hash": sha256("hello\nworld\n"),
+        "current_disk_hash": sha256("a person's\n"),
+    }
+    assert file.read_text() == "a person's\n"
+    assert not (rig.root / "new.txt").exists()
+    assert rig.kinds() == ["MUTATION_CONFLICT"]
+    rig.read(file)
+    assert shell.run("echo more >> a.txt") == (0, "")
+
+
+def test_a_file_that_was_never_read_must_be_read_after_a_command_changed_it(
+    shell: Shell, rig: HookRig, file: Path
+) -> None:
+    """N-shell: nobody knows what the agent thinks is in it. What the command created is its own."""
+    assert shell.run("echo more >> a.txt; echo mine > new.txt") == (0, "")
+    assert refusal(rig.write(file, "x"))["error_type"] == "UNREAD_FILE"
+    assert rig.edit(rig.root / "new.txt", "mine", "still mine") == {}
+
+
+def test_a_removal_and_a_new_file_of_that_name(shell: Shell, rig: HookRig, file: Path) -> None:
+    """N-shell, finding H5: as with the host's own tools."""
+    rig.read(file)
+    assert shell.run("rm a.txt") == (0, "")
+    assert rig.write(file, "again") == {}
+
+
+def test_what_runs_in_the_background_or_only_looks_is_not_guarded(
+    shell: Shell, rig: HookRig, file: Path
+) -> None:
+    """N-shell: it sees the real tree, and a file of the run would be there if it were guarded."""
+    look = "cat .noclobber/run/*/marker 2>/dev/null | wc -c; echo $NOCLOBBER_RUN"
+    assert shell.run("echo x > new.txt; echo $NOCLOBBER_RUN", run_in_background=True)[1].strip() == ""
+    assert shell.run(look)[1].split()[-1:] == ["0"]
+    assert shell.run("echo x > new.txt; echo $NOCLOBBER_RUN")[1].strip() != ""
+    assert [event["payload"]["target_file"] for event in rig.ledger()] == ["new.txt"] or not rig.ledger()
+
+
+def test_a_command_of_noclobbers_own_is_not_guarded(shell: Shell, rig: HookRig) -> None:
+    """N-shell: its state is read-only inside a guarded command."""
+    assert shell.run("echo noclobber > new.txt; echo $NOCLOBBER_RUN")[1].strip() == ""
+
+
+def test_the_options_say_how(shell: Shell, rig: HookRig, file: Path) -> None:
+    """N-shell: `watched` and `off` run the command as it is."""
+    for level, kinds in (("watched", ["MUTATION"]), ("off", ["MUTATION"])):
+        (rig.root / "noclobber.toml").write_text(f'shell = "{level}"\n')
+        rig.read(file)
+        assert shell.run(f"echo {level} > a.txt; echo $NOCLOBBER_RUN")[1].strip() == ""
+        assert rig.kinds() == kinds
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls",
+        'it\'s "quoted"',
+        "a\nb\n",
+        "cat <<'EOF'\n$x `y` \\z\nEOF\n",
+        "",
+        "a && eval 'b'",
+        "a < b | c > d",
+    ],
+)
+def test_the_command_is_found_in_the_text(command: str) -> None:
+    """N-shell: as the host quotes it."""
+    text = f"source /x.sh 2>/dev/null || true && eval {shlex.quote(command)} < /dev/null && pwd -P >| /y"
+    assert command_in(text) == command
+
+
+@pytest.mark.parametrize("text", ["", "ls", "eval 'x'", "a && eval 'unclosed", 'a && eval "$(x)"'])
+def test_a_text_of_another_shape_has_no_command(text: str) -> None:
+    """N-shell: then it runs as it is."""
+    assert command_in(text) is None
