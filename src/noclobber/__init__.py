@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import BadRequestError as BadRequestError
     from noclobber.errors import BaselineNotRetainedError as BaselineNotRetainedError
     from noclobber.errors import BrokenChainError as BrokenChainError
+    from noclobber.errors import CannotCommitError as CannotCommitError
     from noclobber.errors import CannotUndoError as CannotUndoError
     from noclobber.errors import ConfigError as ConfigError
     from noclobber.errors import EditMismatchError as EditMismatchError
@@ -107,6 +108,7 @@ _HOMES = {
     "FileBusyError": "errors",
     "FileExistsAlreadyError": "errors",
     "FileRead": "disk.file_guard",
+    "CannotCommitError": "errors",
     "CannotUndoError": "errors",
     "GaveUpError": "errors",
     "HookEngine": "guard.hook_engine",

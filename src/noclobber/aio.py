@@ -41,12 +41,13 @@ from noclobber.lock.aio import DeliverableLock
 if TYPE_CHECKING:
     import os
     import random
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from noclobber.core.clock import Clock
     from noclobber.core.options import OptionValues
     from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
+    from noclobber.guard.git.commit import CommitMade
     from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.turn import Turn as SyncTurn
     from noclobber.guard.undo import UndoPlan
@@ -182,6 +183,28 @@ class Workspace:
                 call_id=call_id,
                 path=path,
                 dry_run=dry_run,
+            )
+        )
+
+    async def commit_mine(
+        self,
+        message: str,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        paths: Iterable[str | os.PathLike[str]] | None = None,
+        dry_run: bool = False,
+        verify: bool = True,
+    ) -> CommitMade:
+        """Make a git commit of exactly what one agent or session wrote, and nothing of anybody else."""
+        return await in_thread(
+            lambda: self.sync.commit_mine(
+                message,
+                agent_id=agent_id,
+                session_id=session_id,
+                paths=paths,
+                dry_run=dry_run,
+                verify=verify,
             )
         )
 

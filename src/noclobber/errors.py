@@ -274,6 +274,13 @@ class CannotUndoError(RefusalError):
     resolution = "CHANGE_REQUEST"
 
 
+class CannotCommitError(RefusalError):
+    """git's commit of one agent's changes would take others' along, or cannot be made. Nothing changed."""
+
+    code = "CANNOT_COMMIT"
+    resolution = "CHANGE_REQUEST"
+
+
 class TurnClosedError(RefusalError):
     """The turn has ended or the workspace is closed, so it is no longer known what the agent has read."""
 

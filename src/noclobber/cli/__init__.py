@@ -43,6 +43,7 @@ COMMANDS = {
     "run": ("run", "run a command as one transaction: its changes land all together, or not at all"),
     "undo": ("undo", "take back what one agent, session, turn or call wrote, and nothing else"),
     "blame": ("blame", "which agent, or who else, each line of a file comes from"),
+    "commit": ("commit", "make a git commit of exactly what one agent or session wrote"),
     "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
     "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),

@@ -34,6 +34,14 @@ def find_bytes(root: str, path: str, sha256: str) -> tuple[bytes | None, str | N
     return None, None
 
 
+def find_displaced(root: str, path: str, sha256: str) -> bytes | None:
+    """Return bytes with that hash that a commit has displaced and not yet put away."""
+    for _, content in _from_store(root, path):
+        if hashing.of_bytes(content) == sha256:
+            return content
+    return None
+
+
 def _candidates(root: str, path: str, sha256: str) -> Iterator[tuple[str, bytes]]:
     """Where the bytes may be, the likeliest and cheapest place first."""
     yield from _from_versions(root, sha256)

@@ -30,12 +30,14 @@ from noclobber.guard.state import WorkspaceState
 from noclobber.guard.turn import Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Unpack
 
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options, OptionValues
     from noclobber.core.values import ToolCall
     from noclobber.errors import LedgerError
+    from noclobber.guard.git.commit import CommitMade
     from noclobber.guard.recording import Recorder
     from noclobber.guard.undo import UndoPlan
     from noclobber.ledger import AgentTraceLedger
@@ -194,6 +196,31 @@ class Workspace:
         if path is not None:
             chosen = chosen._replace(path=self.guard.locate(path))
         return undo.undo(self, chosen, dry_run=dry_run)
+
+    def commit_mine(
+        self,
+        message: str,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        paths: Iterable[str | os.PathLike[str]] | None = None,
+        dry_run: bool = False,
+        verify: bool = True,
+    ) -> CommitMade:
+        """
+        Make a git commit of exactly what one agent or session wrote, and nothing of anybody else.
+
+        `CannotCommitError` names what is in the way, and nothing is changed then. `commit` of the answer is
+        None if there is nothing to commit, and with `dry_run`; its plan says what would be committed.
+        """
+        from noclobber.guard.git.commit import commit_mine  # Here: few programs need it.
+        from noclobber.guard.git.mine import Mine
+
+        mine = Mine((agent_id,) if agent_id else (), (session_id,) if session_id else ())
+        if not any(mine):
+            raise BadRequestError("", "Say whose changes: agent_id or session_id.")
+        only = None if paths is None else [self.guard.locate(path) for path in paths]
+        return commit_mine(self.root, mine, message, paths=only, dry_run=dry_run, verify=verify)
 
     def ledger_trouble(self) -> LedgerError | None:
         """Return why events cannot be recorded now, None if they can. Makes the state folder if need be."""

@@ -61,7 +61,7 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> Merge:
         return Merge(ours)
     if ours == base:
         return Merge(theirs)
-    three = _Versions(_lines(base), _lines(ours), _lines(theirs))
+    three = _Versions(split_lines(base), split_lines(ours), split_lines(theirs))
     everything = Conflict(*(LineRange(0, len(version)) for version in three))
     if is_binary(base) or is_binary(ours) or is_binary(theirs):
         return Merge(None, (everything,))
@@ -98,7 +98,8 @@ class _Versions(NamedTuple):
     theirs: list[bytes]
 
 
-def _lines(text: bytes) -> list[bytes]:
+def split_lines(text: bytes) -> list[bytes]:
+    """Return the lines, each with its newline; the last one may have none."""
     *ended, last = text.split(b"\n")
     lines = [line + b"\n" for line in ended]
     return [*lines, last] if last else lines
@@ -166,11 +167,16 @@ class _Telling:
     def is_so(self, at: int) -> bool:
         """True if the line has a letter, a digit or a character beyond ASCII, and is not a common one."""
         line = self._base[at]
-        if b"x" not in line.translate(_TELLING_AS_X):
+        if not is_telling(line):
             return False
         if self._counts is None:
             self._counts = Counter(self._base)
         return self._counts[line] <= self._most
+
+
+def is_telling(line: bytes) -> bool:
+    """True if a line has a letter, a digit or a character beyond ASCII."""
+    return b"x" in line.translate(_TELLING_AS_X)
 
 
 _TELLING_AS_X = bytes(ord("x" if byte >= 128 or chr(byte).isalnum() else ".") for byte in range(256))

@@ -1,0 +1,193 @@
+"""
+The life of each file as the ledger tells it: its names, and its versions with whoever made them.
+
+Events are recorded just after their write, so two writes of one file may be on record in the other order.
+Each says which version it found, and by that they are put in order again; without it the earlier one would
+look like an outsider's, and its author would never get it committed.
+
+A version that no event wrote is an outsider's. Where the bytes of versions are gone, the steps between two
+that are left become one: of one author if all of them were his, and otherwise of nobody in particular.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.disk import hashing
+from noclobber.disk.hashing import is_hash
+from noclobber.errors import ABSENT, DELETED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from noclobber.ledger.history import LandedWrite
+
+OUT_OF_ORDER = 32
+"""How many events back a write may be recorded too late."""
+
+
+class WrittenBy(NamedTuple):
+    """Who made a version: an agent in a session; or an outsider, if neither is known."""
+
+    agent_id: str | None = None
+    session_id: str | None = None
+    kind: str = "agent"
+    """`agent`, `outsider`, or `unknown`: several, the chosen agent among them."""
+
+    @property
+    def who(self) -> str:
+        """In words."""
+        if self.kind != "agent":
+            return "an outsider" if self.kind == "outsider" else "several, in versions that are not kept"
+        agent = self.agent_id or "an agent"
+        return f"{agent}, session {self.session_id[:8]}" if self.session_id else agent
+
+
+OUTSIDER = WrittenBy(kind="outsider")
+UNKNOWN_WRITER = WrittenBy(kind="unknown")
+
+
+class Rename(NamedTuple):
+    """The file got another name."""
+
+    source: str
+    destination: str
+    by: WrittenBy
+
+
+class Lineage:
+    """One file: what it is called now, what it was called, and its writes as they followed each other."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.writes: list[LandedWrite] = []
+        self.renames: list[Rename] = []
+
+
+class FileVersion(NamedTuple):
+    """One version, who made it of the one before, and its bytes. No bytes: there was no file."""
+
+    by: WrittenBy
+    content: bytes | None
+    time: str = ""
+    """When the write was recorded that left or found it; empty if none did."""
+
+
+class VersionChain(NamedTuple):
+    """Versions that followed each other, as far back as their bytes are kept."""
+
+    versions: tuple[FileVersion, ...]
+    cut_off: frozenset[WrittenBy]
+    """Who wrote before the first of them."""
+
+
+def author_of(write: LandedWrite) -> WrittenBy:
+    """Return who made a write."""
+    return WrittenBy(write.agent_id, write.session_id)
+
+
+def lineages(writes: Iterable[LandedWrite]) -> list[Lineage]:
+    """Return every file on record, with its writes in the order in which they were recorded."""
+    by_name: dict[str, Lineage] = {}
+    found: list[Lineage] = []
+    for write in writes:
+        file = by_name.get(write.path)
+        if file is None:
+            file = by_name[write.path] = Lineage(write.path)
+            found.append(file)
+        if write.destination is None:
+            file.writes.append(write)
+            continue
+        file.renames.append(Rename(write.path, write.destination, author_of(write)))
+        file.name = write.destination
+        del by_name[write.path]
+        by_name[write.destination] = file
+    return found
+
+
+def chain(
+    file: Lineage,
+    current: bytes | None,
+    find: Callable[[str], bytes | None],
+    is_mine: Callable[[WrittenBy], bool],
+) -> VersionChain:
+    """Return the versions of a file whose content is `current` now. `find` looks for bytes by their hash."""
+    versions: list[FileVersion] = []
+    between: list[WrittenBy] = []
+    cut_off: frozenset[WrittenBy] = frozenset()
+    for sha256, by, time in _links(file.writes, ABSENT if current is None else hashing.of_bytes(current)):
+        between.append(by)
+        content = current if current is not None and sha256 == hashing.of_bytes(current) else None
+        if content is None and is_hash(sha256):
+            content = find(sha256)
+        if content is None and sha256 != ABSENT:
+            continue  # Not kept.
+        if versions:
+            versions.append(FileVersion(_together(between, is_mine), content, time))
+        else:
+            versions.append(FileVersion(OUTSIDER, content, time))
+            cut_off = frozenset(between)
+        between = []
+    return VersionChain(tuple(versions), cut_off)
+
+
+def _links(writes: Sequence[LandedWrite], current: str) -> list[tuple[str, WrittenBy, str]]:
+    """Return the hashes that followed each other, each with who made that version, and when."""
+    links: list[tuple[str, WrittenBy, str]] = []
+    at: str | None = None
+    for write in in_landing_order(writes):
+        before, after = _hash(write.before), _hash(write.after)
+        if before != at:
+            links.append((before, OUTSIDER, write.time))
+        links.append((after, author_of(write), write.time))
+        at = after
+    if at != current:
+        links.append((current, OUTSIDER, ""))
+    return links
+
+
+def in_landing_order(writes: Sequence[LandedWrite]) -> list[LandedWrite]:
+    """Put writes of one file in the order in which they landed: each found what the one before it left."""
+    waiting = list(writes)
+    ordered: list[LandedWrite] = []
+    while waiting:
+        ordered.append(waiting.pop(_next_to_land(ordered[-1].after if ordered else None, waiting)))
+    return ordered
+
+
+def _next_to_land(left: str | None, waiting: list[LandedWrite]) -> int:
+    """
+    Return which write followed what was `left`: as a rule the first on record.
+
+    Another one only if it found what was left and the first one found what a later one on record left. A
+    version that was there twice, because somebody went back to it, must not be taken for that.
+    """
+    if waiting[0].before == left or not is_hash(waiting[0].before):
+        return 0
+    some = waiting[:OUT_OF_ORDER]
+    at, passed = 0, {0}
+    while some[at].before != left:
+        earlier = [
+            number
+            for number, write in enumerate(some)
+            if write.after == some[at].before and write.before != some[at].after and number not in passed
+        ]
+        if not earlier:
+            return 0 if left is not None else at
+        at = earlier[0]
+        passed.add(at)
+    return at
+
+
+def _hash(word: str) -> str:
+    return ABSENT if word in (ABSENT, DELETED) else word
+
+
+def _together(authors: list[WrittenBy], is_mine: Callable[[WrittenBy], bool]) -> WrittenBy:
+    """Return whose a step is that several may have made, with nothing left of what was between."""
+    of_mine = [is_mine(author) for author in authors]
+    if all(of_mine):
+        return authors[-1]
+    if any(of_mine):
+        return UNKNOWN_WRITER
+    return authors[-1] if len(set(authors)) == 1 else OUTSIDER

@@ -1,0 +1,245 @@
+"""
+The few things that a commit needs of git, by its plumbing commands.
+
+Always git itself, never its files: hooks, filters, attributes, worktrees and the format of the index are its
+business. Paths are relative to the top of the work tree, as git spells them, and are taken literally.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.errors import CannotCommitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+FILE, EXECUTABLE, LINK, SUBMODULE = "100644", "100755", "120000", "160000"
+PATIENCE_S = 600
+MOST_WORDS = 500
+_ABOUT_CONTENT = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
+
+_IN_PROGRESS = (
+    ("MERGE_HEAD", "A merge", "git merge --abort"),
+    ("rebase-merge", "A rebase", "git rebase --abort"),
+    ("rebase-apply", "A rebase or `git am`", "git rebase --abort"),
+    ("CHERRY_PICK_HEAD", "A cherry-pick", "git cherry-pick --abort"),
+    ("REVERT_HEAD", "A revert", "git revert --abort"),
+)
+
+
+class GitEntry(NamedTuple):
+    """One path in a tree or an index: its mode and the object's name."""
+
+    mode: str
+    oid: str
+
+
+class GitFailedError(Exception):
+    """git said no; the message is its own."""
+
+
+class Repository:
+    """The repository around a folder, and that work tree of it."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        try:
+            found = self.run(
+                *("rev-parse", "--show-object-format", "--show-toplevel", "--absolute-git-dir"),
+                *("--git-path", "index", "--git-path", "hooks"),
+            )
+        except GitFailedError as error:
+            raise CannotCommitError(folder, f"This is not in a work tree of git: {error}") from None
+        kind, top, self.git_folder, index, hooks = found.decode("utf-8", "surrogateescape").splitlines()
+        self.top = os.path.realpath(top)
+        self.index, self._hooks = (os.path.normpath(os.path.join(folder, name)) for name in (index, hooks))
+        self.no_commit = "0" * (64 if kind == "sha256" else 40)
+        """How git spells that there is no commit."""
+        self._folder = self.top
+        self._settings: dict[str, str] | None = None
+
+    def run(self, *words: str, stdin: bytes = b"", index: str | None = None) -> bytes:
+        """Run a git command and return what it printed. `GitFailedError` if it fails."""
+        done = self.ended(*words, stdin=stdin, index=index)
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "backslashreplace").strip()
+            raise GitFailedError(said or f"git {words[0]} ended with {done.returncode}")
+        return done.stdout
+
+    def ended(
+        self, *words: str, stdin: bytes = b"", index: str | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a git command, and return it when it has ended."""
+        try:
+            return subprocess.run(
+                ["git", *words],
+                cwd=self._folder,
+                env=self.environment(index),
+                input=stdin,
+                capture_output=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+        except OSError as error:
+            raise GitFailedError(f"git cannot be run: {error}") from error
+        except subprocess.TimeoutExpired as error:
+            raise GitFailedError(f"git {words[0]} did not end within {PATIENCE_S} s") from error
+
+    def environment(self, index: str | None = None) -> dict[str, str]:
+        """The environment of a git command: paths are no patterns, and the index is a given one."""
+        changed = {**os.environ, "GIT_LITERAL_PATHSPECS": "1"}
+        if index is not None:
+            changed["GIT_INDEX_FILE"] = index
+        return changed
+
+    # -- what is there ----------------------------------------------------------------------------------
+
+    def head(self) -> str | None:
+        """Return the commit that HEAD is at; None on a branch without one."""
+        done = self.ended("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        return done.stdout.decode().strip() if done.returncode == 0 else None
+
+    def is_set(self, name: str) -> bool:
+        """Return whether one of the settings that matter here is in force."""
+        if self._settings is None:
+            done = self.ended("config", "--null", "--get-regexp", r"^(core\.autocrlf|commit\.gpgsign)$")
+            pairs = (each.partition("\n") for each in done.stdout.decode("utf-8", "replace").split("\0"))
+            self._settings = {key: value.lower() if mark else "true" for key, mark, value in pairs}
+        return self._settings.get(name, "") not in ("", "false", "no", "off", "0")
+
+    def has_hook(self, name: str) -> bool:
+        """Return whether there is a hook of this name."""
+        return os.access(f"{self._hooks}/{name}", os.X_OK)
+
+    def refuse_in_progress(self) -> None:
+        """Raise if git is in the middle of something that a commit would end or disturb."""
+        for name, what, remedy in _IN_PROGRESS:
+            if os.path.lexists(f"{self.git_folder}/{name}"):
+                raise CannotCommitError(
+                    self.top, f"{what} is in progress. Finish it first, or give it up: {remedy}."
+                )
+        if unmerged := self.run("ls-files", "--unmerged", "-z"):
+            name = unmerged.split(b"\0")[0].partition(b"\t")[2].decode("utf-8", "surrogateescape")
+            raise CannotCommitError(
+                f"{self.top}/{name}", "It has conflicts of a merge. Resolve them and `git add` it first."
+            )
+
+    def tree(self, commit: str | None, paths: Iterable[str]) -> dict[str, GitEntry]:
+        """Return what a commit has at these paths."""
+        if commit is None:
+            return {}
+        found: dict[str, GitEntry] = {}
+        for some in _portions(paths):
+            listed = self.run("ls-tree", "-z", "--full-tree", commit, "--", *some)
+            for entry in listed.split(b"\0")[:-1]:
+                about, _, name = entry.partition(b"\t")
+                mode, _, oid = about.decode().split(" ")
+                found[name.decode("utf-8", "surrogateescape")] = GitEntry(mode, oid)
+        return found
+
+    def staged(self, paths: Iterable[str], index: str | None = None) -> dict[str, GitEntry]:
+        """Return what the index has at these paths."""
+        found: dict[str, GitEntry] = {}
+        for some in _portions(paths):
+            listed = self.run("ls-files", "--stage", "-z", "--", *some, index=index)
+            for entry in listed.split(b"\0")[:-1]:
+                about, _, name = entry.partition(b"\t")
+                mode, oid, _ = about.decode().split(" ")
+                found[name.decode("utf-8", "surrogateescape")] = GitEntry(mode, oid)
+        return found
+
+    def head_at(self, head: str | None, time: str) -> str | None:
+        """Return the commit that the branch was at, at a time, by the times that its commits carry."""
+        if head is None or not time:
+            return head
+        words = ("rev-list", "--first-parent", "--max-count=1", f"--before={time}")
+        return self.run(*words, head).decode().strip() or None
+
+    def blob(self, oid: str) -> bytes:
+        """Return the content of an object, as it is in the repository."""
+        return self.run("cat-file", "blob", oid)
+
+    def ignored(self, paths: Iterable[str]) -> set[str]:
+        """Return those that git ignores. `check-ignore` would take names for patterns."""
+        words = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--")
+        listed = b"".join(self.run(*words, *some) for some in _portions(paths))
+        return {name.decode("utf-8", "surrogateescape") for name in listed.split(b"\0")[:-1]}
+
+    def is_nested(self, path: str) -> bool:
+        """True if a path is in another repository below this one: a submodule, or a clone in a clone."""
+        folder = os.path.dirname(path)
+        while folder:
+            if os.path.lexists(f"{self.top}/{folder}/.git"):
+                return True
+            folder = os.path.dirname(folder)
+        return False
+
+    def below_top(self, path: str) -> str | None:
+        """Return how git calls a file; None if it is not in this work tree."""
+        return path[len(self.top) + 1 :] if path.startswith(f"{self.top}/") else None
+
+    # -- content ----------------------------------------------------------------------------------------
+
+    def cleaner(self, path: str) -> Cleaner:
+        """Return what turns a file's bytes into what git would keep of them."""
+        said = self.run("check-attr", "-z", *_ABOUT_CONTENT, "--", path)
+        is_plain = all(value in (b"unspecified", b"unset") for value in said.split(b"\0")[2::3])
+        return Cleaner(self, path, is_plain=is_plain and not self.is_set("core.autocrlf"))
+
+    def keep(self, content: bytes) -> str:
+        """Put content into the repository as it is; return the object's name."""
+        return self.run("hash-object", "-w", "--no-filters", "--stdin", stdin=content).decode().strip()
+
+    @contextmanager
+    def private_index(self) -> Iterator[str]:
+        """An index of our own, in the repository's folder; it is gone afterwards."""
+        path = f"{self.git_folder}/noclobber-index-{os.urandom(8).hex()}"
+        try:
+            yield path
+        finally:
+            for name in (path, f"{path}.lock"):
+                try:
+                    os.unlink(name)
+                except FileNotFoundError:
+                    pass
+
+    def put_into(self, index: str, entries: dict[str, GitEntry | None]) -> None:
+        """Set or remove some paths of an index."""
+        gone = GitEntry("0", self.no_commit)
+        lines = b"".join(
+            f"{(entry or gone).mode} {(entry or gone).oid}\t".encode()
+            + path.encode("utf-8", "surrogateescape")
+            + b"\0"
+            # Removals first: a folder may become a file.
+            for path, entry in sorted(entries.items(), key=lambda item: (item[1] is not None, item[0]))
+        )
+        self.run("update-index", "-z", "--index-info", stdin=lines, index=index)
+
+
+class Cleaner:
+    """What git makes of one path's bytes before it keeps them: line endings, filters, encodings."""
+
+    def __init__(self, repository: Repository, path: str, *, is_plain: bool) -> None:
+        self._repository, self._path, self.is_plain = repository, path, is_plain
+        self._known: dict[bytes, bytes] = {}
+
+    def __call__(self, content: bytes) -> bytes:
+        """Return what git would keep."""
+        if self.is_plain:
+            return content
+        if content not in self._known:
+            words = ("hash-object", "-w", f"--path={self._path}", "--stdin")
+            oid = self._repository.run(*words, stdin=content).decode().strip()
+            self._known[content] = self._repository.blob(oid)
+        return self._known[content]
+
+
+def _portions(paths: Iterable[str]) -> Iterator[list[str]]:
+    """As many paths as fit a command line."""
+    every = list(paths)
+    for start in range(0, len(every), MOST_WORDS):
+        yield every[start : start + MOST_WORDS]
