@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noclobber import CannotUndoError, StaleFileError, Workspace
+from noclobber.disk.commit import contents
+from noclobber.guard.blame import blame
 from noclobber.guard.undo import AGENT_ID, Selection, carry_out, plan
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 21))
@@ -61,38 +64,151 @@ def test_nothing_is_touched_where_others_built_on_it(ws: Workspace, root: Path) 
     assert (root / "a.md").read_bytes() == TEXT
 
 
-def test_files_that_were_created_or_deleted_are_taken_back_alone(ws: Workspace, root: Path) -> None:
-    """Ruling 19: an undo is one commit. What is restored is for its owner only: its mode is not on record."""
+def files_in(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
+
+
+def test_files_that_were_created_deleted_and_changed_are_taken_back_together(
+    ws: Workspace, root: Path
+) -> None:
+    """Ruling 19: in one commit. What is restored is for its owner only: its mode is not on record."""
     (root / "deleted.md").write_bytes(b"old\n")
-    (root / "deleted.md").chmod(0o600)
+    (root / "changed.md").write_bytes(TEXT)
+    (root / "changed.md").chmod(0o640)
+    before = files_in(root)
     with ws.turn(agent_id="ana") as turn:
         turn.read_file("deleted.md")
         turn.write_file("created.md", b"new\n")
         turn.delete_file("deleted.md")
-    with pytest.raises(CannotUndoError, match="alone"):
-        ws.undo(agent_id="ana")
-    assert (root / "created.md").exists()
+        turn.read_file("changed.md")
+        turn.write_file("changed.md", TEXT.replace(b"line 2\n", b"ana 2\n"))
+    after = files_in(root)
 
-    ws.undo(agent_id="ana", path="created.md")
-    ws.undo(agent_id="ana", path="deleted.md")
+    ws.undo(agent_id="ana")
 
-    found = {path.name: path.read_bytes() for path in root.iterdir() if path.is_file()}
-    assert found == {"deleted.md": b"old\n"}
+    assert files_in(root) == before
     assert (root / "deleted.md").stat().st_mode & 0o777 == 0o600
+    assert (root / "changed.md").stat().st_mode & 0o777 == 0o640
     assert ws.undo(agent_id="ana").writes == ()
+    ws.undo(agent_id=AGENT_ID)
+    assert files_in(root) == after
+    ws.ledger.verify()
+    assert not list((root / ".noclobber").glob("staged-*"))
 
 
-def test_a_move_is_not_taken_back(ws: Workspace, root: Path) -> None:
-    """Ruling 19: it would lose the file's mode and its other attributes. The obstacle says where it is."""
-    (root / "moved.md").write_bytes(b"moved\n")
+def test_a_move_is_taken_back_with_its_mode_and_with_what_others_changed_since(
+    ws: Workspace, root: Path
+) -> None:
+    """Ruling 19: also together with what the agent wrote before and after the move; and forth again."""
+    plan_md = root / "plan.md"
+    plan_md.write_bytes(TEXT)
+    plan_md.chmod(0o755)
     with ws.turn(agent_id="ana") as turn:
-        turn.read_file("moved.md")
-        turn.move_file("moved.md", "elsewhere.md")
+        turn.read_file("plan.md")
+        turn.write_file("plan.md", TEXT.replace(b"line 2\n", b"ana 2\n"))
+        turn.move_file("plan.md", "moved.md")
+    change(ws, "bob", "moved.md", b"line 10\n", b"bob 10\n")
+    change(ws, "ana", "moved.md", b"line 18\n", b"ana 18\n")
+    after = files_in(root)
 
-    with pytest.raises(CannotUndoError, match="elsewhere"):
+    ws.undo(agent_id="ana")
+
+    assert files_in(root) == {"plan.md": TEXT.replace(b"line 10\n", b"bob 10\n")}
+    assert plan_md.stat().st_mode & 0o777 == 0o755
+    assert ws.undo(agent_id="ana").writes == ()
+    authors = {line.text: line.author for line in blame(str(root), str(plan_md), plan_md.read_bytes())}
+    by_bob = authors[b"bob 10\n"].write
+    assert by_bob is not None
+    assert by_bob.agent_id == "bob"
+
+    ws.undo(agent_id=AGENT_ID)
+    assert files_in(root) == after
+
+
+def test_a_plain_move_is_a_move_back(ws: Workspace, root: Path) -> None:
+    """Ruling 19: on record as one, so that the file's lines stay whose they are."""
+    (root / "a.md").write_bytes(TEXT)
+    with ws.turn(agent_id="ana") as turn:
+        turn.read_file("a.md")
+        turn.move_file("a.md", "b.md")
+
+    ws.undo(agent_id="ana")
+
+    assert files_in(root) == {"a.md": TEXT}
+    last = list(ws.ledger.events())[-1]["payload"]
+    assert (last["target_file"], last["destination"]) == ("b.md", "a.md")
+
+
+@pytest.mark.parametrize("at", ["a.md", "b.md"])
+def test_a_move_whose_names_are_not_free_any_more_is_not_taken_back(
+    ws: Workspace, root: Path, at: str
+) -> None:
+    """Ruling 19: somebody made a file at the old name, or deleted the moved one; nothing is touched."""
+    (root / "a.md").write_bytes(TEXT)
+    with ws.turn(agent_id="ana") as turn:
+        turn.read_file("a.md")
+        turn.move_file("a.md", "b.md")
+        turn.write_file("c.md", b"new\n")
+    if at == "a.md":
+        (root / "a.md").write_bytes(b"a person's\n")
+    else:
+        (root / "b.md").unlink()
+    before = files_in(root)
+
+    with pytest.raises(CannotUndoError, match="moved to"):
         ws.undo(agent_id="ana")
 
-    assert (root / "elsewhere.md").read_bytes() == b"moved\n"
+    assert files_in(root) == before
+
+
+def test_a_file_that_others_moved_since_is_an_obstacle(ws: Workspace, root: Path) -> None:
+    """Ruling 19: it is not at its name any more, and a file that is there is another one."""
+    with ws.turn(agent_id="ana") as turn:
+        turn.write_file("a.md", TEXT)
+    with ws.turn(agent_id="bob") as turn:
+        turn.read_file("a.md")
+        turn.move_file("a.md", "b.md")
+        turn.write_file("a.md", TEXT)
+    before = files_in(root)
+
+    with pytest.raises(CannotUndoError, match=r"moved it to .*b\.md since"):
+        ws.undo(agent_id="ana")
+
+    assert files_in(root) == before
+
+
+def test_a_mixed_undo_that_meets_a_change_touches_nothing(ws: Workspace, root: Path) -> None:
+    """Ruling 19: all or none, also if somebody saves between plan and commit."""
+    (root / "a.md").write_bytes(TEXT)
+    change(ws, "ana", "a.md", b"line 2\n", b"ana 2\n")
+    with ws.turn(agent_id="ana") as turn:
+        turn.write_file("new.md", b"new\n")
+    with ws.turn(agent_id=AGENT_ID) as turn:
+        planned = plan(turn, Selection(agent_id="ana"))
+        (root / "new.md").write_bytes(b"a person was here\n")
+        before = files_in(root)
+        with pytest.raises(StaleFileError):
+            carry_out(turn, planned)
+
+    assert files_in(root) == before
+
+
+def test_what_a_killed_undo_had_staged_is_removed(ws: Workspace, root: Path) -> None:
+    """N-versions: by the next one, and by doctor; not while somebody is at work in it."""
+    (root / "a.md").write_bytes(TEXT)
+    change(ws, "ana", "a.md", b"line 2\n", b"ana 2\n")
+    left, used = (root / ".noclobber" / f"staged-{name}" for name in ("left", "used"))
+    for folder in (left, used):
+        folder.mkdir()
+        (folder / "0").write_bytes(b"secret\n")
+    held = os.open(used, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        assert contents.remove_left_behind(str(root)) == 1
+    finally:
+        os.close(held)
+    assert (left.exists(), used.exists()) == (False, True)
+    assert contents.remove_left_behind(str(root)) == 1
 
 
 def test_the_same_bytes_of_somebody_else_stay(ws: Workspace, root: Path) -> None:
@@ -247,6 +363,79 @@ def test_over_random_histories_others_lines_stay_or_nothing_is_touched(
         ]
         assert [line for line in others if line not in after] == []
     ws.close()
+
+
+MIXED_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(AGENTS),
+        st.sampled_from(["change", "add", "create", "delete", "move"]),
+        st.integers(0, 2),
+        st.integers(0, 7),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(MIXED_STEPS, st.sampled_from(AGENTS[:3]))
+def test_over_random_histories_of_files_that_come_and_go(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]], who: str
+) -> None:
+    """N-versions, undo: three files that are made, moved, deleted and changed; and an undo of the undo."""
+    root = tmp_path_factory.mktemp("undo")
+    (root / "0.md").write_bytes(b"".join(b"line %d of the text\n" % number for number in range(8)))
+    ws = Workspace(root)
+    for number, (agent, kind, which, at) in enumerate(steps):
+        _step(ws, root, agent, kind, f"{which}.md", f"{at % 3}.md", at, number)
+    before = files_in(root)
+
+    try:
+        ws.undo(agent_id=who)
+    except CannotUndoError:
+        assert files_in(root) == before
+    else:
+        after = files_in(root)
+        now = b"".join(after.values()).splitlines()
+        assert not [line for line in now if line.startswith(who.encode())]
+        then = b"".join(before.values()).splitlines()
+        others = [line for line in then if b"wrote this" in line and not line.startswith(who.encode())]
+        assert [line for line in others if line not in now] == []
+        if after != before:
+            try:
+                ws.undo(agent_id=AGENT_ID)
+            except CannotUndoError:
+                assert files_in(root) == after
+            else:
+                assert files_in(root) == before
+    ws.close()
+
+
+def _step(
+    ws: Workspace, root: Path, agent: str, kind: str, name: str, other: str, at: int, number: int
+) -> None:
+    """One step of an agent or of an outsider, if it is possible."""
+    file, mark = root / name, b"%s wrote this, number %d\n" % (agent.encode(), number)
+    if (kind == "create") == file.exists() or (kind == "move" and (root / other).exists()):
+        return
+    lines = [] if kind == "create" else file.read_bytes().splitlines(keepends=True)
+    lines[at : at + (kind == "change")] = [mark]
+    content = b"".join(lines)
+    if agent == "outsider":
+        if kind == "delete":
+            file.unlink()
+        elif kind != "move":  # Where an outsider has moved a file to, nobody can know.
+            file.write_bytes(content)
+        return
+    with ws.turn(agent_id=agent) as turn:
+        if kind != "create":
+            turn.read_file(name)
+        if kind == "delete":
+            turn.delete_file(name)
+        elif kind == "move":
+            turn.move_file(name, other)
+        else:
+            turn.write_file(name, content)
 
 
 def test_undo_needs_to_know_whose(ws: Workspace) -> None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.terminal import add_json, print_json
-from noclobber.core.project import existing_folder
+from noclobber.core.project import existing_folder, find_project
 from noclobber.hosts import HOSTS
 from noclobber.hosts.recommended import RECOMMENDED
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from typing import Any
 
 EPILOG = """\
 examples:
@@ -22,6 +23,7 @@ examples:
   noclobber install codex --user             all projects of this user
   noclobber install cursor --dry-run         show the change only
   noclobber install gemini --uninstall       remove our hooks, leave the rest as it is
+  noclobber install --on-stale merge         and let stale writes land if nothing of either side is lost
   noclobber install gemini --as plugin       as a package of the host's own kind, for all projects
 """
 
@@ -50,6 +52,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="hooks",
         help="hooks in the host's configuration (the default), or a package that the host installs",
     )
+    parser.add_argument(
+        "--on-stale",
+        choices=["refuse", "merge"],
+        help="what the project does about a stale write: the option on_stale in its noclobber.toml",
+    )
     parser.add_argument("--to", metavar="FOLDER", help="with --as plugin: where to write the package")
     parser.add_argument("--root", default=".", metavar="FOLDER", help="the project (default: here)")
     add_json(parser)
@@ -72,9 +79,13 @@ def run(args: Namespace) -> int:
         return EXIT_NO
     if args.to and args.form != "plugin":
         raise BadRequestError("", "--to needs --as plugin.")
+    if args.on_stale and (args.user or args.uninstall):
+        raise BadRequestError(
+            "", "--on-stale is an option of a project; it goes with neither --user nor --uninstall."
+        )
     if args.form == "plugin":
         return _packages(args, hosts)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for host in hosts:
         where = hook_file(host, "user" if args.user else "project", project, portable=args.portable)
         if not args.user:
@@ -94,9 +105,36 @@ def run(args: Namespace) -> int:
         if not args.uninstall and not args.dry_run:
             print(_next_step(host))
             print(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')}")
+    if not args.uninstall and not args.user:
+        rows += _stale_writes(args, find_project(project))
     if args.json:
         print_json(rows)
     return EXIT_OK
+
+
+def _stale_writes(args: Namespace, root: str) -> list[dict[str, Any]]:
+    """Set what the project does about stale writes, if asked to; say what it does."""
+    from noclobber.core.options import load_options
+    from noclobber.hosts import set_option
+
+    if args.on_stale:
+        change = (set_option.plan if args.dry_run else set_option.carry_out)(root, "on_stale", args.on_stale)
+        if not args.json:
+            if change.is_needed:
+                print(f"options: {'would change' if args.dry_run else 'changed'} {change.path}")
+            print(change.diff(), end="")
+        row = {"option": "on_stale", "value": args.on_stale, "path": change.path}
+        rows = [{**row, "changed": change.is_needed, "diff": change.diff()}]
+    else:
+        rows = []
+    if not args.json:
+        is_merged = (args.on_stale or load_options(root).on_stale) == "merge"
+        print(f"stale writes: {MERGED if is_merged else REFUSED}")
+    return rows
+
+
+MERGED = 'merged with what others changed, if nothing of either side is lost (on_stale = "merge")'
+REFUSED = "refused. `noclobber install --on-stale merge` lets them land if nothing of either side is lost"
 
 
 def _packages(args: Namespace, hosts: list[str]) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths, signals
-from noclobber.disk.commit import many, remove, trees
+from noclobber.disk.commit import contents, many, remove, trees
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
 from noclobber.disk.commit.many import Change
 from noclobber.disk.reading import DEFAULT_PATIENCE_S, look_at, open_to_read, read_all
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered, WriteResult
+    from noclobber.disk.commit.contents import WholeFile
     from noclobber.disk.commit.section import Fence
     from noclobber.disk.commit.trees import TreeRow
     from noclobber.disk.version_keeper import VersionKeeper
@@ -189,6 +190,12 @@ class FileGuard:
     def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[WriteResult]:
         """Replace or create several files: all of them or none."""
         return many.replace_many(self.committer, changes, fence=fence)
+
+    def write_and_delete(
+        self, files: Sequence[WholeFile], *, fence: Fence | None = None
+    ) -> list[WriteResult]:
+        """Replace, create and delete several files: all of them or none."""
+        return contents.land_contents(self.committer, files, fence=fence)
 
     def land(self, rows: Sequence[TreeRow], *, fence: Fence | None = None) -> list[WriteResult]:
         """Land what a command did to a tree: all of it or nothing."""

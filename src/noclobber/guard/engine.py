@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from noclobber.core.actions import CREATE, DELETE, EDIT, MOVE, READ, WRITE, Action
 from noclobber.core.values import WHOLE, Coverage, Peeked, ReadResult, WriteResult
 from noclobber.disk import signals
+from noclobber.disk.commit.contents import WholeFile
 from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.disk.file_guard import Change
 from noclobber.disk.hashing import is_hash
@@ -41,7 +42,7 @@ from noclobber.guard.policies import stale
 from noclobber.guard.stale_writes import Resolution
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeVar
 
     from noclobber.core.values import MergedWrite, ToolCall
@@ -170,6 +171,47 @@ def write_many(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> dict[st
             target.action.path: _recorded(turn, call, facts.path, done, target.merged)
             for (target, facts), done in landed
         }
+
+    return _carry_out(turn, call, actions, commit)
+
+
+@signals.whole
+def write_and_delete(
+    turn: Turn, call: ToolCall, actions: Sequence[Action], moved: Mapping[str, str]
+) -> list[WriteResult]:
+    """
+    Replace, create and delete several files, all of them or none: every action says its expected hash.
+
+    `moved`: which new file is which old one under another name. It keeps the old one's mode and attributes,
+    and is on record as a move.
+    """
+
+    def commit(targets: list[Target]) -> list[WriteResult]:
+        admitted = [(target, admit(turn, target.facts)) for target in targets]
+        files = [
+            WholeFile(facts.path, facts.expected or ABSENT, target.data, moved.get(facts.path))
+            for target, facts in admitted
+        ]
+        landed = list(zip(admitted, turn.guard.write_and_delete(files, fence=turn.fence), strict=True))
+        for (target, facts), done in landed:  # All of them before the ledger can fail.
+            if target.data is None:
+                turn.context.removed(facts.name, facts.path)
+            else:
+                turn.context.wrote(facts.name, facts.path, done.sha256, target.data)
+        gone = {facts.path: done for (target, facts), done in landed if target.data is None}
+        for (_, facts), done in landed:
+            old = gone.get(moved.get(facts.path, ""))
+            if facts.path in gone and facts.path in moved.values():
+                continue  # On record with where it went.
+            if old is None:
+                _recorded(turn, call, facts.path, done)
+                continue
+            as_it_was = old._replace(sha256=old.previous_sha256)
+            _recorded(turn, call, moved[facts.path], as_it_was, destination=facts.path)
+            if done.sha256 != old.previous_sha256:  # Under its new name it was changed as well.
+                changed = done._replace(previous_sha256=old.previous_sha256, recovered=())
+                _recorded(turn, call, facts.path, changed)
+        return [done for _, done in landed]
 
     return _carry_out(turn, call, actions, commit)
 

@@ -8,8 +8,8 @@ nothing at all is touched, and the obstacles are named (ruling 19).
 An undo is a guarded write like any other: a compare-and-swap on what was looked at, on record, with the
 events that it takes back. So it can be taken back itself, and a second undo does not take a write back twice.
 
-A file that was created or deleted is taken back alone, so that an undo is always one commit. A move is not
-taken back.
+Files that were created, deleted or moved are taken back in the same commit. A file that comes back is private
+to its owner, because its mode is not on record; one that was moved keeps what it has.
 
 Calling sequence: `plan()`, which changes nothing, then `carry_out()`.
 """
@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.disk import hashing
 from noclobber.disk.hashing import is_hash
-from noclobber.errors import ABSENT, DELETED, CannotUndoError, MissingFileError, NoclobberError
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    BadRequestError,
+    CannotUndoError,
+    MissingFileError,
+    NoclobberError,
+)
 from noclobber.guard import engine, requests
 from noclobber.guard.blame import blame
 from noclobber.guard.past_bytes import find_bytes
@@ -31,7 +38,7 @@ from noclobber.text.merge import merge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from noclobber.core.values import WriteResult
+    from noclobber.core.values import ToolCall, WriteResult
     from noclobber.guard.turn import Turn
     from noclobber.guard.workspace import Workspace
     from noclobber.text.merge import Conflict
@@ -77,6 +84,8 @@ class FileUndo(NamedTuple):
     """What is there now; None: no file."""
     after: bytes | None
     """What will be there; None: no file."""
+    moved_from: str | None = None
+    """For a file that was moved: where it is now. It goes back from there."""
 
 
 class UndoPlan(NamedTuple):
@@ -101,11 +110,19 @@ def active_writes(writes: Iterable[LandedWrite]) -> list[LandedWrite]:
 
 def plan(turn: Turn, selection: Selection) -> UndoPlan:
     """Work out what is to be done. Reads the files through the turn, and changes nothing."""
-    chosen = tuple(write for write in active_writes(landed_writes(turn.root)) if selection.has(write))
+    active = active_writes(landed_writes(turn.root))
+    chosen = tuple(write for write in active if selection.has(write))
     tree = _Tree(turn)
     obstacles = []
-    for write in chosen:
-        reason = tree.reverse(write)
+    moved_by_others: dict[str, str] = {}
+    for write in active:
+        if not selection.has(write):
+            if write.destination is not None:
+                moved_by_others[write.path] = write.destination
+            continue
+        # What is at its name now, if anything, is not the file that was written.
+        gone_to = moved_by_others.get(write.destination or write.path)
+        reason = tree.reverse(write) if gone_to is None else f"Others have moved it to {gone_to} since."
         if reason is not None:
             obstacles.append(UndoObstacle(write.path, reason, write))
     if not obstacles:
@@ -123,14 +140,12 @@ def _what_others_lose(
     """
     entries = {write.entry for write in chosen}
     found = []
+    moved = {each.moved_from: each.after for each in files if each.moved_from is not None}
     for each in files:
-        write = next(write for write in chosen if write.path == each.path)
-        if len(files) > 1 and (each.before is None or each.after is None):
-            reason = "It was created or deleted, and such a file is taken back alone: --file."
-            found.append(UndoObstacle(each.path, reason, write))
-        elif each.before is not None:
+        write = next(write for write in chosen if each.path in (write.path, write.destination))
+        if each.before is not None:
             lines = blame(root, each.path, each.before)
-            for at in _removed(each):
+            for at in _removed(each._replace(after=moved.get(each.path, each.after))):
                 author = lines[at].author
                 # What an undo put back is whose it was before.
                 is_theirs = author.write is None or not (author.write.entry in entries or author.write.undoes)
@@ -169,10 +184,30 @@ def carry_out(turn: Turn, planned: UndoPlan) -> list[WriteResult]:
         # Its mode is not on record. Nobody must be able to read it who could not before.
         action = requests.write(files[0].path, files[0].after, ABSENT)._replace(mode=PRIVATE)
         return [engine.write(turn, call, action)]
+    if any(each.before is None or each.after is None for each in files):
+        return _carry_out_mixed(turn, call, files)
     actions = requests.write_many(
         {each.path: each.after for each in files}, {each.path: _hash(each.before) for each in files}
     )
     return list(engine.write_many(turn, call, actions).values())
+
+
+def _carry_out_mixed(turn: Turn, call: ToolCall, files: tuple[FileUndo, ...]) -> list[WriteResult]:
+    actions = [
+        requests.delete(each.path, _hash(each.before))
+        if each.after is None
+        else requests.write(each.path, each.after, _hash(each.before))
+        for each in files
+    ]
+    moved = {each.path: each.moved_from for each in files if each.moved_from is not None}
+    try:
+        return engine.write_and_delete(turn, call, actions, moved)
+    except BadRequestError as error:
+        raise CannotUndoError(
+            files[0].path,
+            "Files come or go here together with others, and this filesystem cannot do that in one step "
+            f"({error.message}) Take them back one by one: --file. Nothing was changed.",
+        ) from error
 
 
 def undo(workspace: Workspace, selection: Selection, *, dry_run: bool = False) -> UndoPlan:
@@ -192,21 +227,28 @@ class _Tree:
         self._turn = turn
         self._first: dict[str, bytes | None] = {}
         self._now: dict[str, bytes | None] = {}
+        self._from: dict[str, str] = {}  # Where what will be at a path is now, if a move is taken back.
 
     def changes(self) -> tuple[FileUndo, ...]:
         """What differs from what is there."""
         return tuple(
-            FileUndo(path, self._first[path], after)
+            FileUndo(path, self._first[path], after, self._moved_from(path))
             for path, after in self._now.items()
             if after != self._first[path]
         )
+
+    def _moved_from(self, path: str) -> str | None:
+        """A move that ends in a new name, from one that is free afterwards."""
+        source = self._from.get(path)
+        is_move = source is not None and self._first[path] is None and self._now[source] is None
+        return source if is_move else None
 
     def reverse(self, write: LandedWrite) -> str | None:
         """Take one write back; return why that cannot be done."""
         try:
             current = self._content(write.path)
             if write.destination is not None:
-                return f"It was moved to {write.destination}. Move it back by hand first."
+                return self._move_back(write, write.destination, current)
         except NoclobberError as error:
             return f"It cannot be read: {error}"
         if is_hash(write.before) and is_hash(write.after):
@@ -238,6 +280,17 @@ class _Tree:
                 f"Others have changed these lines since, or those next to them: {_lines(merged.conflicts)}."
             )
         self._now[write.path] = merged.content
+        return None
+
+    def _move_back(self, write: LandedWrite, destination: str, current: bytes | None) -> str | None:
+        """Whatever others have changed in it since goes with it."""
+        moved = self._content(destination)
+        if moved is None:
+            return f"It was moved to {destination}, and has been deleted there since."
+        if current is not None:
+            return f"It was moved to {destination}, and there is another file at its name now."
+        self._now[write.path], self._now[destination] = moved, None
+        self._from[write.path] = self._from.pop(destination, destination)
         return None
 
     def _uncreate(self, write: LandedWrite, current: bytes | None) -> str | None:

@@ -74,13 +74,23 @@ def check_level(root: str) -> list[Finding]:
 
 def check_config(root: str) -> list[Finding]:
     """Check that the options file is valid."""
+    from noclobber.core.options import options
     from noclobber.core.options_file import load
 
     try:
         loaded = load(root)
     except ConfigError as error:
         return [Finding("options", False, str(error), "fix the file; until then every turn is refused")]
-    return [Finding("options", True, loaded.path or "no options file; the defaults apply")]
+    chosen = options(loaded.given)
+    stale = "merged if nothing of either side is lost" if chosen.on_stale == "merge" else "refused"
+    told = {"diff": "with a short diff", "names": "by name", "off": "not"}[chosen.notices]
+    return [
+        Finding("options", True, loaded.path or "no options file; the defaults apply"),
+        Finding("stale writes", True, f'{stale} (on_stale = "{chosen.on_stale}")'),
+        Finding(
+            "notices", True, f'agents are told of others\' changes {told} (notices = "{chosen.notices}")'
+        ),
+    ]
 
 
 def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[Finding]:
