@@ -215,9 +215,12 @@ def fifty_parallel_calls(driver: FrameworkDriver, root: Path) -> Verdict:
         return Verdict(False, f"{LOST}: {50 - len(found.splitlines())} lines")
     if missing:
         return Verdict(False, f"{LOST}: {len(missing)} of {len(told_done)} edits that were reported as made")
-    if driver.guarded and len(told_done) < 50:
-        return Verdict(False, f"{50 - len(told_done)} refused: {_first_refusal(driver, received)}")
-    return Verdict(True, f"{len(told_done)} of 50 land")
+    if len(told_done) == 50:
+        return Verdict(True, "50 of 50 land")
+    why = _first_refusal(driver, received)
+    is_ours = parse_stale(driver.refusal(why)) is not None or parse_refusal(driver.refusal(why)) is not None
+    said = "our guard" if is_ours else "the framework itself"
+    return Verdict(not is_ours, f"{len(told_done)} of 50 land, {said} refuses the others")
 
 
 def _is_refusal(driver: FrameworkDriver, received: Received) -> bool:
@@ -228,7 +231,7 @@ def _is_refusal(driver: FrameworkDriver, received: Received) -> bool:
 
 
 def _first_refusal(driver: FrameworkDriver, received: list[Received]) -> str:
-    return next(each.text[:200] for each in received if _is_refusal(driver, each))
+    return next(each.text for each in received if _is_refusal(driver, each))
 
 
 def cancelled(driver: FrameworkDriver, root: Path) -> Verdict:

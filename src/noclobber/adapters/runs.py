@@ -20,9 +20,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Unpack
 
     from noclobber.adapters.callers import Caller
@@ -60,6 +62,13 @@ class RunTurns:
                 oldest, pushed_out = self._runs.popitem(last=False)
                 self._forget(oldest, pushed_out)
         return run.turn
+
+    @contextmanager
+    def call(self, caller: Caller) -> Iterator[Turn]:
+        """Yield the turn for one call of the caller's; within, the ledger has the call's id."""
+        turn = self.turn(caller)
+        with turn.called(caller.call_id):
+            yield turn
 
     def end(self, caller: Caller) -> None:
         """The run is over. What was seen is kept for the session's next run, if that may count on it."""

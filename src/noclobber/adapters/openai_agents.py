@@ -1,0 +1,268 @@
+"""
+OpenAI Agents SDK: an editor for `ApplyPatchTool`, guarded function tools, and a check for tools of your own.
+
+    from noclobber.adapters.openai_agents import GuardedEditor, guard_tool, guarded_tools
+
+    patch = ApplyPatchTool(editor=GuardedEditor("project"))
+    agent = Agent(name="builder", tools=[*guarded_tools("project"), patch])
+
+A refusal is the tool's output: the exact 009 object; of a patch, with the status `failed`.
+
+A run of the SDK is a session, whatever agents it hands over to: they pass their history on. What was seen in
+one run does not count in the next one. A run that goes on with earlier tool calls in its input, or that was
+restored from a saved `RunState`, reads a file before it changes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agents import (
+    ApplyPatchResult,
+    FunctionTool,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    apply_diff,
+)
+
+from noclobber.adapters.callers import Caller
+from noclobber.adapters.clashes import refuse_clashes
+from noclobber.adapters.own_tools import OwnTools
+from noclobber.adapters.shared import run_turns
+from noclobber.aio import in_thread
+from noclobber.core.values import BOM
+from noclobber.errors import ABSENT, BadRequestError, EditMismatchError, NoclobberError
+from noclobber.guard.tools.answers import refused
+from noclobber.guard.tools.tool_list import carry_out, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Unpack
+
+    from agents import ApplyPatchOperation, RunContextWrapper, ToolInputGuardrailData
+    from agents.tool_context import ToolContext
+
+    from noclobber.adapters.runs import RunTurns
+    from noclobber.core.options import OptionValues
+    from noclobber.core.values import ToolCall
+    from noclobber.guard.catalogue import Tool
+    from noclobber.guard.tools.definitions import ModelTool
+    from noclobber.guard.turn import Turn
+
+HOST = "openai-agents"
+
+# -- who calls ---------------------------------------------------------------------------------------------
+
+
+class _KnownRun(NamedTuple):
+    run_id: str
+    agent_id: str
+    has_past: bool
+
+
+_RUNS: dict[int, _KnownRun] = {}
+"""By the object that counts a run's usage: every context of one run has it, and no other run. By its `id`,
+because it cannot be hashed; the entry goes when the object does."""
+_LOCK = threading.Lock()
+
+
+def caller_of(context: RunContextWrapper[Any], call_id: str | None = None) -> Caller:
+    """Return who calls, given the context that the SDK passes to tools and editors."""
+    agent = getattr(getattr(context, "agent", None), "name", None)
+    config = getattr(context, "run_config", None)
+    with _LOCK:
+        key = id(context.usage)
+        run = _RUNS.get(key)
+        if run is None:
+            run = _RUNS[key] = _KnownRun(os.urandom(8).hex(), agent or "agent", _has_past(context))
+            weakref.finalize(context.usage, _RUNS.pop, key, None).atexit = False
+    return Caller(
+        agent_id=run.agent_id,
+        session_id=getattr(config, "group_id", None) or run.run_id,
+        run_id=run.run_id,
+        branch=run.run_id,
+        call_id=call_id or getattr(context, "tool_call_id", None),
+        memory=frozenset({"before this run"}) if run.has_past else frozenset(),
+    )
+
+
+def _has_past(context: RunContextWrapper[Any]) -> bool:
+    """True if the model may have seen files before: in the input, or in a run that was saved and restored."""
+    calls = any("call" in str(_member(item, "type")) for item in context.turn_input)
+    return calls or context.usage.requests > 1
+
+
+def _member(item: Any, name: str) -> Any:
+    return item.get(name) if isinstance(item, dict) else getattr(item, name, None)
+
+
+# -- apply_patch -------------------------------------------------------------------------------------------
+
+
+class GuardedEditor:
+    """An `ApplyPatchEditor`: `ApplyPatchTool(editor=GuardedEditor("path/to/project"))`."""
+
+    def __init__(self, workspace: Any, **options: Unpack[OptionValues]) -> None:
+        self._turns = run_turns(workspace, HOST, **options)
+
+    async def create_file(self, operation: ApplyPatchOperation) -> ApplyPatchResult:
+        """Create a file; refused if there is one by now."""
+
+        def work(turn: Turn) -> str:
+            text = _patched("", operation, "create")
+            turn.write_file(operation.path, text, expected_hash=ABSENT)
+            return f"Created {operation.path}"
+
+        return await self._guarded(operation, work)
+
+    async def update_file(self, operation: ApplyPatchOperation) -> ApplyPatchResult:
+        """Apply a diff, if the file is still what was seen; then move it, if the patch says so."""
+
+        def work(turn: Turn) -> str:
+            done = turn.change_file(operation.path, _Patch(operation), tool="apply_patch")
+            if operation.move_to is None:
+                return f"Updated {operation.path}"
+            turn.move_file(operation.path, operation.move_to, expected_hash=done.sha256)
+            return f"Updated {operation.path}\nMoved {operation.path} to {operation.move_to}"
+
+        return await self._guarded(operation, work)
+
+    async def delete_file(self, operation: ApplyPatchOperation) -> ApplyPatchResult:
+        """Delete a file that is still what was seen."""
+
+        def work(turn: Turn) -> str:
+            turn.delete_file(operation.path)
+            return f"Deleted {operation.path}"
+
+        return await self._guarded(operation, work)
+
+    async def _guarded(self, operation: ApplyPatchOperation, work: Callable[[Turn], str]) -> ApplyPatchResult:
+        caller = Caller() if operation.ctx_wrapper is None else caller_of(operation.ctx_wrapper)
+
+        def run() -> str:
+            with self._turns.call(caller) as turn:
+                return work(turn)
+
+        try:
+            return ApplyPatchResult(status="completed", output=await in_thread(run))
+        except (NoclobberError, OSError) as error:
+            return ApplyPatchResult(status="failed", output=refused(error).text)
+
+
+class _Patch:
+    """A diff as the SDK applies it. Bytes that no hunk touches stay, whatever their encoding."""
+
+    def __init__(self, operation: ApplyPatchOperation) -> None:
+        self._operation = operation
+
+    def apply(self, data: bytes, path: str) -> bytes:
+        """Return the new content."""
+        body = data.removeprefix(BOM)
+        text = _patched(body.decode("utf-8", "surrogateescape"), self._operation, "default")
+        return data[: len(data) - len(body)] + text.encode("utf-8", "surrogateescape")
+
+
+def _patched(text: str, operation: ApplyPatchOperation, mode: Any) -> str:
+    if operation.diff is None:
+        raise BadRequestError(operation.path, "The operation has no diff. Send one.", parameter="diff")
+    try:
+        return apply_diff(text, operation.diff, mode=mode)
+    except ValueError as error:
+        raise EditMismatchError(
+            operation.path, f"The diff does not fit the file: {error}. Read the file and make a new one."
+        ) from None
+
+
+# -- function tools ----------------------------------------------------------------------------------------
+
+
+def guarded_tools(
+    workspace: Any,
+    *,
+    only: Iterable[str] | None = None,
+    prefix: str = "",
+    beside: Iterable[Any] = (),
+    **options: Unpack[OptionValues],
+) -> list[FunctionTool]:
+    """Return noclobber's file tools for an agent. `beside`: your own tools, whose names must be others."""
+    turns = run_turns(workspace, HOST, **options)
+    tools = chosen(only)
+    theirs = [str(getattr(tool, "name", "")) for tool in beside]
+    refuse_clashes([prefix + name for name in tools], theirs, 'Rename yours, or pass prefix="fs_".')
+    return [_function_tool(turns, tool, prefix) for tool in tools.values()]
+
+
+def _function_tool(turns: RunTurns, tool: ModelTool, prefix: str) -> FunctionTool:
+    async def invoke(context: ToolContext[Any], arguments: str) -> str:
+        caller = caller_of(context)
+
+        def run() -> str:
+            return carry_out(turns.turn(caller), tool.name, arguments, call_id=caller.call_id).text
+
+        return await in_thread(run)
+
+    return FunctionTool(
+        name=prefix + tool.name,
+        description=tool.description,
+        params_json_schema=tool.parameters,
+        on_invoke_tool=invoke,
+        strict_json_schema=False,  # Optional parameters, which strict schemas do not have.
+    )
+
+
+# -- tools of the user's own -------------------------------------------------------------------------------
+
+
+def guard_tool(
+    tool: FunctionTool, workspace: Any, does: Tool, **options: Unpack[OptionValues]
+) -> FunctionTool:
+    """
+    Return a function tool of yours with a check around it. `does` says what it does to files.
+
+    The check before is a tool-input guardrail: a stale write is rejected with the 009 object as content, and
+    the tool is not called. Weaker than a guarded tool: what somebody saves while yours writes is lost, and
+    only a save after it is noticed.
+    """
+    if does.name != tool.name:
+        raise BadRequestError(
+            "", f"The tool is named {tool.name!r}, and what it does is said of {does.name!r}. Use one name."
+        )
+    own = OwnTools(run_turns(workspace, HOST, **options), [does])
+    under_way: dict[str, ToolCall] = {}
+
+    async def check(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        caller = caller_of(data.context)
+        try:
+            params = json.loads(data.context.tool_arguments or "{}")
+            under_way[str(caller.call_id)] = await in_thread(own.before, caller, tool.name, params)
+        except ValueError:
+            return ToolGuardrailFunctionOutput.allow()  # Not JSON: the SDK says so to the model.
+        except NoclobberError as error:
+            answer = refused(error)
+            return ToolGuardrailFunctionOutput.reject_content(answer.text, output_info=answer.for_controller)
+        return ToolGuardrailFunctionOutput.allow()
+
+    async def invoke(context: ToolContext[Any], arguments: str) -> Any:
+        call = under_way.pop(str(context.tool_call_id), None)
+        try:
+            result = await tool.on_invoke_tool(context, arguments)
+        except BaseException as error:
+            if call is not None:
+                own.failed(call, error)
+            raise
+        if call is None:
+            return result
+        try:
+            await in_thread(own.after, call, result)
+        except NoclobberError as error:
+            return refused(error).text
+        return result
+
+    guardrail = ToolInputGuardrail(guardrail_function=check, name="noclobber")
+    before = [*(tool.tool_input_guardrails or ()), guardrail]
+    return dataclasses.replace(tool, on_invoke_tool=invoke, tool_input_guardrails=before)
