@@ -84,6 +84,12 @@ class RunTurns:
         for turn in over:
             turn.end()
 
+    def forget_session(self, session_id: str | None) -> None:
+        """Forget what every agent of a session saw: its model's memory is gone."""
+        with self._lock:
+            for key in [key for key in self._runs if key[0] == session_id]:
+                self._forget(key, self._runs.pop(key))
+
     def close(self) -> None:
         """End every turn, and forget what was seen."""
         with self._lock:

@@ -1,0 +1,193 @@
+"""
+Claude Agent SDK: noclobber's file tools in the place of the built-in ones, or hooks around those.
+
+    from noclobber.adapters.claude_agent_sdk import guarded
+
+    options = ClaudeAgentOptions(**guarded("path/to/project"))
+
+`by="tools"`, the default: our tools, from an MCP server in this process; `Read`, `Write` and `Edit` are
+disallowed. Check and write are one step. `by="hooks"`: hooks in this process around the built-in tools. A
+save during the write is noticed, not prevented.
+
+With either, a refusal is the exact 009 object. What a shell command writes is not checked: disallow `Bash`,
+or see docs/shell.md.
+
+Each subagent has a snapshot of its own: a hook tells the tools who calls. A session may have a past in
+another process, so an existing file must be read before it is changed. The built-in tools demand that, too.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from typing import TYPE_CHECKING, Any, Literal
+
+from claude_agent_sdk import HookMatcher, create_sdk_mcp_server, tool
+
+from noclobber.adapters.callers import Caller
+from noclobber.adapters.clashes import refuse_clashes
+from noclobber.adapters.shared import run_turns
+from noclobber.aio import in_thread
+from noclobber.errors import BadRequestError
+from noclobber.guard.tools.tool_list import carry_out, chosen
+from noclobber.hook.main import CHECK, NOTE, respond
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Unpack
+
+    from noclobber.adapters.runs import RunTurns
+    from noclobber.core.options import OptionValues
+    from noclobber.guard.tools.definitions import ModelTool
+
+HOST = "claude-agent-sdk"
+SERVER = "noclobber"
+REPLACED = ["Read", "Write", "Edit", "MultiEdit", "NotebookEdit"]
+"""The built-in tools that ours take the place of."""
+HOOK_TIMEOUT_S = 60.0
+_CALL = "noclobber_call"
+"""A parameter that models are not shown: the hook adds the call's id, and the tool finds who calls by it."""
+
+
+def guarded(
+    workspace: Any,
+    *,
+    by: Literal["tools", "hooks"] = "tools",
+    only: Iterable[str] | None = None,
+    beside: Mapping[str, Any] | None = None,
+    **options: Unpack[OptionValues],
+) -> dict[str, Any]:
+    """
+    Return options for `ClaudeAgentOptions(**guarded("project"))`.
+
+    `beside`: options of your own (`mcp_servers`, `hooks`, `allowed_tools`, `disallowed_tools`, and others),
+    which are joined with these.
+    """
+    turns = run_turns(workspace, HOST, **options)
+    if by == "tools":
+        ours = _by_tools(turns, chosen(only))
+    elif by == "hooks":
+        ours = _by_hooks()
+    else:
+        raise BadRequestError("", f"There is no way {by!r}. Choose 'tools' or 'hooks'.", parameter="by")
+    return _joined({"cwd": turns.workspace.root, **ours}, dict(beside or {}))
+
+
+def _joined(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    servers = theirs.get("mcp_servers", {})
+    if not isinstance(servers, dict):
+        raise BadRequestError("", "Give mcp_servers as a dict, so that noclobber's can be added.")
+    refuse_clashes(ours.get("mcp_servers", {}), servers, "Give your MCP server another name.")
+    if stray := set(REPLACED) & set(theirs.get("allowed_tools", ())) & set(ours.get("disallowed_tools", ())):
+        raise BadRequestError(
+            "",
+            f"allowed_tools has {sorted(stray)[0]!r}, which the guarded tools take the place of. Leave it "
+            "out, or use by='hooks'.",
+        )
+    hooks = {name: [*matchers] for name, matchers in (theirs.get("hooks") or {}).items()}
+    for name, matchers in ours["hooks"].items():
+        hooks.setdefault(name, []).extend(matchers)
+    joined = {**theirs, "cwd": ours["cwd"], "hooks": hooks}
+    for name in ("allowed_tools", "disallowed_tools"):
+        joined[name] = [*theirs.get(name, ()), *ours.get(name, ())]
+    if "mcp_servers" in ours:
+        joined["mcp_servers"] = {**servers, **ours["mcp_servers"]}
+    return joined
+
+
+# -- our tools ---------------------------------------------------------------------------------------------
+
+
+def _by_tools(turns: RunTurns, tools: Mapping[str, ModelTool]) -> dict[str, Any]:
+    callers: dict[str, Caller] = {}
+
+    async def note_caller(event: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
+        """Note who calls, and let the tool find it: its own arguments do not say."""
+        caller = _caller(event)
+        call_id = caller.call_id or tool_use_id or ""
+        callers[call_id] = caller._replace(call_id=call_id)
+        given = {**event["tool_input"], _CALL: call_id}
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": given}}
+
+    async def forget(event: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
+        """The model's memory is about to be summarised: what it saw no longer counts."""
+        await in_thread(turns.forget_session, _caller(event).session_id)
+        return {}
+
+    def answer(each: ModelTool, given: dict[str, Any]) -> dict[str, Any]:
+        arguments = {name: value for name, value in given.items() if name != _CALL}
+        caller = callers.pop(str(given.get(_CALL)), Caller())
+        done = carry_out(turns.turn(caller), each.name, arguments, call_id=caller.call_id)
+        content = [{"type": "text", "text": text} for text in (done.text, *done.beside)]
+        return {"content": content, "is_error": done.is_error}
+
+    def served(each: ModelTool) -> Any:
+        async def run(given: dict[str, Any]) -> dict[str, Any]:
+            return await in_thread(answer, each, given)
+
+        return tool(each.name, each.description, _open(each.parameters))(run)
+
+    names = [f"mcp__{SERVER}__{name}" for name in tools]
+    server = create_sdk_mcp_server(SERVER, tools=[served(each) for each in tools.values()])
+    return {
+        "mcp_servers": {SERVER: server},
+        "allowed_tools": names,
+        "disallowed_tools": REPLACED,
+        "hooks": {
+            # A call without its caller would have an empty snapshot, and be checked against nothing.
+            "PreToolUse": [_matcher(f"mcp__{SERVER}__.*", note_caller, on_failure="block")],
+            "PreCompact": [_matcher(None, forget)],
+        },
+    }
+
+
+def _open(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that lets the hook's parameter through; what a model sends is checked by ourselves."""
+    return {name: value for name, value in schema.items() if name not in ("additionalProperties", "required")}
+
+
+def _caller(event: Mapping[str, Any]) -> Caller:
+    branch = event.get("agent_id") or ""
+    return Caller(
+        agent_id=str(event.get("agent_type") or "main"),
+        session_id=event.get("session_id"),
+        run_id=event.get("session_id"),
+        call_id=event.get("tool_use_id"),
+        branch=str(branch),
+    )
+
+
+# -- hooks around the built-in tools -----------------------------------------------------------------------
+
+
+def _by_hooks() -> dict[str, Any]:
+    """The hooks that `noclobber install claude-code` installs, without a process for each call."""
+
+    async def check(event: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
+        return await in_thread(_respond, event, CHECK)
+
+    async def note(event: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
+        return await in_thread(_respond, event, NOTE)
+
+    return {
+        "hooks": {
+            "PreToolUse": [_matcher("Read|Write|Edit|MultiEdit|NotebookEdit", check, on_failure="block")],
+            "PostToolUse": [_matcher("Read|Write|Edit|MultiEdit|NotebookEdit|Bash", note)],
+            "PostToolUseFailure": [_matcher("Read|Write|Edit|MultiEdit|NotebookEdit|Bash", note)],
+            "Stop": [_matcher(None, note)],
+            "SubagentStop": [_matcher(None, note)],
+        }
+    }
+
+
+def _respond(event: Mapping[str, Any], duty: str) -> dict[str, Any]:
+    with tempfile.TemporaryFile() as given:
+        given.write(json.dumps(event, default=str).encode())
+        given.seek(0)
+        answer = respond("claude-code", duty, given.fileno())
+    said: dict[str, Any] = json.loads(answer.stdout) if answer.stdout else {}
+    return said
+
+
+def _matcher(pattern: str | None, hook: Any, **more: Any) -> HookMatcher:
+    return HookMatcher(matcher=pattern, hooks=[hook], timeout=HOOK_TIMEOUT_S, **more)

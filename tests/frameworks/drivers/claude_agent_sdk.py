@@ -1,0 +1,132 @@
+"""Claude Agent SDK: the real Claude Code inside it, with its own tools or with noclobber's; the model is on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query
+
+from noclobber import Workspace
+from noclobber.adapters.claude_agent_sdk import guarded
+from tests.e2e.model import ScriptedModel
+from tests.e2e.protocols import Use
+from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
+
+_OWN = {"path": "file_path", "content": "content", "old": "old_string", "new": "new_string"}
+ENVIRONMENT = {
+    "ANTHROPIC_API_KEY": "none",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_TELEMETRY": "1",
+}
+
+
+class Driver(FrameworkDriver):
+    """The SDK on one folder."""
+
+    name = "claude-agent-sdk"
+    packages = ("claude-agent-sdk",)
+    lacks: ClassVar = {}
+    by: ClassVar[Literal["tools", "hooks"]] = "tools"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._home = tempfile.TemporaryDirectory()
+        self._sessions: dict[str, str] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        if self.guarded:
+            beside = {"disallowed_tools": ["Bash"]} if self.by == "tools" else {}
+            self._given = guarded(Workspace(self.root), by=self.by, beside=beside, **self.options)
+        else:
+            self._given = {"cwd": str(self.root)}
+
+    def close(self) -> None:
+        self._home.cleanup()
+
+    def run(self, script: Script, *, agent: str = "agent", thread: str | None = None) -> list[Received]:
+        return asyncio.run(self.arun(script, agent=agent, thread=thread))
+
+    async def arun(
+        self, script: Script, *, agent: str = "agent", thread: str | None = None
+    ) -> list[Received]:
+        asked: list[str] = []
+        with ScriptedModel(main=lambda told: self._next(script, asked, told)) as model:
+            await self._query(model.url, "script:main", thread)
+        script.ask(dict(zip(asked, ((text, False) for text in model.told["main"]), strict=False)))
+        return script.received
+
+    def run_together(self, scripts: Sequence[Script]) -> list[list[Received]]:
+        """Two subagents of one session."""
+        asked: dict[str, list[str]] = {f"sub{number}": [] for number in range(len(scripts))}
+        tasks = [
+            Use(
+                "Agent",
+                {
+                    "description": "d",
+                    "prompt": f"script:{word}",
+                    "subagent_type": "general-purpose",
+                    "run_in_background": False,
+                },
+            )
+            for word in asked
+        ]
+        followed = {
+            word: (lambda told, script=script, word=word: self._next(script, asked[word], told))
+            for word, script in zip(asked, scripts, strict=True)
+        }
+        with ScriptedModel(main=[tasks], **followed) as model:
+            asyncio.run(self._query(model.url, "script:main", None))
+        for word, script in zip(asked, scripts, strict=True):
+            script.ask(dict(zip(asked[word], ((text, False) for text in model.told[word]), strict=False)))
+        return [script.received for script in scripts]
+
+    def _next(self, script: Script, asked: list[str], told: list[str]) -> list[Use] | None:
+        calls = script.ask(dict(zip(asked, ((text, False) for text in told), strict=False)))
+        asked += [call_id for call_id, _ in calls]
+        return [Use(*self.arguments(call)) for _, call in calls] or None
+
+    async def _query(self, url: str, prompt: str, thread: str | None) -> None:
+        options = ClaudeAgentOptions(
+            **{
+                "permission_mode": "bypassPermissions" if os.geteuid() else "acceptEdits",
+                "env": {**ENVIRONMENT, "ANTHROPIC_BASE_URL": url, "HOME": self._home.name},
+                "setting_sources": [],
+                **({"resume": self._sessions[thread]} if thread in self._sessions else {}),
+                **self._given,
+            }
+        )
+        async for message in query(prompt=prompt, options=options):
+            if isinstance(message, ResultMessage) and thread is not None:
+                self._sessions[thread] = message.session_id
+
+    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
+        given = call.given()
+        if self.guarded and self.by == "tools":
+            if call.kind == "edit":
+                given["edits"] = [
+                    {f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}
+                ]
+            return f"mcp__noclobber__{call.kind}_file", given
+        given = {_OWN[name]: value for name, value in given.items()}
+        if isinstance(given.get("file_path"), str):
+            given["file_path"] = os.path.normpath(self.root / given["file_path"])
+        return call.kind.capitalize(), given
+
+    def shown(self, text: str) -> str:
+        if self.guarded and self.by == "tools":
+            return text
+        lines = text.partition("\n\n<system-reminder>")[0].split("\n")
+        if not re.match(r"\s*1\t", lines[0]):
+            return text
+        return "".join(f"{line.split(chr(9), 1)[1]}\n" for line in lines if "\t" in line)
+
+    def refusal(self, text: str) -> str:
+        found = re.search(r"\{\"error_type\".*?\}(?=\n|$|</)", text, re.S)
+        return found[0] if found else text
