@@ -124,6 +124,10 @@ class FrameworkDriver(ABC):
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
         """Return the tool's name and arguments for a call."""
 
+    def read_part(self, path: str) -> Call:
+        """Return the call that reads the beginning of a file that is too large for one answer."""
+        return read(path)
+
     def shown(self, text: str) -> str:
         """Return a file's text as a model would write it back, given what the read tool answered."""
         return text

@@ -300,11 +300,13 @@ def resumed(driver: FrameworkDriver, root: Path) -> Verdict:
 # -- kinds of files ----------------------------------------------------------------------------------------
 
 
-def _edited(driver: FrameworkDriver, root: Path, before: bytes, after: bytes) -> Verdict:
+def _edited(
+    driver: FrameworkDriver, root: Path, before: bytes, after: bytes, look: Call | None = None
+) -> Verdict:
     file = root / "file.txt"
     file.write_bytes(before)
     received = driver.run(
-        Script(lambda _: [read("file.txt")], lambda _: [edit("file.txt", "host = old", "host = new")])
+        Script(lambda _: [look or read("file.txt")], lambda _: [edit("file.txt", "host = old", "host = new")])
     )
     found = file.read_bytes()
     if found == after:
@@ -345,7 +347,9 @@ def empty_file(driver: FrameworkDriver, root: Path) -> Verdict:
 def large_file(driver: FrameworkDriver, root: Path) -> Verdict:
     """An edit of a file of 2 MiB."""
     filling = b"".join(b"%07d of many lines that say nothing\n" % number for number in range(50_000))
-    return _edited(driver, root, b"host = old\n" + filling, b"host = new\n" + filling)
+    return _edited(
+        driver, root, b"host = old\n" + filling, b"host = new\n" + filling, driver.read_part("file.txt")
+    )
 
 
 # -- where an agent may write ------------------------------------------------------------------------------

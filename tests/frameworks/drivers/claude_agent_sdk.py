@@ -38,6 +38,7 @@ class Driver(FrameworkDriver):
         super().__init__(*args, **kwargs)
         self._home = tempfile.TemporaryDirectory()
         self._sessions: dict[str, str] = {}
+        self._runs = 0
         self.restart()
 
     def restart(self) -> None:
@@ -57,9 +58,11 @@ class Driver(FrameworkDriver):
         self, script: Script, *, agent: str = "agent", thread: str | None = None
     ) -> list[Received]:
         asked: list[str] = []
-        with ScriptedModel(main=lambda told: self._next(script, asked, told)) as model:
-            await self._query(model.url, "script:main", thread)
-        script.ask(dict(zip(asked, ((text, False) for text in model.told["main"]), strict=False)))
+        self._runs += 1
+        word = f"run{self._runs}x"  # A resumed conversation has the earlier runs' words and ids in it.
+        with ScriptedModel(**{word: lambda told: self._next(script, asked, told)}) as model:
+            await self._query(model.url, f"script:{word}", thread)
+        script.ask(dict(zip(asked, ((text, False) for text in model.told[word]), strict=False)))
         return script.received
 
     def run_together(self, scripts: Sequence[Script]) -> list[list[Received]]:
@@ -105,6 +108,11 @@ class Driver(FrameworkDriver):
         async for message in query(prompt=prompt, options=options):
             if isinstance(message, ResultMessage) and thread is not None:
                 self._sessions[thread] = message.session_id
+
+    def read_part(self, path: str) -> Call:
+        if not self.guarded or self.by == "hooks":
+            return super().read_part(path)
+        return Call("read", path, raw={"path": path, "start_line": 1, "end_line": 20})
 
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
         given = call.given()

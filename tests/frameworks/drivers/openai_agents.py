@@ -132,6 +132,11 @@ class Driver(FrameworkDriver):
         """Two agents as tools of a third one, in threads: a scripted step may wait for the other's."""
         return super().run_together(scripts)
 
+    def read_part(self, path: str) -> Call:
+        if not self.guarded:
+            return super().read_part(path)
+        return Call("read", path, raw={"path": path, "start_line": 1, "end_line": 20})
+
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
         given = call.given()
         if call.kind == "read" or (self.guarded and call.kind in ("write", "delete")):

@@ -52,6 +52,9 @@ class Driver(FrameworkDriver):
         text: str = result["content"]
         return call_id, (text, text.startswith('{"error_type"'))
 
+    def read_part(self, path: str) -> Call:
+        return Call("read", path, raw={"path": path, "start_line": 1, "end_line": 20})
+
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
         given = call.given()
         if call.kind == "edit":
