@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def noclobber_run(
     )
 
 
-def events(root: Path) -> list[dict[str, object]]:
+def events(root: Path) -> list[dict[str, Any]]:
     ledger = root / ".noclobber/agent_trace.jsonl"
     return [json.loads(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
 
@@ -101,7 +102,7 @@ def test_everything_that_a_command_does_to_a_tree_lands(project: Path) -> None:
     assert (project / "empty").is_dir()
     assert os.readlink(project / "link") == "plan.md"
     assert (project / "kept").stat().st_mode & 0o777 == 0o600
-    mutations = {event["payload"]["target_file"] for event in events(project)}  # type: ignore[index]
+    mutations = {event["payload"]["target_file"] for event in events(project)}
     assert mutations == {"plan.md", "old/f", "new/deep/f", "empty", "link", "kept"}
     assert os.listdir(project / ".noclobber/swap") == []
     assert os.listdir(project / ".noclobber/run") == []

@@ -24,6 +24,7 @@ import os
 import sys
 
 from noclobber.core.project import STATE_FOLDER
+from noclobber.shell.folder_renames import RenameHelper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class PrivateView:
         import ctypes
 
         self._errno, self._ulong = ctypes.get_errno, ctypes.c_ulong
+        self.renames = RenameHelper(self._libc, root, run_folder)
         self.uid, self.gid = os.geteuid(), os.getegid()
 
     def prctl(self, option: int, value: int) -> None:
@@ -90,6 +92,7 @@ class PrivateView:
         # Nothing that is mounted here shows outside; what is mounted outside still shows here.
         self._mount(None, "/", None, MS_REC | MS_SLAVE)
         root, state = self.root, f"{self.root}/{STATE_FOLDER}"
+        self.renames.open_layers()
         through = [(state, os.open(state, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW))]
         through += [(point, os.open(point, O_PATH)) for point in mounts_below(root)]
         # By descriptors: a name in the options may have commas, colons and backslashes.

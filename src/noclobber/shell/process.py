@@ -58,8 +58,8 @@ class Ended(NamedTuple):
 class CommandProcess:
     """A command that runs in a private view."""
 
-    def __init__(self, pid: int, view: PrivateView, began_ns: int) -> None:
-        self.pid, self._view, self._began_ns = pid, view, began_ns
+    def __init__(self, pid: int, view: PrivateView, helper: int, began_ns: int) -> None:
+        self.pid, self._view, self._helper, self._began_ns = pid, view, helper, began_ns
 
     def wait(self, grace_s: float = GRACE_S, meanwhile: Callable[[], None] | None = None) -> Ended:
         """Wait for the command and for everything that it started; `meanwhile` is called first."""
@@ -68,8 +68,9 @@ class CommandProcess:
             if meanwhile is not None:
                 meanwhile()
             status = self._wait_for_command()
-            left, is_over = end_left_behind(grace_s)
+            left, is_over = end_left_behind(grace_s, self._helper)
         finally:
+            self._view.renames.close()
             for number, handler in before:
                 _signal.signal(number, handler)
         code = os.waitstatus_to_exitcode(status)
@@ -148,14 +149,18 @@ def start(
     os.close(out_fd)
     began, _, rest = told.partition(b"\n")
     kind, _, text = rest.decode("utf-8", "replace").partition(" ")
-    if began and not kind:
-        return CommandProcess(pid, view, int(began))
+    numbers = [int(word) for word in began.split()]
+    helper = numbers[1] if numbers else 0
+    if numbers and not kind:
+        return CommandProcess(pid, view, helper, numbers[0])
     os.waitpid(pid, 0)
+    end_left_behind(0.0, helper)
+    view.renames.close()
     if kind == "exec":
         number, _, why = text.partition(" ")
         missing = int(number) in (errno.ENOENT, errno.ENOTDIR)
         code = NOT_FOUND if missing else NOT_EXECUTABLE
-        return Ended(code, 0, 0, began_ns=int(began), complaint="command not found" if missing else why)
+        return Ended(code, 0, 0, began_ns=numbers[0], complaint="command not found" if missing else why)
     if kind == "cwd":
         return Ended(NOT_EXECUTABLE, 0, 0, complaint=f"its folder cannot be entered ({text})")
     raise UnavailableError(text or "the process that makes the view was killed")
@@ -190,8 +195,9 @@ def _become(
         except OSError as error:
             os.write(in_fd, f"\ncwd {error.strerror}".encode())
             os._exit(126)
+        helper = view.renames.begin()
         began_ns = _tick_after(marker_fd, first_ns)
-        os.write(in_fd, f"{began_ns}\n".encode())
+        os.write(in_fd, f"{began_ns} {helper}\n".encode())
         for number in _DEFAULT_AGAIN:
             if _signal.getsignal(number) != _signal.SIG_IGN or number == _signal.SIGPIPE:
                 _signal.signal(number, _signal.SIG_DFL)
@@ -227,8 +233,12 @@ def _tick_after(folder_fd: int, first_ns: int) -> int:
     return now_ns
 
 
-def end_left_behind(grace_s: float) -> tuple[int, bool]:
-    """Wait for processes that have become ours, then end them; return how many, and if all have ended."""
+def end_left_behind(grace_s: float, helper: int = 0) -> tuple[int, bool]:
+    """
+    Wait for processes that have become ours, then end them; return how many, and if all have ended.
+
+    `helper` is our own (`folder_renames`): it is ended when it is the last one.
+    """
     deadline, number, ended_ones = time.monotonic() + grace_s, _signal.SIGTERM, set[int]()
     pause_s, rounds = 0.0005, 0
     while True:
@@ -238,11 +248,18 @@ def end_left_behind(grace_s: float) -> tuple[int, bool]:
             return len(ended_ones), True
         if ended:
             continue
+        if helper and _children(os.getpid()) == [helper]:
+            os.kill(helper, _signal.SIGKILL)
+            os.waitpid(helper, 0)
+            helper = 0
+            continue
         if time.monotonic() > deadline:
             rounds += 1
             if rounds > MOST_ROUNDS:
                 return len(ended_ones), False
             for child in _all_below(os.getpid()):
+                if child == helper:
+                    continue
                 try:
                     os.kill(child, number)
                     ended_ones.add(child)
@@ -258,15 +275,18 @@ def _all_below(pid: int) -> list[int]:
     """Return every process below one, by what the kernel says of each one's children."""
     found, to_ask = [], [pid]
     while to_ask:
-        asked = to_ask.pop()
-        try:
-            with open(f"/proc/{asked}/task/{asked}/children", encoding="ascii") as file:
-                children = [int(word) for word in file.read().split()]
-        except OSError:
-            continue
+        children = _children(to_ask.pop())
         found += children
         to_ask += children
     return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
 
 
 def _is_in_foreground() -> bool:

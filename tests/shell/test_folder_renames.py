@@ -1,0 +1,93 @@
+"""Folders are renamed inside a private view, although an overlay cannot do that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from noclobber.shell.folder_renames import MACHINES
+from tests.shell.test_process import events, is_available, noclobber_run, project, shell
+
+__all__ = ["project"]
+pytestmark = pytest.mark.skipif(
+    not is_available() or os.uname().machine not in MACHINES, reason="no namespaces, or no filter here"
+)
+
+
+def python(root: Path, text: str) -> subprocess.CompletedProcess[str]:
+    return noclobber_run(root, "python3", "-c", f"import os\n{text}")
+
+
+def test_a_folder_is_renamed_with_everything_in_it(project: Path) -> None:
+    """N-shell: `os.rename` of a folder that was there before; links, modes and times stay."""
+    (project / "a/deep").mkdir(parents=True)
+    (project / "a/deep/f").write_text("f")
+    os.chmod(project / "a/deep/f", 0o751)
+    os.utime(project / "a/deep/f", ns=(10**18, 10**18))
+    os.symlink("f", project / "a/deep/link")
+    done = python(
+        project,
+        "os.rename('a', 'b'); os.rename('b/deep', 'b/deeper'); os.chdir('b'); os.rename('deeper', '../c')",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(os.listdir(project)) == [".noclobber", "b", "c", "plan.md"]
+    assert os.readlink(project / "c/link") == "f"
+    status = (project / "c/f").stat()
+    assert (status.st_mode & 0o777, status.st_mtime_ns) == (0o751, 10**18)
+    changed = {
+        (event["payload"]["target_file"], event["payload"]["after_hash"][:7]) for event in events(project)
+    }
+    assert ("a/deep/f", "DELETED") in changed
+
+
+def test_a_rename_that_cannot_be_fails_as_ever(project: Path) -> None:
+    """N-shell: over a folder that is not empty, into itself, of nothing."""
+    (project / "a/f").mkdir(parents=True)
+    (project / "b/f").mkdir(parents=True)
+    done = python(
+        project,
+        "for pair in (('a', 'b'), ('a', 'a/f/g'), ('none', 'c')):\n"
+        "    try: os.rename(*pair)\n"
+        "    except OSError as error: print(error.errno)",
+    )
+    assert done.stdout.split() == ["39", "22", "2"]
+    assert sorted(os.listdir(project)) == [".noclobber", "a", "b", "plan.md"]
+
+
+def test_git_mv_of_a_folder(project: Path) -> None:
+    """N-shell: the program that made this necessary."""
+    (project / "a").mkdir()
+    (project / "a/f").write_text("f")
+    made = "git init -q . && git add a && git -c user.name=a -c user.email=a@b commit -qm a"
+    subprocess.run(["sh", "-c", made], cwd=project, check=True)
+    done = shell(project, "git mv a b && git status --porcelain")
+    assert (done.returncode, done.stdout) == (0, "R  a/f -> b/f\n?? plan.md\n")
+    assert (project / "b/f").read_text() == "f"
+
+
+def test_nobody_is_left_when_the_process_is_killed(project: Path) -> None:
+    """N-shell: the helper ends with the process that runs the command, whatever ends that."""
+    done = shell(project, "pid=$PPID; readlink /proc/self/ns/mnt; kill -9 $pid; sleep 5")
+    view = done.stdout.strip()
+    assert view.startswith("mnt:[")
+    assert done.returncode == -9
+
+    def alive() -> list[str]:
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                found += [name] if os.readlink(f"/proc/{name}/ns/mnt") == view else []
+            except OSError:
+                continue
+        return found
+
+    assert shell(project, "true").returncode == 0  # The next command cleans up.
+    for _ in range(200):
+        if not alive():
+            break
+        os.sched_yield()
+    assert alive() == []
+    assert os.listdir(project / ".noclobber/run") == []
