@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import RefusalError as RefusalError
     from noclobber.errors import ReservedFileError as ReservedFileError
     from noclobber.errors import ResubmittedError as ResubmittedError
+    from noclobber.errors import ShellUnavailableError as ShellUnavailableError
     from noclobber.errors import StaleFileError as StaleFileError
     from noclobber.errors import StorageError as StorageError
     from noclobber.errors import TurnClosedError as TurnClosedError
@@ -68,6 +69,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import UnreadFileError as UnreadFileError
     from noclobber.guard.catalogue import Catalogue as Catalogue
     from noclobber.guard.catalogue import Tool as Tool
+    from noclobber.guard.commands import CommandResult as CommandResult
     from noclobber.guard.controller import AgentController as AgentController
     from noclobber.guard.controller import Attempt as Attempt
     from noclobber.guard.controller import Transition as Transition
@@ -110,6 +112,8 @@ _HOMES = {
     "FileRead": "disk.file_guard",
     "CannotCommitError": "errors",
     "CannotUndoError": "errors",
+    "CommandResult": "guard.commands",
+    "ShellUnavailableError": "errors",
     "GaveUpError": "errors",
     "HookEngine": "guard.hook_engine",
     "HookFailedError": "errors",

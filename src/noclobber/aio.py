@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import OptionValues
     from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
+    from noclobber.guard.commands import CommandResult
     from noclobber.guard.git.commit import CommitMade
     from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.turn import Turn as SyncTurn
@@ -279,6 +280,27 @@ class Turn:
     ) -> dict[str, WriteResult]:
         """Replace or create several files: all of them or none."""
         return await in_thread(self.sync.write_files, files, expected_hashes=expected_hashes)
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        expected_hashes: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> CommandResult:
+        """Run a command as one transaction."""
+        return await in_thread(
+            self.sync.run,
+            command,
+            cwd=cwd,
+            environment=environment,
+            stdin=stdin,
+            expected_hashes=expected_hashes,
+            timeout_s=timeout_s,
+        )
 
     async def delete_file(
         self, path: Path, *, expected_hash: str | None = None, observation_id: str | None = None

@@ -281,6 +281,13 @@ class CannotCommitError(RefusalError):
     resolution = "CHANGE_REQUEST"
 
 
+class ShellUnavailableError(RefusalError):
+    """There is no guarded shell in this place, so the command was not run."""
+
+    code = "SHELL_UNAVAILABLE"
+    resolution = "CHANGE_REQUEST"
+
+
 class TurnClosedError(RefusalError):
     """The turn has ended or the workspace is closed, so it is no longer known what the agent has read."""
 

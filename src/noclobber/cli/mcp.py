@@ -52,6 +52,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="use the roots given here even if the client names others",
     )
     parser.add_argument(
+        "--allow-run",
+        action="store_true",
+        help="offer a tool that runs shell commands, as one transaction each",
+    )
+    parser.add_argument(
         "--durable", action="store_true", help="flush to the disk before a write counts as done"
     )
 
@@ -87,6 +92,7 @@ def run(args: Namespace) -> int:
         client_roots=not args.no_client_roots,
         durable=args.durable,
         one_process=args.http is None,
+        allow_run=args.allow_run,
     )
     return _stdio(server) if args.http is None else _http(server, args.http)
 

@@ -7,8 +7,8 @@ The view is of the workspace's root. Inside, the command sees the tree as it is,
 has ended, its changes are committed as one compare-and-swap. A refusal leaves the tree as it was; what the
 command wrote is kept for a while (`shell/runs`), and can be shown, run again or dropped.
 
-Where there can be no private view, `UnavailableError` says why. The caller runs the command some other way
-then, or does not run it.
+Where there can be no private view, `ShellUnavailableError` says why. The caller runs the command some
+other way then, or does not run it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.light.json_text import parse
 from noclobber.disk.hashing import is_hash
-from noclobber.errors import ABSENT, BadRequestError, FileBusyError, NoclobberError, StaleFileError
+from noclobber.errors import (
+    ABSENT,
+    BadRequestError,
+    FileBusyError,
+    NoclobberError,
+    ShellUnavailableError,
+    StaleFileError,
+)
 from noclobber.guard.landing import CommandRun, land
 from noclobber.shell import runs
 from noclobber.shell.changes import changes
@@ -70,9 +77,27 @@ def run_command(
     Run a command in a private view of the turn's workspace and land what it changed.
 
     A string is run by `sh -c`. Its output is captured. Refusals are exceptions, with `run_id` and
-    `exit_code` as attributes, and `stdout` and `stderr`; then nothing has landed. `UnavailableError`:
-    nothing was run.
+    `exit_code` as attributes, and `stdout` and `stderr`; then nothing has landed.
+    `ShellUnavailableError`: nothing was run.
     """
+    try:
+        return _run(turn, command, cwd, environment, stdin, expect, timeout_s, call)
+    except UnavailableError as error:
+        raise ShellUnavailableError(
+            turn.root, f"There is no guarded shell here: {error}. The command was not run."
+        ) from None
+
+
+def _run(
+    turn: Turn,
+    command: str | Sequence[str],
+    cwd: str | os.PathLike[str] | None,
+    environment: Mapping[str, str] | None,
+    stdin: bytes,
+    expect: Mapping[str, str] | None,
+    timeout_s: float | None,
+    call: ToolCall | None,
+) -> CommandResult:
     argv = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
     if not argv or not argv[0]:
         raise BadRequestError("", "There is no command.")

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.catalogue import Catalogue
+    from noclobber.guard.commands import CommandResult
     from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.recording import Recorder
     from noclobber.guard.snapshot import TurnContext
@@ -262,6 +263,34 @@ class Turn:
         call = self.tool_call("move_file")
         here, there = self._checked(call, requests.move, source, destination, expected_hash, observation_id)
         return engine.move(self, call, here, there)
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        expected_hashes: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> CommandResult:
+        """
+        Run a command as one transaction: its changes land all together or not at all (docs/shell.md).
+
+        A string is run by `sh -c`, a list as it is; output is captured. `ShellUnavailableError` where there
+        is no guarded shell: then nothing was run.
+        """
+        from noclobber.guard import commands  # Few turns run commands.
+
+        return commands.run_command(
+            self,
+            command,
+            cwd=cwd,
+            environment=environment,
+            stdin=stdin,
+            expect=expected_hashes,
+            timeout_s=timeout_s,
+        )
 
     def call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> Any:
         """Call any registered tool by name, as a model does."""

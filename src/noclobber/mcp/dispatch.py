@@ -28,15 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from noclobber.mcp.connection import ClientConnection
-    from noclobber.mcp.tools.definition import Report
+    from noclobber.mcp.tools.definition import McpTool, Report
 
 
 def call(
-    connection: ClientConnection, name: str, arguments: Mapping[str, Any] | None, report: Report
+    connection: ClientConnection,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    report: Report,
+    tools: Mapping[str, McpTool] = TOOLS,
 ) -> McpAnswer:
     """Carry out one call. Every error becomes an answer."""
     try:
-        tool = TOOLS.get(name)
+        tool = tools.get(name)
         if tool is None:
             raise bad_request(f"MCP error -32602: Tool {name} not found")
         return tool.run(connection, checked(tool, arguments), report)

@@ -32,13 +32,14 @@ from noclobber.mcp import dispatch
 from noclobber.mcp.connection import ClientConnection, Workspaces
 from noclobber.mcp.roots import Roots, from_client
 from noclobber.mcp.stdio import protocol_streams
-from noclobber.mcp.tools import TOOLS
+from noclobber.mcp.tools import TOOLS, WITH_COMMANDS
 
 if TYPE_CHECKING:
     from mcp.server.connection import Connection
     from mcp.server.context import ServerRequestContext
 
     from noclobber.ledger.observer import Observer
+    from noclobber.mcp.tools.definition import McpTool
 
     Context = ServerRequestContext[Any, Any]
 
@@ -63,7 +64,9 @@ class FileServer:
         durable: bool = False,
         one_process: bool = True,
         observer: Observer | None = None,
+        allow_run: bool = False,
     ) -> None:
+        self.tools = WITH_COMMANDS if allow_run else TOOLS
         self.roots, self.strict, self.client_roots = roots, strict, client_roots
         # A flag that is not given does not override what the options file says.
         options: dict[str, bool] = {"durable": True} if durable else {}
@@ -86,7 +89,7 @@ class FileServer:
                 on_call_tool=self._call_tool,
                 on_roots_list_changed=self._roots_changed if client_roots else None,
             )
-        self._listed = types.ListToolsResult(tools=[_as_tool(name) for name in TOOLS])
+        self._listed = types.ListToolsResult(tools=[_as_tool(tool) for tool in self.tools.values()])
 
     def close(self) -> None:
         """End all turns."""
@@ -107,7 +110,7 @@ class FileServer:
         await self._ask_for_roots(context, connection)
         report = partial(_report, context) if _wants_progress(context) else _check_cancelled
         answer = await anyio.to_thread.run_sync(
-            dispatch.call, connection, params.name, params.arguments, report
+            dispatch.call, connection, params.name, params.arguments, report, self.tools
         )
         return types.CallToolResult.model_construct(
             content=[_BLOCKS[block["type"]](block) for block in answer.content],
@@ -197,8 +200,7 @@ async def serve_stdio(server: FileServer) -> None:
 # -- small translations ----------------------------------------------------------------------------
 
 
-def _as_tool(name: str) -> types.Tool:
-    tool = TOOLS[name]
+def _as_tool(tool: McpTool) -> types.Tool:
     hints = types.ToolAnnotations.model_validate(tool.annotations)
     return types.Tool(
         name=tool.name,

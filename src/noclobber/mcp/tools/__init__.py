@@ -11,11 +11,12 @@ and list it here. `docs/mcp.md` names every tool; a test checks that.
 | `folders` | create folders; move files and folders |
 | `listing` | list, search and describe what is there |
 | `locks` | lock a deliverable's folder |
+| `commands` | run commands, if the server was told `--allow-run` |
 """
 
 from __future__ import annotations
 
-from noclobber.mcp.tools import folders, listing, locks, reading, writing
+from noclobber.mcp.tools import commands, folders, listing, locks, reading, writing
 from noclobber.mcp.tools.definition import McpTool
 
 REFERENCE = (
@@ -51,3 +52,6 @@ TOOLS: dict[str, McpTool] = {
     **{tool.name: tool._replace(ignores_unknown=tool.annotations["readOnlyHint"]) for tool in REFERENCE},
     **{tool.name: tool for tool in OURS},
 }
+
+WITH_COMMANDS: dict[str, McpTool] = {**TOOLS, commands.RUN_COMMAND.name: commands.RUN_COMMAND}
+"""The same, for a server that may run commands."""

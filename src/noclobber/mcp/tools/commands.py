@@ -1,0 +1,68 @@
+"""
+The tool that runs commands, as one transaction each. Not listed unless the server was told `--allow-run`.
+
+A command can do whatever the server's user can, outside of the root, too: only what it changes below the root
+is guarded. So it is for servers that are started by somebody who wants that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from noclobber.mcp.tools.definition import PATH, TEXT, WRITTEN, McpAnswer, text_answer, tool, written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from noclobber.mcp.connection import ClientConnection
+    from noclobber.mcp.tools.definition import Report
+
+MOST_SHOWN = 30_000
+
+
+def run_command(connection: ClientConnection, given: Mapping[str, Any], report: Report) -> McpAnswer:
+    """Run a command in a folder of a root."""
+    path = connection.roots.locate(given["path"])
+    turn = connection.turn(path)
+    done = turn.run(given["command"], cwd=path.real, timeout_s=given["timeout_s"])
+    out, err = _shown(done.stdout), _shown(done.stderr)
+    told = "".join(f"{text}\n" if text and not text.endswith("\n") else text for text in (out, err))
+    landed = [{"path": result.path, **written(result)} for result in done.landed]
+    return text_answer(
+        f"{told}Exit code {done.exit_code}.",
+        exit_code=done.exit_code,
+        stdout=out,
+        stderr=err,
+        landed=landed,
+    )
+
+
+def _shown(output: bytes) -> str:
+    text = output.decode("utf-8", "replace")
+    if len(text) <= MOST_SHOWN:
+        return text
+    half = MOST_SHOWN // 2
+    return f"{text[:half]}\n[… {len(text) - MOST_SHOWN} characters are left out …]\n{text[-half:]}"
+
+
+RUN_COMMAND = tool(
+    "run_command",
+    "Run Command",
+    "Run a shell command in a folder. What it changes below the root lands all together, or not at all: "
+    "refused with STALE_FILE if somebody else changed one of those files since you read it, or since the "
+    "command began. Then read the files again, and run it again.",
+    run=run_command,
+    takes={
+        "command": {"type": "string", "description": "Run by sh -c."},
+        "path": {"type": "string", "default": ".", "description": "The folder to run it in."},
+        "timeout_s": {"type": "number", "default": 600, "description": "After so many seconds it is ended."},
+    },
+    required=["command"],
+    answers={
+        "exit_code": {"type": "integer"},
+        "stdout": TEXT,
+        "stderr": TEXT,
+        "landed": {"type": "array", "items": {"type": "object", "properties": {**PATH, **WRITTEN}}},
+    },
+    hints="change",
+)

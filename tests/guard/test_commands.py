@@ -1,0 +1,107 @@
+"""Commands as tools of a turn: the same transaction, with what the turn has seen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from noclobber import ShellUnavailableError, StaleFileError, Workspace, aio
+from noclobber.errors import ABSENT, NoclobberError, OutsideScopeError, ReservedFileError
+from tests.conftest import sha256
+from tests.shell.test_process import events, is_available
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="no namespaces here")
+
+
+def test_a_turn_runs_a_command_and_knows_what_it_wrote(root: Path) -> None:
+    """N-shell: output, exit code, one result a file; the agent may go on writing."""
+    (root / "plan.md").write_text("one\n")
+    with Workspace(root).turn() as turn:
+        turn.read_file("plan.md")
+        done = turn.run("cat; echo two >> plan.md; echo new > new.md; exit 4", stdin=b"in")
+        assert (done.exit_code, done.stdout, done.level) == (4, b"in", "guarded")
+        assert [(result.path, result.previous_sha256) for result in done.landed] == [
+            (f"{root}/new.md", ABSENT),
+            (f"{root}/plan.md", sha256(b"one\n")),
+        ]
+        turn.write_file("plan.md", "three\n")
+    assert (root / "plan.md").read_text() == "three\n"
+    kinds = [event["action_type"] for event in events(root)]
+    assert kinds == ["MUTATION"] * 3
+
+
+def test_what_the_turn_has_seen_counts(root: Path) -> None:
+    """N-shell: stale since the agent saw it, although nobody touched it while the command ran."""
+    (root / "plan.md").write_text("one\n")
+    with Workspace(root).turn() as turn:
+        turn.read_file("plan.md")
+        (root / "plan.md").write_text("theirs\n")
+        with pytest.raises(StaleFileError) as refused:
+            turn.run(["sh", "-c", "echo ran; echo mine >> plan.md"])
+    error = refused.value
+    assert (error.path, error.expected, error.actual) == (
+        f"{root}/plan.md",
+        sha256(b"one\n"),
+        sha256(b"theirs\n"),
+    )
+    assert error.stdout == b"ran\n"  # type: ignore[attr-defined]
+    assert (root / "plan.md").read_text() == "theirs\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [("mkdir sub; touch sub/.lock", ReservedFileError), ("echo x > noclobber.toml", ReservedFileError)],
+)
+def test_reserved_files_are_not_changed_by_commands_either(
+    root: Path, command: str, expected: type[NoclobberError]
+) -> None:
+    """N-shell, REQ-LOCK-010: the same policies as for every other tool."""
+    with Workspace(root).turn() as turn, pytest.raises(expected):
+        turn.run(command)
+    assert not (root / "sub").exists()
+
+
+def test_a_command_stays_inside_the_write_scope(root: Path) -> None:
+    """N-shell, K-WRITE-1: and nothing else of it lands."""
+    (root / "docs").mkdir()
+    with Workspace(root).turn(write_scope=["docs"]) as turn:
+        with pytest.raises(OutsideScopeError):
+            turn.run("echo a > docs/a; echo b > b")
+        assert turn.run("echo a > docs/a").exit_code == 0
+    assert sorted(os.listdir(root)) == [".noclobber", "docs"]
+
+
+def test_what_a_command_replaced_is_kept_as_a_version(root: Path) -> None:
+    """N-shell, N-versions: of files that were changed, removed, and removed with their folder."""
+    (root / "sub").mkdir()
+    for name in ("changed", "gone", "sub/gone"):
+        (root / name).write_text(f"{name} before\n")
+    workspace = Workspace(root)
+    with workspace.turn() as turn:
+        turn.run("echo after > changed; rm -r gone sub")
+    workspace.close()
+    kept = {path.read_bytes() for path in root.glob(".noclobber/versions.*/*/*") if path.is_file()}
+    kept |= {path.read_bytes() for path in root.glob(".noclobber/versions.*/*") if path.is_file()}
+    assert {b"changed before\n", b"gone before\n", b"sub/gone before\n"} <= kept
+
+
+def test_the_asynchronous_twin(root: Path) -> None:
+    """N-shell: `noclobber.aio`."""
+
+    async def work() -> int:
+        async with aio.Workspace(root).turn() as turn:
+            return (await turn.run("echo a > a")).exit_code
+
+    assert asyncio.run(work()) == 0
+    assert (root / "a").read_text() == "a\n"
+
+
+def test_where_there_is_no_guarded_shell_nothing_is_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-shell: a home folder is not a project."""
+    monkeypatch.setenv("HOME", str(root))
+    with Workspace(root).turn() as turn, pytest.raises(ShellUnavailableError, match="home folder"):
+        turn.run("touch ran")
+    assert not (root / "ran").exists()
