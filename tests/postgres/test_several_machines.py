@@ -144,6 +144,17 @@ def test_a_lock_by_file_of_somebody_who_knows_no_coordinator_is_respected(projec
         pass
 
 
+def test_deleting_or_moving_the_folder_ends_the_lock(project: Path) -> None:
+    """N-machines, REQ-LOCK-012: the holder is told at its next check, and others can have the path at once."""
+    lock = noclobber.DeliverableLock(project / "report", heartbeat=False).acquire()
+    (project / "report").rename(project / "moved")
+    with pytest.raises(LockLost, match="deleted or moved"):
+        lock.assert_held()
+    (project / "report").mkdir()
+    with noclobber.DeliverableLock(project / "report"):
+        pass
+
+
 def test_a_waiter_gets_the_lock_when_it_is_let_go(project: Path) -> None:
     """N-machines, REQ-LOCK-007: another process waits, hears of the release, and has it."""
     waiter = "import sys, noclobber\nwith noclobber.DeliverableLock(sys.argv[1], holder='waiter').acquire(timeout_s=60):\n    print('mine', flush=True)"

@@ -147,6 +147,7 @@ class PostgresArbiter:
 
     def check(self, holding: RowHolding) -> float:
         """Return how many seconds of the lease are left; `LockLost` if the lock was lost."""
+        self._assert_there(holding)
         try:
             found = self._find(holding.place, holding.secret, patience_s=1.0)
         except CoordinatorUnavailableError as error:
@@ -164,6 +165,7 @@ class PostgresArbiter:
 
     def renew(self, holding: RowHolding, lease_s: int, *, patience_s: float | None = None) -> RowHolding:
         """Extend the lease to a full one from now; `LockLost` if the lock was lost."""
+        self._assert_there(holding)
         place, asked_s = holding.place, boot_time_s()
         arguments = (place.workspace, place.path, hash_of(holding.secret), lease_s)
         found = self._connection.value("SELECT noclobber.renew(%s,%s,%s,%s)", arguments, patience_s)
@@ -248,6 +250,14 @@ class PostgresArbiter:
     def intend_write(self, folder: str, holding: RowHolding | None, held: Sequence[int]) -> RowWriteIntent:
         """Return a write inside a locked folder, not begun. Mutexes are this machine's, and say nothing."""
         return RowWriteIntent(self, self._connection, folder, holding)
+
+    def _assert_there(self, holding: RowHolding) -> None:
+        """Deleting the folder ends the lock; moving it too, because other machines know it by its path."""
+        if os.path.isdir(holding.folder):
+            return
+        self._undo(holding.place, holding.secret, holding.folder)
+        lock_id = public_id(hash_of(holding.secret))
+        raise messages.lost(holding.folder, lock_id, "the folder was deleted or moved")
 
     # -- parts ---------------------------------------------------------------------------------------------
 
