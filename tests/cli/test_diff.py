@@ -262,3 +262,20 @@ def test_nothing_of_a_repository_is_run(root: Path, tmp_path: Path, key: str, va
     (root / "a.md").write_text("three\n")
     run("diff", "a.md", cwd=root)
     assert not proof.exists()
+
+
+def test_what_a_session_was_shown_is_compared_with_after_its_write_was_refused(
+    rig: HookRig, root: Path
+) -> None:
+    """N-cli: no version is kept and there is no git; the session's memory holds what it saw."""
+    file = root / "a.md"
+    file.write_text("one\n")
+    rig.read(file)
+    file.write_text("two\n")
+    rig.write(file, "mine\n")
+
+    done = run("diff", "--json", "a.md", cwd=root, XDG_RUNTIME_DIR=str(rig.runtime))
+
+    told = json.loads(done.out)
+    assert (told["changed"], told["source"]) == (True, "the memory of a session of claude-code")
+    assert "-one\n+two\n" in told["diff"]

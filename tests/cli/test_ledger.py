@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from noclobber import Workspace
 from noclobber.cli import main
 from noclobber.ledger import AgentTraceLedger
+from noclobber.lock.lock import DeliverableLock
+from tests.rigs.commands import run
 
 
 @pytest.fixture
@@ -147,3 +150,18 @@ def test_a_terminal_gets_a_progress_bar_and_a_pipe_gets_none(ledger: AgentTraceL
     assert shown.returncode == 0
     assert "100 %" in os.read(leader, 4096).decode()
     os.close(leader)
+
+
+def test_who_looks_for_locks_in_the_workspaces_ledger_is_told_where_they_are(root: Path) -> None:
+    """N-cli: a lock's events are in the locked folder's own ledger."""
+    with Workspace(root) as workspace, workspace.turn(agent_id="ana") as turn:
+        turn.write_file("a.md", "one\n")
+    (root / "work").mkdir()
+    with DeliverableLock(str(root / "work"), holder="ana"):
+        pass
+
+    done = run("ledger", "show", "--kind", "LOCK_*", cwd=root)
+
+    assert ".lock-ledger.jsonl" in done.err
+    there = run("ledger", "show", "work/.lock-ledger.jsonl", "--kind", "LOCK_*", cwd=root)
+    assert ("LOCK_ACQUIRED" in there.out, there.err) == (True, "")

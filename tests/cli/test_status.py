@@ -347,3 +347,16 @@ def test_the_passing_of_time_is_no_change(root: Path) -> None:
     with DeliverableLock(str(root / "q3"), holder="ana"):
         done = python(code, str(root))
     assert done.code == 0, done.err
+
+
+def test_the_whole_disk_is_not_searched_for_locks(tmp_path: Path) -> None:
+    """N-cli: in `/`, or at home, nobody waits for a walk through everything; it says so."""
+    (tmp_path / "work").mkdir()
+    with DeliverableLock(str(tmp_path / "work"), holder="ana"):
+        found = json.loads(run("status", "--json", cwd="/").out)
+        home = json.loads(run("status", "--json", "--root", str(tmp_path), HOME=str(tmp_path)).out)
+        inside = json.loads(run("status", "--json", "--root", str(tmp_path), HOME="/nowhere").out)
+
+    assert [found["locks"], home["locks"], len(inside["locks"])] == [[], [], 1]
+    assert ["--root" in told["troubles"][-1] for told in (found, home)] == [True, True]
+    assert inside["troubles"] == []

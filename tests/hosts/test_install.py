@@ -20,6 +20,7 @@ from noclobber.errors import AccessDeniedError
 from noclobber.hosts import HOSTS, install, json_edit
 from noclobber.hosts.hook_entries import find_hosts, hook_file, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
+from tests.rigs.commands import run
 from tests.rigs.hooks import HookRig
 
 WITH_COMMENTS = """\
@@ -438,7 +439,7 @@ def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(
     assert "+++ " in capsys.readouterr().out
     assert get(where) is None
 
-    assert command_line(["install", "gemini", "--root", str(root)]) == 0
+    assert command_line(["install", "gemini", "--diff", "--root", str(root)]) == 0
     assert f"+++ {where.path}" in capsys.readouterr().out
     assert command_line(["install", "gemini", "--root", str(root)]) == 0
     assert "is up to date" in capsys.readouterr().out
@@ -546,3 +547,16 @@ def test_any_configuration_is_given_back_as_it_was(
     install.carry_out(where)
     install.carry_out(where, uninstall=True)
     assert get(where) == text
+
+
+def test_an_installation_says_in_three_lines_what_it_did(root: Path, tmp_path: Path) -> None:
+    """N-cli: every line is shown to who asks for it, and before anything is done."""
+    home = {"HOME": str(tmp_path)}
+    shown = run("install", "claude-code", "--dry-run", cwd=root, **home).out
+    said = run("install", "claude-code", cwd=root, **home).out
+    taken_out = run("install", "claude-code", "--uninstall", "--diff", cwd=root, **home).out
+
+    assert len(said.splitlines()) == 3, said
+    assert "lines added, 0 removed; --diff shows them" in said
+    assert shown.count("\n+") > 20
+    assert taken_out.count("\n-") > 20

@@ -7,7 +7,8 @@ Two questions, answered apart, because the second may have no answer:
 shown, a landed write says what was written, a refused one what had been read. The latest of these is
 compared with the disk. 2. *What changed?* Records hold hashes, never content. The lines can be shown if
 bytes with that hash still exist somewhere: among the versions that are kept for a week (docs/versions.md),
-among displaced ones, or in git (the index and the last commits of that file).
+among displaced ones, in git (the index and the last commits of that file), or in the memory of a coding
+agent's session, which holds what it was shown last.
 
 What it cannot show: the reads of a library turn, which live in the memory of its process. Inside that
 process, `turn.changes_since_read()` does.
@@ -82,6 +83,8 @@ def run(args: Namespace) -> int:
     is_same = known.sha256 in (ABSENT, DELETED) if now == DELETED else now.startswith(known.sha256)
     changed = not is_same
     before, source = find_bytes(guard.root, path, known.sha256) if changed else (None, None)
+    if changed and before is None:
+        before, source = _held_by_sessions(known.sha256)
     after = _content(guard, path) if changed and before is not None else b""
     # Named from the root, so that `patch -p1` and `git apply` find the file there.
     name = path.removeprefix(guard.root.rstrip("/"))
@@ -200,6 +203,17 @@ def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
 # Where its bytes are
 
 
+def _held_by_sessions(sha256: str) -> tuple[bytes | None, str | None]:
+    """Return the bytes of a version that a session of a coding agent saw, if its memory still holds them."""
+    from noclobber.cli import session_memories
+
+    for agent in session_memories.agents():
+        data = session_memories.held_by(agent, sha256)
+        if data is not None:
+            return data, f"the memory of a session of {agent.host}"
+    return None, None
+
+
 def _content(guard: FileGuard, path: str) -> bytes:
     try:
         return guard.read(path).content
@@ -230,7 +244,8 @@ def _print(answer: dict[str, Any], known: Known) -> None:
     if answer["diff"] is None:
         print(
             f"was {known.sha256}\nis  {answer['current_hash']}\n"
-            "The bytes of that version are kept nowhere (not aside, not in git): no lines can be shown.",
+            "The bytes of that version are kept nowhere (aside, in git, by a session): "
+            "no lines can be shown.",
             file=sys.stderr,
         )
         return

@@ -39,6 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     scope.add_argument("--user", action="store_true", help="for all projects of this user")
     scope.add_argument("--project", action="store_true", help="for this project only (the default)")
     parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+    parser.add_argument("--diff", action="store_true", help="show every line that is changed")
     parser.add_argument("--uninstall", action="store_true", help="remove our hooks again")
     parser.add_argument(
         "--portable",
@@ -100,8 +101,10 @@ def run(args: Namespace) -> int:
             print(f"{host}: {where.path} {state}.")
             continue
         verb = "would change" if args.dry_run else "changed"
-        print(f"{host}: {verb} {where.path}")
-        print(change.diff(), end="")
+        is_shown = args.dry_run or args.diff
+        print(f"{host}: {verb} {where.path}" + ("" if is_shown else f" ({_count(change.diff())})"))
+        if is_shown:
+            print(change.diff(), end="")
         if not args.uninstall and not args.dry_run:
             print(_next_step(host))
             print(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')}")
@@ -165,7 +168,7 @@ def _packages(args: Namespace, hosts: list[str]) -> int:
             continue
         verb = "would change" if args.dry_run else "changed"
         print(f"{host}: {verb} {folder}/{host}" if is_needed else f"{host}: {folder}/{host} is up to date.")
-        if args.dry_run:
+        if args.dry_run or args.diff:
             print(rows[-1]["diff"], end="")
         print(f"{host}: now run" if commands else f"{host}: {packages.BY_HAND}")
         for words in commands:
@@ -188,6 +191,13 @@ def _refuse_to_lead_out(path: str, project: str) -> None:
             f"it leads out of the project, to {real}, so it was not changed. Replace the link by a file, or "
             "install for all your projects with --user.",
         )
+
+
+def _count(diff: str) -> str:
+    """Say in a few words how much was changed."""
+    lines = [line for line in diff.splitlines() if not line.startswith(("+++", "---"))]
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return f"{added} lines added, {removed} removed; --diff shows them"
 
 
 def _next_step(host: str) -> str:

@@ -112,6 +112,12 @@ def _show(args: Namespace) -> int:
         rows = [_row(event) for _, event in entries]
         print(table((">seq", "time", "kind", "outcome", "agent", "about"), rows), end="")
         print(styled(f"{len(rows):,} event{'s' if len(rows) != 1 else ''}", "faint"))
+        if not rows and any(kind.upper().startswith("LOCK") for kind in args.kind or ()):
+            print(
+                "Events of a lock are in the ledger of the locked folder: "
+                "noclobber ledger show FOLDER/.lock-ledger.jsonl (`noclobber status` lists the folders).",
+                file=sys.stderr,
+            )
     return EXIT_NO if reader.bad_lines else EXIT_OK
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from noclobber.core.clock import iso8601
 from noclobber.disk import hashing
 from noclobber.errors import UNKNOWN
+from noclobber.hook import held_bytes
 from noclobber.hook.session_memory import runtime_folder
 
 if TYPE_CHECKING:
@@ -73,6 +74,19 @@ def seen_by(agent: HookAgent, path: str) -> KnownFile | None:
     name = hashing.of_bytes(path.encode("utf-8", "surrogatepass"))[:40]
     found = _read(f"{agent.folder}/f{name}")
     return found if found is not None and found.path == path else None
+
+
+def held_by(agent: HookAgent, sha256: str) -> bytes | None:
+    """Return bytes with that hash, or that beginning of one, if an agent's memory holds them."""
+    try:
+        folder_fd = os.open(agent.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        data = held_bytes.held_like(folder_fd, sha256)
+    finally:
+        os.close(folder_fd)
+    return data if data is not None and hashing.of_bytes(data).startswith(sha256) else None
 
 
 def below(agent: HookAgent, root: str) -> list[KnownFile]:

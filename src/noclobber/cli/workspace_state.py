@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.cli import session_memories
 from noclobber.core.clock import iso8601
-from noclobber.core.project import STATE_FOLDER, ledger_path
+from noclobber.core.project import STATE_FOLDER, is_marked, ledger_path
 from noclobber.disk.commit import leftovers
 from noclobber.disk.processes import GONE
 from noclobber.errors import ConfigError, NoclobberError
@@ -76,7 +76,7 @@ def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceView:
         [turn for turn in turns if turn["state"] != GONE],
         attempt(lambda: session_memories.rows(root, _names(events)), []),
         attempt(lambda: _claims(root, clock), []),
-        attempt(lambda: _locks(root, clock), []),
+        attempt(lambda: _locks(root, clock, troubles), []),
         [_refusal(event, root) for event in events if event.get("action_type") in REFUSALS][-refusals:]
         if refusals
         else [],
@@ -147,9 +147,12 @@ def _refusal(event: dict[str, Any], root: str) -> dict[str, Any]:
     }
 
 
-def _locks(root: str, clock: Clock) -> list[dict[str, Any]]:
+def _locks(root: str, clock: Clock, troubles: list[str]) -> list[dict[str, Any]]:
     from noclobber.lock.status import list_locks
 
+    if not is_marked(root) and (os.path.ismount(root) or root == os.path.realpath(os.path.expanduser("~"))):
+        troubles.append(f"{root} is no project, and too much is below it to look for locks; give --root")
+        return []
     return sorted(
         (status.to_dict() for status in list_locks(root, clock)), key=lambda lock: str(lock["folder"])
     )

@@ -42,8 +42,9 @@ from noclobber.guard.watch import Watch, WatchedFile, copy, is_half
 LIFE_S = 1800.0
 # Until how long after the start, and how long it naps between two looks at a file without a lease.
 NAPS_S = ((0.1, 0.001), (2.0, 0.005), (60.0, 0.02), (LIFE_S, 0.2))
-# The same from the moment when somebody was seen to have the file open. At first it does not nap at all.
-BUSY_NAPS_S = ((0.001, 0.0), (0.05, 0.0002), (1.0, 0.001), (10.0, 0.005), (LIFE_S, 0.05))
+# The same from the moment when somebody was let in. Naps, and not `sched_yield`: who yields on a busy machine
+# waits for everybody else's turn, and who wakes up comes first.
+BUSY_NAPS_S = ((0.05, 0.00005), (1.0, 0.001), (10.0, 0.005), (LIFE_S, 0.05))
 LEASED_NAP_S = 0.25  # Nothing can happen unnoticed; this is for signals that are lost.
 STILL_S = 0.25  # Of a file that somebody keeps open: unchanged for so long, it counts as saved.
 HOST_CHECK_S = 1.0
@@ -137,9 +138,7 @@ class Waker:
 
     def wait(self, nap_s: float) -> None:
         """Sleep."""
-        if not nap_s:
-            os.sched_yield()
-        elif _F_NOTIFY < 0:
+        if _F_NOTIFY < 0:
             time.sleep(nap_s)
         else:
             _signal.sigtimedwait({_WAKE}, nap_s)

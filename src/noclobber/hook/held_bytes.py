@@ -42,8 +42,11 @@ def hold(folder_fd: int, path: str, sha256: str, data: bytes) -> bool:
 
 def held(folder_fd: int, sha256: str | None) -> bytes | None:
     """Return the bytes of a version, None if they are not held."""
-    if sha256 is None or len(sha256) != _DIGITS:
-        return None
+    return None if sha256 is None or len(sha256) != _DIGITS else held_like(folder_fd, sha256)
+
+
+def held_like(folder_fd: int, sha256: str) -> bytes | None:
+    """Return the bytes of a version whose hash begins so (two digits at least), None if they are not held."""
     try:
         descriptor = os.open(_place(sha256), _READ, dir_fd=folder_fd)
         try:
@@ -52,7 +55,7 @@ def held(folder_fd: int, sha256: str | None) -> bytes | None:
             os.close(descriptor)
     except OSError:
         return None
-    return data[_DIGITS:] if data[:_DIGITS] == sha256.encode() else None
+    return data[_DIGITS:] if data[: len(sha256)] == sha256.encode() else None
 
 
 def _place(sha256: str) -> str:
