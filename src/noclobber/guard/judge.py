@@ -23,7 +23,6 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard import claims
-from noclobber.guard.policies import decide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ if TYPE_CHECKING:
 
 def admit(turn: JudgedTurn, facts: Facts) -> Facts:
     """Return the facts if the rules and the ledger let the call through; raise the refusal if not."""
+    from noclobber.guard.policies import decide  # Here: what comes after a call decides nothing.
+
     decision = decide(facts)
     broken = turn.ledger_trouble() if facts.kind != READ else None
     if (not decision.allowed or broken) and facts.actual is None and facts.kind != READ:

@@ -16,7 +16,7 @@ import tomllib  # noqa: F401
 
 from noclobber.core import options_file  # noqa: F401
 from noclobber.disk.commit import open_stores  # noqa: F401
-from noclobber.guard import commands, shown  # noqa: F401
+from noclobber.guard import commands, facts, policies, shown  # noqa: F401
 from noclobber.guard.tools import tool_list  # noqa: F401
 from noclobber.ledger import line, root  # noqa: F401
 from noclobber.lock import git_exclude, loaded_early, locked_write  # noqa: F401

@@ -36,7 +36,6 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard import claims
-from noclobber.guard.facts import gather
 from noclobber.guard.judge import call_key, note_refusal, pop_note
 from noclobber.guard.looked import (
     LookedAt,
@@ -47,15 +46,14 @@ from noclobber.guard.looked import (
     seen_after,
 )
 from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, foresee, outcome_of
-from noclobber.guard.policies import decide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from noclobber.core.values import MergedWrite, ToolCall
+    from noclobber.core.values import Decision, MergedWrite, ToolCall
     from noclobber.disk.reading import FileState
-    from noclobber.guard.facts import Target
+    from noclobber.guard.facts import Facts, Target
     from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.memory import Notes
     from noclobber.guard.overwritten import Overwritten
@@ -199,7 +197,7 @@ class Outside:
 
     def _before_read(self, action: Action) -> None:
         looked = self._look(action, self._name(action.path))
-        decision = decide(self._gather(looked).facts)
+        decision = self._decide(self._gather(looked).facts)
         if not decision.allowed:
             raise decision.error
         looked.notes.setdefault("reading", {})[self.key] = looked.state.sha256
@@ -210,7 +208,7 @@ class Outside:
         if self._follow_formatter(looked, looked.target.facts.expected):
             looked.target = self._gather(looked)
         facts = looked.target.facts
-        decision = decide(facts)
+        decision = self._decide(facts)
         if not decision.allowed and not self._merges(looked, decision.error):
             raise decision.error
         self.turn.fence.check(facts.path)
@@ -294,7 +292,17 @@ class Outside:
                 together.append(None)
         notes["together"] = list(dict.fromkeys(together))[-MOST_TOGETHER:]
 
+    @staticmethod
+    def _decide(facts: Facts) -> Decision:
+        from noclobber.guard.policies import decide
+
+        return decide(facts)
+
     def _gather(self, looked: LookedAt) -> Target:
+        from noclobber.guard.facts import (
+            gather,
+        )  # Here: the event after a call needs neither facts nor rules.
+
         turn = self.turn
         return gather(
             looked.action,
