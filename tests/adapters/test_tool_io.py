@@ -27,7 +27,7 @@ def turn(root: Path) -> Iterator[Turn]:
 @pytest.fixture
 def call(turn: Turn) -> Begin:
     """Begin a call of a tool in that turn."""
-    return lambda tool="tool", call_id=None: ToolIO(lambda: turn, tool, call_id)
+    return lambda tool="tool", call_id=None: ToolIO(lambda: turn, tool, call_id, writes_text=True)
 
 
 def shown(io: ToolIO, path: str) -> None:
@@ -205,3 +205,13 @@ def test_a_path_that_is_no_text_is_refused(call: Begin) -> None:
     """N-frameworks: a list as a path would be a file with brackets in its name."""
     with pytest.raises(BadRequestError, match="A path is a text, not a list"):
         call().write(["a.txt"], b"")  # type: ignore[arg-type]
+
+
+def test_bytes_of_a_tool_that_writes_no_text_are_written_as_they_are(root: Path, turn: Turn) -> None:
+    """N-frameworks: a picture is not given other line endings."""
+    (root / "a.bin").write_bytes(b"\x89PNG\r\n")
+    io = ToolIO(lambda: turn, "draw")
+    io.over(io.read("a.bin").decode("utf-8", "replace"))
+    ToolIO(lambda: turn, "draw").write("a.bin", b"new\n")
+
+    assert (root / "a.bin").read_bytes() == b"new\n"

@@ -106,6 +106,8 @@ class FrameworkDriver(ABC):
     """The packages whose versions the table names, the framework itself first."""
     lacks: ClassVar[Mapping[str, str]] = {}
     own_lacks: ClassVar[Mapping[str, str]] = {}
+    untold: ClassVar[Mapping[str, str]] = {}
+    """What the framework does not tell a tool, with the reason: `call`, `thread`."""
 
     def __init__(self, root: Path, *, guarded: bool, options: Mapping[str, Any] | None = None) -> None:
         self.root, self.guarded, self.options = root, guarded, dict(options or {})

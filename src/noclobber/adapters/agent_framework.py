@@ -70,12 +70,13 @@ class _Run:
         self.agent_id = agent_id
         self.session_id: str | None = None if session is None else session.session_id
         self.run_id = os.urandom(8).hex()
-        self.shown: frozenset[str] | None = frozenset()
-        """Ids of the file calls in the model's last request; None if a service keeps the conversation."""
+        self.shown: frozenset[str] | None = None
+        """Ids of the file calls in the model's last request; None if it is not known what it is shown."""
         self.step = 0
 
 
-_RUN: ContextVar[_Run | None] = ContextVar("noclobber_agent_framework_run", default=None)
+RUN = "noclobber_run"
+"""The run travels with what the framework forwards to tools: a stream may be read in any context."""
 _IO: ContextVar[ToolIO | None] = ContextVar("noclobber_agent_framework_io", default=None)
 
 
@@ -106,9 +107,8 @@ class GuardedFiles(MiddlewareBundle):
         while len(self._asked) > MOST_STEPS:
             self._asked.pop(next(iter(self._asked)))
 
-    def caller(self, call_id: str | None) -> Caller:
+    def caller(self, run: _Run | None, call_id: str | None) -> Caller:
         """Who calls, in the function call that is under way."""
-        run = _RUN.get()
         if run is None:
             return Caller(call_id=call_id)
         shown, mark = self._asked.get(f"{run.session_id}/{call_id}", (run.shown, f"{run.run_id}/{run.step}"))
@@ -141,13 +141,20 @@ class _RunMiddleware(AgentMiddleware):
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
         agent = context.agent
         run = _Run(getattr(agent, "name", None) or getattr(agent, "id", None) or "agent", context.session)
-        token = _RUN.set(run)
+        context.function_invocation_kwargs = {**(context.function_invocation_kwargs or {}), RUN: run}
+        context.client_kwargs = {**(context.client_kwargs or {}), RUN: run}
+
+        async def end() -> None:
+            await in_thread(self._files.turns.end_run, run.run_id)
+
+        if context.stream:
+            context.stream_cleanup_hooks.append(end)
+            await call_next()
+            return
         try:
             await call_next()
         finally:
-            _RUN.reset(token)
-            if not context.stream:  # A stream goes on after this. Its turn ends with the next run.
-                await in_thread(self._files.turns.end_run, run.run_id)
+            await end()
 
 
 class _ModelMiddleware(ChatMiddleware):
@@ -155,7 +162,7 @@ class _ModelMiddleware(ChatMiddleware):
         self._files = files
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        run = _RUN.get()
+        run = context.kwargs.pop(RUN, None)  # It is not for the client.
         if run is None:
             await call_next()
             return
@@ -193,18 +200,19 @@ class _CallMiddleware(FunctionMiddleware):
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         files, name, call_id = self._files, context.function.name, context.metadata.get("call_id")
+        run = context.kwargs.get(RUN)
         if isinstance(context.function, _GuardedFunction):
-            turn = files.turns.turn(files.caller(call_id))
+            turn = files.turns.turn(files.caller(run, call_id))
             answer = await in_thread(
                 carry_out, turn, context.function.guarded, _params(context.arguments), call_id=call_id
             )
             context.result = answer.text
             return
-        io = ToolIO(lambda: files.turns.turn(files.caller(call_id)), name, call_id)
+        io = ToolIO(lambda: files.turns.turn(files.caller(run, call_id)), name, call_id)
         token = _IO.set(io)
         try:
             if name in files.own:
-                await self._checked(context, call_next, call_id)
+                await self._checked(context, call_next, files.caller(run, call_id))
             else:
                 await call_next()
         except NoclobberError as error:
@@ -218,16 +226,12 @@ class _CallMiddleware(FunctionMiddleware):
         await in_thread(io.over, _text(context.result))
 
     async def _checked(
-        self,
-        context: FunctionInvocationContext,
-        call_next: Callable[[], Awaitable[None]],
-        call_id: str | None,
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]], caller: Caller
     ) -> None:
         async def run() -> Any:
             await call_next()
             return _text(context.result)
 
-        caller = self._files.caller(call_id)
         await self._files.own.around_async(caller, context.function.name, _params(context.arguments), run)
 
 

@@ -24,8 +24,8 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from pydantic_ai import ModelRetry, RunContext, ToolDefinition, ToolFailed
 from pydantic_ai.capabilities import AbstractCapability
@@ -47,9 +47,16 @@ from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
 from noclobber.adapters.tool_io import ToolIO
 from noclobber.aio import in_thread
-from noclobber.errors import BadRequestError, MissingFileError, NoclobberError, NotAFileError
+from noclobber.errors import (
+    BadRequestError,
+    MissingFileError,
+    NoclobberError,
+    NotAFileError,
+    OutsideWorkspaceError,
+)
 from noclobber.guard.tools import answers
 from noclobber.guard.tools.tool_list import carry_out, chosen
+from noclobber.guard.workspace import is_inside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -69,12 +76,17 @@ _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), 
 
 
 class _Callers:
-    """Who calls, in one agent's runs. Remembers in which of a run's responses files were touched."""
+    """Who calls, in the runs of one workspace's agents. One for all ways in, which share it."""
 
     def __init__(self) -> None:
         self._touched: dict[str, set[str]] = {}
+        self._kinds: list[Callable[[str], bool]] = []
 
-    def caller(self, ctx: RunContext[Any], is_ours: Callable[[str], bool]) -> Caller:
+    def add(self, is_ours: Callable[[str], bool]) -> None:
+        """Tools whose names this function knows touch files."""
+        self._kinds.append(is_ours)
+
+    def caller(self, ctx: RunContext[Any]) -> Caller:
         """
         Return who calls. A response of the model is a memory: its tool calls are one step, and one turn's.
 
@@ -90,7 +102,7 @@ class _Callers:
             name = f"{message.run_id}/{calls[0].tool_call_id}"
             if any(part.tool_call_id == ctx.tool_call_id for part in calls):
                 mark = name  # Perhaps of an earlier run: a call that a person has approved since.
-            if name in touched if message.run_id == ctx.run_id else any(is_ours(c.tool_name) for c in calls):
+            if name in touched if message.run_id == ctx.run_id else self._touch_files(calls):
                 memory.add(name)
         touched.add(mark)
         return Caller(
@@ -105,6 +117,12 @@ class _Callers:
     def forget(self, run_id: str | None) -> None:
         """The run is over."""
         self._touched.pop(f"{run_id}", None)
+
+    def _touch_files(self, calls: Sequence[ToolCallPart]) -> bool:
+        return any(is_ours(call.tool_name) for call in calls for is_ours in self._kinds)
+
+
+_CALLERS: WeakKeyDictionary[RunTurns, _Callers] = WeakKeyDictionary()
 
 
 def _failure(answer: ToolAnswer) -> Exception:
@@ -132,7 +150,8 @@ class GuardedToolset(AbstractToolset[Any]):
     ) -> None:
         self._turns = run_turns(workspace, HOST, **options)
         self._tools, self._prefix, self._id = chosen(only), prefix, id
-        self._callers = _Callers()
+        self._callers = _CALLERS.setdefault(self._turns, _Callers())
+        self._callers.add(self._is_ours)
         self._run: RunContext[Any] | None = None
 
     @property
@@ -153,7 +172,7 @@ class GuardedToolset(AbstractToolset[Any]):
 
     async def __aexit__(self, *args: Any) -> None:
         if self._run is not None:
-            await in_thread(self._turns.end, self._callers.caller(self._run, self._is_ours))
+            await in_thread(self._turns.end, self._callers.caller(self._run))
             self._callers.forget(self._run.run_id)
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -176,7 +195,7 @@ class GuardedToolset(AbstractToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str:
         """Carry out a call, in a thread."""
-        turn = self._turns.turn(self._callers.caller(ctx, self._is_ours))
+        turn = self._turns.turn(self._callers.caller(ctx))
         answer = await in_thread(
             carry_out,
             turn,
@@ -210,7 +229,8 @@ class GuardedTools(WrapperToolset[Any]):
         super().__init__(wrapped)
         self._turns = run_turns(workspace, HOST, **options)
         self._own = OwnTools(self._turns, tools)
-        self._callers = _Callers()
+        self._callers = _CALLERS.setdefault(self._turns, _Callers())
+        self._callers.add(self._own.__contains__)
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
         """The same check around the wrapped toolset's own copy for the run."""
@@ -232,7 +252,7 @@ class GuardedTools(WrapperToolset[Any]):
         """Carry out a call, with the check around it if it was said what the tool does."""
         if name not in self._own:
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)
-        caller = self._callers.caller(ctx, self._own.__contains__)
+        caller = self._callers.caller(ctx)
         try:
             return await self._own.around_async(
                 caller, name, tool_args, lambda: self.wrapped.call_tool(name, tool_args, ctx, tool)
@@ -279,21 +299,12 @@ class GuardedWorkspaceBackend(LocalWorkspaceBackend):
             raise
 
     async def remove(self, path: str) -> None:
-        """Remove a file, if it is what the agent saw. A folder: each of its files."""
+        """Remove a file, if it is what the agent saw. A folder: each of its files. A link: itself."""
         self._path(path)
-        if os.path.islink(path) or not os.path.isdir(path):
-            await in_thread(self._in_call, partial(_delete, path=path))
-            return
-        if os.path.realpath(path) in (
-            self._turns.workspace.root,
-            *map(str, Path(self._turns.workspace.root).parents),
-        ):
+        root = self._turns.workspace.root
+        if not os.path.islink(path) and is_inside(root, os.path.realpath(path)):
             raise ValueError("cannot remove the workspace root or its ancestor")
-        for folder, _, names in os.walk(path, topdown=False):
-            for name in names:
-                delete = partial(_delete, path=os.path.join(folder, name))
-                await in_thread(self._in_call, delete)
-            os.rmdir(folder)  # Refuses if somebody has put something there since.
+        await in_thread(self._in_call, partial(_remove, path=path))
 
     def _in_call(self, work: Callable[[ToolIO], T]) -> T:
         io = _IO.get()
@@ -306,8 +317,23 @@ class GuardedWorkspaceBackend(LocalWorkspaceBackend):
         return result
 
 
-def _delete(io: ToolIO, path: str) -> None:
-    _as_os_error(io.delete, path)
+def _remove(io: ToolIO, path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        for folder, folders, files in os.walk(path, topdown=False):
+            for name in (
+                *files,
+                *folders,
+            ):  # Among the folders are links to folders; the others are gone by now.
+                if os.path.lexists(os.path.join(folder, name)):
+                    _remove(io, os.path.join(folder, name))
+            os.rmdir(folder)  # Refuses if somebody has put something there since.
+    elif (os.path.isfile(path) and not os.path.islink(path)) or not os.path.lexists(path):
+        _as_os_error(io.delete, path)
+    else:
+        folder = os.path.realpath(os.path.dirname(path))
+        if not is_inside(folder, io.turn.root) or is_inside(folder, f"{io.turn.root}/.noclobber"):
+            raise OutsideWorkspaceError(path, "This is outside of the workspace, or noclobber's own.")
+        os.unlink(path)  # A link or a FIFO has no content that could be lost.
 
 
 def _as_os_error(work: Callable[..., T], path: str, *args: Any) -> T:
@@ -343,7 +369,8 @@ class GuardedWorkspace(AbstractCapability[Any]):
 
     def __post_init__(self) -> None:
         self._turns = run_turns(self.working_dir, HOST, **self.options)
-        self._callers = _Callers()
+        self._callers = _CALLERS.setdefault(self._turns, _Callers())
+        self._callers.add(_any_tool)
 
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[Any]]) -> AbstractCapability[Any]:
@@ -362,7 +389,7 @@ class GuardedWorkspace(AbstractCapability[Any]):
         try:
             return await handler()
         finally:
-            await in_thread(self._turns.end, self._callers.caller(ctx, _any_tool))
+            await in_thread(self._turns.end, self._callers.caller(ctx))
             self._callers.forget(ctx.run_id)
 
     async def wrap_tool_execute(
@@ -376,7 +403,10 @@ class GuardedWorkspace(AbstractCapability[Any]):
     ) -> Any:
         """Hold what the tool reads until its result is known; make the exact object of a refusal."""
         io = ToolIO(
-            lambda: self._turns.turn(self._callers.caller(ctx, _any_tool)), call.tool_name, call.tool_call_id
+            lambda: self._turns.turn(self._callers.caller(ctx)),
+            call.tool_name,
+            call.tool_call_id,
+            writes_text=call.tool_name.endswith(("write_file", "edit_file")),
         )
         token = _IO.set(io)
         try:

@@ -61,9 +61,15 @@ _NUMBERED = re.compile(r"^\s*(\d+)(?:\t|→|\| ?|: ?)(.*)$", re.MULTILINE)
 class ToolIO:
     """The reads and writes of one call. Made when the call begins; `over()` when its result is known."""
 
-    def __init__(self, turn: Callable[[], Turn], tool: str, call_id: str | None = None) -> None:
-        """`turn` is asked when a file is touched: most tools of an agent touch none."""
+    def __init__(
+        self, turn: Callable[[], Turn], tool: str, call_id: str | None = None, *, writes_text: bool = False
+    ) -> None:
+        """
+        `turn` is asked when a file is touched: most tools of an agent touch none. `writes_text`: bytes that
+        the tool writes are a model's text, encoded; others are written as they are.
+        """
         self._begin, self.tool, self.call_id = turn, tool, call_id
+        self._writes_text = writes_text
         self.refusal: NoclobberError | None = None
         """What was refused last in this call."""
         self._held: dict[str, Peeked] = {}
@@ -167,6 +173,8 @@ class ToolIO:
 
     def _as_meant(self, path: str, content: str | bytes) -> str | bytes:
         """Return what to write for a tool's text: with the bytes and line endings that it did not see."""
+        if isinstance(content, bytes) and not self._writes_text:
+            return content
         try:
             text = content if isinstance(content, str) else content.decode()
         except UnicodeDecodeError:

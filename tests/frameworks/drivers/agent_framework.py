@@ -156,3 +156,6 @@ class ToolsDriver(Driver):
         if call.kind == "edit":
             given["edits"] = [{f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}]
         return f"{call.kind}_file", given
+
+
+VARIANTS = [ToolsDriver]

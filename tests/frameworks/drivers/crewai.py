@@ -69,6 +69,11 @@ class Driver(FrameworkDriver):
         ("stale_edit", "fifty_parallel_calls", "crlf", "byte_order_mark", "not_utf8", "large_file"), NO_EDIT
     )
 
+    untold: ClassVar = {
+        "call": "CrewAI tells no tool the id of its call",
+        "thread": "a crew has no thread; each task is a run",
+    }
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._tools = self.tools()

@@ -137,3 +137,6 @@ class ToolsetDriver(Driver):
 
     def shown(self, text: str) -> str:
         return text
+
+
+VARIANTS = [ToolsetDriver]

@@ -133,3 +133,6 @@ class ToolsetDriver(Driver):
 
     def shown(self, text: str) -> str:
         return text
+
+
+VARIANTS = [ToolsetDriver]
