@@ -128,7 +128,9 @@ def _by_tools(turns: RunTurns, tools: Mapping[str, ModelTool]) -> dict[str, Any]
         return tool(each.name, each.description, _open(each.parameters))(run)
 
     names = [f"mcp__{SERVER}__{name}" for name in tools]
-    server = create_sdk_mcp_server(SERVER, tools=[served(each) for each in tools.values()])
+    server: Any = create_sdk_mcp_server(SERVER, tools=[served(each) for each in tools.values()])
+    # Without it the model has to search for the tools first, and refusals get a note about that appended.
+    server["alwaysLoad"] = True
     return {
         "mcp_servers": {SERVER: server},
         "allowed_tools": names,

@@ -111,7 +111,7 @@ class Driver(FrameworkDriver):
 
     def read_part(self, path: str) -> Call:
         if not self.guarded or self.by == "hooks":
-            return super().read_part(path)
+            return Call("read", path, raw={"path": path, "limit": 20})
         return Call("read", path, raw={"path": path, "start_line": 1, "end_line": 20})
 
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
@@ -122,7 +122,7 @@ class Driver(FrameworkDriver):
                     {f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}
                 ]
             return f"mcp__noclobber__{call.kind}_file", given
-        given = {_OWN[name]: value for name, value in given.items()}
+        given = {_OWN.get(name, name): value for name, value in given.items()}
         if isinstance(given.get("file_path"), str):
             given["file_path"] = os.path.normpath(self.root / given["file_path"])
         return call.kind.capitalize(), given

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -211,6 +214,16 @@ def test_names_can_be_kept_from_clashing(turn: Turn, root: Path) -> None:
         turn.tools(only=["raed_file"])
     with pytest.raises(BadRequestError, match="anthropic"):
         turn.tools(format="antropic")  # type: ignore[arg-type]
+
+
+def test_the_program_on_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
+    """N-frameworks, N-documented: docs/frameworks/no-framework.md, as it is."""
+    page = Path(__file__).parents[3] / "docs" / "frameworks" / "no-framework.md"
+    [(program, printed)] = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", page.read_text(), re.S)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == printed, done.stderr
 
 
 def test_a_call_in_another_format_is_the_programs_mistake(turn: Turn) -> None:
