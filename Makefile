@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-table frameworks frameworks-table bench torture hosts faults explore merges torture-commits model fuzz mutants lock packages release-check clean help
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-table frameworks frameworks-table bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -23,6 +23,7 @@ help:
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
+	@echo "make torture-shell  commands in the guarded shell, with outsiders and kill -9 (COMMANDS=, AGENTS=, SECONDS=, SEED=)"
 	@echo "make torture-commits  agents that commit what they wrote, on one clone (COMMITS=, AGENTS=, SEED=)"
 	@echo "make merges         generated merges, compared with git merge-file; agents on shared files (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
@@ -110,6 +111,9 @@ faults: $(READY)
 
 explore: $(READY)
 	$(PY) -m torture.explore
+
+torture-shell: $(READY)
+	$(PY) -m torture.shell
 
 torture-commits: $(READY)
 	$(PY) -m torture.commits

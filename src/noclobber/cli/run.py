@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from noclobber.shell.runs import RunFolder
 
 EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_REFUSED = 2, 69, 75
-ENVIRONMENT_RUN = "NOCLOBBER_RUN"
 EXAMPLES = """\
 examples:
   noclobber run -- sed -i s/old/new/ src/*.py   all of the files, or none
@@ -177,8 +176,8 @@ def guarded(asked: Asked) -> int:
     from noclobber.shell.namespace import UnavailableError, is_inside
     from noclobber.shell.roots import why_not
 
-    if os.environ.get(ENVIRONMENT_RUN) and is_inside(root):
-        _reported(asked, 0, os.environ[ENVIRONMENT_RUN], level="joined")
+    if os.environ.get(runs.ENVIRONMENT_RUN) and is_inside(root):
+        _reported(asked, 0, os.environ[runs.ENVIRONMENT_RUN], level="joined")
         return _plainly(asked.argv)  # Inside a guarded command already: part of it.
     reason = why_not(root)
     if reason is not None:
@@ -191,7 +190,7 @@ def guarded(asked: Asked) -> int:
         return _unavailable(asked, root, f"{error.strerror}: {error.filename}")
     try:
         first_ns = folder.touch()
-        environment = {**os.environ, ENVIRONMENT_RUN: folder.run_id}
+        environment = {**os.environ, runs.ENVIRONMENT_RUN: folder.run_id}
         try:
             begun = process.start(folder, asked.argv, cwd=cwd, environment=environment, first_ns=first_ns)
         except UnavailableError as error:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 GUARDED = "guarded"
 JOINED = "joined"
-ENVIRONMENT_RUN = "NOCLOBBER_RUN"
 TOOL = "run_command"
 
 
@@ -236,7 +235,7 @@ def _in_a_process(
 
     out_fd, in_fd = os.pipe()
     script = [sys.executable, "-I", "-S", enclosed.__file__, run.path, str(in_fd)]
-    variables = {**environment, ENVIRONMENT_RUN: run.run_id}
+    variables = {**environment, runs.ENVIRONMENT_RUN: run.run_id}
     try:
         process = subprocess.Popen(
             script,

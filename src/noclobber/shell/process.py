@@ -189,7 +189,6 @@ def _become(
         except UnavailableError as error:
             os.write(in_fd, f"\nunavailable {error}".encode())
             os._exit(126)
-        _note_view(marker_fd)
         try:
             os.chdir(cwd)  # By name: the descriptor that we have leads below the overlay.
         except OSError as error:
@@ -211,13 +210,6 @@ def _become(
         os.write(in_fd, f"\nunavailable {error}".encode())
     finally:
         os._exit(126)
-
-
-def _note_view(folder_fd: int) -> None:
-    """Write down which mount namespace this is, for `runs.end_strays`."""
-    view_fd = os.open("view", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder_fd)
-    os.write(view_fd, os.readlink("/proc/self/ns/mnt").encode())
-    os.close(view_fd)
 
 
 def _tick_after(folder_fd: int, first_ns: int) -> int:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 RUN_FOLDER = "run"
+ENVIRONMENT_RUN = "NOCLOBBER_RUN"
+NEW_PREFIX = "new-"
+NEW_S = 60.0
 KEPT_DAYS = 7.0
 MOST_KEPT = 50
 TICK_S = 0.0002
@@ -124,19 +127,24 @@ def made(root: str) -> RunFolder:
     """Make a folder for a new command. The state folder is there."""
     above = folder_of(root)
     run_id = f"{int(time.time()):08x}-{os.getpid():x}-{os.urandom(3).hex()}"
-    path = f"{above}/{run_id}"
+    # Under another name until it is held: one that nobody holds is removed by the next command.
+    path = f"{above}/{NEW_PREFIX}{run_id}"
     try:
         os.mkdir(path, 0o700)
     except FileNotFoundError:
-        os.mkdir(above, 0o700)
+        try:
+            os.mkdir(above, 0o700)
+        except FileExistsError:
+            pass  # Another command was as quick.
         os.mkdir(path, 0o700)
     lock_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    found = RunFolder(root, run_id, lock_fd)
     for name in ("upper", "work", "empty"):
         os.mkdir(f"{path}/{name}", 0o700)
-    os.chmod(found.upper, stat.S_IMODE(os.stat(root).st_mode))  # Inside, it is the root's own mode.
-    return found
+    os.chmod(f"{path}/upper", stat.S_IMODE(os.stat(root).st_mode))  # Inside, it is the root's own mode.
+    made = RunFolder(root, run_id, lock_fd)
+    os.rename(path, made.path)
+    return made
 
 
 def found(root: str, run_id: str) -> RunFolder | None:
@@ -167,7 +175,14 @@ def all_ids(root: str) -> list[str]:
 
 def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> None:
     """Remove what killed processes left, and refused commands that are too old or too many."""
-    ids = all_ids(root)
+    try:
+        names = os.listdir(folder_of(root))
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(NEW_PREFIX):
+            _remove_if_old(f"{folder_of(root)}/{name}")
+    ids = sorted(name for name in names if _ID_SIGNS.issuperset(name))
     refused = 0
     for run_id in reversed(ids):
         folder = found(root, run_id)
@@ -185,20 +200,29 @@ def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> None:
             folder.close()
 
 
-def end_strays(folder: RunFolder) -> None:
-    """End processes that a killed command has left in its private view."""
+def _remove_if_old(path: str) -> None:
+    """Remove what a process left that was killed while it made a folder."""
     try:
-        with open(f"{folder.path}/view", encoding="ascii") as file:
-            view = file.read()
+        if time.time() - os.stat(path).st_mtime > NEW_S:
+            remove_tree(path)
     except OSError:
-        return
-    if not view.startswith("mnt:["):
-        return
+        pass
+
+
+def end_strays(folder: RunFolder) -> None:
+    """
+    End processes that a killed command has left in its private view.
+
+    Known by their environment. The number of a namespace is given to another one at once.
+    """
+    sign = f"{ENVIRONMENT_RUN}={folder.run_id}\0".encode()
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
-            if os.readlink(f"/proc/{name}/ns/mnt") == view:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                is_stray = sign in file.read()
+            if is_stray:
                 os.kill(int(name), 9)
         except OSError:
             continue
