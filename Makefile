@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-table frameworks frameworks-table bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages release-check clean help
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -16,7 +16,8 @@ help:
 	@echo "make coverage       the tests once more, with the lines that no test reached"
 	@echo "make e2e            the hooks inside the real hosts, driven by a scripted model on loopback"
 	@echo "make e2e-bars       many writes of two hosts with an editor that saves, and the latency that hooks add"
-	@echo "make e2e-table      make e2e, and its table of hosts and scenarios into docs/hosts/proven.md"
+	@echo "make e2e-latency    what the hooks add to a call, as the host's model sees it (ONLY=codex)"
+	@echo "make e2e-table      make e2e, and its tables of scenarios and latencies into docs/hosts/proven.md"
 	@echo "make frameworks     the adapters inside the real agent frameworks, and what their own tools lose (ONLY=deepagents)"
 	@echo "make frameworks-table  make frameworks, and its table into docs/frameworks/proven.md"
 	@echo "make hosts          one lock on three hosts and a server, with every fault at once; as root (SECONDS=, SEED=)"
@@ -86,8 +87,12 @@ e2e-bars: $(VENV)/.e2e
 	NOCLOBBER_E2E_WRITES=50 $(PY) -m pytest --timeout 1800 tests/e2e/test_races.py -k editor
 	$(PY) -m tests.e2e.latency
 
+e2e-latency: $(VENV)/.e2e
+	$(PY) -m tests.e2e.latency $(ONLY)
+
 e2e-table: $(VENV)/.e2e
 	NOCLOBBER_E2E_TABLE=docs/hosts/proven.md $(PY) -m pytest tests/e2e
+	NOCLOBBER_E2E_TABLE=docs/hosts/proven.md $(PY) -m tests.e2e.latency
 
 # Each framework in an environment of its own, below $(VENV)/frameworks: their packages are large, and do not agree.
 frameworks: $(READY)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.e2e.driver import HostDriver
 from tests.e2e.drivers import DRIVERS
+from tests.e2e.latency import TITLE
 from tests.e2e.programs import MissingHostError
 from tests.e2e.project import Project
 from tests.e2e.scenarios import SCENARIOS, add_formatter
@@ -30,7 +31,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     )
     file = os.environ.get("NOCLOBBER_E2E_TABLE")
     if file and written:
-        Path(file).write_text(f"{HEAD}{written}")
+        path = Path(file)
+        _, title, latencies = path.read_text().partition(f"\n{TITLE}") if path.exists() else ("", "", "")
+        path.write_text(f"{HEAD}{written}{title}{latencies}")
     elif written:
         terminalreporter.write(f"\n{written}")
 

@@ -10,8 +10,9 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -200,3 +201,46 @@ def test_with_a_formatter_its_own_tools_stay_and_there_is_no_alarm(
     assert [told for told in model.told["one"][1:] if not driver.is_success(told)] == []
     assert file.read_text() == "ONE\nTWO\nTHREE\nFOUR\nFIVE\nSIX\n"
     assert {status for _, status in project.record(file)} == {"APPLIED"}
+
+
+class Registry(BaseHTTPRequestHandler):
+    """A package registry that has nothing, and counts who asks."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(404)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("form", "installs"), [("none", 1), ("--user", 1), ("--project", 2)])
+def test_how_often_npm_is_asked_at_the_first_start(
+    driver: HostDriver,
+    project: Project,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    installs: int,
+) -> None:
+    """finding H13: opencode installs a package into each of its folders; for a user's plugin it makes no folder more."""
+    monkeypatch.setattr("tests.e2e.drivers.opencode.has_packages", lambda folder: None)
+    monkeypatch.setattr(Registry, "asked", [])
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    if form != "none":
+        project.install("opencode", form)
+    try:
+        with ScriptedModel(one=[driver.use(Read(file))]) as model:
+            address = f"http://127.0.0.1:{server.server_port}/"
+            driver.run(project, model.url, "script:one", npm_config_registry=address)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert Registry.asked == ["/@opencode-ai%2fplugin"] * installs

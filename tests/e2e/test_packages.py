@@ -105,3 +105,22 @@ def test_only_a_package_protects_a_folder_that_the_host_does_not_trust(
     model, _ = tell(driver, project, is_trusted=False)
 
     assert ("STALE_FILE" in model.told["one"][1]) == (form == "plugin")
+
+
+@pytest.mark.parametrize("form", ["hooks", "plugin"])
+def test_qwens_extension_runs_in_a_folder_that_is_not_trusted(
+    form: str, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding H11: it declines every edit there by itself, so what shows is that the read is remembered."""
+    if form == "hooks":
+        project.install("qwen")
+        driver = driver_or_skip("qwen")
+    else:
+        driver = with_package("qwen", tmp_path, monkeypatch)
+    file = project.file("a.txt", FIRST)
+    with ScriptedModel(one=driver.script([Read(file)])) as model:
+        driver.run(project, model.url, "script:one", is_trusted=False)
+
+    assert "hello" in model.told["one"][0]
+    remembered = [path for path in project.runtime.rglob("qwen.*") if path.is_dir()]
+    assert bool(remembered) == (form == "plugin")
