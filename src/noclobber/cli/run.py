@@ -279,7 +279,10 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
     try:
         with workspace.turn(**options) as turn:
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
-            note_job(folder, asked.argv, cwd, call, asked.expect, 0)
+            try:
+                note_job(folder, asked.argv, cwd, call, asked.expect, 0)
+            except OSError:
+                pass  # The disk is full. It cannot be run again from a note, then.
             landed = conclude(turn, call, folder, asked.argv, cwd, ended, asked.expect)
     except NoclobberError as error:
         _tell_refused(folder, error)

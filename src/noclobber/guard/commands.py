@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.light.json_text import parse
 from noclobber.disk.hashing import is_hash
+from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     ABSENT,
+    BadPathError,
     BadRequestError,
     FileBusyError,
     NoclobberError,
@@ -186,11 +188,34 @@ def conclude(
             ended.exit_code,
             {_canonical(cwd, path): _checked_hash(path, sha256) for path, sha256 in expect.items()},
         )
+        for change in found.checked:
+            _refuse_undecodable(f"{run.root}/{change.path}")
         return land(turn, call, command, found)
+    except OSError as failure:  # For example, the disk is full. A commit that began is taken back.
+        error = commit_failed(failure, run.root)
+        _keep(run, ended, error)
+        raise error from failure
     except NoclobberError as error:
-        error.run_id, error.exit_code = run.run_id, ended.exit_code  # type: ignore[attr-defined]
-        run.note("refused", refused_note(error))
+        _keep(run, ended, error)
         raise
+
+
+def _keep(run: runs.RunFolder, ended: Ended, error: Exception) -> None:
+    """Keep what a refused command wrote, to be shown and run again."""
+    error.run_id, error.exit_code = run.run_id, ended.exit_code  # type: ignore[attr-defined]
+    if isinstance(error, NoclobberError):
+        try:
+            run.note("refused", refused_note(error))
+        except OSError:
+            pass  # No space for that, either: then nothing is kept.
+
+
+def _refuse_undecodable(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = path.encode("utf-8", "backslashreplace").decode()
+        raise BadPathError(shown, "its name is not UTF-8, so no record can name it.") from None
 
 
 def refused_note(error: NoclobberError) -> dict[str, object]:

@@ -1,0 +1,178 @@
+"""Roots and commands that nobody should use: clear errors, nothing lost, nothing left mounted or running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from noclobber.shell import process
+from noclobber.shell.namespace import mounts_below
+from noclobber.shell.roots import why_not
+from tests.shell.test_process import is_available, noclobber_run, project, shell
+
+__all__ = ["project"]
+pytestmark = pytest.mark.skipif(not is_available(), reason="no namespaces here")
+
+
+def test_a_root_that_is_no_project_is_not_guarded(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-shell: `/`, a home folder, one above it; with --require nothing is run, and the message says why."""
+    assert why_not("/") is not None
+    monkeypatch.setenv("HOME", str(project / "home"))
+    assert why_not(str(project)) is not None
+    refused = shell(project, "touch ran", "--require")
+    assert (refused.returncode, "home folder" in refused.stderr) == (69, True)
+    assert not (project / "ran").exists()
+    plain = shell(project, "touch ran")
+    assert (plain.returncode, "unguarded" in plain.stderr or "watched" in plain.stderr) == (0, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+def test_a_root_of_another_user_is_not_guarded(project: Path) -> None:
+    """N-shell: nothing could be landed there."""
+    os.chown(project, 0, 0)
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        os._exit(0 if why_not(str(project)) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    "name", [b"new\nline", b"com,ma", b"co:lon", b"back\\slash", b"sp ace", b"\xff\xfe", b"-dash"]
+)
+def test_names_of_any_bytes(tmp_path: Path, name: bytes) -> None:
+    """N-shell: of the root, and of files in it. What no JSON can spell is refused with a reason."""
+    root = os.path.join(os.fsencode(tmp_path), name)
+    os.makedirs(os.path.join(root, b".noclobber"), 0o700)
+    with open(os.path.join(root, name), "wb") as file:
+        file.write(b"one\n")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "noclobber",
+            "run",
+            "--require",
+            "--",
+            "sh",
+            "-c",
+            'for f in ./*; do echo two >> "$f"; done',
+        ],
+        cwd=root,
+        capture_output=True,
+        timeout=60,
+    )
+    with open(os.path.join(root, name), "rb") as file:
+        content = file.read()
+    assert (done.returncode, content) in ((0, b"one\ntwo\n"), (69, b"one\n")), done.stderr
+    if name != b"\xff\xfe":
+        assert done.returncode == 0, done.stderr
+    assert mounts_below(os.fsdecode(root)) == []
+
+
+def test_a_file_whose_name_is_not_text_is_refused_with_a_reason(project: Path) -> None:
+    """N-shell: no record could name it; nothing else of that command lands."""
+    done = shell(project, "echo x > $(printf '\\377\\376'); echo two >> plan.md")
+    assert (done.returncode, "not UTF-8" in done.stderr) == (75, True)
+    assert (project / "plan.md").read_text() == "one\n"
+
+
+def test_a_command_that_makes_the_root_unreadable(project: Path) -> None:
+    """N-shell: the root's own permissions are not part of it; what is inside lands or is refused."""
+    done = shell(project, "echo two >> plan.md; chmod 0 .")
+    assert done.returncode in (0, 75), done.stderr
+    assert (project / "plan.md").read_text() in ("one\n", "one\ntwo\n")
+    assert shell(project, "true").returncode == 0
+
+
+def test_a_command_that_replaces_the_root_by_a_link(project: Path) -> None:
+    """N-shell: the root is a mount point inside, and cannot be removed or renamed."""
+    done = shell(project, f"cd ..; mv project away && ln -s away project; rmdir {project}")
+    assert done.returncode != 0
+    assert (project / "plan.md").read_text() == "one\n"
+    assert not project.is_symlink()
+
+
+def test_a_command_that_writes_into_the_state_folder(project: Path) -> None:
+    """N-shell: an agent cannot edit its own record."""
+    done = shell(
+        project, "echo x > .noclobber/agent_trace.jsonl; rm -rf .noclobber; mkdir .noclobber/run/x; true"
+    )
+    assert "Read-only file system" in done.stderr
+    assert not (project / ".noclobber/agent_trace.jsonl").exists()
+
+
+def test_a_command_that_makes_its_own_namespace(project: Path) -> None:
+    """N-shell: it is inside ours, and what it writes to the tree lands as ever."""
+    done = shell(project, "unshare -Urm sh -c 'echo two >> plan.md'")
+    if done.returncode == 0:
+        assert (project / "plan.md").read_text() == "one\ntwo\n"
+
+
+def test_a_command_that_forks_without_end(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-shell: what it leaves behind is ended, all of it, with a message."""
+    text = "loop() { sleep 0.05; loop & }; for i in 1 2 3; do loop & done; (sleep 300 &) ; echo $$"
+    done = noclobber_run(project, "sh", "-c", f"ulimit -u 4000; {text}")
+    assert "were ended" in done.stderr
+    left = subprocess.run(["pgrep", "-f", "sleep 0.0[5]"], capture_output=True, text=True).stdout
+    assert left == ""
+    assert process.MOST_ROUNDS > 10
+
+
+def test_a_background_process_is_ended_and_said(project: Path) -> None:
+    """N-shell: a server that a command leaves behind does not live on in a view that is gone."""
+    done = shell(project, "sleep 299 & echo started > log")
+    assert (done.returncode, "were ended" in done.stderr) == (0, True)
+    assert (project / "log").read_text() == "started\n"
+
+
+def test_a_full_disk_refuses_and_changes_nothing(project: Path) -> None:
+    """N-shell: the command sees the error, and what is too much is not there."""
+    (project / "small").mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", str(project / "small")])
+    if mounted.returncode:
+        pytest.skip("may not mount here")
+    try:
+        root = project / "small"
+        (root / ".noclobber").mkdir(mode=0o700)
+        (root / "plan.md").write_text("one\n")
+        done = shell(root, "head -c 1000000 /dev/zero > big || exit 9; echo two >> plan.md")
+        assert done.returncode in (9, 75), done.stderr
+        assert (root / "plan.md").read_text() == "one\n"
+    finally:
+        subprocess.run(["umount", str(project / "small")], check=True)
+
+
+def test_a_root_inside_another_overlay(project: Path) -> None:
+    """N-shell: guarded if the kernel can, else not available with a reason; never half."""
+    for name in ("lower", "upper", "work", "merged"):
+        (project / name).mkdir()
+    layers = f"lowerdir={project}/lower,upperdir={project}/upper,workdir={project}/work"
+    mounted = subprocess.run(["mount", "-t", "overlay", "over", "-o", layers, str(project / "merged")])
+    if mounted.returncode:
+        pytest.skip("may not mount here")
+    try:
+        root = project / "merged"
+        (root / ".noclobber").mkdir(mode=0o700)
+        (root / "plan.md").write_text("one\n")
+        done = shell(root, "echo two >> plan.md", "--require")
+        assert done.returncode in (0, 69), done.stderr
+        assert (root / "plan.md").read_text() == ("one\ntwo\n" if done.returncode == 0 else "one\n")
+        if done.returncode == 69:
+            assert "overlay" in done.stderr
+    finally:
+        subprocess.run(["umount", str(project / "merged")], check=True)
+
+
+def test_a_command_that_does_not_exist(project: Path) -> None:
+    """N-shell: exit codes as a shell has them."""
+    assert noclobber_run(project, "no-such-command").returncode == 127
+    assert noclobber_run(project, "./plan.md").returncode == 126
+    assert noclobber_run(project, "sh", "-c", "kill -9 $$").returncode == 137
+    assert (
+        subprocess.run([sys.executable, "-m", "noclobber", "run", "--"], capture_output=True).returncode == 2
+    )
