@@ -200,9 +200,16 @@ def guarded(asked: Asked) -> int:
             return _reported(asked, begun.exit_code, folder.run_id)
         ended = begun.wait(meanwhile=lambda: _load_if_it_writes(begun, folder))
         if ended.left_behind:
+            left = ended.left_behind
+            told = "one process was ended" if left == 1 else f"{left} processes were ended"
             print(
-                f"noclobber: run: {ended.left_behind} processes that the command left in the background were"
-                " ended. Start servers without noclobber run.",
+                f"noclobber: run: {told} that the command had left in the background. Start servers without"
+                " noclobber run.",
+                file=sys.stderr,
+            )
+        if folder.has_new_root_mode():
+            print(
+                "noclobber: run: the permissions of the project's own folder stay as they were.",
                 file=sys.stderr,
             )
         if not os.listdir(folder.upper):

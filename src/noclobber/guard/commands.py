@@ -188,7 +188,7 @@ def conclude(
             ended.exit_code,
             {_canonical(cwd, path): _checked_hash(path, sha256) for path, sha256 in expect.items()},
         )
-        for change in found.checked:
+        for change in found.files():
             _refuse_undecodable(f"{run.root}/{change.path}")
         return land(turn, call, command, found)
     except OSError as failure:  # For example, the disk is full. A commit that began is taken back.

@@ -107,6 +107,11 @@ class RunFolder:
             return None
         return value if isinstance(value, dict) else None
 
+    def has_new_root_mode(self) -> bool:
+        """True if the command changed the permissions of the root itself, which do not land."""
+        modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (self.upper, self.root)]
+        return modes[0] != modes[1]
+
     @property
     def is_refused(self) -> bool:
         """True if its command was refused, and it is kept."""

@@ -155,6 +155,9 @@ def _land_in(
                 _do(file, patience, leader)
                 reached("tree-exchanged")
         except (NoclobberError, OSError):
+            # First: if taking back fails, too, recovery must not find that everything has landed.
+            leader.mark(journal.RESTORING)
+            leader.flush()
             _take_back(files, patience, leader)
             raise
         unflushed = flush_names(targets[0], files[0].new_hash, section.folders.values(), kind)
