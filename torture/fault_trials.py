@@ -194,7 +194,7 @@ STEPS = {
     "replace": ("noted", "before-exchange", "exchanged", "settled", "released"),
     "many": ("many-noted", "many-exchanged", "many-committed"),
     "delete": ("exchanged", "settled", "placeholder-away"),
-    "move": ("moved",),
+    "move": ("move-noted", "move-linked", "moved", "move-committed"),
     "linked": ("inplace-begin", "inplace-written"),
     "create": ("creating", "created"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -375,3 +376,114 @@ def test_what_the_agent_knows_to_be_absent_is_missing_or_was_created_since(root:
         attempt()
     assert (refused.value.expected, refused.value.actual) == ("ABSENT", sha256(b"theirs"))
     assert (root / "a.md").read_bytes() == b"theirs"
+
+
+# A move that is killed.
+
+MOVE_STEPS = ["move-noted", "move-linked", "moved", "move-committed"]
+KILLED_MOVE = """
+import os, signal, sys
+from noclobber.disk import steps
+from noclobber.disk.commit.committer import Committer
+from noclobber.disk.commit.remove import move
+from noclobber.disk.hashing import of_bytes
+root, save_at, kill_at = sys.argv[1:]
+def observe(step):
+    if step == save_at:
+        with open(root + "/new", "wb") as file:
+            file.write(b"SAVED")
+        os.rename(root + "/new", root + "/a.md")
+    if step == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+steps.observer = observe
+move(Committer(root), "a.md", "sub/b.md", of_bytes(b"v1"))
+"""
+
+
+def killed_move(root: Path, save_at: str, kill_at: str) -> None:
+    """Have a move killed at a step; `save_at`: where somebody saves by rename under the old name."""
+    (root / "sub").mkdir(exist_ok=True)
+    (root / "a.md").write_bytes(b"v1")
+    command = [sys.executable, "-c", KILLED_MOVE, str(root), save_at, kill_at]
+    assert subprocess.run(command, check=False).returncode == -9
+
+
+def recovered(root: Path, other: str = "sub/other.md") -> dict[str, bytes]:
+    """Let the next call come, in either folder; return the user's files."""
+    committer = Committer(str(root))
+    committer.replace(other, None, b"")
+    committer.close()
+    assert os.listdir(root / ".noclobber/swap") == []
+    found = {str(each.relative_to(root)): each.read_bytes() for each in root.rglob("*.md")}
+    del found[other]
+    return found
+
+
+@pytest.mark.parametrize("kill_at", MOVE_STEPS)
+def test_kill_9_during_a_move_leaves_the_file_under_one_of_its_names(root: Path, kill_at: str) -> None:
+    """N-move: and between the kill and the next call under one at least."""
+    killed_move(root, "", kill_at)
+    assert (root / "a.md").exists() or (root / "sub/b.md").exists()
+    has_moved = kill_at in ("moved", "move-committed")
+    assert recovered(root) == {"sub/b.md" if has_moved else "a.md": b"v1"}
+    (only,) = [path for path in root.rglob("*.md") if path.name != "other.md"]
+    assert only.stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("other", ["sub/other.md", "other.md"])
+def test_a_save_in_the_moment_of_a_killed_move_stays_where_it_was_saved(root: Path, other: str) -> None:
+    """N-move: a rename alone took it along to the new name. The next call may be in either folder."""
+    killed_move(root, "move-linked", "moved")
+    assert not (root / "a.md").exists()  # It was taken away, and the look at it did not come.
+    assert recovered(root, other) == {"a.md": b"SAVED"}
+
+
+@pytest.mark.parametrize("kill_at", MOVE_STEPS)
+@pytest.mark.parametrize("name", ["a.md", "sub/b.md"])
+@pytest.mark.parametrize("how", ["rename", "in place"])
+def test_what_is_saved_after_a_killed_move_stays(root: Path, kill_at: str, name: str, how: str) -> None:
+    """N-move, finding R5: under either name, however it is saved, and whatever recovery does."""
+    killed_move(root, "", kill_at)
+    if how == "rename":
+        (root / "new").write_bytes(b"LATER")
+        (root / "new").rename(root / name)
+    else:
+        (root / name).write_bytes(b"LATER")
+    assert recovered(root)[name] == b"LATER"
+
+
+@pytest.mark.parametrize("step", ["move-noted", "move-linked", "moved"])
+def test_a_save_during_a_move_is_not_moved(root: Path, at_step: AtStep, step: str) -> None:
+    """N-move: the move is refused, and there is one file, the save."""
+    (root / "sub").mkdir()
+    (root / "a.md").write_bytes(b"v1")
+
+    def save() -> None:
+        (root / "new").write_bytes(b"SAVED")
+        (root / "new").rename(root / "a.md")
+
+    at_step(step, save)
+    committer = Committer(str(root))
+    if step == "moved":  # After the old name was taken away it is a new file.
+        move(committer, "a.md", "sub/b.md", sha256(b"v1"))
+        assert (root / "sub/b.md").read_bytes() == b"v1"
+    else:
+        with pytest.raises(StaleFileError):
+            move(committer, "a.md", "sub/b.md", sha256(b"v1"))
+        assert not (root / "sub/b.md").exists()
+    assert (root / "a.md").read_bytes() == b"SAVED"
+    committer.close()
+    assert os.listdir(root / ".noclobber/swap") == []
+
+
+def test_without_links_a_move_is_one_rename(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-move: on filesystems that have none, and for files of other users."""
+
+    def no_links(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    (root / "a.md").write_bytes(b"v1")
+    assert move(Committer(str(root)), "a.md", "b.md", sha256(b"v1")).sha256 == sha256(b"v1")
+    assert (root / "b.md").read_bytes() == b"v1"
+    assert not (root / "a.md").exists()

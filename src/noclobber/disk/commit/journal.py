@@ -63,7 +63,8 @@ _encoded = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 class Planned(NamedTuple):
     """One file of a commit: what another process needs to finish or undo it."""
 
-    kind: str  # "exchange", "create", "delete", "inplace", "remove" (a link or a folder), "mode"
+    # "exchange", "create", "delete", "inplace"; "remove" (a link or a folder), "mode"; "move" with "moved".
+    kind: str
     folder: str
     name: str
     expected: str | None  # None: whatever was there
@@ -88,7 +89,7 @@ NOTHING = NoteContent(IDLE)
 
 
 MOST_BOOK_BYTES = 1 << 24
-KINDS = ("exchange", "create", "delete", "inplace", "remove", "mode")
+KINDS = ("exchange", "create", "delete", "inplace", "remove", "mode", "move", "moved")
 NO_HASH = "0" * 64  # Where a hash has to be, and none is known.
 
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -325,6 +326,11 @@ class Note:
     def is_idle(self) -> bool:
         """True if no commit is running."""
         return self._memory[0] in b"-\0"
+
+    @property
+    def state(self) -> bytes:
+        """How far the commit is."""
+        return self._memory[0:1]
 
     def mark(self, state: bytes) -> None:
         """Change the state, and nothing else."""

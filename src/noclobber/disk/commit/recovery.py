@@ -23,6 +23,7 @@ from noclobber.core.clock import Patience
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
+from noclobber.disk.commit.move_recovery import MOVE_KINDS, recover_move
 from noclobber.disk.commit.prints import print_of, remove_all
 from noclobber.disk.commit.restore import BEFORE_RESTORING, copy_all, put_back
 from noclobber.disk.commit.store import CREATE
@@ -92,10 +93,14 @@ def recover(
     patience = Patience(WAIT_FOR_WRITERS_S, clock)
     results = _return_saves(content, folders, store_of)
     inplace = [planned for planned in content.files if planned.kind == "inplace"]
+    moves = [planned for planned in content.files if planned.kind in MOVE_KINDS]
+    if moves:
+        is_refused = content.state == journal.RESTORING
+        results += recover_move(moves, folders, store_of(moves[0].folder), is_refused=is_refused)
     found = [
         _look(planned, folders, store_of(planned.folder), patience)
         for planned in content.files
-        if planned.kind != "inplace"
+        if planned.kind not in ("inplace", *MOVE_KINDS)
     ]
     if found:
         landed = content.state == journal.LANDED or (

@@ -6,8 +6,9 @@ the displaced file can be verified as in any commit; then the placeholder is mov
 opens the name meanwhile waits, and finds either the old file or none. Unlinking the name directly would
 delete what an editor renamed into place since our last check.
 
-Moving: one rename that refuses to replace. The inode moves, with all its bytes, its metadata and the
-processes that have it open, so nothing can be lost; only what is moved has to be what was seen.
+Moving: the file gets its new name by a link, and then its old name is taken away. The inode moves, with all
+its bytes, its metadata and the processes that have it open, so nothing can be lost; only what is moved has to
+be what was seen. Where there are no links it is one rename that refuses to replace.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.disk import leases, paths, renames, signals
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.flushing import flush_name, flush_names
+from noclobber.disk.commit.journal import Planned
 from noclobber.disk.commit.link_appeared import LinkAppearedError, retry_while_links_appear
 from noclobber.disk.commit.recovery import GONE
 from noclobber.disk.commit.restore import copy_under_lease
@@ -41,10 +43,21 @@ from noclobber.errors import (
 )
 
 if TYPE_CHECKING:
+    from noclobber.core.clock import Patience
     from noclobber.core.values import WriteResult
     from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.section import Fence, Section
     from noclobber.disk.paths import PinnedPath
+
+NO_LINKS = (
+    errno.EPERM,
+    errno.EACCES,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EINVAL,
+)
 
 
 @signals.whole
@@ -294,21 +307,20 @@ def _move_in(
             swap.open_old()
         except LinkAppearedError:
             raise swap.stale(NOT_A_FILE) from None
-        swap.verify(committer.patience())
-        status = os.fstat(swap.old_fd)
+        patience = committer.patience()
+        swap.verify(patience)
         section.look_again()
+        if section.is_exclusive and section.store(goal.folder) is swap.store:
+            linked = _move_by_link(section, swap, goal, patience)
+            if linked is not None:
+                landed = section.landed(goal.path, swap.previous, "create", swap.previous)
+                return landed, linked.trouble if committer.durable else None
+        # Without links: one rename, and no note. Killed after it, a save that came before it has moved along.
+        status = os.fstat(swap.old_fd)
         try:
             renames.move_without_replacing(origin.folder_fd, origin.name, goal.folder_fd, goal.name)
-        except FileExistsError:
-            raise FileExistsAlreadyError(
-                goal.path, "the destination exists; delete it first, or choose another name."
-            ) from None
         except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            raise BadRequestError(
-                origin.path, f"{goal.path} is on another filesystem; write it there and delete this one."
-            ) from None
+            raise _cannot_move(error, origin, goal) from None
         reached("moved")
         moved: os.stat_result | None
         try:
@@ -326,14 +338,14 @@ def _move_in(
                 pass  # It cannot go back either: it has been moved. Its content shows if it is the one.
             else:
                 raise unseen
-        if not (moved and os.path.samestat(moved, status)) and (now := hash_of(goal)) != expected:
+        is_other = not (moved and os.path.samestat(moved, status))
+        if is_other and expected is not None and (now := hash_of(goal)) != expected:
             # Another file was put there between our check and the rename: move it back.
             try:
                 renames.move_without_replacing(goal.folder_fd, goal.name, origin.folder_fd, origin.name)
             except FileExistsError:
                 pass  # And yet another one there; both stay, under the two names, and nothing is lost.
-            if expected is not None:
-                raise swap.stale(now)
+            raise swap.stale(now)
         trouble = None
         if committer.durable:  # Both at once: half of it would leave the file under both names, or none.
             folders = (goal.folder_fd, origin.folder_fd)
@@ -341,3 +353,124 @@ def _move_in(
         return section.landed(goal.path, swap.previous, "create", swap.previous), trouble
     finally:
         swap.close()
+
+
+def _cannot_move(error: OSError, origin: PinnedPath, goal: PinnedPath) -> Exception:
+    if isinstance(error, FileExistsError):
+        return FileExistsAlreadyError(
+            goal.path, "the destination exists; delete it first, or choose another name."
+        )
+    if error.errno == errno.EXDEV:
+        return BadRequestError(
+            origin.path, f"{goal.path} is on another filesystem; write it there and delete this one."
+        )
+    return error
+
+
+class MovedByLink(NamedTuple):
+    """A move that has landed; and what went wrong when its names were flushed."""
+
+    trouble: UnflushedError | None
+
+
+def _move_by_link(section: Section, swap: Swap, goal: PinnedPath, patience: Patience) -> MovedByLink | None:
+    """
+    Move what was verified, with a note; None where there are no links.
+
+    The new name first, then the old one away: whenever we are killed, the file has one of them, and recovery
+    sees by the inodes what is ours (`move_recovery`).
+    """
+    while True:
+        swap.check_name(patience)
+        try:
+            return _try_to_link(section, swap, goal)
+        except BlockingIOError:  # Somebody has put another file there. Verify that one, or refuse.
+            if not patience.nap():
+                raise swap.busy("other programs keep replacing it") from None
+
+
+def _try_to_link(section: Section, swap: Swap, goal: PinnedPath) -> MovedByLink | None:
+    store, origin, inode = swap.store, swap.target, swap.old_status.st_ino
+    folders = section.distinct_folders()
+    leader, members = section.note(folders[0]), [section.note(folder) for folder in folders[1:]]
+    prefix = store.new_prefix()
+    aside = store.swap_name(prefix, origin.name, swap.previous)
+    inodes = {folder: section.status(folder).st_ino for folder in section.folders}
+    is_linked = False
+    try:
+        for note in (leader, *members):
+            note.prepare(prefix)
+        leader.swap(
+            Planned("move", origin.folder, origin.name, swap.previous, swap.previous, aside, inode),
+            Planned("moved", goal.folder, goal.name, ABSENT, swap.previous, aside, inode),
+            inodes=inodes,
+        )
+        for member in members:
+            member.join(folders[0], inodes[folders[0]])
+        for note in (leader, *members):  # A power cut may leave both names, and this is what undoes one.
+            note.await_bytes(store.filesystem)
+        reached("move-noted")
+        is_linked = True  # Set before it is true: after an interrupt in between it must be set.
+        if not _link(swap, goal):
+            is_linked = False
+            return None
+        reached("move-linked")
+        if _inode_of(goal.name, goal.folder_fd) not in (inode, None):
+            raise BlockingIOError(errno.EAGAIN, "another file was linked")
+        with suppress(FileNotFoundError):  # Deleted by somebody, after the file had its new name.
+            renames.move_without_replacing(origin.folder_fd, origin.name, store.swap_fd, aside)
+        reached("moved")
+        if _inode_of(aside, store.swap_fd) not in (inode, None):
+            raise BlockingIOError(errno.EAGAIN, "another file was taken away")
+        leader.mark(journal.LANDED)
+        # Both names before the end of the note: half of it would leave the file under both.
+        trouble = flush_names(goal, swap.previous, section.folders.values(), store.filesystem)
+        reached("move-committed")
+        with suppress(OSError):  # Only our own second name is left; the next call removes it as well.
+            section.finish_own(folders[0])
+        return MovedByLink(trouble)
+    except BaseException:
+        if is_linked and leader.state != journal.LANDED:
+            leader.mark(journal.RESTORING)  # Whatever is done, it was refused.
+            section.finish_own(folders[0])
+        raise
+    finally:
+        if not is_linked or leader.is_idle:
+            for note in (leader, *members):
+                note.clear()
+
+
+def _link(swap: Swap, goal: PinnedPath) -> bool:
+    """Give the verified file its new name, too; False where there are no links."""
+    origin, inode = swap.target, swap.old_status.st_ino
+    try:
+        # By its descriptor where that is possible: what somebody puts at the old name now is never linked.
+        os.link(f"/proc/self/fd/{swap.old_fd}", goal.name, dst_dir_fd=goal.folder_fd, follow_symlinks=True)
+        return True
+    except FileNotFoundError:
+        pass  # It has no name any more; or there is no /proc.
+    except OSError as error:
+        if error.errno not in (*NO_LINKS, errno.EXDEV):
+            raise _cannot_move(error, origin, goal) from None
+    if _inode_of(origin.name, origin.folder_fd) != inode:
+        raise BlockingIOError(errno.EAGAIN, "another file is there")
+    try:
+        os.link(
+            origin.name,
+            goal.name,
+            src_dir_fd=origin.folder_fd,
+            dst_dir_fd=goal.folder_fd,
+            follow_symlinks=False,
+        )
+    except OSError as error:
+        if error.errno in NO_LINKS:
+            return False
+        raise _cannot_move(error, origin, goal) from None
+    return True
+
+
+def _inode_of(name: str, folder_fd: int) -> int | None:
+    try:
+        return os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return None
