@@ -54,6 +54,8 @@ class StaleFileError(NoclobberError):
     resolution = "RE_READ_REQUIRED"
     not_merged: str | None = None
     """With `on_stale = "merge"`: why it was not merged. Goes beside the two objects, never into them."""
+    written_by: str | None = None
+    """Who wrote what is there: "the agent b at …", or "an outsider, at …". Beside the two objects as well."""
     merged: bytes | None = None
     """What a merge makes of it, if whoever carries the write out cannot be given other content."""
 

@@ -25,7 +25,9 @@ def check_answer(tool: str, content: list[dict[str, Any]], structured: Any, is_e
         block, *beside = content
         assert block["type"] == "text"
         is_gone = structured.get("actual_hash") == "DELETED"
-        told = [each["text"] for each in beside if not each["text"].startswith("Not merged: ")]
+        told = [
+            each["text"] for each in beside if not each["text"].startswith(("Not merged: ", "Written by "))
+        ]
         assert told == ["Target missing: it was deleted."] * is_gone
         _check_refusal(block["text"], structured)
     else:

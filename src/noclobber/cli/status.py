@@ -140,10 +140,11 @@ def _refusals(state: WorkspaceView) -> Section:
             refusal["agent_id"],
             Cell(refusal["error_type"], "bad"),
             _near(state, refusal["path"]),
+            refusal["written_by"] or "",
         ]
         for refusal in state.refusals
     ]
-    return "last refusals", ("time", "agent", "why", "file"), rows
+    return "last refusals", ("time", "agent", "why", "file", "written by"), rows
 
 
 def _kept(state: WorkspaceView) -> Section:

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.cli import session_memories
-from noclobber.core.clock import iso8601
+from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.project import STATE_FOLDER, is_marked, ledger_path
 from noclobber.disk.commit import leftovers
 from noclobber.disk.processes import GONE
@@ -144,7 +144,23 @@ def _refusal(event: dict[str, Any], root: str) -> dict[str, Any]:
         "error_type": about.outcome,
         "agent_id": about.agent,
         "path": about.subject,
+        "written_by": _author(event, root),
     }
+
+
+def _author(event: dict[str, Any], root: str) -> str | None:
+    """Who wrote what is in the refused file now (ruling 21)."""
+    from noclobber.guard.author import author_now
+    from noclobber.ledger.root import absolute
+
+    payload = event.get("payload")
+    name = payload.get("target_file") if isinstance(payload, dict) else None
+    if not isinstance(name, str) or not name:
+        return None
+    try:
+        return author_now(root, os.path.normpath(absolute(root, name)), root, SYSTEM_CLOCK) or None
+    except (NoclobberError, OSError, ValueError):
+        return None  # A path in a ledger may lead anywhere.
 
 
 def _locks(root: str, clock: Clock, troubles: list[str]) -> list[dict[str, Any]]:

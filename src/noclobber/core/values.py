@@ -101,6 +101,8 @@ class MergedWrite(NamedTuple):
     """What the agent sent, or what its edit makes of the base."""
     changes: str
     """What others changed: a unified diff from what the agent had seen."""
+    by: str = ""
+    """Who wrote theirs: "the agent b at …", or "an outsider"."""
 
 
 class WriteResult(NamedTuple):

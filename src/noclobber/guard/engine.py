@@ -35,6 +35,7 @@ from noclobber.errors import (
     StaleFileError,
     UnknownToolError,
 )
+from noclobber.guard.author import author, author_now
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
 from noclobber.guard.judge import admit, look, note_refusal, settle_judged
@@ -346,6 +347,8 @@ def _carry_out_alone(
         _landed_unflushed(turn, call, targets, error.commits)
         raise
     except NoclobberError as error:
+        if isinstance(error, StaleFileError):
+            error.written_by = author_now(turn.root, error.path, turn.confined_to, turn.clock) or None
         note_refusal(turn, call, targets, error)
         raise
 
@@ -448,6 +451,7 @@ def _recorded(
     recorder.recovered(call, done.recovered)
     if merged is None:
         return done
+    merged = merged._replace(by=author(turn.root, path, merged.theirs_sha256))
     turn.merges.append(done._replace(merged=merged))
     return turn.merges[-1]
 

@@ -13,11 +13,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.core.clock import iso8601
-from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at
 from noclobber.errors import DELETED
-from noclobber.ledger.last_writer import last_writer, spelled
+from noclobber.guard.author import author
 from noclobber.text.diff import abridged, unified
 
 if TYPE_CHECKING:
@@ -74,15 +72,7 @@ def _notice(turn: Turn, path: str, state: FileState) -> ChangeNotice:
     diff = ""
     if seen is not None and state.content is not None:
         diff = abridged(unified(seen, state.content, path))
-    return ChangeNotice(path, state.sha256, _who(turn.root, path, state), diff)
-
-
-def _who(root: str, path: str, state: FileState) -> str:
-    writer = last_writer(root, path, state.sha256) if is_hash(state.sha256) else None
-    if writer is not None:
-        return f"{spelled(writer)} at {writer.time}"
-    when = f", at {iso8601(state.changed_at_s)[:19]}Z" if state.changed_at_s else ""
-    return f"an outsider{when}"
+    return ChangeNotice(path, state.sha256, author(turn.root, path, state.sha256, state.changed_at_s), diff)
 
 
 def _stamp(path: str) -> Stamp:

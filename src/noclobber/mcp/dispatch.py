@@ -51,10 +51,11 @@ def call(
         return _refused(error, error.message)
     except StaleFileError as error:
         answer = _refused(error, wire.to_json(error, "agent"))
-        # Beside the object, which is fixed (ruling 3): the specification's words for a deleted file, and why
-        # a write was not merged.
+        # Beside the object, which is fixed (ruling 3): the specification's words for a deleted file, who
+        # wrote what is there (ruling 21), and why a write was not merged.
+        who = f"Written by {error.written_by}." if error.written_by else None
         why = f"Not merged: {error.not_merged}" if error.not_merged else None
-        told = [{"type": "text", "text": text} for text in (error.target_missing, why) if text]
+        told = [{"type": "text", "text": text} for text in (error.target_missing, who, why) if text]
         return answer._replace(content=[*answer.content, *told])
     except RefusalError as error:
         return _refused(error, wire.to_json(error, "agent"))

@@ -34,7 +34,7 @@ def test_a_client_that_knows_nothing_of_hashes_cannot_overwrite_somebody_elses_e
 def test_a_refused_write_is_the_009_object_as_text_and_the_011_object_as_structured_content(
     call: Call, root: Path
 ) -> None:
-    """Ruling 3, 011: exactly these objects, nothing around them and nothing in them."""
+    """Ruling 3, ruling 21, 011: exactly these objects, nothing around them or in them; who, as a second text."""
     plan = root / "plan.md"
     plan.write_bytes(b"v1")
     call("read_text_file", path="plan.md")
@@ -42,7 +42,8 @@ def test_a_refused_write_is_the_009_object_as_text_and_the_011_object_as_structu
 
     refused = call("write_file", path="plan.md", content="mine")
 
-    [block] = refused.content
+    block, who = refused.content
+    assert who["text"].startswith("Written by an outsider, at 20")
     told = json.loads(block["text"])
     assert told == {
         "error_type": "STALE_FILE",
@@ -323,13 +324,13 @@ def test_with_on_stale_merge_an_edit_lands_in_the_current_file(call: Call, root:
     assert not done.is_error
     assert b"ours\n" in plan.read_bytes()
     assert b"and a half" in plan.read_bytes()
-    assert "merged with these changes of others" in done.content[0]["text"]
+    assert "merged with what an outsider had changed" in done.content[0]["text"]
 
 
 def test_with_on_stale_merge_a_conflict_is_the_exact_object_and_the_lines_beside_it(
     call: Call, root: Path
 ) -> None:
-    """Ruling 17: the object stays as it is; a second text says why it was not merged."""
+    """Ruling 17: the object stays as it is; other texts say who, and why it was not merged."""
     (root / "noclobber.toml").write_text('on_stale = "merge"\n')
     plan = root / "plan.md"
     plan.write_bytes(LINES)
@@ -339,6 +340,6 @@ def test_with_on_stale_merge_a_conflict_is_the_exact_object_and_the_lines_beside
     refused = call("write_file", path="plan.md", content=LINES.replace(b"line 3\n", b"ours\n").decode())
 
     assert refused.is_error
-    told, beside = refused.content
+    told, _, beside = refused.content
     jsonschema.validate(json.loads(told["text"]), schema("stale-file-agent"))
     assert beside["text"] == "Not merged: Both changed the same lines: 2-3 of the current file."

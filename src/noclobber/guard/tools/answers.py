@@ -55,7 +55,8 @@ def refused(error: NoclobberError | OSError) -> ToolAnswer:
     beside: list[str] = []
     if isinstance(error, StaleFileError):
         why = f"Not merged: {error.not_merged}" if error.not_merged else ""
-        beside += [text for text in (error.target_missing, why) if text]
+        who = f"Written by {error.written_by}." if error.written_by else ""
+        beside += [text for text in (error.target_missing, who, why) if text]
     if error.beside:
         beside.append(error.beside)
     return ToolAnswer(sendable(wire.to_json(error, "agent")), error, tuple(map(sendable, beside)))
@@ -66,8 +67,9 @@ def written(what: str, done: WriteResult) -> str:
     if done.merged is None:
         return what
     return (
-        f"{what}\n\nThe file had changed since you read it, and your change was merged with these changes of "
-        f"others. Both are in the file now.\n{abridged(done.merged.changes)}"
+        f"{what}\n\nThe file had changed since you read it, and your change was merged with what "
+        f"{done.merged.by or 'others'} had changed. Both are in the file now.\n"
+        f"{abridged(done.merged.changes)}"
     )
 
 

@@ -94,6 +94,7 @@ WRITTEN = {
             "theirs_sha256": HASH,
             "ours_sha256": HASH,
             "changes": {"type": "string", "description": "What others changed since you read it: a diff."},
+            "by": {"type": "string", "description": "Who changed it."},
         },
     },
 }
@@ -121,8 +122,9 @@ def merge_told(text: str, done: WriteResult) -> str:
     if done.merged is None:
         return text
     return (
-        f"{text}\n\nThe file had changed since you read it, and your change was merged with these changes of "
-        f"others. Both are in the file now.\n{abridged(done.merged.changes)}"
+        f"{text}\n\nThe file had changed since you read it, and your change was merged with what "
+        f"{done.merged.by or 'others'} had changed. Both are in the file now.\n"
+        f"{abridged(done.merged.changes)}"
     )
 
 
