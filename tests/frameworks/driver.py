@@ -104,6 +104,8 @@ class FrameworkDriver(ABC):
     """The extra, and the file in adapters/."""
     packages: ClassVar[tuple[str, ...]]
     """The packages whose versions the table names, the framework itself first."""
+    host: ClassVar[str] = ""
+    """How the ledger calls the framework, if not by this name."""
     lacks: ClassVar[Mapping[str, str]] = {}
     own_lacks: ClassVar[Mapping[str, str]] = {}
     untold: ClassVar[Mapping[str, str]] = {}

@@ -41,12 +41,13 @@ def test_the_ledger_names_the_agent_the_thread_and_the_call(framework: str, root
     [event] = _events(root)
     identity = event["identity"]
     assert event["action_type"] == "MUTATION"
-    assert identity["agent_id"].startswith("writer")
+    if "agent" not in kind.untold:
+        assert identity["agent_id"].startswith("writer")
     if "thread" not in kind.untold:
         assert identity["session_id"] == "thread-1"
     if "call" not in kind.untold:
         assert identity["call_id"] == asked[1]
-    assert identity.get("host") == (framework if framework != "tools" else None)
+    assert identity.get("host") == (None if framework == "tools" else kind.host or framework)
 
 
 def test_two_agents_are_two_in_the_ledger(framework: str, root: Path) -> None:

@@ -29,6 +29,7 @@ from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import BadRequestError
+from noclobber.guard.tools import arguments
 from noclobber.guard.tools.tool_list import carry_out, chosen
 from noclobber.hook.main import CHECK, NOTE, respond
 
@@ -102,28 +103,43 @@ def _by_tools(turns: RunTurns, tools: Mapping[str, ModelTool]) -> dict[str, Any]
     callers: dict[str, Caller] = {}
 
     async def note_caller(event: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
-        """Note who calls, and let the tool find it: its own arguments do not say."""
+        """
+        Note who calls, and let the tool find it: its own arguments do not say.
+
+        Arguments are checked here, because what the SDK's own check says of them does not name the parameter.
+        """
         caller = _caller(event)
         call_id = caller.call_id or tool_use_id or ""
-        callers[call_id] = caller._replace(call_id=call_id)
-        given = {**event["tool_input"], _CALL: call_id}
-        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": given}}
+        caller = caller._replace(call_id=call_id)
+        each = tools.get(event["tool_name"].removeprefix(f"mcp__{SERVER}__"))
+        if each is None:
+            return {}
+        said: dict[str, Any] = {"hookEventName": "PreToolUse"}
+        try:
+            given = arguments.checked(each.name, each.parameters, event["tool_input"])
+        except BadRequestError:
+            wrong = await in_thread(answer, each, event["tool_input"], caller)
+            told = wrong["content"][0]["text"]
+            return {
+                "hookSpecificOutput": said | {"permissionDecision": "deny", "permissionDecisionReason": told}
+            }
+        callers[call_id] = caller
+        return {"hookSpecificOutput": said | {"updatedInput": {**given, _CALL: call_id}}}
 
     async def forget(event: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
         """The model's memory is about to be summarised: what it saw no longer counts."""
         await in_thread(turns.forget_session, _caller(event).session_id)
         return {}
 
-    def answer(each: ModelTool, given: dict[str, Any]) -> dict[str, Any]:
-        arguments = {name: value for name, value in given.items() if name != _CALL}
-        caller = callers.pop(str(given.get(_CALL)), Caller())
-        done = carry_out(turns.turn(caller), each.name, arguments, call_id=caller.call_id)
+    def answer(each: ModelTool, given: dict[str, Any], caller: Caller) -> dict[str, Any]:
+        done = carry_out(turns.turn(caller), each.name, given, call_id=caller.call_id)
         content = [{"type": "text", "text": text} for text in (done.text, *done.beside)]
         return {"content": content, "is_error": done.is_error}
 
     def served(each: ModelTool) -> Any:
         async def run(given: dict[str, Any]) -> dict[str, Any]:
-            return await in_thread(answer, each, given)
+            caller = callers.pop(str(given.pop(_CALL, None)), Caller())
+            return await in_thread(answer, each, given, caller)
 
         return tool(each.name, each.description, _open(each.parameters))(run)
 

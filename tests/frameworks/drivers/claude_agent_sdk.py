@@ -32,6 +32,7 @@ class Driver(FrameworkDriver):
     name = "claude-agent-sdk"
     packages = ("claude-agent-sdk",)
     lacks: ClassVar = {}
+    untold: ClassVar = {"agent", "thread", "call"}  # Its own ids, which the script does not choose.
     by: ClassVar[Literal["tools", "hooks"]] = "tools"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,10 +42,15 @@ class Driver(FrameworkDriver):
         self._runs = 0
         self.restart()
 
+    workspace: Workspace | None = None
+
     def restart(self) -> None:
+        if self.workspace is not None:
+            self.workspace.close()  # Adapters share what was seen for as long as their workspace is open.
+        self.workspace = Workspace(self.root)
         if self.guarded:
             beside = {"disallowed_tools": ["Bash"]} if self.by == "tools" else {}
-            self._given = guarded(Workspace(self.root), by=self.by, beside=beside, **self.options)
+            self._given = guarded(self.workspace, by=self.by, beside=beside, **self.options)
         else:
             self._given = {"cwd": str(self.root)}
 

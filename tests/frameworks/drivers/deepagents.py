@@ -64,6 +64,7 @@ class Driver(FrameworkDriver):
     """deepagents on one folder."""
 
     name = "deepagents"
+    host = "langgraph"
     packages = ("deepagents", "langchain", "langgraph")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -71,9 +72,14 @@ class Driver(FrameworkDriver):
         self.saver = InMemorySaver()
         self.restart()
 
+    workspace: Workspace | None = None
+
     def restart(self) -> None:
+        if self.workspace is not None:
+            self.workspace.close()  # Adapters share what was seen for as long as their workspace is open.
+        self.workspace = Workspace(self.root)
         self.backend: Any = (
-            GuardedBackend(Workspace(self.root), **self.options)
+            GuardedBackend(self.workspace, **self.options)
             if self.guarded
             else FilesystemBackend(self.root, virtual_mode=True)
         )

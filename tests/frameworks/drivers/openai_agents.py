@@ -46,12 +46,16 @@ class Driver(FrameworkDriver):
         self._sessions: dict[str, SQLiteSession] = {}
         self._shown: dict[str, str] = {}
 
+    workspace: Workspace | None = None
+
     def restart(self) -> None:
+        if self.workspace is not None:
+            self.workspace.close()  # Adapters share what was seen for as long as their workspace is open.
+        self.workspace = Workspace(self.root)
         if self.guarded:
-            workspace = Workspace(self.root)
             self.tools = [
-                *guarded_tools(workspace, **self.options),
-                ApplyPatchTool(editor=GuardedEditor(workspace, **self.options)),
+                *guarded_tools(self.workspace, **self.options),
+                ApplyPatchTool(editor=GuardedEditor(self.workspace, **self.options)),
             ]
         else:
             self.tools = [self._own_read(), ApplyPatchTool(editor=OwnEditor(self))]
@@ -124,7 +128,7 @@ class Driver(FrameworkDriver):
             "go",
             session=session,
             max_turns=40,
-            run_config=RunConfig(tracing_disabled=True),
+            run_config=RunConfig(tracing_disabled=True, group_id=thread),
         )
         return script.received
 
