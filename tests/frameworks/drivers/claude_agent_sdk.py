@@ -32,7 +32,7 @@ class Driver(FrameworkDriver):
     name = "claude-agent-sdk"
     packages = ("claude-agent-sdk",)
     lacks: ClassVar = {}
-    untold: ClassVar = {"agent", "thread", "call"}  # Its own ids, which the script does not choose.
+    untold: ClassVar = dict.fromkeys(("agent", "thread", "call"), "its ids are its own, not the script's")
     by: ClassVar[Literal["tools", "hooks"]] = "tools"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

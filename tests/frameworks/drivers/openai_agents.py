@@ -158,6 +158,7 @@ class Driver(FrameworkDriver):
             diff += "".join(f"+{line}\n" for line in call.new.splitlines())
             return "apply_patch", {"type": "update_file", "path": call.path, "diff": f"@@\n{diff}"}
         shown = self._shown.get(call.path)
+        self._shown[call.path] = call.content
         added = "".join(f"+{line}\n" for line in call.content.splitlines())
         if shown is None:
             return "apply_patch", {"type": "create_file", "path": call.path, "diff": added}
