@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noclobber import StaleFileError, UnreadFileError, Workspace
+from noclobber import Edit, StaleFileError, UnreadFileError, Workspace
 from noclobber.adapters import runs
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.runs import RunTurns
@@ -93,6 +93,27 @@ def test_an_agent_that_was_pushed_out_is_strict_when_it_comes_back(
         turns.turn(Caller(run_id=f"r{number}"))
     with pytest.raises(UnreadFileError):
         turns.turn(early).write_file("plan.md", "x\n")
+
+
+def test_a_write_is_not_made_from_what_a_read_of_the_same_step_shows(turns: RunTurns, root: Path) -> None:
+    """
+    N-frameworks, 009-FR-004: after a refusal a model asks for `[read, write]` in one message.
+
+    The read moves the baseline; the write was made before its answer was there, and would take their line away.
+    """
+    first = Caller(run_id="r", step="1")
+    with turns.call(first) as turn:
+        turn.read_file("plan.md")
+    (root / "plan.md").write_bytes(b"- one\n- theirs\n")
+    second = first._replace(step="2")
+    with turns.call(second) as turn:
+        turn.read_file("plan.md")
+    with turns.call(second) as turn, pytest.raises(StaleFileError):
+        turn.write_file("plan.md", "- one\n- mine\n")
+    with turns.call(second) as turn, pytest.raises(StaleFileError):
+        turn.edit_file("plan.md", [Edit("- one", "- 1")])
+    with turns.call(first._replace(step="3")) as turn:
+        turn.write_file("plan.md", "- one\n- theirs\n- mine\n")
 
 
 def test_identity_reaches_the_ledger(turns: RunTurns, root: Path) -> None:

@@ -110,6 +110,20 @@ def test_the_next_question_in_a_thread_knows_what_was_read_before(playing: Drive
     assert parse_stale(refused.text) is not None
 
 
+def test_a_step_that_reads_and_writes_at_once_is_held_to_what_was_seen_before(
+    playing: Driver, root: Path
+) -> None:
+    """N-frameworks: the write was made before the read's answer was there."""
+
+    def both(_: list[Any]) -> list[Any]:
+        (root / "plan.md").write_bytes(b"- one\n- theirs\n")
+        return [read("plan.md"), write("plan.md", "- one\n- mine\n")]
+
+    answers = playing.run(Script(lambda _: [read("plan.md")], both))
+    assert parse_stale(answers[-1].text) is not None
+    assert (root / "plan.md").read_bytes() == b"- one\n- theirs\n"
+
+
 def test_threads_agents_and_calls_are_on_record(playing: Driver, root: Path) -> None:
     """N-frameworks: identity reaches the ledger."""
     playing.run(Script(lambda _: [write("new.md", "x\n")]), agent="builder", thread="thread-7")

@@ -34,6 +34,9 @@ class Caller(NamedTuple):
     mark: str | None = None
     """The id, among those, of the message that this call belongs to."""
 
+    step: str | None = None
+    """What tells the model's message that asked for this call from others, if `mark` does not."""
+
     @property
     def name(self) -> str:
         """The agent as the ledger names it: unique within the session."""

@@ -156,7 +156,8 @@ def guarded_tools(
 def _tool(turns: RunTurns, tool: ModelTool, prefix: str) -> BaseTool:
     def run(**given: Any) -> str:
         caller = current_caller()
-        return _text(carry_out(turns.turn(caller), tool.name, given, call_id=caller.call_id))
+        with turns.call(caller) as turn:
+            return _text(carry_out(turn, tool.name, given, call_id=caller.call_id))
 
     async def arun(**given: Any) -> str:
         return await in_thread(run, **given)

@@ -88,6 +88,7 @@ def caller_of(context: RunContextWrapper[Any], call_id: str | None = None) -> Ca
         branch=run.run_id,
         call_id=call_id or getattr(context, "tool_call_id", None),
         memory=frozenset({"before this run"}) if run.has_past else frozenset(),
+        step=f"{run.run_id}/{context.usage.requests}",
     )
 
 
@@ -202,7 +203,8 @@ def _function_tool(turns: RunTurns, tool: ModelTool, prefix: str) -> FunctionToo
         caller = caller_of(context)
 
         def run() -> str:
-            return carry_out(turns.turn(caller), tool.name, arguments, call_id=caller.call_id).text
+            with turns.call(caller) as turn:
+                return carry_out(turn, tool.name, arguments, call_id=caller.call_id).text
 
         return await in_thread(run)
 

@@ -67,7 +67,7 @@ class RunTurns:
     def call(self, caller: Caller) -> Iterator[Turn]:
         """Yield the turn for one call of the caller's; within, the ledger has the call's id."""
         turn = self.turn(caller)
-        with turn.called(caller.call_id):
+        with turn.called(caller.call_id, step=caller.step or caller.mark):
             yield turn
 
     def end(self, caller: Caller) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, ParamSpec, TypeVar
 
-    from noclobber.core.actions import ContentChange
+    from noclobber.core.actions import Action, ContentChange
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.core.values import Edit, ReadResult, WriteResult
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 # Not an attribute of the turn: threads share a turn, and each carries out another call of the model's.
 _CALL_ID: ContextVar[str | None] = ContextVar("noclobber_call_id", default=None)
+_STEP: ContextVar[str | None] = ContextVar("noclobber_step", default=None)
 
 
 class Turn:
@@ -104,6 +105,8 @@ class Turn:
         """If set: called before a guarded tool call with what has changed since the last one."""
         self._notices = NoticeBoard()
         self._calls = 0
+        self._seen_too_late: dict[tuple[str, str], str] = {}
+        """By step and name: the version that was seen before a read of the same step."""
         if options.scope == "session":
             state.sessions.begin(context)  # It starts from what earlier turns of the session saw.
         state.turns.add(self)
@@ -181,7 +184,20 @@ class Turn:
         self, path: Path, *, start_line: int | None = None, end_line: int | None = None
     ) -> ReadResult:
         """Read a file, or the lines from `start_line` to `end_line` (both counted, the first is 1)."""
-        return engine.read(self, self.tool_call("read_file"), requests.read(path, start_line, end_line))
+        call, action, step = (
+            self.tool_call("read_file"),
+            requests.read(path, start_line, end_line),
+            _STEP.get(),
+        )
+        if step is None:
+            return engine.read(self, call, action)
+        name = self.context.name_of(action.path)
+        with self.order.one_at_a_time([name]):  # A write of the same step sees the read, or comes before it.
+            seen_before = self.context.expected_for(name, name)
+            seen = engine.read(self, call, action)
+            if seen_before not in (None, seen.sha256):
+                self._seen_too_late.setdefault((step, name), seen_before or "")
+        return seen
 
     def write_file(
         self,
@@ -199,7 +215,7 @@ class Turn:
         """
         call = self.tool_call("write_file")
         action = self._checked(call, requests.write, path, content, expected_hash, observation_id)
-        return engine.write(self, call, action)
+        return engine.write(self, call, self._as_seen(action))
 
     def edit_file(
         self,
@@ -230,7 +246,7 @@ class Turn:
         call = self.tool_call(tool)
         made: ContentChange = self._checked(call, change) if callable(change) else change
         action = self._checked(call, requests.edit, path, made, expected_hash, observation_id)
-        return engine.edit(self, call, action)
+        return engine.edit(self, call, self._as_seen(action))
 
     def write_files(
         self,
@@ -316,12 +332,20 @@ class Turn:
         return ToolList(self, format, only=only, prefix=prefix)
 
     @contextmanager
-    def called(self, call_id: str | None) -> Iterator[None]:
-        """Within: the ledger has this id for what this thread or task does. None: an id of the turn's own."""
+    def called(self, call_id: str | None, *, step: str | None = None) -> Iterator[None]:
+        """
+        Within: the ledger has this id for what this thread or task does. None: an id of the turn's own.
+
+        `step` names the model's message that asked for the call. What a call reads the model sees after that
+        message, so a write that the same message asks for was made without it, and is held to what was seen
+        before (`[read, write]` in one step, after a refusal).
+        """
         before = _CALL_ID.set(call_id)
+        step_before = _STEP.set(step or _STEP.get())
         try:
             yield
         finally:
+            _STEP.reset(step_before)
             _CALL_ID.reset(before)
 
     def tool_call(
@@ -341,6 +365,14 @@ class Turn:
             host=self.host,
             intent_id=self.intent_id,
         )
+
+    def _as_seen(self, action: Action) -> Action:
+        """Hold a write to what its model's message was made from, if a read of the same message saw more."""
+        step = _STEP.get()
+        if step is None or action.expected_hash is not None or action.observation_id is not None:
+            return action
+        seen = self._seen_too_late.get((step, self.context.name_of(action.path)))
+        return action if seen is None else action._replace(expected_hash=seen)
 
     def _checked(self, call: ToolCall, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a request of what the caller gave. What is wrong with it counts as a refused write."""
