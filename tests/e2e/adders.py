@@ -148,7 +148,7 @@ def race(
             person.start()
         try:
             for one in running:
-                done = one.wait(500)
+                done = one.wait(max(500, 30 * writes))
                 assert done.returncode == 0, done
         finally:
             if editor:
