@@ -286,3 +286,21 @@ def test_a_turn_carries_a_lock_of_either_kind(tmp_path: Path) -> None:
 
     asyncio.run(story())
     assert (tmp_path / "DEL-1" / "a.md").read_text() == "mine"
+
+
+def test_a_models_calls_are_answered_in_its_format(root: Path, ws: aio.Workspace) -> None:
+    """N-async, N-tools: the list is passed to the model, and each call is awaited; its id is on record."""
+    (root / "b.md").write_bytes(b"one\n")
+
+    async def story() -> dict[str, Any]:
+        async with ws.turn(agent_id="a") as turn:
+            tools = turn.tools(format="anthropic")
+            assert "read_file" in [tool["name"] for tool in tools]
+            with turn.called("call-7"):
+                await turn.write_file("c.md", b"new\n")
+            call = {"type": "tool_use", "id": "t1", "name": "read_file", "input": {"path": "b.md"}}
+            return await tools.call(call)
+
+    answer = run(story())
+    assert (answer["tool_use_id"], "one" in str(answer["content"])) == ("t1", True)
+    assert [event["identity"]["call_id"] for event in ws.ledger.events()][-1] == "call-7"

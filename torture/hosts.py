@@ -249,7 +249,7 @@ class Arena:
                 )
         elif self.chance.random() < 0.3:  # The dearest fault, and the others need a server.
             self.server.stop()
-            self.server.start()
+            self.server.start_again()
 
     def _join(self, host: str) -> None:
         self.cut.pop(host, None)

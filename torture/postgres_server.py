@@ -30,6 +30,10 @@ def programs() -> str | None:
     return next((folder for folder in folders if os.path.exists(f"{folder}/pg_ctl")), None)
 
 
+class ServerError(RuntimeError):
+    """One of the server's programs failed; the text is what it said."""
+
+
 class Server:
     """One server in a folder of its own, reached by a socket in it."""
 
@@ -64,10 +68,12 @@ class Server:
                 [*self._prefix, "setpriv", f"--reuid={self.user_id}", "--clear-groups", *command],
                 {},
             )
-        subprocess.run(
-            command, check=True, cwd=self.folder, capture_output=True,
+        done = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True,
             env={"PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C"}, **who,
         )  # fmt: skip
+        if done.returncode:
+            raise ServerError(f"{program} {arguments[-1]}: {done.stdout} {done.stderr}")
 
     def start(self) -> None:
         """Start it."""
@@ -99,6 +105,6 @@ class Server:
         """Stop it and delete what it kept."""
         try:
             self.stop()
-        except subprocess.CalledProcessError:
+        except ServerError:
             pass
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import os
     import random
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from noclobber.core.clock import Clock
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from noclobber.guard.commands import CommandResult
     from noclobber.guard.git.commit import CommitMade
     from noclobber.guard.notices import ChangeNotice
+    from noclobber.guard.tools.tool_list import ToolList as SyncToolList
+    from noclobber.guard.turn import Format
     from noclobber.guard.turn import Turn as SyncTurn
     from noclobber.guard.undo import UndoPlan
     from noclobber.ledger import AgentTraceLedger
@@ -161,9 +164,13 @@ class Workspace:
             )
         )
 
-    def end_session(self, session_id: str | None = None) -> None:
-        """Forget what a session's agents saw in earlier turns (`scope = "session"`)."""
-        self.sync.end_session(session_id)
+    def end_session(self, session_id: str | None = None, *, agent_id: str | None = None) -> None:
+        """Forget what a session's agents, or one of them, saw in earlier turns (`scope = "session"`)."""
+        self.sync.end_session(session_id, agent_id=agent_id)
+
+    def remembers(self, session_id: str | None, agent_id: str) -> bool:
+        """True if this process still knows what an agent saw in earlier turns of a session."""
+        return self.sync.remembers(session_id, agent_id)
 
     async def undo(
         self,
@@ -214,6 +221,18 @@ class Workspace:
         await in_thread(self.sync.close)
 
 
+class ToolList(list[dict[str, Any]]):
+    """The guarded tools in one format, for asyncio; `.sync` is the one underneath."""
+
+    def __init__(self, tools: SyncToolList) -> None:
+        super().__init__(tools)
+        self.sync = tools
+
+    async def call(self, tool_call: object) -> dict[str, Any]:
+        """Carry out a model's tool call, and return the tool's result for the model."""
+        return await in_thread(self.sync.call, tool_call)
+
+
 class Turn:
     """`noclobber.Turn` for asyncio; `.sync` is the one underneath."""
 
@@ -238,6 +257,20 @@ class Turn:
     def kept(self) -> list[str]:
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
         return self.sync.kept
+
+    def called(self, call_id: str | None) -> AbstractContextManager[None]:
+        """Within: the ledger has this id for what this task does. None: an id of the turn's own."""
+        return self.sync.called(call_id)
+
+    def tools(
+        self,
+        format: Format = "openai",  # noqa: A002 - the name that says it
+        *,
+        only: Iterable[str] | None = None,
+        prefix: str = "",
+    ) -> ToolList:
+        """Return the guarded tools in the format of a model's API; `await tools.call(tool_call)`."""
+        return ToolList(self.sync.tools(format, only=only, prefix=prefix))
 
     async def end(self) -> None:
         """Forget what was seen and clear away what commits left."""

@@ -36,7 +36,6 @@ from noclobber.disk.hashing import is_hash
 from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
-from noclobber.guard.git.rule import git_rule
 from noclobber.guard.judge import admit
 from noclobber.shell import changes as tree
 from noclobber.shell.changes import FILE, FOLDER, ChangeSet, TreeChange, lstat
@@ -72,7 +71,7 @@ class FileChange(NamedTuple):
     after: str
 
 
-RULES: list[Callable[[CommandRun, ChangeSet, Turn], NoclobberError | None]] = [git_rule]
+RULES: list[Callable[[CommandRun, ChangeSet, Turn], NoclobberError | None]] = []
 """Asked in order, before anything lands. The first refusal counts."""
 
 MOST_NAMED = 100  # Files beside a refusal.
