@@ -15,6 +15,8 @@ import pytest
 
 from noclobber import Workspace
 from noclobber.cli.shell_prefix import command_in
+from noclobber.hook.guarded_calls import leave
+from noclobber.hosts.event import Event
 from noclobber.hosts.shell_prefix import START, prefix
 from noclobber.shell.level import GUARDED, probe
 from tests.rigs.hooks import HookRig, refusal
@@ -143,6 +145,33 @@ def test_a_removal_and_a_new_file_of_that_name(shell: Shell, rig: HookRig, file:
     rig.read(file)
     assert shell.run("rm a.txt") == (0, "")
     assert rig.write(file, "again") == {}
+
+
+def test_a_shell_that_reads_our_file_first_is_guarded(guarded: None, rig: HookRig, file: Path) -> None:
+    """N-shell: opencode's; the command lands as the agent's that the note names, and sees nothing of the way there."""
+    event = Event("opencode", "pre", session_id="s", call_id="c", agent_id="sub", command="env > new.txt")
+    leave(event, str(rig.root), "session", is_plain=False)
+    folder = f"{Path(START).parents[1]}/hosts/shell_env"
+    mine = {"HOST": "opencode", "SESSION": "s", "FOLDER": folder, "PYTHON": sys.executable, "START": START}
+    subprocess.run(
+        ["bash", "-c", event.command],
+        cwd=rig.root,
+        env={
+            "PATH": os.environ["PATH"],
+            "XDG_RUNTIME_DIR": str(rig.runtime),
+            "BASH_ENV": f"{folder}/bash_env.sh",
+            "ZDOTDIR": folder,
+            **{f"NOCLOBBER_SHELL_{name}": value for name, value in mine.items()},
+        },
+        check=True,
+        timeout=60,
+    )
+    [entry] = rig.ledger()
+    assert (entry["identity"]["agent_id"], entry["identity"]["host"]) == ("sub", "opencode")
+    seen = (rig.root / "new.txt").read_text()
+    assert "NOCLOBBER_SHELL" not in seen
+    assert "BASH_ENV" not in seen
+    assert "NOCLOBBER_RUN=" in seen
 
 
 def test_what_runs_in_the_background_or_only_looks_is_not_guarded(

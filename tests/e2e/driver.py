@@ -87,6 +87,8 @@ class HostDriver(ABC):
     """The host's own name for its tool that reads a file."""
     write_tools: tuple[str, ...]
     """Its tools that write."""
+    routes_shell = False
+    """Whether its commands go through the guarded shell, where there can be one; otherwise they are watched."""
     refusal_before: str = ""
     """What the model is given before our reason, with `{tool}` for the tool's name."""
     subagent_ends_with: Native | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -263,8 +264,8 @@ def subagents(stage: Stage) -> Story:
 
 
 FORMATTER = """
-import glob, re
-for name in glob.glob("*.fmt"):
+import glob, re, sys
+for name in sys.argv[1:] or glob.glob("*.fmt"):
     with open(name) as file:
         text = file.read()
     spaced = re.sub("(?m)^([a-z0-9]+) *= *", r"\\1 = ", text)
@@ -330,6 +331,90 @@ def formatter_and_stranger(stage: Stage) -> Story:
     assert file.read_text() == "v1 = 1\nv2 = 2\nperson = 1\n"
 
 
+def _stale_command(stage: Stage, command: str, file: Path, first: str = FIRST, theirs: str = THEIRS) -> Story:
+    """A command that would write over what a person has saved since the agent read it: refused at every level."""
+    yield Read(file)
+    file.write_text(theirs)
+    stage.assert_command_refused((yield Shell(command)), file, first, theirs)
+    assert file.read_text() == theirs
+    stage.assert_record(file, REFUSED)
+
+
+def stale_sed(stage: Stage) -> Story:
+    """N-shell: `sed -i` on a stale file."""
+    file = stage.file(FIRST)
+    yield from _stale_command(stage, f"sed -i s/hello/HELLO/ {file}", file)
+
+
+def stale_heredoc(stage: Stage) -> Story:
+    """N-shell: a heredoc over a stale file; after a look it lands, and is the agent's own version."""
+    file = stage.file(FIRST)
+    command = f"cat > {file} <<'EOF'\nmine\nEOF"
+    yield from _stale_command(stage, command, file)
+    yield Read(file)
+    yield Shell(command)
+    assert file.read_text() == "mine\n"
+    yield from _edit_after_own_command(stage, file, "mine", "MINE")
+    stage.assert_record(file, REFUSED, LANDED, LANDED)
+
+
+def _edit_after_own_command(stage: Stage, file: Path, old: str, new: str) -> Story:
+    """An edit of what the agent's own command has changed: none of our refusals. A host may have one of its own."""
+    told = yield Edit(file, old, new)
+    if not stage.driver.is_success(told) and "error_type" not in told:
+        yield Read(file)
+        told = yield Edit(file, old, new)
+    stage.assert_landed(told)
+
+
+def stale_git_checkout(stage: Stage) -> Story:
+    """N-shell: `git checkout` that would take away what a person has saved."""
+    folder = stage.path("")
+    folder.mkdir()
+    file = folder / "plan.txt"
+    file.write_text("committed\n")
+    name = ["-c", "user.name=x", "-c", "user.email=x@y"]
+    for words in (["init", "-q"], ["add", "-A"], [*name, "commit", "-qm", "x"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    file.write_text(FIRST)
+    yield from _stale_command(stage, f"cd {folder} && git checkout -- plan.txt", file)
+
+
+def stale_script(stage: Stage) -> Story:
+    """N-shell: nobody can tell what a script writes. Guarded: nothing lands. Watched: told, and kept."""
+    file = stage.file(FIRST)
+    script = stage.file(
+        f"open({str(file)!r}, 'w').write('mine')\nopen({str(file)!r} + '2', 'w').write('x')\n", ".py"
+    )
+    yield Read(file)
+    theirs = f"{stage.name}: a person's\n"
+    file.write_text(theirs)
+    told = yield Shell(f"python3 {script}")
+    if stage.is_guarded():
+        stage.assert_command_refused(told, file, FIRST, theirs)
+        assert file.read_text() == theirs
+        assert not Path(f"{file}2").exists()
+        stage.assert_record(file, REFUSED)
+        return
+    # Codex gives its model what a hook adds in a message of its own, beside the result.
+    assert "MUTATION_RACE" in told or stage.driver.name == "codex", told
+    assert file.read_text() == "mine"
+    assert theirs.encode() in stage.project.kept()
+    stage.assert_record(file, ("MUTATION_RACE", "RACED"))
+
+
+def own_formatter(stage: Stage) -> Story:
+    """finding H6: the agent formats what it has edited, by a command of its own; its next edit is no conflict."""
+    file = stage.file("v1 = 0\nv2 = 0\n", ".own")
+    script = stage.project.home / "formatter.py"
+    yield Read(file)
+    stage.assert_landed((yield Edit(file, "v1 = 0", "v1=1")))
+    yield Shell(f"python3 -I -S {script} {file}")
+    assert file.read_text() == "v1 = 1\nv2 = 0\n"
+    yield from _edit_after_own_command(stage, file, "v2 = 0", "v2=2")
+    assert [kind for kind in stage.project.record(file) if kind != FAILED] == [LANDED, LANDED, LANDED]
+
+
 SCENARIOS: dict[str, Callable[[Stage], Story]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -337,5 +422,6 @@ SCENARIOS: dict[str, Callable[[Stage], Story]] = {
         *(deleted_and_created_again, own_deletion, partial_reread, parallel_edits),
         *(crlf, not_utf8, large, huge, younger_than_a_second, failed_edit, subagents),
         *(formatter_by_hook, formatter_by_editor, formatter_and_stranger),
+        *(stale_sed, stale_heredoc, stale_git_checkout, stale_script, own_formatter),
     )
 }

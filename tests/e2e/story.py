@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from noclobber.shell.level import GUARDED, probe
 from tests.e2e.calls import Call, Calls
 from tests.e2e.driver import HostDriver, Refusal
 from tests.e2e.model import ScriptedModel
@@ -85,15 +86,20 @@ class Stage(NamedTuple):
     def assert_refused(self, told: str, path: Path, seen: bytes | str, now: bytes | str) -> Refusal:
         """The model received the exact 009 object, after what this host puts before a reason and nothing else."""
         refusal = self.driver.refusal(told)
-        assert refusal.object == {
-            "error_type": "STALE_FILE",
-            "message": "File modified by another actor. Re-read required.",
-            "details": {"path": str(path), "baseline_hash": sha256(seen), "current_disk_hash": sha256(now)},
-            "recovery_hint": "Perform a new 'read_file' to see the latest changes before attempting to write again.",
-        }
+        assert refusal.object == stale(path, seen, now)
         befores = {self.driver.refusal_before.format(tool=tool) for tool in self.driver.write_tools}
         assert refusal.before in befores, told
         return refusal
+
+    def is_guarded(self) -> bool:
+        """Whether this host's commands are transactions here."""
+        return self.driver.routes_shell and probe(str(self.project.root)).name == GUARDED
+
+    def assert_command_refused(self, told: str, path: Path, seen: bytes | str, now: bytes | str) -> None:
+        """The model received the exact object for a shell command, and nothing else of ours before it."""
+        refusal = self.driver.refusal(told)
+        assert refusal.object == stale(path, seen, now)
+        assert "error_type" not in refusal.before
 
     def events(self, path: Path) -> list[dict[str, Any]]:
         """Return what is on record about a file."""
@@ -103,6 +109,16 @@ class Stage(NamedTuple):
     def assert_record(self, path: Path, *expected: tuple[str, str]) -> None:
         """This is on record about a file, line by line, and nothing else."""
         assert self.project.record(path) == list(expected)
+
+
+def stale(path: Path, seen: bytes | str, now: bytes | str) -> dict[str, Any]:
+    """Return the exact 009 object."""
+    return {
+        "error_type": "STALE_FILE",
+        "message": "File modified by another actor. Re-read required.",
+        "details": {"path": str(path), "baseline_hash": sha256(seen), "current_disk_hash": sha256(now)},
+        "recovery_hint": "Perform a new 'read_file' to see the latest changes before attempting to write again.",
+    }
 
 
 def sha256(value: bytes | str) -> str:

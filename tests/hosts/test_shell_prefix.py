@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from noclobber.hosts import shell_prefix
+from noclobber.hosts.plugin_source import source
 
+SHELL_ENV = Path(shell_prefix.__file__).parent / "shell_env"
 TEXT = "printf '%s|' \"it's\" \"$0\" 'two  words'; exit 3"
 
 
@@ -63,3 +68,47 @@ def test_a_prefix_that_claude_code_would_misread_is_not_written(monkeypatch: pyt
     """N-shell: it takes what is after the last ` -` for the arguments."""
     monkeypatch.setattr(shell_prefix, "START", "/home/a -b/shell_prefix.py")
     assert shell_prefix.prefix() is None
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_shell_that_reads_our_file_first_runs_a_command_without_a_note_as_it_is(
+    tmp_path: Path, shell: str, is_broken: bool
+) -> None:
+    """N-shell: opencode's shell; also if noclobber is gone. The user's own first file is read as ever."""
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"no {shell} here")
+    (tmp_path / ".zshenv").write_text("export OWN=own\n")
+    own = {"BASH_ENV": str(tmp_path / ".zshenv"), "ZDOTDIR": str(tmp_path)}
+    mine = {
+        "HOST": "opencode",
+        "SESSION": "s",
+        "FOLDER": str(SHELL_ENV),
+        "PYTHON": sys.executable,
+        "START": "/gone" if is_broken else shell_prefix.START,
+        **own,
+    }
+    done = subprocess.run(
+        [program, "-c", "printf '%s|' \"it's\" $OWN; exit 3"],
+        env={
+            "PATH": os.environ["PATH"],
+            "XDG_RUNTIME_DIR": str(tmp_path),
+            "BASH_ENV": f"{SHELL_ENV}/bash_env.sh",
+            "ZDOTDIR": str(SHELL_ENV),
+            **{f"NOCLOBBER_SHELL_{name}": value for name, value in mine.items()},
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.returncode) == ("it's|own|", 3), done.stderr
+
+
+def test_the_plugin_of_opencode_knows_where_the_files_are() -> None:
+    """N-shell: one for any machine knows no paths, and its commands are watched."""
+    text = source("opencode")
+    assert json.dumps(str(SHELL_ENV)) in text
+    assert (SHELL_ENV / "bash_env.sh").exists()
+    assert (SHELL_ENV / ".zshenv").exists()
+    assert "const SHELL = null" in source("opencode", portable=True)

@@ -1,10 +1,14 @@
 """
-What Claude Code runs in the place of its shell: `shell_prefix.py TEXT` (see `hosts/shell_prefix`).
+What a host runs in the place of its shell.
 
-TEXT is `source SNAPSHOT … && eval 'COMMAND' … && pwd -P >| FILE`. If the hook before the call has left a note
-about the command, the text runs in the guarded shell, as the agent that the note names, and with what that
-agent has seen. Otherwise it runs as it is. Whatever goes wrong here, the command is run all the same: a
-guard that fails must not take the shell away.
+| called as | by | the text |
+|---|---|---|
+| `… TEXT` | Claude Code (`hosts/shell_prefix`) | `source … && eval 'COMMAND' … && pwd -P >| FILE` |
+| `… SHELL TEXT` | a shell that has read a file of `hosts/shell_env` first | the command itself |
+
+If the hook before the call has left a note about the command, the text runs in the guarded shell, as the
+agent that the note names, and with what that agent has seen. Otherwise it runs as it is. Whatever goes wrong
+here, the command is run all the same: a guard that fails must not take the shell away.
 """
 
 from __future__ import annotations
@@ -18,21 +22,30 @@ if TYPE_CHECKING:
     from noclobber.hook.guarded_calls import GuardedCall
 
 HOST = "claude-code"
+MARK = "NOCLOBBER_SHELL_"
 MOST_KNOWN = 2000
 
 
 def main(words: list[str]) -> int:
     """Run a text; return the exit code, or do not return."""
-    text = words[0] if words else ""
-    plain = [os.environ.get("SHELL") or "/bin/sh", "-c", text]
+    text = words[-1] if words else ""
+    host = os.environ.get(f"{MARK}HOST", HOST)
+    session_id = os.environ.get(f"{MARK}SESSION") or os.environ.get("CLAUDE_CODE_SESSION_ID", "")
+    command: str | None
+    if len(words) > 1:  # A shell that has read our file first: it is named, and the text is the command.
+        plain, command = [words[0], "-c", text], text
+        _restore_environment()
+    else:
+        plain, command = [os.environ.get("SHELL") or "/bin/sh", "-c", text], command_in(text)
+    asked = None
     try:
         from noclobber.disk import hashing
 
         hashing.start_light()
-        asked = _asked(text, plain)
+        if command is not None and session_id:
+            asked = _asked(host, session_id, command, plain)
     except Exception as error:
         _say(f"this command is not guarded ({type(error).__name__}: {error}).")
-        asked = None
     if asked is None:
         os.execv(plain[0], plain)  # noqa: S606 - running it is what was asked for
     from noclobber.cli import run
@@ -40,19 +53,27 @@ def main(words: list[str]) -> int:
     return run.guarded(asked)
 
 
-def _asked(text: str, plain: list[str]) -> Asked | None:
+def _restore_environment() -> None:
+    """Give the command the environment that it would have had without us."""
+    for name in ("BASH_ENV", "ZDOTDIR"):
+        own = os.environ.get(f"{MARK}{name}")
+        if own:
+            os.environ[name] = own
+        else:
+            os.environ.pop(name, None)
+    for name in [name for name in os.environ if name.startswith(MARK)]:
+        del os.environ[name]
+
+
+def _asked(host: str, session_id: str, command: str, plain: list[str]) -> Asked | None:
     """Return what to run guarded, None for a text that runs as it is."""
-    command = command_in(text)
-    session_id = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
-    if command is None or not session_id:
-        return None
     from noclobber.shell.read_only import is_read_only
 
     if is_read_only(command):
         return None
     from noclobber.hook import guarded_calls
 
-    call = guarded_calls.take(HOST, session_id, command)
+    call = guarded_calls.take(host, session_id, command)
     if call is None or call.is_plain:
         return None
     from noclobber.cli.run import Asked

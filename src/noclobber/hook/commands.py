@@ -49,6 +49,7 @@ def before(turn: HookTurn, event: Event) -> NoclobberError | None:
         is_guarded = wish == "guarded" and "noclobber" not in event.command and level(turn, event) == GUARDED
         guarded_calls.leave(event, turn.root, turn.options.scope, is_plain=not is_guarded)
         if is_guarded:
+            turn.is_command_guarded = True
             return None
     if wish == "off":
         return None
@@ -105,6 +106,8 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
 
 def is_routed(event: Event) -> bool:
     """True if the host's shell comes to us, and takes the note that the hook leaves."""
+    if event.is_routed:
+        return True
     said = os.environ.get("CLAUDE_CODE_SHELL_PREFIX", "")
     if event.host != "claude-code" or "noclobber_text" not in said:
         return False

@@ -80,7 +80,7 @@ def _shell(hosts: list[str], project: str) -> Finding:
         found = probe(os.path.realpath(scratch))
     if found.name != GUARDED:
         return Finding(name, True, f"watched: there can be no private view here ({found.why})", page)
-    routed = [host for host in hosts if host == "claude-code" and _is_routed(project)]
+    routed = [host for host in hosts if host == "opencode" or (host == "claude-code" and _is_routed(project))]
     others = [host for host in hosts if host not in routed]
     told = [f"guarded in {', '.join(routed)}"] if routed else []
     told += [f"watched in {', '.join(others)}"] if others else []

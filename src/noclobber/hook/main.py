@@ -20,7 +20,7 @@ from noclobber.core.light.json_text import parse, spell
 from noclobber.disk import hashing
 from noclobber.errors import HookFailedError, NoclobberError, RefusalError
 from noclobber.hosts import HOSTS, load
-from noclobber.hosts.event import NOTHING, Answer, Event
+from noclobber.hosts.event import GUARD, NOTHING, Answer, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,7 +131,9 @@ def _handle_command(host: Host, event: Event) -> Answer:
         if answer.is_refusal:
             return answer
         refusal = _with_guidance(host, turn, event, commands.before(turn, event))
-        return answer if refusal is None else host.phrase(event, refusal)
+        if refusal is None:
+            return GUARD if turn.is_command_guarded and event.is_routed else answer
+        return host.phrase(event, refusal)
     told = _with_guidance(host, turn, event, commands.after(turn, event))
     return answer if told is None else host.warn(event, told)
 

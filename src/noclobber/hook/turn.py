@@ -31,6 +31,8 @@ class HookTurn:
 
     confined_to = None  # A host's tools may write anywhere; every write is checked.
     outside_level = "hook"
+    is_command_guarded = False
+    """Set if the command of this event is to run in the guarded shell."""
     # Claude Code and Codex ask about a write when its turn comes, and carry out one at a time. Others ask
     # about all calls of a message first, and a permission dialogue may be open for any of them.
     SERIAL_HOSTS = ("claude-code", "codex")

@@ -61,6 +61,8 @@ class Event(NamedTuple):
     """True for a tool that runs a shell command."""
     command: str = ""
     """The shell command, of such a tool."""
+    is_routed: bool = False
+    """True for a command whose host asks whether to run it in the guarded shell."""
     is_background: bool = False
     """True for a command that the host does not wait for."""
     is_delegation: bool = False
@@ -159,6 +161,8 @@ class Answer(NamedTuple):
 
 
 NOTHING = Answer()
+GUARD = Answer('{"decision": "guard"}')
+"""To a plugin of ours: run the command in the guarded shell."""
 
 
 def told_to_model(error: NoclobberError) -> str:

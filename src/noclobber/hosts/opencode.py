@@ -79,7 +79,7 @@ def read(payload: dict[str, Any]) -> Event:
         cwd=maybe_text(payload, "directory", "worktree") or "",
         tool=maybe_text(given, "tool") or "",
     )
-    event = event._replace(is_command=event.tool == "bash")
+    event = event._replace(is_command=event.tool == "bash", is_routed=payload.get("routes") is True)
     if event.kind not in ("pre", "post", "failure"):
         return event
     tool = event.tool

@@ -11,6 +11,7 @@ import path from "node:path"
 
 const COMMAND = ["noclobber", "hook"]
 const BROKEN = ""
+const SHELL = null // The guarded shell: its PYTHON, its START, and the FOLDER of what a shell reads first.
 const PATIENCE_MS = 30000
 const WRITES = ["write", "edit", "multiedit", "apply_patch", "patch"]
 const IS_LOCK = (name) => /(^|\/)\.lock[^\/]*$/i.test(String(name ?? ""))
@@ -221,6 +222,7 @@ const tools = (agentOf) =>
 export const Noclobber = async ({ client, directory, worktree }) => {
   const builtIn = {}
   const agents = new Map()
+  const guarded = new Set() // Calls whose command runs in the guarded shell.
   // A subagent has a session of its own, below another one. Asked once a session; the answer cannot change.
   const agentOf = (sessionID) => {
     if (!agents.has(sessionID)) {
@@ -262,13 +264,25 @@ export const Noclobber = async ({ client, directory, worktree }) => {
       const mayWrite = WRITES.includes(input.tool) || (input.tool === "bash" && MAY_PATCH(output.args))
       const isLock = input.tool === "read" && IS_LOCK(output.args?.filePath)
       if (!mayWrite && !isLock && input.tool !== "bash") return
-      const answer = await ask(input.tool === "bash" ? "shell" : "check", await about("before", input, output)).catch((error) => {
+      const asked = { ...(await about("before", input, output)), routes: input.tool === "bash" && !!SHELL }
+      const answer = await ask(input.tool === "bash" ? "shell" : "check", asked).catch((error) => {
         if (mayWrite) throw error
         return {} // A hook that does not run blocks no read, and no command without a patch.
       })
       if (answer.decision === "deny") throw new Error(answer.reason)
+      if (answer.decision === "guard") guarded.add(input.callID)
       // A stale write that was merged. opencode asks its user about what it is given here.
       if (answer.decision === "rewrite") Object.assign(output.args, answer.args)
+    },
+    // A command that the hook wants guarded: its shell reads a file of ours first, which runs it as a transaction. The
+    // command itself is left alone, because the user's permission rules judge it.
+    "shell.env": async (input, output) => {
+      if (!guarded.delete(input.callID)) return
+      const { BASH_ENV = "", ZDOTDIR = "" } = { ...process.env, ...output.env }
+      const mine = { ...SHELL, HOST: "opencode", SESSION: input.sessionID, BASH_ENV, ZDOTDIR }
+      for (const [name, value] of Object.entries(mine)) output.env[`NOCLOBBER_SHELL_${name}`] = value
+      output.env.BASH_ENV = `${SHELL.FOLDER}/bash_env.sh`
+      output.env.ZDOTDIR = SHELL.FOLDER
     },
     "tool.execute.after": async (input, output) => {
       if (hooks.tool[input.tool]) return

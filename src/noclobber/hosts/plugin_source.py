@@ -11,6 +11,7 @@ import sys
 MARK = "// Written by `noclobber install "
 _COMMAND = 'const COMMAND = ["noclobber", "hook"]'
 _BROKEN = 'const BROKEN = ""'
+_SHELL = "const SHELL = null"
 
 
 def source(host: str = "opencode", *, portable: bool = False) -> str:
@@ -24,6 +25,11 @@ def source(host: str = "opencode", *, portable: bool = False) -> str:
         program = file.read()
     assert program.count(_COMMAND) == program.count(_BROKEN) == 1
     program = program.replace(_COMMAND, f"const COMMAND = {json.dumps(words)}")
+    # A plugin for any machine knows no paths, so there its commands are watched.
+    if not portable:
+        home = os.path.dirname(folder)
+        files = {"PYTHON": words[0], "START": f"{home}/cli/shell_prefix.py", "FOLDER": f"{folder}/shell_env"}
+        program = program.replace(_SHELL, f"const SHELL = {json.dumps(files)}")
     told = json.loads(fallback(host, "check"))["reason"]
     title = f"{MARK}{host}`; `noclobber install {host} --uninstall` removes it."
     return f"{title}\n{program.replace(_BROKEN, f'const BROKEN = {json.dumps(told)}')}"

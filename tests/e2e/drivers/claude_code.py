@@ -22,6 +22,7 @@ class ClaudeCode(HostDriver):
     name = "claude-code"
     read_tool = "Read"
     write_tools = ("Edit", "Write")
+    routes_shell = True
     refusal_before = "PreToolUse:{tool} hook error: "
     limits: ClassVar[Mapping[str, str]] = {
         "not_utf8": "it writes no file that is not UTF-8 (or UTF-16 with a byte-order mark)"

@@ -23,6 +23,7 @@ class Opencode(HostDriver):
 
     name = "opencode"
     read_tool = "read"
+    routes_shell = True
     write_tools = ("edit", "write")
     refusal_before = ""
 
