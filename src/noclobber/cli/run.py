@@ -290,7 +290,7 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
                 note_job(folder, asked.argv, cwd, call, asked.expect, 0)
             except OSError:
                 pass  # The disk is full. It cannot be run again from a note, then.
-            landed = conclude(turn, call, folder, asked.argv, cwd, ended, asked.expect)
+            landed = conclude(turn, call, folder, asked.argv, cwd, ended, asked.expect, is_last=True)
     except NoclobberError as error:
         _tell_refused(folder, error)
         note = refused_note(error)

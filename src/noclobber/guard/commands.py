@@ -14,7 +14,6 @@ other way then, or does not run it.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -107,6 +106,8 @@ def _run(
     call = call or turn.tool_call(TOOL)
     variables = dict(os.environ if environment is None else environment)
     if is_inside(root):
+        import subprocess
+
         done = subprocess.run(
             argv, cwd=folder, env=variables, input=stdin, capture_output=True, timeout=timeout_s
         )
@@ -164,6 +165,8 @@ def conclude(
     cwd: str,
     ended: Ended,
     expect: Mapping[str, str],
+    *,
+    is_last: bool = False,
 ) -> tuple[WriteResult, ...]:
     """Land what an ended command left in its upper layer. A refusal is noted in the run's folder."""
     try:
@@ -190,7 +193,7 @@ def conclude(
         )
         for change in found.files():
             _refuse_undecodable(f"{run.root}/{change.path}")
-        return land(turn, call, command, found)
+        return land(turn, call, command, found, is_last=is_last)
     except OSError as failure:  # For example, the disk is full. A commit that began is taken back.
         error = commit_failed(failure, run.root)
         _keep(run, ended, error)
@@ -256,6 +259,8 @@ def _in_a_process(
     run: runs.RunFolder, cwd: str, environment: Mapping[str, str], stdin: bytes, timeout_s: float | None
 ) -> tuple[Ended, bytes, bytes]:
     """Run the command with a process of its own around it; return how it ended, and what it printed."""
+    import subprocess  # Not at the top: `noclobber run` does without.
+
     from noclobber.shell import enclosed
 
     out_fd, in_fd = os.pipe()

@@ -37,6 +37,7 @@ from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
 from noclobber.guard.judge import admit
+from noclobber.guard.policies import decide
 from noclobber.shell import changes as tree
 from noclobber.shell.changes import FILE, FOLDER, ChangeSet, TreeChange, lstat
 
@@ -74,17 +75,23 @@ class FileChange(NamedTuple):
 RULES: list[Callable[[CommandRun, ChangeSet, Turn], NoclobberError | None]] = []
 """Asked in order, before anything lands. The first refusal counts."""
 
+TOLD_BY_COMMIT = ""  # Instead of a hash: the commit says it, which has to take it anyway.
 MOST_NAMED = 100  # Files beside a refusal.
 STALE_ACTIONS = {tree.WRITE: WRITE, tree.CREATE: WRITE, tree.DELETE: DELETE, tree.MODE: WRITE}
 
 
-def land(turn: Turn, call: ToolCall, command: CommandRun, changes: ChangeSet) -> tuple[WriteResult, ...]:
+def land(
+    turn: Turn, call: ToolCall, command: CommandRun, changes: ChangeSet, *, is_last: bool = False
+) -> tuple[WriteResult, ...]:
     """
     Land a change set, all of it or nothing. Refusals are exceptions and go on record, once a command.
 
-    Of several stale files the error is about the first; `error.others` has the rest.
+    Of several stale files the error is about the first; `error.others` has the rest. `is_last`: the turn ends
+    with this command, so what it wrote need not be remembered.
     """
     try:
+        if (trouble := turn.ledger_trouble()) is not None:
+            raise trouble
         for rule in RULES:
             if (refusal := rule(command, changes, turn)) is not None:
                 raise refusal
@@ -97,13 +104,13 @@ def land(turn: Turn, call: ToolCall, command: CommandRun, changes: ChangeSet) ->
             flushed = True
         except UnflushedError as error:
             results, flushed = list(error.commits), False
-            _landed(turn, call, files, results, flushed=False)
+            _landed(turn, call, files, results, flushed=False, is_last=is_last)
             raise
     except NoclobberError as error:
         if not isinstance(error, UnflushedError):
             turn.recorder.refusal(call, error)
         raise
-    landed = _landed(turn, call, files, results, flushed=flushed)
+    landed = _landed(turn, call, files, results, flushed=flushed, is_last=is_last)
     unchecked(changes)
     return landed
 
@@ -143,13 +150,8 @@ class _Judging:
         self._rows.append(
             TreeRow(change.action, change.kind, path, expected, change.upper, change.mode, mode)
         )
-        after = DELETED if change.action == tree.DELETE else self._after(change, now)
+        after = now if change.action == tree.MODE else TOLD_BY_COMMIT
         return FileChange(change, path, now, after)
-
-    def _after(self, change: TreeChange, now: str) -> str:
-        if change.action == tree.MODE:
-            return now
-        return expected_of(change.upper)
 
     def _folder(self, change: TreeChange, path: str) -> list[FileChange]:
         """A folder that comes or goes is one row. Each file in it is judged."""
@@ -191,11 +193,13 @@ class _Judging:
             actual=DELETED if now == ABSENT else now,
             write_scope=turn.write_scope,
         )
-        try:
-            facts = admit(turn, target.facts)
-        except StaleFileError as error:
-            self._stale.append(error)
-            return now
+        facts = target.facts
+        if not decide(facts).allowed:
+            try:
+                facts = admit(turn, facts)  # Looks again, and raises with the reason that counts.
+            except StaleFileError as error:
+                self._stale.append(error)
+                return now
         known = facts.expected
         if known is not None and known != ABSENT and now == ABSENT:
             self._stale.append(StaleFileError(path, known, DELETED))
@@ -256,21 +260,31 @@ def _was_moved(status: os.stat_result, around: os.stat_result, began_ns: int) ->
 
 
 def _landed(
-    turn: Turn, call: ToolCall, files: Sequence[FileChange], results: Sequence[WriteResult], *, flushed: bool
+    turn: Turn,
+    call: ToolCall,
+    files: Sequence[FileChange],
+    results: Sequence[WriteResult],
+    *,
+    flushed: bool,
+    is_last: bool,
 ) -> tuple[WriteResult, ...]:
     """Take note of what landed, file by file, and put it on record."""
-    by_path = {result.path: result for result in results}
+    by_path = {(result.path, result.sha256 == DELETED): result for result in results}
     if not results:
         return ()
     landed = []
     for file in files:
-        result = by_path.get(file.path) or _around(by_path, file.path) or results[0]
-        landed.append(result._replace(path=file.path, sha256=file.after, previous_sha256=file.before))
+        is_gone = file.change.action == tree.DELETE
+        result = by_path.get((file.path, is_gone)) or _around(by_path, file.path, is_gone) or results[0]
+        after = result.sha256 if file.after == TOLD_BY_COMMIT else file.after
+        landed.append(result._replace(path=file.path, sha256=after, previous_sha256=file.before))
     first = True
     for file, done in zip(files, landed, strict=True):  # All of them before the ledger can fail.
+        if is_last:
+            break
         name = turn.context.name_of(file.path)
         seen = turn.context.coverage_for(name, file.path)
-        if file.after == DELETED:
+        if done.sha256 == DELETED:
             turn.context.removed(name, file.path)
         elif file.change.kind == FILE:
             is_known = seen is not None and seen.is_whole
@@ -291,11 +305,11 @@ def _landed(
     return tuple(landed)
 
 
-def _around(by_path: Mapping[str, WriteResult], path: str) -> WriteResult | None:
+def _around(by_path: Mapping[tuple[str, bool], WriteResult], path: str, is_gone: bool) -> WriteResult | None:
     """Return the result of the folder that came or went with a file in it."""
     while (path := os.path.dirname(path)) != "/":
-        if path in by_path:
-            return by_path[path]
+        if (path, is_gone) in by_path:
+            return by_path[path, is_gone]
     return None
 
 
