@@ -1,8 +1,8 @@
 """
 The guarded shell against the same commands run plainly.
 
-`noclobber run -- true` and one `sed -i`, by the milliseconds that they add to `sh -c`; then commands that look
-at many files, and commands that change many. Each pair is run in turns, on one folder.
+`noclobber run -- true` and one `sed -i`, by the milliseconds that they add to `sh -c`; then commands that
+look at many files, and commands that change many. Each pair is run in turns, on one folder.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def rows() -> Iterator[Row]:
     except UnavailableError:
         return
     with tempfile.TemporaryDirectory(prefix="noclobber-bench-") as folder:
+        Path(folder, "noclobber").write_text(SCRIPT)
         root = Path(folder, "project")
         root.mkdir()
         yield _added(root, "`noclobber run -- true`", "true", ADDED_MS_TRUE)
@@ -47,8 +48,12 @@ def rows() -> Iterator[Row]:
         yield _changing(Path(folder, "changed"))
 
 
+SCRIPT = "import sys\nfrom noclobber.cli import main\nsys.exit(main())\n"
+"""What an installer writes into bin/."""
+
+
 def _run(root: Path, text: str, *, guarded: bool) -> None:
-    words = [sys.executable, "-m", "noclobber", "run", "--require", "--"] if guarded else []
+    words = [sys.executable, str(root.parent / "noclobber"), "run", "--"] if guarded else []
     subprocess.run([*words, "sh", "-c", text], cwd=root, stdout=subprocess.DEVNULL, check=True)
 
 
@@ -73,7 +78,8 @@ def _looking(root: Path) -> Iterator[Row]:
         path = root / f"d{number % 200}" / f"f{number}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{number}\n")
-    git = "git init -q . && git add . && git -c user.name=a -c user.email=a@b commit -qm a"
+    git = "git init -q . && git config gc.auto 0 && git config user.name a && git config user.email a@b"
+    git += " && git add . && git commit -qm a"
     subprocess.run(["sh", "-c", git], cwd=root, check=True)
     for what, text in (("git status", "git status --porcelain"), ("grep -r", "grep -r needle . ; true")):
         _run(root, text, guarded=True)

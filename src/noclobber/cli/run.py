@@ -190,7 +190,7 @@ def guarded(asked: Asked) -> int:
         return _unavailable(asked, root, f"{error.strerror}: {error.filename}")
     try:
         first_ns = folder.touch()
-        environment = {**os.environ, runs.ENVIRONMENT_RUN: folder.run_id}
+        environment = runs.environment_of(folder.run_id, os.environ)
         try:
             begun = process.start(folder, asked.argv, cwd=cwd, environment=environment, first_ns=first_ns)
         except UnavailableError as error:
@@ -267,6 +267,9 @@ def _reported(
 def _load_if_it_writes(begun: CommandProcess, folder: RunFolder) -> None:
     """Load what a landing needs while the command still runs, as soon as it has written something."""
     if begun.writes_before_it_ends(folder.upper):
+        from noclobber.disk.hashing import start_light
+
+        start_light()
         import noclobber.guard.commands
         import noclobber.guard.workspace  # noqa: F401
 

@@ -265,7 +265,7 @@ def _in_a_process(
 
     out_fd, in_fd = os.pipe()
     script = [sys.executable, "-I", "-S", enclosed.__file__, run.path, str(in_fd)]
-    variables = {**environment, runs.ENVIRONMENT_RUN: run.run_id}
+    variables = runs.environment_of(run.run_id, environment)
     try:
         process = subprocess.Popen(
             script,

@@ -316,7 +316,7 @@ def _around(by_path: Mapping[tuple[str, bool], WriteResult], path: str, is_gone:
 def unchecked(changes: ChangeSet) -> None:
     """Land what is in folders of build outputs: by rename, without a check, and the last writer wins."""
     from noclobber.disk.commit.prints import remove_all
-    from noclobber.disk.commit.tree_files import strip, strip_all
+    from noclobber.disk.commit.tree_files import strip
 
     for change in changes.unchecked:
         path = f"{changes.root}/{change.path}"
@@ -336,7 +336,7 @@ def unchecked(changes: ChangeSet) -> None:
             elif change.action == tree.DELETE:
                 remove_all(folder_fd, name)
             elif change.kind == FOLDER:
-                strip_all(change.upper)
+                _strip_folders(change.upper)
                 os.rename(change.upper, path)
             else:
                 if change.kind == FILE:
@@ -346,3 +346,14 @@ def unchecked(changes: ChangeSet) -> None:
             pass  # Somebody else was there: the last writer wins.
         finally:
             os.close(folder_fd)
+
+
+def _strip_folders(folder: str) -> None:
+    """Take off what the overlay put on new folders. On new files, which may be many, it puts nothing."""
+    from noclobber.disk.commit.tree_files import strip
+
+    strip(folder)
+    with os.scandir(folder) as entries:
+        below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for path in below:
+        _strip_folders(path)

@@ -29,6 +29,7 @@ from noclobber.core.project import STATE_FOLDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 RUN_FOLDER = "run"
@@ -121,6 +122,15 @@ class RunFolder:
     def age_s(self) -> float:
         """How long ago it was last changed."""
         return max(0.0, time.time() - os.stat(self.path).st_mtime)
+
+
+def environment_of(run_id: str, base: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return the environment of a command.
+
+    `git status` would write its index, to save time later; here that would be a change to land.
+    """
+    return {"GIT_OPTIONAL_LOCKS": "0", **base, ENVIRONMENT_RUN: run_id}
 
 
 def folder_of(root: str) -> str:
