@@ -223,7 +223,7 @@ class _CallMiddleware(FunctionMiddleware):
         if io.refusal is not None and not isinstance(io.refusal, MissingFileError):
             context.result = answers.refused(io.refusal).text
             return
-        await in_thread(io.over, _text(context.result))
+        await io.over_async(_text(context.result))
 
     async def _checked(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]], caller: Caller

@@ -109,7 +109,7 @@ class GuardedFilesPlugin(BasePlugin):
         _IO.set(None)
         if io.refusal is not None and not isinstance(io.refusal, MissingFileError):
             return _response(answers.refused(io.refusal))
-        await in_thread(io.over, _content(result))
+        await io.over_async(_content(result))
         return None
 
     async def on_tool_error_callback(

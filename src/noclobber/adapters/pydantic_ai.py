@@ -419,7 +419,7 @@ class GuardedWorkspace(AbstractCapability[Any]):
             raise _failure(answers.refused(error)) from error
         finally:
             _IO.reset(token)
-        await in_thread(io.over, result if isinstance(result, str) else None)
+        await io.over_async(result if isinstance(result, str) else None)
         return result
 
 

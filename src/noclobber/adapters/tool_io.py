@@ -30,6 +30,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from noclobber.adapters.decoded_bytes import bytes_of
+from noclobber.aio import in_thread
 from noclobber.core.actions import EDIT, READ, Action
 from noclobber.core.values import WHOLE, Coverage
 from noclobber.errors import (
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 MOST_HELD_BYTES = 8 << 20  # A search reads many files. Of those beyond this, no line counts as shown.
+IN_A_THREAD_BYTES = 256 << 10
 _NUMBERED = re.compile(r"^\s*(\d+)(?:\t|→|\| ?|: ?)(.*)$", re.MULTILINE)
 
 
@@ -116,6 +118,13 @@ class ToolIO:
         for held in self._held.values():
             self._saw(held, _shown_part(held.content, shown))
         self._held.clear()
+
+    async def over_async(self, shown: str | None = None) -> None:
+        """The same. What is compared in no time is not worth a thread."""
+        if self._held_bytes + len(shown or "") < IN_A_THREAD_BYTES:
+            self.over(shown)
+        else:
+            await in_thread(self.over, shown)
 
     def over_shown_whole(self) -> None:
         """The call succeeded, and whoever called has seen all of what it read."""
@@ -248,9 +257,12 @@ def _shown_part(content: bytes | None, shown: str | None) -> Coverage:
     given = shown.replace("\r\n", "\n")
     if "\n" + text.rstrip("\n") + "\n" in f"\n{given}\n":
         return WHOLE
-    seen = Coverage((), len(lines))
+    ranges: list[tuple[int, int]] = []
     for number, line in _NUMBERED.findall(given):
         at = int(number) - 1
         if at < len(lines) and lines[at] == line:
-            seen = seen.plus(Coverage(((at, at + 1),), len(lines)))
-    return seen
+            if ranges and ranges[-1][1] == at:
+                ranges[-1] = (ranges[-1][0], at + 1)
+            else:
+                ranges.append((at, at + 1))
+    return Coverage((), len(lines)).plus(Coverage(tuple(ranges), len(lines)))
