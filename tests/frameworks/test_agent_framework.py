@@ -19,10 +19,12 @@ from agent_framework import (
     BaseChatClient,
     ChatMiddlewareLayer,
     ChatResponse,
+    ChatResponseUpdate,
     Content,
     FileAccessProvider,
     FunctionInvocationLayer,
     Message,
+    ResponseStream,
     tool,
 )
 
@@ -62,6 +64,22 @@ class StepClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
             return ChatResponse(messages=[Message(role="assistant", contents=contents or ["done"])])
 
         return answer()
+
+
+class StreamClient(StepClient):
+    """The same as a stream."""
+
+    def _inner_get_response(self, *, stream: bool, **more: Any) -> Any:
+        whole = super()._inner_get_response(stream=False, **more)
+        if not stream:
+            return whole
+
+        async def updates() -> Any:
+            done = await whole
+            for message in done.messages:
+                yield ChatResponseUpdate(role="assistant", contents=message.contents)
+
+        return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
 
 
 def agent(files: GuardedFiles, *steps: Step | Callable[[], Step], **more: Any) -> Agent:
@@ -243,21 +261,6 @@ def test_a_streamed_run_is_guarded_too(root: Path) -> None:
         plan.write_bytes(b"theirs\n")
         return [("b", *writes("mine\n"))]
 
-    class StreamClient(StepClient):
-        def _inner_get_response(self, *, stream: bool, **more: Any) -> Any:
-            from agent_framework import ChatResponseUpdate, ResponseStream
-
-            whole = super()._inner_get_response(stream=False, **more)
-            if not stream:
-                return whole
-
-            async def updates() -> Any:
-                done = await whole
-                for message in done.messages:
-                    yield ChatResponseUpdate(role="assistant", contents=message.contents)
-
-            return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
-
     files = GuardedFiles(root)
     provider = FileAccessProvider(
         files.store, disable_readonly_tool_approval=True, disable_write_tool_approval=True
@@ -279,3 +282,33 @@ def test_a_streamed_run_is_guarded_too(root: Path) -> None:
     assert plan.read_bytes() == b"theirs\n"
     [event] = recorded(root / ".noclobber" / "agent_trace.jsonl")
     assert (event["identity"]["agent_id"], event["identity"]["call_id"]) == ("writer", "b")
+
+
+def test_two_streams_that_are_read_in_turn_are_two_agents(root: Path) -> None:
+    """N-frameworks: one task reads both; what the one has seen, the other has not."""
+    (root / "plan.md").write_bytes(b"one\n")
+    files = GuardedFiles(root, unread="deny")
+
+    def streamed(name: str, *steps: Step) -> Any:
+        provider = FileAccessProvider(
+            files.store, disable_readonly_tool_approval=True, disable_write_tool_approval=True
+        )
+        client = StreamClient(steps)
+        agent = Agent(client=client, name=name, middleware=[files], context_providers=[provider])
+        return agent.run("Work.", stream=True)
+
+    async def play() -> dict[str, str]:
+        reader = streamed("reader", [("a", *READ)], [("b", *READ)], [("c", *READ)])
+        writer = streamed("writer", [("w", *writes("mine\n"))])
+        reading, writing = reader.__aiter__(), writer.__aiter__()
+        for _ in range(3):
+            await anext(reading)
+        async for _ in writing:
+            pass
+        async for _ in reading:
+            pass
+        return answers(await writer.get_final_response())
+
+    assert "UNREAD_FILE" in asyncio.run(play())["w"]
+    [event] = recorded(root / ".noclobber" / "agent_trace.jsonl")
+    assert event["identity"]["agent_id"] == "writer"

@@ -21,7 +21,7 @@ from google.adk.tools.environment import EnvironmentToolset
 from google.genai import types
 
 from noclobber import Tool, parse_stale
-from noclobber.adapters.google_adk import GuardedFilesPlugin
+from noclobber.adapters.google_adk import GuardedFilesPlugin, GuardedFileToolset
 from noclobber.core.wire import parse_refusal
 from tests.rigs.ledgers import recorded
 
@@ -218,3 +218,20 @@ def test_a_refusal_that_the_tool_put_in_words_is_the_object(root: Path) -> None:
     """009-FR-006: `WriteFile` makes a sentence of every exception; the model gets the object."""
     _, said = Stage(GuardedFilesPlugin(root)).run([("a", "WriteFile", {"path": "../x", "content": "x"})])
     assert said["a"]["error"]["error_type"] == "OUTSIDE_WORKSPACE"
+
+
+def test_a_function_with_the_name_of_a_guarded_tool_is_an_error_with_the_remedy(root: Path) -> None:
+    """N-frameworks: ADK would use the one that comes last, and say so in a log."""
+    (root / "plan.md").write_bytes(b"one\n")
+
+    def read_file(path: str) -> str:
+        return path
+
+    plugin = GuardedFilesPlugin(root)
+    with pytest.raises(Exception, match=r"named 'read_file'.*tool_name_prefix"):
+        Stage(plugin, [GuardedFileToolset(plugin), read_file]).run([("a", "read_file", {"path": "plan.md"})])
+
+    plugin = GuardedFilesPlugin(root)
+    toolset = GuardedFileToolset(plugin, tool_name_prefix="files")
+    _, said = Stage(plugin, [toolset, read_file]).run([("a", "files_read_file", {"path": "plan.md"})])
+    assert said["a"] == {"result": "one\n"}

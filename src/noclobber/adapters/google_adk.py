@@ -31,7 +31,9 @@ from google.genai import types
 
 from noclobber.adapters.call_queue import QUEUE
 from noclobber.adapters.callers import Caller
+from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.own_tools import OwnTools
+from noclobber.adapters.runs import MOST_RUNS
 from noclobber.adapters.shared import run_turns
 from noclobber.adapters.tool_io import ToolIO
 from noclobber.aio import in_thread
@@ -75,8 +77,20 @@ class GuardedFilesPlugin(BasePlugin):
         self.turns = run_turns(workspace, HOST, **options)
         self.environment = GuardedEnvironment(self)
         self._own = OwnTools(self.turns, tools)
+        self._given: list[BaseTool] = []
         self._judged: dict[tuple[str, str], ToolCall] = {}
         self._touched: dict[str, set[str]] = {}
+
+    async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
+        """Refuse two tools with one name: ADK would silently use the one that comes last."""
+        declared = [
+            declaration.name
+            for tool in llm_request.config.tools or ()
+            for declaration in getattr(tool, "function_declarations", None) or ()
+        ]
+        names = [tool.name for tool in self._given]
+        theirs = [name for name in declared if declared.count(name) > 1]
+        refuse_clashes(names, theirs, "Give GuardedFileToolset a tool_name_prefix.")
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
@@ -129,6 +143,10 @@ class GuardedFilesPlugin(BasePlugin):
         self._touched.pop(invocation_context.invocation_id, None)
         await in_thread(self.turns.end_run, invocation_context.invocation_id)
 
+    def gives(self, tools: Iterable[BaseTool]) -> None:
+        """Take note of our own tools that agents get."""
+        self._given.extend(tools)
+
     def caller(self, context: ToolContext) -> Caller:
         """
         Who calls. A model's response is a memory: its calls are one step, and one turn's.
@@ -138,6 +156,8 @@ class GuardedFilesPlugin(BasePlugin):
         """
         invocation_id = context.invocation_id
         touched = self._touched.setdefault(invocation_id, set())
+        if len(self._touched) > MOST_RUNS:  # Of a cancelled invocation ADK does not tell the end.
+            self._touched.pop(next(iter(self._touched)))
         mark, memory = f"{invocation_id}/", set()
         for event in _known_to_model(context.session.events):
             calls = event.get_function_calls()
@@ -231,6 +251,7 @@ class GuardedFileToolset(BaseToolset):
     ) -> None:
         super().__init__(tool_name_prefix=tool_name_prefix)
         self._guarded = [_GuardedTool(plugin, tool) for tool in chosen(only).values()]
+        plugin.gives(self._guarded)
 
     async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
         """The tools."""

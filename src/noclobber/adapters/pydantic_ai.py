@@ -44,6 +44,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.own_tools import OwnTools
+from noclobber.adapters.runs import MOST_RUNS
 from noclobber.adapters.shared import run_turns
 from noclobber.adapters.tool_io import ToolIO
 from noclobber.aio import in_thread
@@ -94,6 +95,8 @@ class _Callers:
         file: the calls of one step run at the same time, and the first one has no past.
         """
         touched = self._touched.setdefault(f"{ctx.run_id}", set())
+        if len(self._touched) > MOST_RUNS:  # A toolset that only checks is not told when a run is over.
+            self._touched.pop(next(iter(self._touched)))
         mark, memory = f"{ctx.run_id}/", set()
         for message in ctx.messages:
             calls = message.tool_calls if isinstance(message, ModelResponse) else ()
