@@ -41,11 +41,17 @@ class Hunk(NamedTuple):
 class WovenLine:
     """A line that was there in some version. `born` is None for a line of the first version."""
 
-    __slots__ = ("born", "died", "text")
+    __slots__ = ("born", "died", "next", "previous", "text")
 
     def __init__(self, text: bytes, born: Hunk | None = None) -> None:
         self.text, self.born = text, born
         self.died: Hunk | None = None
+        self.next = self.previous = self
+
+    def put_before(self, other: WovenLine) -> None:
+        """Take the place before another line."""
+        self.previous, self.next = other.previous, other
+        self.previous.next = other.previous = self
 
 
 class Picked(NamedTuple):
@@ -61,37 +67,44 @@ class Weave:
     """Begins with a first version; `step()` adds the next one."""
 
     def __init__(self, lines: Sequence[bytes]) -> None:
-        self.lines = [WovenLine(line) for line in lines]
         self.hunks: list[Hunk] = []
         self._last: list[bytes] = list(lines)
         self._steps = 0
+        self._end = WovenLine(b"")  # Lines are a ring: a step costs what it changes, not what was ever there.
+        self._alive = [WovenLine(line) for line in lines]
+        for line in self._alive:
+            line.put_before(self._end)
+
+    @property
+    def lines(self) -> list[WovenLine]:
+        """Every line that was ever there, in order."""
+        found, line = [], self._end.next
+        while line is not self._end:
+            found.append(line)
+            line = line.next
+        return found
 
     def step(self, lines: Sequence[bytes], author: Hashable) -> None:
         """Go on to the next version, which this author made."""
         new = list(lines)
         self._steps += 1
         removed, added = _changes(self._last, new)
-        woven: list[WovenLine] = []
-        at, hunk = 0, None
-        for line in self.lines:
-            if line.died is not None:
-                woven.append(line)
-                continue
+        old, alive = self._alive, []
+        used, follows = 0, -1
+        for at in sorted({*removed, *added}):
+            if at != follows:
+                hunk = self._hunk(author)
+            alive += old[used:at]
             # New lines come behind what was removed here, so that later ones are further on in the weave.
-            if at in added:
-                hunk = hunk or self._hunk(author)
-                woven += [WovenLine(new[number], hunk) for number in added[at]]
+            for number in added.get(at, ()):
+                line = WovenLine(new[number], hunk)
+                line.put_before(old[at] if at < len(old) else self._end)
+                alive.append(line)
+            used = at
             if at in removed:
-                hunk = hunk or self._hunk(author)
-                line.died = hunk
-            else:
-                hunk = None
-            woven.append(line)
-            at += 1
-        if at in added:
-            hunk = hunk or self._hunk(author)
-            woven += [WovenLine(new[number], hunk) for number in added[at]]
-        self.lines, self._last = woven, new
+                old[at].died = hunk
+                used = follows = at + 1
+        self._alive, self._last = [*alive, *old[used:]], new
 
     def _hunk(self, author: Hashable) -> Hunk:
         self.hunks.append(Hunk(len(self.hunks), self._steps, author))
@@ -115,10 +128,10 @@ class Weave:
 
         A hunk counts as there if the version has its lines, by the shortest way from the whole weave.
         """
-        texts = [line.text for line in self.lines]
-        removed, _ = _changes(texts, list(version))
+        lines = self.lines
+        removed, _ = _changes([line.text for line in lines], list(version))
         found, missing = set(), set()
-        for at, line in enumerate(self.lines):
+        for at, line in enumerate(lines):
             if at not in removed:
                 found |= {line.born.number} if line.born else set()
                 missing |= {line.died.number} if line.died else set()
@@ -127,7 +140,7 @@ class Weave:
             elif line.died is not None and line.born is None:
                 found.add(line.died.number)
         chosen = found - missing
-        for line in self.lines:  # Nobody removes a line that has not come yet.
+        for line in lines:  # Nobody removes a line that has not come yet.
             if line.born and line.died and line.born.number not in chosen:
                 chosen.discard(line.died.number)
         return chosen
@@ -165,12 +178,13 @@ class Weave:
 
         With each group: where it is in the last version.
         """
-        counts = Counter(line.text for line in self.lines)
-        most = isqrt(len(self.lines))
+        lines = self.lines
+        counts = Counter(line.text for line in lines)
+        most = isqrt(len(lines))
         groups: list[tuple[list[Hunk], LineRange]] = []
         group: list[Hunk] = []
         start = at = 0
-        for line in self.lines:
+        for line in lines:
             here = [hunk for hunk in (line.born, line.died) if hunk and hunk.number in open_hunks]
             if here:
                 if not group:

@@ -105,21 +105,41 @@ def lineages(writes: Iterable[LandedWrite]) -> list[Lineage]:
     return found
 
 
+class VersionLink(NamedTuple):
+    """A version by its hash, or `ABSENT`; who made it of the one before, and when that was recorded."""
+
+    sha256: str
+    by: WrittenBy
+    time: str
+
+
+def links_of(file: Lineage, current: bytes | None) -> list[VersionLink]:
+    """Return the versions that followed each other up to what the file holds now."""
+    links: list[VersionLink] = []
+    at: str | None = None
+    for write in in_landing_order(file.writes):
+        before, after = _hash(write.before), _hash(write.after)
+        if before != at:
+            links.append(VersionLink(before, OUTSIDER, write.time))
+        links.append(VersionLink(after, author_of(write), write.time))
+        at = after
+    now = ABSENT if current is None else hashing.of_bytes(current)
+    return links if at == now else [*links, VersionLink(now, OUTSIDER, "")]
+
+
 def chain(
-    file: Lineage,
-    current: bytes | None,
+    links: Sequence[VersionLink],
+    count: int,
     find: Callable[[str], bytes | None],
     is_mine: Callable[[WrittenBy], bool],
 ) -> VersionChain:
-    """Return the versions of a file whose content is `current` now. `find` looks for bytes by their hash."""
+    """Return the last versions with their bytes. `find` looks for bytes by their hash."""
     versions: list[FileVersion] = []
-    between: list[WrittenBy] = []
+    between = [link.by for link in links[:-count]]
     cut_off: frozenset[WrittenBy] = frozenset()
-    for sha256, by, time in _links(file.writes, ABSENT if current is None else hashing.of_bytes(current)):
+    for sha256, by, time in links[-count:]:
         between.append(by)
-        content = current if current is not None and sha256 == hashing.of_bytes(current) else None
-        if content is None and is_hash(sha256):
-            content = find(sha256)
+        content = find(sha256) if is_hash(sha256) else None
         if content is None and sha256 != ABSENT:
             continue  # Not kept.
         if versions:
@@ -129,21 +149,6 @@ def chain(
             cut_off = frozenset(between)
         between = []
     return VersionChain(tuple(versions), cut_off)
-
-
-def _links(writes: Sequence[LandedWrite], current: str) -> list[tuple[str, WrittenBy, str]]:
-    """Return the hashes that followed each other, each with who made that version, and when."""
-    links: list[tuple[str, WrittenBy, str]] = []
-    at: str | None = None
-    for write in in_landing_order(writes):
-        before, after = _hash(write.before), _hash(write.after)
-        if before != at:
-            links.append((before, OUTSIDER, write.time))
-        links.append((after, author_of(write), write.time))
-        at = after
-    if at != current:
-        links.append((current, OUTSIDER, ""))
-    return links
 
 
 def in_landing_order(writes: Sequence[LandedWrite]) -> list[LandedWrite]:

@@ -28,6 +28,7 @@ from noclobber.guard.git.lineage import (
     author_of,
     chain,
     lineages,
+    links_of,
 )
 from noclobber.guard.git.repository import EXECUTABLE, FILE, LINK, GitEntry
 from noclobber.guard.past_bytes import find_bytes, find_displaced
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 
 EXISTS = b"\0\n"
 """The first line of every version in a weave: that there is a file. No line of a text is like it."""
-FIRST_TRIES = (8, 64)
-"""How many versions back the search begins; as a rule what is not committed is young."""
+FIRST_TRIES = ((8, False), (8, True), (64, True))
+"""How many versions back the search goes at first, and whether on top of a commit: what is open is young."""
 LOOKS_INTO_GIT = 3
 MOST_NAMED = 5
 
@@ -265,16 +266,21 @@ class _Planner:
         # `git add` of a plain file: the bytes in HEAD are those of a version.
         head_sha256 = hashing.of_bytes(in_head) if in_head is not None and cleaner.is_plain else None
         looks_left = LOOKS_INTO_GIT
+        links = links_of(file, content)
+        known: dict[str, bytes | None] = {} if content is None else {links[-1].sha256: content}
 
         def find(sha256: str) -> bytes | None:
             nonlocal looks_left
             if sha256 == head_sha256:
                 return in_head
+            if sha256 in known:
+                return known[sha256]
             found = self._kept.read(sha256) if self._kept is not None else None
             found = find_displaced(self._root, file.name, sha256) if found is None else found
             if found is None and looks_left:
                 looks_left -= 1  # Dozens of processes; and where one is not found, more are not, as a rule.
                 found = find_bytes(self._root, file.name, sha256)[0]
+            known[sha256] = found
             return found
 
         def committed_at(time: str) -> bytes | None:
@@ -283,8 +289,15 @@ class _Planner:
             is_file = entry is not None and entry.mode in (FILE, EXECUTABLE)
             return self._repository.blob(entry.oid) if entry is not None and is_file else None
 
-        versions = chain(file, content, find, self._mine.has)
-        return _FileHistory(versions, in_head, cleaner, self._mine.has, committed_at).after()
+        unknown: _FileHistory | None = None
+        for count, is_from_git in (*FIRST_TRIES, (len(links), True), (len(links), False)):
+            versions = chain(links, count, find, self._mine.has)
+            history = _FileHistory(versions, in_head, cleaner, self._mine.has, committed_at)
+            present = history.weave(is_from_git=is_from_git)
+            if present is not None and not history.has_unknown(present):
+                return history.after(present)
+            unknown = history if present is not None else unknown
+        return (unknown or history).merged()
 
 
 class _FileHistory:
@@ -312,34 +325,31 @@ class _FileHistory:
             return []
         return [EXISTS, content] if self._is_whole else [EXISTS, *split_lines(content)]
 
-    def after(self) -> tuple[bytes | None, tuple[str, ...]]:
-        """Return what is to be committed, and who has changed other lines."""
-        count = len(self._versions)
-        tries = [(few, is_from_git) for few in FIRST_TRIES if few < count for is_from_git in (False, True)]
-        for few, is_from_git in (*tries, (count, False), (count, True)):
-            weave = self._weave(few, is_from_git=is_from_git)
-            present = weave.committed(self._head, in_any_order=(OUTSIDER, UNKNOWN_WRITER))
-            if present is None or (few < count and _has_unknown(weave, present)):
-                continue  # Look further back.
-            return self._content(self._picked(weave, present)), self._left(weave, present)
-        return self._merged(weave)
-
-    def _weave(self, count: int, *, is_from_git: bool) -> Weave:
+    def weave(self, *, is_from_git: bool) -> set[int] | None:
         """
-        Weave the last versions; `is_from_git`: on top of what was committed when the first of them was there.
+        Weave the versions, and return which of the changes HEAD has; None if that cannot be told.
 
-        What that one had besides is somebody's from before, whoever wrote then.
+        `is_from_git`: on top of what was committed when the first of the versions was there. What that one
+        had besides is somebody's from before, whoever wrote then.
         """
-        earlier, versions = self._versions[:-count], self._versions[-count:]
         if is_from_git:
-            weave = Weave(self._lines(self._committed_at(versions[0][2])))
-            authors = {*self._cut_off, *(by for by, _, _ in earlier)}
-            weave.step(versions[0][1], UNKNOWN_WRITER if any(map(self._is_mine, authors)) else OUTSIDER)
+            weave = Weave(self._lines(self._committed_at(self._versions[0][2])))
+            is_perhaps_mine = any(map(self._is_mine, self._cut_off))
+            weave.step(self._versions[0][1], UNKNOWN_WRITER if is_perhaps_mine else OUTSIDER)
         else:
-            weave = Weave(versions[0][1])
-        for by, lines, _ in versions[1:]:
+            weave = Weave(self._versions[0][1])
+        for by, lines, _ in self._versions[1:]:
             weave.step(lines, by)
-        return weave
+        self._weave = weave
+        return weave.committed(self._head, in_any_order=(OUTSIDER, UNKNOWN_WRITER))
+
+    def has_unknown(self, present: set[int]) -> bool:
+        """True if it is not known whose some of the other changes are, and they may be this agent's."""
+        return _has_unknown(self._weave, present)
+
+    def after(self, present: set[int]) -> tuple[bytes | None, tuple[str, ...]]:
+        """Return what is to be committed, and who has changed other lines."""
+        return self._content(self._picked(self._weave, present)), self._left(self._weave, present)
 
     def _picked(self, weave: Weave, present: set[int]) -> list[bytes]:
         """Return HEAD's lines with this agent's changes; raise if others are in the way."""
@@ -381,8 +391,9 @@ class _FileHistory:
             sorted(who.who for who in others if isinstance(who, WrittenBy) and not self._is_mine(who))
         )
 
-    def _merged(self, weave: Weave) -> tuple[bytes | None, tuple[str, ...]]:
+    def merged(self) -> tuple[bytes | None, tuple[str, ...]]:
         """HEAD has lines that no version on record had: take this agent's changes over by a merge."""
+        weave = self._weave
         if any(map(self._is_mine, self._cut_off)):
             raise _BlockedError(
                 "Versions of it from before your changes are not kept any more, so it cannot be told which "
