@@ -371,3 +371,29 @@ def test_what_half_of_a_write_is(data: bytes, expected: bool) -> None:
     """finding H4: a beginning of the new text, alone or with the rest of the old."""
     assert watch.is_half(data, b"very old text\n", b"new text\n") is expected
     assert watch.is_half(b"new text\ntext\n", b"very old text\n", b"new text\n")
+
+
+def test_a_host_that_is_stopped_in_the_middle_of_a_large_write_is_no_stranger(
+    root: Path, tmp_path: Path
+) -> None:
+    """finding H4: a busy machine may stop it for seconds; nothing is judged before it has closed the file."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        pytest.skip("nobody can tell here whether a file is being written")
+    old = b"".join(b"line %06d\n" % at for at in range(40_000))
+    new = old.replace(b"line", b"LINE")
+    file = root / "a.txt"
+    file.write_bytes(old)
+    (root / ".noclobber").mkdir(exist_ok=True)
+    own = Watch(str(root), "key", str(tmp_path / "mark"), 0, ())
+    sight = lookout.Sight(own, WatchedFile(str(file), sha256(old), (sha256(new),)))
+    assert not sight.look()
+    with opened(sight, file, "r+b") as host:
+        host.write(new[:100_000])
+        begin_s = time.monotonic()
+        until(lambda: sight.look() or time.monotonic() > begin_s + 0.3)
+        assert watch.copies_of(str(root), "key") == []
+        host.write(new[100_000:])
+    assert sight.look()
+    sight.close()
+
+    assert watch.copies_of(str(root), "key") == []

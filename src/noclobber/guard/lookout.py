@@ -46,10 +46,10 @@ NAPS_S = ((0.1, 0.001), (2.0, 0.005), (60.0, 0.02), (LIFE_S, 0.2))
 # waits for everybody else's turn, and who wakes up comes first.
 BUSY_NAPS_S = ((0.05, 0.00005), (1.0, 0.001), (10.0, 0.005), (LIFE_S, 0.05))
 LEASED_NAP_S = 0.25  # Nothing can happen unnoticed; this is for signals that are lost.
-STILL_S = 0.25  # Of a file that somebody keeps open: unchanged for so long, it counts as saved.
 HOST_CHECK_S = 1.0
 MOST_COPIES = 32
 MOST_GLIMPSES = 64
+MOST_GLIMPSED_BYTES = 64 << 20
 SMALL_BYTES = 1 << 16  # Read at each glimpse: two changes within a tick of the clock have one date.
 _WAKE = _signal.SIGURG  # Ignored where it is not waited for.
 _F_SETSIG = 10
@@ -161,7 +161,7 @@ class OpenFile:
         self._last: bytes | None = None
         """What was in it when it was last judged."""
         self._status = ""
-        self._busy_s = self._changed_s = time.monotonic()
+        self._busy_s = time.monotonic()
 
     def look(self) -> bytes | None:
         """Return what is in it if that is new and whole; None if not."""
@@ -170,18 +170,21 @@ class OpenFile:
                 return None
             self._let_in()  # Somebody waits in `open()`: the host, or a person.
         status = os.fstat(self.descriptor)
-        seen, now_s = _status(status), time.monotonic()
+        seen = _status(status)
         if seen != self._status or status.st_size <= SMALL_BYTES:
             self._status = seen
-            data = self.read()
-            if data != (self.glimpses[-1] if self.glimpses else self._last):
-                self.glimpses = [*self.glimpses, data][-MOST_GLIMPSES:]
-                self._changed_s = now_s
-        if self.is_quiet():
-            data = self.read()
-            return data if data != self._last or self.glimpses else None
-        # It stays open, as logs and databases do.
-        return self.glimpses[-1] if self.glimpses and now_s - self._changed_s > STILL_S else None
+            self._glimpse(self.read())
+        if not self.is_quiet():
+            return None  # However long that takes: a busy machine may stop a host in the middle of its write.
+        data = self.read()
+        return data if data != self._last or self.glimpses else None
+
+    def _glimpse(self, data: bytes) -> None:
+        if data == (self.glimpses[-1] if self.glimpses else self._last):
+            return
+        self.glimpses = [*self.glimpses, data][-MOST_GLIMPSES:]
+        while len(self.glimpses) > 1 and sum(map(len, self.glimpses)) > MOST_GLIMPSED_BYTES:
+            del self.glimpses[0]
 
     def is_quiet(self) -> bool:
         """
@@ -200,7 +203,7 @@ class OpenFile:
 
     def _let_in(self) -> None:
         self._is_leased = False
-        self._busy_s = self._changed_s = time.monotonic()
+        self._busy_s = time.monotonic()
         try:
             fcntl.fcntl(self.descriptor, _F_SETLEASE, fcntl.F_UNLCK)
         except OSError:
