@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.errors import MissingFileError as MissingFileError
     from noclobber.errors import NoclobberError as NoclobberError
     from noclobber.errors import NotAFileError as NotAFileError
+    from noclobber.errors import OthersWorkError as OthersWorkError
     from noclobber.errors import OutsideScopeError as OutsideScopeError
     from noclobber.errors import OutsideWorkspaceError as OutsideWorkspaceError
     from noclobber.errors import OverwroteError as OverwroteError
@@ -130,6 +131,7 @@ _HOMES = {
     "Observation": "core.values",
     "Observer": "ledger.observer",
     "OptimisticGuard": "guard.direct",
+    "OthersWorkError": "errors",
     "OutsideScopeError": "errors",
     "OutsideWorkspaceError": "errors",
     "OverwroteError": "errors",

@@ -290,6 +290,13 @@ class ShellUnavailableError(RefusalError):
     resolution = "CHANGE_REQUEST"
 
 
+class OthersWorkError(RefusalError):
+    """A git command would take others' uncommitted changes away, or sweep them up into a commit."""
+
+    code = "OTHERS_WORK"
+    resolution = "CHANGE_REQUEST"
+
+
 class TurnClosedError(RefusalError):
     """The turn has ended or the workspace is closed, so it is no longer known what the agent has read."""
 

@@ -37,7 +37,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-m", "--message", action="append", metavar="TEXT", help="the message; several are paragraphs"
     )
-    parser.add_argument("--agent", action="append", metavar="NAME", help="changes of this agent")
+    parser.add_argument(
+        "--agent", action="append", metavar="NAME", help="changes of this agent (default: $NOCLOBBER_AGENT)"
+    )
     parser.add_argument(
         "--session", action="append", metavar="ID", help="changes of this session, or that begins so"
     )
@@ -55,7 +57,8 @@ def run(args: Namespace) -> int:
     if not args.mine:
         raise BadRequestError("", "Say --mine. For any other commit use git itself.")
     root = root_of(args)
-    mine = Mine(tuple(filter(None, args.agent or ())), tuple(filter(None, args.session or ())))
+    agents = args.agent or ([] if args.session else [os.environ.get("NOCLOBBER_AGENT")])
+    mine = Mine(tuple(filter(None, agents)), tuple(filter(None, args.session or ())))
     _refuse_unclear(root, mine)
     if not args.message and not args.dry_run:
         raise BadRequestError("", "A commit needs a message: -m TEXT.")

@@ -36,6 +36,7 @@ from noclobber.disk.hashing import is_hash
 from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
+from noclobber.guard.git.rule import git_rule
 from noclobber.guard.judge import admit
 from noclobber.guard.policies import decide
 from noclobber.shell import changes as tree
@@ -72,7 +73,7 @@ class FileChange(NamedTuple):
     after: str
 
 
-RULES: list[Callable[[CommandRun, ChangeSet, Turn], NoclobberError | None]] = []
+RULES: list[Callable[[CommandRun, ChangeSet, Turn], NoclobberError | None]] = [git_rule]
 """Asked in order, before anything lands. The first refusal counts."""
 
 TOLD_BY_COMMIT = ""  # Instead of a hash: the commit says it, which has to take it anyway.

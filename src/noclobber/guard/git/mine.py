@@ -167,7 +167,7 @@ class _Planner:
         names = {name for each, file in chosen.items() for name in (each, *self._old_names(file))}
         self._names = set(chosen)
         self._tree = repository.tree(head, sorted(names))
-        self._differs = self._changed_in(head, sorted(names))
+        self._differs = repository.changed_since(head, sorted(names))
         untracked = [name for name in chosen if name not in self._tree]
         self.ignored = repository.ignored(untracked)
 
@@ -182,16 +182,6 @@ class _Planner:
         """Return the names that a file had, the latest first."""
         found = (self._repository.below_top(rename.source) for rename in reversed(file.renames))
         return [name for name in found if name is not None]
-
-    def _changed_in(self, head: str | None, names: list[str]) -> set[str]:
-        """Return the files that differ from HEAD, and perhaps some that do not."""
-        if head is None or not names:
-            return set()
-        listed = b""
-        for start in range(0, len(names), 500):
-            words = ("diff-index", "--name-only", "--no-renames", "-z", head, "--")
-            listed += self._repository.run(*words, *names[start : start + 500])
-        return {name.decode("utf-8", "surrogateescape") for name in listed.split(b"\0")[:-1]}
 
     def commits(self, name: str, file: Lineage) -> list[FileCommit]:
         """Return what is to be committed for one file: nothing, one path, or two if it was moved."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.errors import CannotCommitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 FILE, EXECUTABLE, LINK, SUBMODULE = "100644", "100755", "120000", "160000"
 PATIENCE_S = 600
@@ -62,23 +62,33 @@ class Repository:
         self._folder = self.top
         self._settings: dict[str, str] | None = None
 
-    def run(self, *words: str, stdin: bytes = b"", index: str | None = None) -> bytes:
+    def run(
+        self,
+        *words: str,
+        stdin: bytes = b"",
+        index: str | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> bytes:
         """Run a git command and return what it printed. `GitFailedError` if it fails."""
-        done = self.ended(*words, stdin=stdin, index=index)
+        done = self.ended(*words, stdin=stdin, index=index, more=more)
         if done.returncode != 0:
             said = done.stderr.decode("utf-8", "backslashreplace").strip()
             raise GitFailedError(said or f"git {words[0]} ended with {done.returncode}")
         return done.stdout
 
     def ended(
-        self, *words: str, stdin: bytes = b"", index: str | None = None
+        self,
+        *words: str,
+        stdin: bytes = b"",
+        index: str | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a git command, and return it when it has ended."""
+        """Run a git command, and return it when it has ended. `more` goes into its environment."""
         try:
             return subprocess.run(
                 ["git", *words],
                 cwd=self._folder,
-                env=self.environment(index),
+                env={**self.environment(index), **(more or {})},
                 input=stdin,
                 capture_output=True,
                 timeout=PATIENCE_S,
@@ -158,6 +168,26 @@ class Repository:
             return head
         words = ("rev-list", "--first-parent", "--max-count=1", f"--before={time}")
         return self.run(*words, head).decode().strip() or None
+
+    def changed_since(self, commit: str | None, names: Iterable[str] | None = None) -> set[str]:
+        """Return the files, of these or of all, that differ from a commit, and perhaps some that do not."""
+        if commit is None:
+            return set()
+        words = ("diff-index", "--name-only", "--no-renames", "-z", commit, "--")
+        portions = _portions(names) if names is not None else iter([[]])
+        listed = b"".join(self.run(*words, *some) for some in portions)
+        return {name.decode("utf-8", "surrogateescape") for name in listed.split(b"\0")[:-1]}
+
+    def untracked(self) -> set[str]:
+        """Return the files that git neither has nor ignores."""
+        listed = self.run("ls-files", "--others", "--exclude-standard", "-z")
+        return {name.decode("utf-8", "surrogateescape") for name in listed.split(b"\0")[:-1]}
+
+    def is_as_committed(self, name: str, content: bytes | None, committed: GitEntry | None) -> bool:
+        """True if a file only looks changed to git: its times are others than in the index."""
+        if content is None or committed is None:
+            return False
+        return self.cleaner(name)(content) == self.blob(committed.oid)
 
     def blob(self, oid: str) -> bytes:
         """Return the content of an object, as it is in the repository."""

@@ -1,0 +1,321 @@
+"""
+git commands that reach too far: what they would take away from others, or sweep up into a commit.
+
+Asked before a guarded command lands (`guard/landing.RULES`). Decided from what the command did, not from its
+text, so that a script is judged as a typed command is:
+
+- *Taken away*: a file had uncommitted changes of somebody else, and the command put a committed version in
+  its place or removed it (stash, checkout, restore, reset, clean).
+- *Swept up*: a commit or an index that the command made has uncommitted changes of somebody else (commit -a,
+  add -A).
+
+Somebody else is another agent or session that wrote lately, by the ledger, or an outsider. What this agent
+has seen as it is now is its own to change. Of outsiders nothing is said about a caller that has no memory at
+all: then every change in an editor would be a stranger's, also one's own.
+
+`git clean` leaves no trace in the repository, so for it alone the text counts: the command's, or that of a
+script that it names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.core.clock import iso8601
+from noclobber.disk import hashing
+from noclobber.errors import ABSENT, DELETED, CannotCommitError, NoclobberError, OthersWorkError
+from noclobber.guard.git.lineage import OUTSIDER, WrittenBy, author_of
+from noclobber.guard.git.repository import GitEntry, GitFailedError, Repository
+from noclobber.ledger.history import landed_writes
+from noclobber.shell.changes import DELETE, FILE, ChangeSet, TreeChange
+from noclobber.text.merge import split_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from noclobber.guard.landing import CommandRun
+    from noclobber.guard.turn import Turn
+    from noclobber.ledger.history import LandedWrite
+
+LIVE_S = 3600.0
+"""An agent that has written nothing for so long has ended, as far as can be told."""
+MOST_NAMED = 20
+MOST_SCRIPT_BYTES = 1 << 20
+_CLEAN = re.compile(r"\bgit\b[^\n;|&]*\bclean\b")
+TAKEN, SWEPT = "taken away", "swept up"
+
+
+class OthersFile(NamedTuple):
+    """A file with uncommitted changes of somebody else."""
+
+    path: str
+    owner: WrittenBy
+    what: str = ""
+    """`taken away` or `swept up`."""
+
+
+def rule(command: CommandRun, changes: ChangeSet, turn: Turn) -> NoclobberError | None:
+    """Refuse a command that takes others' uncommitted work away, or sweeps it up; None: it may land."""
+    files = {
+        change.path: change
+        for change in changes.files()
+        if change.kind == FILE and not _is_in_git(change.path)
+    }
+    git_files = {change.path: change for change in changes.files() if _is_in_git(change.path)}
+    is_clean = bool(files) and _names_clean(command)
+    if not git_files and not is_clean:
+        return None
+    try:
+        repository = Repository(changes.root)
+        found = _Reach(repository, changes.root, files, git_files, is_clean=is_clean).found(
+            strangers_of(command.expect, turn)
+        )
+    except (GitFailedError, CannotCommitError):
+        return None  # Not a repository, or a broken one: nothing of git's can be said.
+    return refusal_for(found, changes.root)
+
+
+def refusal_for(found: Iterable[OthersFile], root: str) -> NoclobberError | None:
+    """Return the refusal that names files and owners, None if there are none."""
+    listed = sorted(found)
+    if not listed:
+        return None
+    named = [f"{os.path.relpath(each.path, root)} ({each.owner.who})" for each in listed[:MOST_NAMED]]
+    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+    what = " and ".join(sorted({each.what for each in listed}))
+    return OthersWorkError(
+        listed[0].path,
+        f"Uncommitted changes of others would be {what}: {', '.join(named)}{more}. Nothing was changed. "
+        "To commit your own changes use `noclobber commit --mine`, or name your files in the git command. "
+        "What you have read as it is now counts as yours.",
+        files=", ".join(os.path.relpath(each.path, root) for each in listed[:MOST_NAMED]) + more,
+        owners="; ".join(sorted({each.owner.who for each in listed})),
+    )
+
+
+def strangers_of(expect: Mapping[str, str], turn: Turn) -> Callable[[str, str], WrittenBy | None]:
+    """Return what tells which stranger made the present version of a file."""
+
+    def known(path: str) -> str | None:
+        return expect.get(path) or turn.context.expected_for(turn.context.name_of(path), path)
+
+    has_memory = bool(expect) or len(turn.context) > 0
+    me = WrittenBy(turn.context.agent_id, turn.context.session_id)
+    return Strangers(turn.root, me, known, turn.clock.now_s(), has_memory=has_memory).owner
+
+
+class Strangers:
+    """Whose the present version of a file is, from one agent's point of view."""
+
+    def __init__(
+        self,
+        root: str,
+        me: WrittenBy,
+        known: Callable[[str], str | None],
+        now_s: float,
+        *,
+        has_memory: bool,
+    ) -> None:
+        self._root, self._me, self._known, self._has_memory = root, me, known, has_memory
+        self._live_since = iso8601(now_s - LIVE_S)
+        self._writes: dict[str, list[LandedWrite]] | None = None
+        self._last: dict[WrittenBy, str] = {}
+
+    def owner(self, path: str, sha256: str) -> WrittenBy | None:
+        """Return the stranger who made this version, or with `ABSENT` who removed the file; None: nobody."""
+        if self._known(path) == sha256:
+            return None
+        write = self._last_to_leave(path, sha256)
+        if write is None:
+            return OUTSIDER if self._has_memory else None
+        author = author_of(write)
+        is_live = self._last[author] >= self._live_since
+        return author if author != self._me and is_live else None
+
+    def _last_to_leave(self, path: str, sha256: str) -> LandedWrite | None:
+        if self._writes is None:
+            self._writes = {}
+            for write in landed_writes(self._root):
+                self._writes.setdefault(write.destination or write.path, []).append(write)
+                self._last[author_of(write)] = write.time
+        for write in reversed(self._writes.get(path, ())):
+            left = write.before if write.destination is not None else write.after
+            if left == sha256 or (sha256 == ABSENT and left in (ABSENT, DELETED)):
+                return write
+        return None
+
+
+class _Reach:
+    """What a command's changes mean to a repository, before they land."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        root: str,
+        files: dict[str, TreeChange],
+        git_files: dict[str, TreeChange],
+        *,
+        is_clean: bool,
+    ) -> None:
+        self._repository, self._root = repository, root
+        below = repository.below_top(f"{root}/") or ""
+        self._files = {f"{below}{path}": change for path, change in files.items()}
+        self._git_files, self._is_clean = git_files, is_clean
+        objects = sorted(
+            {
+                change.upper[: change.upper.rindex("/objects/") + len("/objects")]
+                for path, change in git_files.items()
+                if "/objects/" in path and change.upper
+            }
+        )
+        # Objects that the command made are in its private layer only.
+        self._made = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(objects)} if objects else {}
+
+    def found(self, owner: Callable[[str, str], WrittenBy | None]) -> list[OthersFile]:
+        """Return the files of others that the command takes away or sweeps up."""
+        repository = self._repository
+        old_head, new_head = repository.head(), self._new_head()
+        moved = self._differences(old_head, new_head) if new_head not in (None, old_head) else {}
+        staged = self._newly_staged()
+        dirty = self._dirty(old_head, {*self._files, *moved, *staged})
+        if not dirty:
+            return []
+        committed = repository.tree(old_head, sorted(dirty))
+        found = []
+        for name in sorted(dirty):
+            path = f"{repository.top}/{name}"
+            content = content_of(path)
+            stranger = owner(path, ABSENT if content is None else hashing.of_bytes(content))
+            if stranger is None or repository.is_as_committed(name, content, committed.get(name)):
+                continue
+            change = self._files.get(name)
+            # What the command left of it, in the order in which it counts: the commit, then the index.
+            new = moved.get(name, staged.get(name, _SAME))
+            if change is not None and self._is_taken(name, change, committed.get(name), moved.get(name)):
+                found.append(OthersFile(path, stranger, TAKEN))
+            elif new is not _SAME and self._is_swept(name, content, committed.get(name), new):
+                found.append(OthersFile(path, stranger, SWEPT))
+        return found
+
+    def _new_head(self) -> str | None:
+        """Return the commit that HEAD is at after the command."""
+        if not any(name in path for path in self._git_files for name in ("HEAD", "refs/")):
+            return self._repository.head()
+        text = self._git_text("HEAD")
+        if not text.startswith("ref: "):
+            return text or None
+        ref = text.removeprefix("ref: ").strip()
+        if found := self._git_text(ref):
+            return found
+        for line in self._git_text("packed-refs").splitlines():
+            if line.endswith(f" {ref}"):
+                return line.split(" ")[0]
+        return None
+
+    def _git_text(self, name: str) -> str:
+        """Return the text of a file in the repository's folder as the command left it."""
+        change = self._git_files.get(f".git/{name}")
+        if change is not None and change.action == DELETE:
+            return ""
+        path = change.upper if change is not None else f"{self._repository.git_folder}/{name}"
+        return (content_of(path) or b"").decode("utf-8", "surrogateescape").strip()
+
+    def _differences(self, old: str | None, new: str | None) -> dict[str, GitEntry | None]:
+        """Return the paths in which two commits differ, with what the new one has."""
+        if new is None:
+            return {}
+        from_tree = old or self._run("hash-object", "-t", "tree", "/dev/null").decode().strip()
+        listed = self._run("diff-tree", "-r", "-z", "--no-renames", from_tree, new).split(b"\0")[:-1]
+        found: dict[str, GitEntry | None] = {}
+        for about, name in zip(listed[::2], listed[1::2], strict=True):
+            _, mode, _, oid, _ = about.decode().split(" ")
+            found[name.decode("utf-8", "surrogateescape")] = None if mode == "000000" else GitEntry(mode, oid)
+        return found
+
+    def _newly_staged(self) -> dict[str, GitEntry | None]:
+        """Return the paths in which the command's index differs from the present one."""
+        change = self._git_files.get(".git/index")
+        if change is None or not change.upper:
+            return {}
+        old = self._index(self._repository.index)
+        new = self._index(change.upper)
+        return {path: new.get(path) for path in {*old, *new} if old.get(path) != new.get(path)}
+
+    def _index(self, path: str) -> dict[str, GitEntry]:
+        if not os.path.exists(path):
+            return {}
+        listed = self._run("ls-files", "--stage", "-z", index=path)
+        found = {}
+        for entry in listed.split(b"\0")[:-1]:
+            about, _, name = entry.partition(b"\t")
+            mode, oid, _ = about.decode().split(" ")
+            found[name.decode("utf-8", "surrogateescape")] = GitEntry(mode, oid)
+        return found
+
+    def _dirty(self, head: str | None, names: set[str]) -> set[str]:
+        """Return those of the files that are not as they are in the last commit."""
+        changed = self._repository.changed_since(head, sorted(names))
+        tracked = set(self._repository.tree(head, sorted(names)))
+        new = {name for name in names - tracked if os.path.lexists(f"{self._repository.top}/{name}")}
+        return changed | (new - self._repository.ignored(sorted(new)))
+
+    def _is_taken(
+        self, name: str, change: TreeChange, committed: GitEntry | None, moved: GitEntry | None
+    ) -> bool:
+        if change.action == DELETE:
+            is_stashed = any("refs/stash" in path for path in self._git_files)
+            return self._is_clean or is_stashed or committed is not None
+        known = {entry.oid for entry in (committed, moved) if entry is not None}
+        oid = self._run("hash-object", f"--path={name}", "--", change.upper).decode().strip()
+        return oid in known
+
+    def _is_swept(
+        self, name: str, content: bytes | None, committed: GitEntry | None, new: GitEntry | None
+    ) -> bool:
+        """True if a new blob has some of what the work tree has and the last commit has not."""
+        if new is None or content is None:
+            return new is None and content is None  # A deletion, if it was not the command's own.
+        old = split_lines(b"" if committed is None else self._repository.blob(committed.oid))
+        here = split_lines(self._repository.cleaner(name)(content))
+        there = split_lines(self._run("cat-file", "blob", new.oid))
+        added, added_there = Counter(here) - Counter(old), Counter(there) - Counter(old)
+        gone, gone_there = Counter(old) - Counter(here), Counter(old) - Counter(there)
+        is_new_file = committed is None and there == here
+        return is_new_file or bool(added & added_there) or bool(gone & gone_there)
+
+    def _run(self, *words: str, index: str | None = None) -> bytes:
+        return self._repository.run(*words, index=index, more=self._made)
+
+
+_SAME = GitEntry("", "")
+
+
+def _is_in_git(path: str) -> bool:
+    return path == ".git" or path.startswith(".git/")
+
+
+def content_of(path: str) -> bytes | None:
+    """Return what a file holds, None if it is not there or cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _names_clean(command: CommandRun) -> bool:
+    """True if the command, or a script that it names, says `git clean`."""
+    text = " ".join(command.argv)
+    if _CLEAN.search(text):
+        return True
+    for word in {*command.argv, *text.split()}:
+        script = (
+            content_of(os.path.join(command.cwd, word)) if "\0" not in word and len(word) < 4096 else None
+        )
+        if script is not None and _CLEAN.search(script[:MOST_SCRIPT_BYTES].decode("utf-8", "replace")):
+            return True
+    return False

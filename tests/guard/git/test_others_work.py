@@ -1,0 +1,155 @@
+"""git in the guarded shell: others' uncommitted work is neither taken away nor swept up; one's own passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from noclobber import OthersWorkError, Workspace
+from noclobber.guard.commands import run_command
+from noclobber.shell.roots import why_not
+from tests.rigs.clones import IDENTITY, Clone
+
+TEXT = b"".join(b"line %d\n" % number for number in range(1, 21))
+
+
+@pytest.fixture
+def clone(root: Path, monkeypatch: pytest.MonkeyPatch) -> Clone:
+    """A clone in which ana works; bob has changed `of-bob.md` and made a new file."""
+    if (reason := why_not(str(root))) is not None:
+        pytest.skip(reason)
+    for name, value in IDENTITY.items():
+        monkeypatch.setenv(name, value)
+    clone = Clone(root, {"of-ana.md": TEXT, "of-bob.md": TEXT, ".gitignore": b"*.log\n"})
+    clone.write("ana", "of-ana.md", TEXT.replace(b"line 3\n", b"ana\n"))
+    return clone
+
+
+def bob_works(clone: Clone) -> None:
+    """Another agent changes a file and makes one."""
+    clone.write("bob", "of-bob.md", TEXT.replace(b"line 3\n", b"bob\n"), "session-of-bob")
+    clone.write("bob", "new-of-bob.md", b"bob\n", "session-of-bob")
+
+
+def run(clone: Clone, command: str, *seen: str, agent: str = "ana") -> None:
+    """Run a command in the guarded shell, as an agent that has read some files."""
+    with Workspace(clone.root) as workspace, workspace.turn(agent_id=agent) as turn:
+        for name in seen:
+            turn.read_file(name)
+        done = run_command(turn, command)
+        assert done.exit_code == 0, done.stderr
+
+
+REFUSED = (
+    ("git commit -qam mine", "swept up", "of-bob.md"),
+    ("git add -A", "swept up", "new-of-bob.md, of-bob.md"),
+    ("git add . && git commit -qm mine", "swept up", "new-of-bob.md, of-bob.md"),
+    ("git stash -q -u", "taken away", "new-of-bob.md, of-bob.md"),
+    ("git stash -q", "taken away", "of-bob.md"),
+    ("git checkout -q -- .", "taken away", "of-bob.md"),
+    ("git checkout -q -f", "taken away", "of-bob.md"),
+    ("git restore of-bob.md", "taken away", "of-bob.md"),
+    ("git reset -q --hard", "taken away", "of-bob.md"),
+    ("git clean -qfd", "taken away", "new-of-bob.md"),
+    ("git rm -qf of-bob.md", "taken away", "of-bob.md"),
+)
+
+
+def test_what_others_have_not_committed_is_refused(clone: Clone) -> None:
+    """N-shell, N-who: with the files and the owner, and nothing is changed: no file, no HEAD, no index."""
+    bob_works(clone)
+    before = clone.status(), clone.git("rev-parse", "HEAD"), clone.git("stash", "list")
+
+    for command, what, files in REFUSED:
+        with pytest.raises(OthersWorkError, match=f"would be {what}") as refused:
+            run(clone, command)
+        assert refused.value.details == {"files": files, "owners": "bob, session session-"}, command
+        assert (clone.status(), clone.git("rev-parse", "HEAD"), clone.git("stash", "list")) == before
+    assert b"bob\n" in (clone.root / "of-bob.md").read_bytes()
+
+
+def test_git_in_a_script_is_judged_alike(clone: Clone) -> None:
+    """N-shell: by what it did; for `git clean` by the script's text."""
+    bob_works(clone)
+    for line in ("git commit -qam mine", "git stash -q", "git clean -qfd"):
+        (clone.root / "work.log").write_text(f"set -e\nX=1\n{line}\n")
+        with pytest.raises(OthersWorkError):
+            run(clone, "sh work.log")
+
+
+def test_an_agent_alone_is_never_held_up(clone: Clone) -> None:
+    """N-shell: its own changes, by guarded tools and by guarded commands, are its own."""
+    for command in (
+        "git commit -qam mine",
+        "git stash -q && git stash pop -q",
+        "git stash -q -u",
+        "git checkout -q -b side && git commit -qam mine && git checkout -q main && git merge -q side",
+        "git checkout -q -- .",
+        "git commit -qam mine && git reset -q --hard HEAD^",
+        "git clean -qfd",
+    ):
+        run(clone, "echo more >>of-ana.md; echo new >new.md; echo more >>of-bob.md")
+        run(clone, command)
+
+
+def test_one_by_one_as_agents_do_it(clone: Clone) -> None:
+    """N-shell: stash in one command and pop in the next, then a branch, a commit, and a rebase."""
+    clone.git("branch", "side")
+    for command in (
+        "git stash -q",
+        "git stash pop -q",
+        "git add -A",
+        "git commit -qm mine",
+        "git checkout -q side",
+        "echo side >side.md && git add side.md && git commit -qm side",
+        "git rebase -q main",
+        "git checkout -q main",
+        "git merge -q side",
+    ):
+        run(clone, command)
+    assert clone.status() == []
+
+
+def test_commands_that_leave_others_alone_pass(clone: Clone) -> None:
+    """N-shell: naming one's own files is enough."""
+    bob_works(clone)
+    for command in (
+        "git add of-ana.md",
+        "git commit -qm mine of-ana.md",
+        "git checkout -q -b side",
+        "rm of-ana.md",
+    ):
+        run(clone, command)
+    assert clone.status() == [" D of-ana.md", " M of-bob.md", "?? new-of-bob.md"]
+
+
+def test_what_the_agent_has_seen_is_its_own_to_change(clone: Clone) -> None:
+    """N-shell: since this agent saw it."""
+    bob_works(clone)
+    run(clone, "git commit -qam both", "of-bob.md")
+    assert clone.shown("of-bob.md") == TEXT.replace(b"line 3\n", b"bob\n")
+
+
+def test_a_persons_change_counts_for_an_agent_with_a_memory(clone: Clone) -> None:
+    """N-shell: and not for one that has none, because then it may be its own."""
+    (clone.root / "of-bob.md").write_bytes(b"typed by hand\n")
+    with pytest.raises(OthersWorkError, match="an outsider"):
+        run(clone, "git stash -q", "of-ana.md")
+    run(clone, "git stash -q")
+
+
+def test_an_agent_that_has_ended_holds_nobody_up(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-shell: another live agent; one that has written nothing for an hour is not."""
+    bob_works(clone)
+    monkeypatch.setattr("noclobber.guard.git.others_work.LIVE_S", -10.0)
+    run(clone, "git add -A && git commit -qm everything")
+    assert clone.status() == []
+
+
+def test_a_committed_change_of_others_is_theirs_no_more(clone: Clone) -> None:
+    """N-shell: what bob has committed may be checked out, merged and reset."""
+    bob_works(clone)
+    with Workspace(clone.root) as workspace:
+        workspace.commit_mine("of bob", agent_id="bob")
+    run(clone, "git stash -q && git checkout -q HEAD^ && git checkout -q main && git stash pop -q")
