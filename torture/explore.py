@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from noclobber.errors import NoclobberError
+from torture import large_commits
 from torture.exploring import PARTS, Part, check
 from torture.stepping import Stepper
 
@@ -43,6 +44,7 @@ class Scene:
         self.parts: list[Part] = []
         for number, name in enumerate(plan.parts):
             self.parts.append(PARTS[name](root, number))
+        large_commits.hold_few("large" in plan.parts)  # Whoever recovers takes the way for many folders.
         self.parts[0].prepare()
         folders = [found for found, _, _ in os.walk(root)]
         self.folders = {os.stat(folder).st_ino: folder for folder in folders}
@@ -144,6 +146,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("write", "write", "write"),
     ("many", "many"), ("many", "write"), ("many", "editor"), ("many", "many", "many"),
     ("many", "write", "editor"), ("many", "write y"), ("many", "many", "write y"),
+    ("large", "editor"), ("large", "write"), ("large", "write y"), ("large", "many"), ("large", "large"),
     ("delete", "write"), ("delete", "editor"), ("delete", "delete"), ("delete", "many", "editor"),
     ("move", "write"), ("move", "editor"), ("move", "delete"), ("move", "many"),
     ("create", "create"), ("create", "create", "create"),

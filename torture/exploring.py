@@ -20,6 +20,7 @@ from noclobber.errors import ABSENT, LockContention, LockLost, MissingFileError
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.record import read
+from torture import large_commits
 
 FIRST = b"first\n"
 X, Y = "a/x.md", "b/y.md"
@@ -121,6 +122,16 @@ class Many(_Guarded):
         else:
             assert len(set(found[1:])) == 1, f"half of a commit: {found}"
         return found[1]
+
+
+class Large(Many):
+    """The same by the commit that is for thousands of files: only the leader's mutex is held."""
+
+    name = "large"
+
+    def _change(self, guard: FileGuard, hashes: dict[str, str]) -> None:
+        with large_commits.large():
+            super()._change(guard, hashes)
 
 
 class Delete(_Guarded):
@@ -286,7 +297,7 @@ class Recover(Lock):
 PARTS: dict[str, type[Part]] = {
     part.name: part
     for part in (
-        Write, WriteY, Many, Delete, Move, Create, Editor, Lock, Inner, Outer, Late, Taker, Recover,
+        Write, WriteY, Many, Large, Delete, Move, Create, Editor, Lock, Inner, Outer, Late, Taker, Recover,
     )
 }  # fmt: skip
 

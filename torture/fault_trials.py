@@ -29,6 +29,7 @@ from noclobber.errors import ABSENT, LedgerError, LockContention, MissingFileErr
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.lock_file import LockFile
+from torture import large_commits
 
 OLD, NEW = b"old" * 10, b"new" * 7
 # Something may be left behind if just its removal failed, or the mark that says that it may be removed:
@@ -50,17 +51,26 @@ COMMITS: dict[str, Callable[[FileGuard], object]] = {
     "again": lambda guard: guard.write("sub/again.md", NEW, expected=_expected()),
     "read": lambda guard: guard.read("a.md"),
     "alone": lambda guard: committer.replace_if_unchanged(f"{guard.root}/sub/b.md", _expected(), NEW),
-    "many": lambda guard: guard.write_many(
-        [
-            Change("a.md", NEW, _expected()),
-            Change("sub/b.md", NEW, _expected()),
-            Change("c.md", NEW, ABSENT),
-        ]
-    ),
+    "many": lambda guard: guard.write_many(_several()),
+    "large": lambda guard: _large(guard),
 }
 DURABLE = {
-    f"{name}, durable": COMMITS[name] for name in ("again", "create", "delete", "move", "linked", "many")
+    f"{name}, durable": COMMITS[name]
+    for name in ("again", "create", "delete", "move", "linked", "many", "large")
 }
+
+
+def _several() -> list[Change]:
+    return [
+        Change("a.md", NEW, _expected()),
+        Change("sub/b.md", NEW, _expected()),
+        Change("c.md", NEW, ABSENT),
+    ]
+
+
+def _large(guard: FileGuard) -> None:
+    with large_commits.large():
+        guard.write_many(_several())
 
 
 def open_descriptors() -> int:
@@ -193,6 +203,7 @@ class CommitTrial(Trial):
 STEPS = {
     "replace": ("noted", "before-exchange", "exchanged", "settled", "released"),
     "many": ("many-noted", "many-exchanged", "many-committed"),
+    "large": ("large-joined", "many-noted", "many-exchanged", "many-committed"),
     "delete": ("exchanged", "settled", "placeholder-away"),
     "move": ("move-noted", "move-linked", "moved", "move-committed"),
     "linked": ("inplace-begin", "inplace-written"),
@@ -230,6 +241,7 @@ class RecoveryTrial(Trial):
         _close(prepared(self.root))
         guard = FileGuard(self.root, wait_s=0.05)
         kill_at(step, lambda: COMMITS[scenario](guard))
+        large_commits.hold_few(scenario == "large")
         self.guard = FileGuard(self.root, wait_s=0.05)
         self.guard.committer.mutex_wait_s = 0.2
         self.read: dict[str, bytes | None] = {}
@@ -269,6 +281,7 @@ class RecoveryTrial(Trial):
             _close(again)
 
     def close(self) -> None:
+        large_commits.hold_few(False)
         _close(self.guard)
         open_stores.sweep_lingering()
         super().close()

@@ -25,10 +25,12 @@ from typing import Any, NamedTuple
 import noclobber
 from noclobber.errors import ABSENT, NoclobberError
 from noclobber.ledger.lost_versions import LostVersion, find_lost_versions
+from torture import large_commits
 
 SIZES = (0, 1 << 10, 100 << 10, 1 << 20)
 SIZE_WEIGHTS = (1, 6, 2, 1)
 SINGLE, GROUP = ("one/a", "one/b", "two/c"), ("one/g", "two/g", "three/g", "g")
+LARGE = ("one/l", "two/l", "three/l", "l")  # As one of the commits for thousands of files.
 MOVING, COMING, LINKED = ("one/m", "two/m"), "two/d", ("one/h", "three/h")
 MAY_BE_EMPTY = "one/b"
 LOCKED = "locked"
@@ -97,7 +99,7 @@ class Worker:
 
     def set_up(self) -> None:
         """Make what must be there before the first cut."""
-        for name in (*SINGLE, *GROUP, MOVING[0], LINKED[0]):
+        for name in (*SINGLE, *GROUP, *LARGE, MOVING[0], LINKED[0]):
             self.versions[name] = 1
             with open(f"{self.root}/{name}", "wb") as file:
                 file.write(content(_named(name), 1, self.seed))
@@ -107,7 +109,7 @@ class Worker:
     def step(self) -> Done:
         """Run one operation."""
         kind = self.chance.choices(
-            ("write", "group", "move", "come-and-go", "linked", "lock"), (8, 4, 2, 3, 1, 1)
+            ("write", "group", "large", "move", "come-and-go", "linked", "lock"), (8, 4, 3, 2, 3, 1, 1)
         )[0]
         return getattr(self, "_" + kind.replace("-", "_"))()  # type: ignore[no-any-return]
 
@@ -138,18 +140,25 @@ class Worker:
         return self._run(kind, (name,), version, act)
 
     def _group(self) -> Done:
-        version = self.versions[GROUP[0]] + 1
+        return self._together("group", GROUP)
+
+    def _large(self) -> Done:
+        with large_commits.large():
+            return self._together("large", LARGE)
+
+    def _together(self, kind: str, names: tuple[str, ...]) -> Done:
+        version = self.versions[names[0]] + 1
         if self.mode.level == "plain":
             return self._write()  # Several files at once need an exchange.
-        self.versions.update(dict.fromkeys(GROUP, version))
-        files = {name: content(name, version, self.seed) for name in GROUP}
+        self.versions.update(dict.fromkeys(names, version))
+        files = {name: content(name, version, self.seed) for name in names}
 
         def act(turn: noclobber.Turn) -> None:
-            for name in GROUP:
+            for name in names:
                 turn.read_file(name)
             turn.write_files(files)
 
-        return self._run("group", GROUP, version, act)
+        return self._run(kind, names, version, act)
 
     def _move(self) -> Done:
         source, goal = MOVING[self.moving_at], MOVING[1 - self.moving_at]
@@ -251,6 +260,7 @@ def check(mount: str, notes: str, at: int) -> tuple[list[str], int]:
     with open(notes) as file:
         seed = json.loads(next(file))["seed"]
         done = [_row(line) for line in file if line.endswith("\n")]
+    large_commits.hold_few()
     wrong: list[str] = []
     named = 0
     for mode in MODES:
@@ -293,7 +303,7 @@ def _lost_versions(root: str) -> list[LostVersion]:
     """Return those of files whose bytes say which version they are; a move to and fro says nothing."""
     with noclobber.Workspace(root) as workspace:
         lost = find_lost_versions(workspace.ledger.events(), root)
-    return [each for each in lost if each.path in (*SINGLE, *GROUP, LINKED[0])]
+    return [each for each in lost if each.path in (*SINGLE, *GROUP, *LARGE, LINKED[0])]
 
 
 def _check_ledger(root: str, events: list[dict[str, Any]], seed: int) -> Iterator[str]:
@@ -311,7 +321,7 @@ def _check_ledger(root: str, events: list[dict[str, Any]], seed: int) -> Iterato
             last.pop(payload["target_file"], None)
         elif event["action_type"] == "MUTATION":
             last[payload["target_file"]] = (event["seq"], payload["after_hash"].removeprefix("sha256:"))
-    for name in (*SINGLE, *GROUP, LINKED[0]):
+    for name in (*SINGLE, *GROUP, *LARGE, LINKED[0]):
         version = _version(root, name, 0, seed)
         if name not in last or not version:
             continue
@@ -331,7 +341,7 @@ def _version_of(sha: str, name: str, seed: int) -> int:
 
 def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -> Iterator[str]:
     found: dict[str, int | None] = {}
-    for name in (*SINGLE, *GROUP, *LINKED, COMING):
+    for name in (*SINGLE, *GROUP, *LARGE, *LINKED, COMING):
         newest = max((each.version for each in begun if _named(name) in each.names), default=1)
         oldest = 0
         if mode.durable:
@@ -346,8 +356,9 @@ def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -
             yield f"{name} has version {version}, not {oldest} to {newest}"
         elif name == COMING and mode.durable and version == 0 and oldest == newest and oldest % 2:
             yield f"{name} is missing, and its creation was acknowledged"
-    if len({found[name] for name in GROUP}) > 1:
-        yield f"files that were written together differ: {[found[name] for name in GROUP]}"
+    for group in (GROUP, LARGE):
+        if len({found[name] for name in group}) > 1:
+            yield f"files that were written together differ: {[found[name] for name in group]}"
     there = [name for name in MOVING if os.path.exists(f"{root}/{name}")]
     if len(there) != 1:
         yield f"the moved file is at {there}"

@@ -47,6 +47,19 @@ FOUND = [
 ]
 
 
+@pytest.mark.parametrize("call", ["fstat", "fcntl"])
+def test_a_large_commit_leaves_no_descriptor_and_no_raw_error(tmp_path: Path, call: str) -> None:
+    """N-faults: its folders, swap files and notes are opened one after another, and each was left open."""
+    with Faults().installed() as faults:
+        for number in range(1, 200, 9):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            _, calls = run(folder, faults, "large", {number: errno.EIO}, only=call)
+            if number > calls:
+                return
+    raise AssertionError("it has no end")
+
+
 @pytest.mark.parametrize(("name", "call"), FOUND)
 def test_an_error_is_not_taken_for_an_answer(tmp_path: Path, name: str, call: str) -> None:
     """N-faults: every single call of one kind fails once; each of these had left something half done."""

@@ -93,13 +93,15 @@ def _is_closed(departed: Departed) -> bool:
         return leases.try_lease(descriptor, leases.WRITE) and leases.is_quiet(descriptor, leases.WRITE)
     except leases.LeasesUnavailableError:
         return True
+    except OSError:
+        return False  # It cannot be told now.
 
 
 def _let_finish(departed: Departed) -> None:
     """Wait for a process that is writing to it, but not for ever."""
     try:
         leases.lease(departed.descriptor, leases.READ, Patience(LET_FINISH_S))
-    except leases.LeasesUnavailableError:
+    except OSError:  # No leases, or it cannot be told: then what is there now is looked at.
         pass
 
 

@@ -243,10 +243,13 @@ class Note:
     def _open_existing(self) -> int:
         """Open our note without the mutex; FileNotFoundError if there is none of ours."""
         note_fd = os.open(self.name, os.O_RDWR | LOOK, dir_fd=self._folder_fd)
-        if is_ours(note_fd, trusted_owners(self._owner)):
-            return note_fd
-        os.close(note_fd)
-        raise FileNotFoundError(errno.ENOENT, "no note of ours", self.name)
+        try:
+            if not is_ours(note_fd, trusted_owners(self._owner)):
+                raise FileNotFoundError(errno.ENOENT, "no note of ours", self.name)
+        except BaseException:
+            os.close(note_fd)
+            raise
+        return note_fd
 
     def _open(self) -> int:
         """Open our note, or make one, with what is no note of ours out of the way. Under the mutex."""

@@ -66,11 +66,14 @@ def replace_in_turn(
 ) -> list[WriteResult]:
     """Write all of the changes, or none."""
     for _ in range(MOST_RECOVERIES):
-        places, first = _places(committer, changes)
         try:
-            return LargeCommit(committer, changes, places, first, fence).commit()
-        except UnfinishedError as unfinished:
-            _wait_and_recover(committer, unfinished.folder)
+            places, first = _places(committer, changes)
+            try:
+                return LargeCommit(committer, changes, places, first, fence).commit()
+            except UnfinishedError as unfinished:
+                _wait_and_recover(committer, unfinished.folder)
+        except OSError as error:
+            raise committer.failed(error, changes[0].path) from error
     raise FileBusyError(
         changes[0].path,
         f"other processes were committing in its folders in each of {MOST_RECOVERIES} attempts; gave up.",
@@ -301,6 +304,7 @@ class LargeCommit:
                 self._leader.path,
                 f"the files were changed, but the disk failed to flush it ({os.strerror(error.errno or 0)});"
                 " a power cut may bring old versions back.",
+                landed=self._files[self._first].new_hash,
             )
         return None
 

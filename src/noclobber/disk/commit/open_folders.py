@@ -39,9 +39,12 @@ class OpenFolders:
             return descriptor
         with forks.undivided():
             descriptor = forks.track(paths.open_below(self._base or "/", folder[len(self._base) + 1 :]))
-        if os.fstat(descriptor).st_ino != self._inodes[folder]:
+        try:
+            if os.fstat(descriptor).st_ino != self._inodes[folder]:
+                raise FileNotFoundError(errno.ENOENT, "another folder has that name now", folder)
+        except BaseException:
             forks.close(descriptor)
-            raise FileNotFoundError(errno.ENOENT, "another folder has that name now", folder)
+            raise
         self._open[folder] = descriptor
         if len(self._open) > MOST_OPEN:
             forks.close(self._open.popitem(last=False)[1])

@@ -558,10 +558,13 @@ def reopened(store: Store, name: str, inode: int) -> int:
     """Open a swap file of ours once more, for reading and writing."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = forks.open_tracked(name, flags, dir_fd=store.swap_fd)
-    if os.fstat(descriptor).st_ino == inode:
-        return descriptor
-    forks.close(descriptor)
-    raise FileNotFoundError(errno.ENOENT, "somebody has replaced a swap file", name)
+    try:
+        if os.fstat(descriptor).st_ino != inode:
+            raise FileNotFoundError(errno.ENOENT, "somebody has replaced a swap file", name)
+    except BaseException:
+        forks.close(descriptor)
+        raise
+    return descriptor
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -111,6 +111,8 @@ def _sweep_one(
             return BUSY
     except leases.LeasesUnavailableError:
         has_lease = False  # Then only its content shows whether it was changed.
+    except OSError:
+        return BUSY  # It cannot be told now. It waits, and the commit that runs this sweep does not fail.
     try:
         # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
         if is_unchanged(name, descriptor) or (displaced is None and os.fstat(descriptor).st_size == 0):
