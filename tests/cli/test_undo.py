@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,21 @@ def test_a_dry_run_is_a_patch_and_changes_nothing(root: Path, file: Path) -> Non
     assert file.read_bytes() == before
     subprocess.run(["git", "apply", "-p1"], input=done.out.encode(), cwd=root, check=True)
     assert file.read_bytes() == TEXT.replace(b"line 3\n", b"ana\n")
+
+
+def test_a_dry_run_of_a_file_that_is_not_utf8_is_a_patch(root: Path) -> None:
+    """N-versions, undo: Latin-1 stays Latin-1."""
+    path = root / "old.txt"
+    path.write_bytes(b"caf\xe9\nline 2\nna\xefve\n")
+    with Workspace(root) as ws, ws.turn(agent_id="ana") as turn:
+        content = turn.read_file("old.txt").content
+        turn.write_file("old.txt", content.replace(b"caf\xe9\n", b"th\xe9\n"))
+    words = [sys.executable, "-m", "noclobber", "undo", "--agent", "ana", "--dry-run"]
+    done = subprocess.run(words, cwd=root, capture_output=True, check=True, timeout=60)
+
+    subprocess.run(["git", "apply", "-p1"], input=done.stdout, cwd=root, check=True)
+
+    assert path.read_bytes() == b"caf\xe9\nline 2\nna\xefve\n"
 
 
 def test_a_conflict_is_shown_and_refused(root: Path, file: Path) -> None:

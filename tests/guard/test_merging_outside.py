@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -329,3 +330,34 @@ def test_bytes_that_are_too_many_to_hold_are_no_base(rig: HookRig, plan: Path) -
     plan.write_text(seen.replace("line 7\n", "their 7\n"))
 
     assert is_denied(rig.edit(plan, "line 4000\n", "our 4000\n"))
+
+
+def _forged(folder: Path) -> None:
+    for kept in folder.rglob("*"):
+        if kept.is_file():
+            kept.write_bytes(b"forged\n")
+
+
+def _replaced_by_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_bytes(b"")
+
+
+def _open_to_others(folder: Path) -> None:
+    folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("spoil", [_forged, _replaced_by_a_file, _open_to_others])
+def test_versions_that_cannot_be_trusted_are_no_base(rig: HookRig, plan: Path, spoil: Any) -> None:
+    """N-merge, N-versions: forged, no folder, not private: the refusal that there would have been without merging."""
+    with Workspace(rig.root) as workspace, workspace.turn(agent_id="b") as turn:
+        turn.read_file(plan)
+        turn.write_file(plan, THEIRS)
+    _without_base(plan)
+    [folder] = (rig.root / ".noclobber").glob("versions.*")
+    spoil(folder)
+
+    answer = rig.edit(plan, "five", "OUR FIVE")
+
+    assert "What you read is not kept any more." in beside(answer)
+    assert plan.read_text() == THEIRS

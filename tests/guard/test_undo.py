@@ -177,6 +177,20 @@ def test_a_file_that_others_moved_since_is_an_obstacle(ws: Workspace, root: Path
     assert files_in(root) == before
 
 
+def test_versions_that_disagree_with_the_ledger_are_not_used(ws: Workspace, root: Path) -> None:
+    """N-versions, N-input: forged bytes under a hash of the ledger; nothing is touched."""
+    (root / "plan.md").write_bytes(TEXT)
+    change(ws, "ana", "plan.md", b"line 2\n", b"ana 2\n")
+    for kept in (root / ".noclobber").glob("versions.*/??/*"):
+        kept.write_bytes(b"forged\n")
+    before = files_in(root)
+
+    with pytest.raises(CannotUndoError, match="not kept any more"):
+        ws.undo(agent_id="ana")
+
+    assert files_in(root) == before
+
+
 def test_a_mixed_undo_that_meets_a_change_touches_nothing(ws: Workspace, root: Path) -> None:
     """Ruling 19: all or none, also if somebody saves between plan and commit."""
     (root / "a.md").write_bytes(TEXT)

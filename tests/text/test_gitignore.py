@@ -59,7 +59,15 @@ def test_hostile_patterns_are_bounded() -> None:
 NAMES = st.lists(st.sampled_from(["a", "b", "ab", "a.c", "[", "-", " "]), min_size=1, max_size=3).map(
     "/".join
 )
-PATTERN = st.text(alphabet="ab.c*?/![]-^\\ #", min_size=1, max_size=8)
+CLASSES = ("alpha", "digit", "upper", "lower", "alnum", "punct", "space", "xdigit", "print", "nonsense", "")
+PATTERN = st.text(alphabet="ab.c*?/![]-^\\ #", min_size=1, max_size=8) | st.builds(
+    "{}[{}[:{}:]{}]{}".format,
+    st.text(alphabet="ab*/", max_size=2),
+    st.sampled_from(["", "!", "^", "a", "a-", "]", "\\"]),
+    st.sampled_from(CLASSES),
+    st.sampled_from(["", "c", "-c", ":", "b-c"]),
+    st.sampled_from(["", "*", "/"]),
+)
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed; it is the judge here")

@@ -112,7 +112,7 @@ def _print(root: str, planned: UndoPlan, turn_id: str, *, dry_run: bool) -> None
     count = "1 write" if len(planned.writes) == 1 else f"{len(planned.writes)} writes"
     if dry_run:
         for each in planned.files:
-            data_out().write(_diff(root, each))
+            _write_patch(_diff(root, each))
         print(f"Would take back {count}.", file=sys.stderr)  # So that stdout is a patch.
         return
     print(f"Took back {count}:")
@@ -123,4 +123,18 @@ def _print(root: str, planned: UndoPlan, turn_id: str, *, dry_run: bool) -> None
 
 
 def _diff(root: str, each: FileUndo) -> str:
-    return unified(each.before or b"", each.after or b"", f"/{os.path.relpath(each.path, root)}")
+    name = f"/{os.path.relpath(each.path, root)}"
+    return unified(each.before or b"", each.after or b"", name, "surrogateescape")
+
+
+def _write_patch(patch: str) -> None:
+    """Write a patch for a program byte by byte: of a file that is not UTF-8, too."""
+    stream = data_out()
+    data = patch.encode("utf-8", "surrogateescape")
+    raw = None if stream.isatty() else getattr(stream, "buffer", None)
+    if raw is None:
+        stream.write(data.decode("utf-8", "replace"))
+        return
+    stream.flush()
+    raw.write(data)
+    raw.flush()

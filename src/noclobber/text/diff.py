@@ -33,13 +33,17 @@ class DiffHunk(NamedTuple):
     text: str
 
 
-def unified(before: bytes, after: bytes, path: str) -> str:
-    """Return the diff from `before` to `after`; empty if they are equal."""
+def unified(before: bytes, after: bytes, path: str, errors: str = "replace") -> str:
+    """
+    Return the diff from `before` to `after`; empty if they are equal.
+
+    `errors`: what becomes of bytes that are not UTF-8, as in `bytes.decode`. A patch needs `surrogateescape`.
+    """
     if before == after:
         return ""
     if b"\0" in before[:8192] or b"\0" in after[:8192]:
         return f"Binary files a{path} and b{path} differ\n"
-    old, new = (lines(data.decode("utf-8", "replace")) for data in (before, after))
+    old, new = (lines(data.decode("utf-8", errors)) for data in (before, after))
     out = [f"--- a{path}\n", f"+++ b{path}\n"]
     for hunk in hunks(edit_script(old, new), CONTEXT_LINES):
         old_range = _range(hunk.old_start, hunk.old_count)

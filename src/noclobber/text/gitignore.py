@@ -142,28 +142,75 @@ def _segment(part: str) -> str:
 
 
 def _bracket(pattern: str, at: int) -> tuple[str, int]:
-    """Return a set of characters, and where the pattern goes on."""
-    end = at + 1
-    end += pattern[end : end + 1] in ("!", "^")
-    end += pattern[end : end + 1] == "]"
-    while end < len(pattern) and pattern[end] != "]":
-        end += 2 if pattern[end] == "\\" else 1
-    if end >= len(pattern):
+    """
+    Return a set of characters, and where the pattern goes on.
+
+    Character by character, as git reads it: a `-` is a range only between two characters, a `]` at the
+    beginning is a character, and `[:alpha:]` is a class only if its end is there and its name is known.
+    """
+    at += 1
+    is_not = pattern[at : at + 1] in ("!", "^")
+    at += is_not
+    found: list[str] = []
+    before = ""  # What a range begins with; empty after a range or a class.
+    is_first = True
+    while is_first or pattern[at : at + 1] != "]":
+        is_first = False
+        is_plain = pattern[at : at + 1] != "\\"
+        this, at = _character(pattern, at)
+        if is_plain and this == "-" and before and pattern[at : at + 1] not in ("", "]"):
+            last, at = _character(pattern, at)
+            found += [f"{re.escape(before)}-{re.escape(last)}"] if before <= last else []
+            before = ""
+        elif is_plain and this == "[" and pattern[at : at + 1] == ":":
+            name, end = _class_name(pattern, at + 1)
+            if name is None:
+                found.append(re.escape(this))
+                before = this
+            else:
+                found.append(name)
+                at, before = end, ""
+        else:
+            found.append(re.escape(this))
+            before = this
+    inside = "".join(found)
+    if is_not:
+        return f"[^/{inside}]", at + 1
+    return (f"(?!/)[{inside}]" if inside else "(?!)"), at + 1
+
+
+def _character(pattern: str, at: int) -> tuple[str, int]:
+    """Return one character of a set, and where the next one is. A backslash is dropped."""
+    at += pattern[at : at + 1] == "\\"
+    if at >= len(pattern):
         raise re.error("a set of characters without an end")
-    inside = pattern[at + 1 : end]
-    is_not = inside[:1] in ("!", "^")
-    inside = _without_escaped_letters(inside[is_not:]).replace("[", "\\[")
-    inside = "\\]" + inside[1:] if inside.startswith("]") else inside
-    inside = inside.replace("&&", "&\\&").replace("||", "|\\|").replace("~~", "~\\~").replace("--", "-\\-")
-    return f"(?!/)[{'^' if is_not else ''}{inside}]", end + 1
+    return pattern[at], at + 1
 
 
-def _without_escaped_letters(inside: str) -> str:
-    """Return a set in which letters stand for themselves: `\\b` is a `b` to git, and a control to `re`."""
-    out, at = "", 0
-    while at < len(inside):
-        is_escape = inside[at] == "\\" and at + 1 < len(inside)
-        is_letter = is_escape and inside[at + 1].isalnum()
-        out += inside[at + 1] if is_letter else inside[at : at + 1 + is_escape]
-        at += 1 + is_escape
-    return out
+def _class_name(pattern: str, at: int) -> tuple[str | None, int]:
+    """Return what a class such as `alpha:]` stands for, and where it ends; None if it is not one."""
+    end = pattern.find("]", at)
+    if end < 0:
+        raise re.error("a set of characters without an end")
+    if end == at or pattern[end - 1] != ":":
+        return None, at
+    name = pattern[at : end - 1]
+    if name not in _CLASSES:
+        raise re.error("a class of characters that git does not know")
+    return _CLASSES[name], end + 1
+
+
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": " \\t",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": " \\t-\\r",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
