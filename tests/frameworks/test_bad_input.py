@@ -1,4 +1,4 @@
-"""What a model or a program gets wrong: an error that names the thing and the remedy, in the framework's own form."""
+"""What a model gets wrong is told to the model, in the framework's own form; what a program does, to the program."""
 
 from __future__ import annotations
 
@@ -7,35 +7,60 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.driver import Call, Script, read
+from noclobber.errors import BadRequestError
+from tests.frameworks.driver import Call, Script, edit, write
 from tests.frameworks.drivers import driver
 
-pytestmark = pytest.mark.wrong_errors  # Frameworks make errors of their own.
-
-WRONG: dict[str, tuple[Call, str]] = {
-    "missing path": (Call("write", "", raw={"content": "x"}), "path"),
-    "a path as a list": (Call("write", "", raw={"path": ["plan.md"], "content": "x"}), "path"),
-    "a missing text": (Call("edit", "plan.md", raw={"path": "plan.md", "old": "one"}), "new"),
-    "both texts empty": (Call("edit", "plan.md", raw={"path": "plan.md", "old": "", "new": ""}), "empty"),
-}
+pytestmark = pytest.mark.wrong_errors
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_arguments_are_named_to_the_model(framework: str, wrong: str, root: Path) -> None:
-    """N-frameworks: nothing is touched, the model is told what was wrong, and the run goes on."""
-    (root / "plan.md").write_bytes(b"- one\n")
-    call, named = WRONG[wrong]
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (Call("write", "", raw={"content": "mine\n"}), ("path", "file_path", "file_name", "filename")),
+        (Call("write", "", raw={"path": ["plan.md"], "content": "mine\n"}), ("path", "file", "list")),
+        (Call("edit", "", raw={"path": "plan.md", "old": "", "new": ""}), ("old", "empty")),
+        (Call("read", "", raw={"path": {"name": "plan.md"}}), ("path", "file")),
+        (Call("edit", "", raw={"path": "plan.md", "old": "one"}), ("new",)),
+    ],
+    ids=["missing path", "list as path", "empty edit", "object as path", "a missing text"],
+)
+def test_a_model_is_told_what_is_wrong_with_its_arguments(
+    framework: str, root: Path, call: Call, names: tuple[str, ...]
+) -> None:
+    """N-frameworks: nothing is written, the run goes on, and the next call is right."""
+    plan = root / "plan.md"
+    plan.write_bytes(b"- one\n")
     playing = driver(framework)(root, guarded=True)
     try:
-        received = playing.run(
-            Script(lambda _: [read("plan.md")], lambda _: [call], lambda _: [read("plan.md")])
-        )
+        received = playing.run(Script(lambda _: [call], lambda _: [write("new.md", "right\n")]))
     finally:
         playing.close()
-    assert (root / "plan.md").read_bytes() == b"- one\n"
-    assert len(received) == 3, "the run ended with the wrong call"
-    assert named in received[1].text.lower(), received[1].text
-    assert "- one" in received[2].text
+    assert plan.read_bytes() == b"- one\n"
+    assert {path.name for path in root.iterdir()} <= {"plan.md", "new.md", ".noclobber"}
+    assert (root / "new.md").read_bytes() == b"right\n"
+    said = received[0].text.lower()
+    assert any(name in said for name in names) or "argument" in said, received[0].text
+
+
+def test_a_workspace_that_does_not_exist_is_named(framework: str, root: Path) -> None:
+    """N-frameworks: before the first run, with the remedy."""
+    if framework == "tools":
+        pytest.skip("a program opens its workspace itself")
+    with pytest.raises(BadRequestError, match=r"There is no such folder\. Create it"):
+        driver(framework)(root / "missing", guarded=True).run(Script(lambda _: [write("a.md", "x\n")]))
+
+
+def test_two_adapters_with_different_options_are_refused(framework: str, root: Path) -> None:
+    """N-frameworks: which of two rules would hold is a guess."""
+    if framework == "tools":
+        pytest.skip("a turn has its own options")
+    kind: Any = driver(framework)
+    first = kind(root, guarded=True)
+    first.run(Script(lambda _: [edit("none.md", "a", "b")]))
+    with pytest.raises(BadRequestError, match="Another adapter on this workspace has unread='allow'"):
+        kind(root, guarded=True, options={"unread": "deny"}).run(Script(lambda _: [write("a.md", "x\n")]))
+    first.close()
 
 
 def test_a_number_as_text_has_one_meaning(framework: str, root: Path) -> None:

@@ -215,7 +215,8 @@ class Turn:
         """
         call = self.tool_call("write_file")
         action = self._checked(call, requests.write, path, content, expected_hash, observation_id)
-        return engine.write(self, call, self._as_seen(action))
+        with self.order.one_at_a_time([self.context.name_of(action.path)]):
+            return engine.write(self, call, self._as_seen(action))
 
     def edit_file(
         self,
@@ -246,7 +247,8 @@ class Turn:
         call = self.tool_call(tool)
         made: ContentChange = self._checked(call, change) if callable(change) else change
         action = self._checked(call, requests.edit, path, made, expected_hash, observation_id)
-        return engine.edit(self, call, self._as_seen(action))
+        with self.order.one_at_a_time([self.context.name_of(action.path)]):
+            return engine.edit(self, call, self._as_seen(action))
 
     def write_files(
         self,
@@ -367,7 +369,11 @@ class Turn:
         )
 
     def _as_seen(self, action: Action) -> Action:
-        """Hold a write to what its model's message was made from, if a read of the same message saw more."""
+        """
+        Hold a write to what its model's message was made from, if a read of the same message saw more.
+
+        Asked within the file's order: a read that another thread has under way counts as well.
+        """
         step = _STEP.get()
         if step is None or action.expected_hash is not None or action.observation_id is not None:
             return action

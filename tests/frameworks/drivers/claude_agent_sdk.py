@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import tempfile
@@ -11,7 +12,6 @@ from typing import Any, ClassVar, Literal
 
 from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query
 
-from noclobber import Workspace
 from noclobber.adapters.claude_agent_sdk import guarded
 from tests.e2e.model import ScriptedModel
 from tests.e2e.protocols import Use
@@ -42,15 +42,12 @@ class Driver(FrameworkDriver):
         self._runs = 0
         self.restart()
 
-    workspace: Workspace | None = None
-
     def restart(self) -> None:
-        if self.workspace is not None:
-            self.workspace.close()  # Adapters share what was seen for as long as their workspace is open.
-        self.workspace = Workspace(self.root)
+        self._given: dict[str, Any] = {}
+        gc.collect()  # The turns are shared for as long as somebody holds them.
         if self.guarded:
             beside = {"disallowed_tools": ["Bash"]} if self.by == "tools" else {}
-            self._given = guarded(self.workspace, by=self.by, beside=beside, **self.options)
+            self._given = guarded(self.root, by=self.by, beside=beside, **self.options)
         else:
             self._given = {"cwd": str(self.root)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,6 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 
-from noclobber import Workspace
 from noclobber.adapters.deepagents import GuardedBackend
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
 
@@ -72,14 +72,11 @@ class Driver(FrameworkDriver):
         self.saver = InMemorySaver()
         self.restart()
 
-    workspace: Workspace | None = None
-
     def restart(self) -> None:
-        if self.workspace is not None:
-            self.workspace.close()  # Adapters share what was seen for as long as their workspace is open.
-        self.workspace = Workspace(self.root)
-        self.backend: Any = (
-            GuardedBackend(self.workspace, **self.options)
+        self.backend: Any = None
+        gc.collect()  # The turns are shared for as long as somebody holds them.
+        self.backend = (
+            GuardedBackend(self.root, **self.options)
             if self.guarded
             else FilesystemBackend(self.root, virtual_mode=True)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,6 @@ from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
 from agents.testing import ModelStep, ScriptedModel, assistant_message
 from openai.types.responses import ResponseApplyPatchToolCall, ResponseFunctionToolCall
 
-from noclobber import Workspace
 from noclobber.adapters.openai_agents import GuardedEditor, guarded_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
 
@@ -46,16 +46,13 @@ class Driver(FrameworkDriver):
         self._sessions: dict[str, SQLiteSession] = {}
         self._shown: dict[str, str] = {}
 
-    workspace: Workspace | None = None
-
     def restart(self) -> None:
-        if self.workspace is not None:
-            self.workspace.close()  # Adapters share what was seen for as long as their workspace is open.
-        self.workspace = Workspace(self.root)
+        self.tools: list[Any] = []
+        gc.collect()  # The turns are shared for as long as somebody holds them.
         if self.guarded:
             self.tools = [
-                *guarded_tools(self.workspace, **self.options),
-                ApplyPatchTool(editor=GuardedEditor(self.workspace, **self.options)),
+                *guarded_tools(self.root, **self.options),
+                ApplyPatchTool(editor=GuardedEditor(self.root, **self.options)),
             ]
         else:
             self.tools = [self._own_read(), ApplyPatchTool(editor=OwnEditor(self))]
