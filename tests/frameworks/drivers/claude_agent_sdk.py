@@ -104,6 +104,7 @@ class Driver(FrameworkDriver):
                 "permission_mode": "bypassPermissions" if os.geteuid() else "acceptEdits",
                 "env": {**ENVIRONMENT, "ANTHROPIC_BASE_URL": url, "HOME": self._home.name},
                 "setting_sources": [],
+                "max_buffer_size": 64 << 20,  # Its own Edit reports the whole file to the SDK.
                 **({"resume": self._sessions[thread]} if thread in self._sessions else {}),
                 **self._given,
             }
