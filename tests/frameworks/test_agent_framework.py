@@ -312,3 +312,11 @@ def test_two_streams_that_are_read_in_turn_are_two_agents(root: Path) -> None:
     assert "UNREAD_FILE" in asyncio.run(play())["w"]
     [event] = recorded(root / ".noclobber" / "agent_trace.jsonl")
     assert event["identity"]["agent_id"] == "writer"
+
+
+def test_a_wrong_argument_of_the_frameworks_own_tool_is_named(root: Path) -> None:
+    """N-frameworks: the framework alone says that parsing failed, and not of what."""
+    step: Step = [("a", "file_access_write", {"content": "x"})]
+    said = answers(asyncio.run(agent(GuardedFiles(root), step).run("Work.")))
+    assert parse_refusal(said["a"]) == ("BAD_REQUEST", "")
+    assert "file_name" in said["a"]

@@ -235,3 +235,12 @@ def test_a_function_with_the_name_of_a_guarded_tool_is_an_error_with_the_remedy(
     toolset = GuardedFileToolset(plugin, tool_name_prefix="files")
     _, said = Stage(plugin, [toolset, read_file]).run([("a", "files_read_file", {"path": "plan.md"})])
     assert said["a"] == {"result": "one\n"}
+
+
+def test_an_edit_without_its_new_text_deletes_nothing(root: Path) -> None:
+    """N-frameworks: ADK's tool takes the missing text for an empty one."""
+    (root / "plan.md").write_bytes(b"one\n")
+    step: Step = [("a", "EditFile", {"path": "plan.md", "old_string": "one"})]
+    _, said = Stage(GuardedFilesPlugin(root)).run(step)
+    assert "new_string" in said["a"]["error"]["message"]
+    assert (root / "plan.md").read_bytes() == b"one\n"

@@ -40,6 +40,7 @@ from noclobber.adapters.tool_io import ToolIO
 from noclobber.aio import in_thread
 from noclobber.errors import (
     ABSENT,
+    BadRequestError,
     MissingFileError,
     NoclobberError,
     StaleFileError,
@@ -217,6 +218,12 @@ class _CallMiddleware(FunctionMiddleware):
                 await call_next()
         except NoclobberError as error:
             context.result = answers.refused(error).text
+            return
+        except Exception as error:
+            # The framework would tell the model that "argument parsing failed", and not which argument.
+            if type(error).__name__ != "_FunctionArgumentValidationError" or not _is_for_files(files, name):
+                raise
+            context.result = answers.refused(BadRequestError("", f"{error}", tool=name)).text
             return
         finally:
             _IO.reset(token)

@@ -39,6 +39,7 @@ from noclobber.adapters.tool_io import ToolIO
 from noclobber.aio import in_thread
 from noclobber.errors import BadRequestError, MissingFileError, NoclobberError
 from noclobber.guard.tools import answers
+from noclobber.guard.tools.arguments import checked
 from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:
@@ -98,12 +99,25 @@ class GuardedFilesPlugin(BasePlugin):
         """Say who calls, and judge a call of a tool of the user's own."""
         _IO.set(_CallIO(self, tool, tool_context))
         if tool.name not in self._own:
-            return None
+            return self._refused_arguments(tool, tool_args)
         try:
             call = await in_thread(self._own.before, self.caller(tool_context), tool.name, tool_args)
         except NoclobberError as error:
             return _response(answers.refused(error))
         self._judged[_key(tool_context)] = call
+        return None
+
+    def _refused_arguments(self, tool: BaseTool, args: dict[str, Any]) -> dict[str, Any] | None:
+        """ADK's `EditFile` takes a missing text for an empty one, and so deletes what it should replace."""
+        if not tool.name.endswith(_FILE_TOOLS):
+            return None
+        declared = tool._get_declaration()
+        schema = getattr(declared, "parameters_json_schema", None)
+        try:
+            if schema:
+                args.update(checked(tool.name, schema, args))
+        except NoclobberError as error:
+            return _response(answers.refused(error))
         return None
 
     async def after_tool_callback(
