@@ -43,7 +43,9 @@ def rows() -> Iterator[Row]:
         if done.returncode:
             yield _skipped(name, f"failed: {done.stderr[-300:]}", ok=False)
             continue
-        found = json.loads(done.stdout.splitlines()[-1])
+        # A framework may print, too: CrewAI does when its process ends.
+        [*_, line] = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        found = json.loads(line)
         for kind in ("read", "write"):
             own, ours = found[f"{kind} own"], found[f"{kind} guarded"]
             yield Row(
