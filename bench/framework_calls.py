@@ -31,7 +31,9 @@ def times_of(playing: FrameworkDriver, kind: str) -> list[float]:
 
     def step(_: list[Received]) -> list[Call]:
         asked.append(time.perf_counter())
-        return [read("page.md") if kind == "read" else write("page.md", f"{len(asked) % 10}{TEXT[1:]}")]
+        # Another file for each read: CrewAI stops an agent that asks for the same again and again.
+        page = f"page-{len(asked)}.md" if kind == "read" else "page.md"
+        return [read(page) if kind == "read" else write(page, f"{len(asked) % 10}{TEXT[1:]}")]
 
     playing.run(Script(lambda _: [read("page.md")], *([step] * STEPS)))
     return [later - earlier for earlier, later in pairwise(asked[1:])]  # The first one warms up.
@@ -46,7 +48,8 @@ def measured(name: str) -> dict[str, Any]:
                 for mode in ("own", "guarded"):
                     root = (Path(folder) / f"{number}-{kind}-{mode}").resolve()
                     root.mkdir()
-                    (root / "page.md").write_text(TEXT)
+                    for page in ("page", *(f"page-{number}" for number in range(STEPS + 1))):
+                        (root / f"{page}.md").write_text(TEXT)
                     playing = driver(name)(root, guarded=mode == "guarded")
                     try:
                         found.setdefault(f"{kind} {mode}", []).extend(times_of(playing, kind))
