@@ -84,6 +84,19 @@ def test_what_the_agent_does_itself_is_no_news(rig: HookRig, file: Path, other: 
     assert prompt(rig) == ""
 
 
+def test_another_call_of_the_same_message_is_no_news(rig: HookRig, file: Path, other: Path) -> None:
+    """N-notice: an edit has landed, its event is still to come, and a call beside it ends first."""
+    rig.read(file)
+    given = {"file_path": str(file), "old_string": "hello", "new_string": "HELLO"}
+    rig.ask("Edit", given, tool_use_id="c1")
+    file.write_text("HELLO\nworld\n")
+
+    assert told(rig.read(other)) == ""
+    assert told(rig.told("Edit", given, tool_use_id="c1")) == ""
+    file.write_text("HELLO\nworld\ntheirs\n")
+    assert "+theirs" in told(rig.read(other))
+
+
 def test_what_a_formatter_made_of_an_own_write_is_no_news(rig: HookRig, root: Path, other: Path) -> None:
     """N-notice, finding H6: layout alone."""
     file = root / "a.py"

@@ -10,8 +10,9 @@ each with a stamp (`disk/reading.stamp_of`) and the version that was told. A cal
 disk for one stamp a file, and hashes only the files whose stamp is new. The list is bounded, so an agent that
 has read ten thousand files hears about the last ones.
 
-Not told: what a formatter made of the agent's own write (`guard/formatted`), and a file that the agent must
-read anyway, because nobody knows which version it saw.
+Not told: what a formatter made of the agent's own write (`guard/formatted`), a file that another call of
+the agent's own is changing, and a file that the agent must read anyway, because nobody knows which version
+it saw.
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ def _news(
             continue
         state = look_at(path, keep=True, clock=turn.clock)
         snapshot, notes = memory.recall(path, path)
+        if notes.get("pending"):
+            # Another call of the agent's own message is under way here: what is there may be its work. The
+            # event after that call looks again, because the stamp stays the old one.
+            continue
         baseline = snapshot.expected_for(path, path)
         watched[path] = [state.stamp, state.sha256]
         if state.sha256 in (baseline, told) or not _is_version(baseline):
