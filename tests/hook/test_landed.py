@@ -45,3 +45,12 @@ def test_seen_before_is_own_now_and_never_seen_is_unknown(rig: HookRig, file: Pa
     learn(turn, {"landed": rows})
     found = [baseline(rig, rig.root / name) for name in ("a.txt", "b", "c")]
     assert found == [NEW, "UNKNOWN", NEW]
+
+
+def test_what_a_command_changed_that_was_only_watched_must_be_read_again(rig: HookRig, file: Path) -> None:
+    """N-shell: no view could be made when it ran, so somebody else may have written in the file meanwhile."""
+    rig.read(file)
+    seen = baseline(rig, file)
+    turn = HookTurn(Event("claude-code", "post", session_id=rig.session, cwd=str(rig.root)))
+    learn(turn, {"level": "watched", "landed": [[str(file), seen, NEW]]})
+    assert baseline(rig, file) == seen

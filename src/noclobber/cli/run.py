@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from noclobber.core.values import WriteResult
     from noclobber.shell.process import CommandProcess, Ended
     from noclobber.shell.runs import RunFolder
+    from noclobber.shell.watched import WatchedChange
 
 EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_REFUSED = 2, 69, 75
 EXAMPLES = """\
@@ -92,6 +93,8 @@ class Asked:
     def __init__(self) -> None:
         self.root = self.agent = self.session = self.turn = self.call = self.host = ""
         self.expect_file = self.report = ""
+        self.text = ""
+        """The command as the agent wrote it, if `argv` has more around it."""
         self.expect: dict[str, str] = {}
         self.require = self.as_json = False
         self.argv: list[str] = []
@@ -156,7 +159,7 @@ def _asked(words: list[str]) -> Asked | tuple[str, list[str], Asked]:
 
 
 def guarded(asked: Asked) -> int:
-    """Run a command in a private view and land what it changed."""
+    """Run a command at the level that there is here: in a private view, or else watched."""
     from noclobber.core.project import existing_folder, find_project
     from noclobber.errors import NoclobberError
 
@@ -172,29 +175,36 @@ def guarded(asked: Asked) -> int:
         except (OSError, ValueError) as error:
             print(f"noclobber: run: --expect-file {asked.expect_file}: {error}", file=sys.stderr)
             return EXIT_USAGE
-    from noclobber.shell import process, runs
+    from noclobber.shell import runs
     from noclobber.shell.namespace import UnavailableError, is_inside
     from noclobber.shell.roots import why_not
 
     if os.environ.get(runs.ENVIRONMENT_RUN) and is_inside(root):
         _reported(asked, 0, os.environ[runs.ENVIRONMENT_RUN], level="joined")
         return _plainly(asked.argv)  # Inside a guarded command already: part of it.
-    reason = why_not(root)
-    if reason is not None:
-        return _unavailable(asked, root, reason)
+    try:
+        if (reason := why_not(root)) is not None:
+            raise UnavailableError(reason)
+        return _in_a_view(asked, root, cwd)
+    except UnavailableError as error:
+        return _unavailable(asked, root, cwd, str(error))
+
+
+def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
+    """Run a command in a private view and land what it changed. `UnavailableError`: it was not run."""
+    from noclobber.shell import process, runs
+    from noclobber.shell.namespace import UnavailableError
+
     _prepare_state(root)
     try:
         runs.tidy(root)
         folder = runs.made(root)
     except OSError as error:
-        return _unavailable(asked, root, f"{error.strerror}: {error.filename}")
+        raise UnavailableError(f"{error.strerror}: {error.filename}") from None
     try:
         first_ns = folder.touch()
         environment = runs.environment_of(folder.run_id, os.environ)
-        try:
-            begun = process.start(folder, asked.argv, cwd=cwd, environment=environment, first_ns=first_ns)
-        except UnavailableError as error:
-            return _unavailable(asked, root, str(error))
+        begun = process.start(folder, asked.argv, cwd=cwd, environment=environment, first_ns=first_ns)
         if not isinstance(begun, process.CommandProcess):
             print(f"noclobber: run: {asked.argv[0]}: {begun.complaint}", file=sys.stderr)
             return _reported(asked, begun.exit_code, folder.run_id)
@@ -238,6 +248,7 @@ def _reported(
     *,
     level: str = "guarded",
     landed: Sequence[WriteResult] = (),
+    rows: Sequence[WatchedChange] = (),
     refused: object = None,
 ) -> int:
     """Write the report, if one is wanted; return the exit code."""
@@ -245,15 +256,14 @@ def _reported(
         return exit_code
     from noclobber.core.light.json_text import spell_for_any_reader
 
+    found = [(done.path, done.previous_sha256, done.sha256) for done in landed]
+    found += [(change.path, change.before, change.after) for change in rows]
     report = {
         "level": level,
         "run_id": run_id,
         "exit_code": exit_code,
         "refused": refused,
-        "landed": [
-            [done.path, done.previous_sha256, "ABSENT" if done.sha256 == "DELETED" else done.sha256]
-            for done in landed
-        ],
+        "landed": [["ABSENT" if word == "DELETED" else word for word in row] for row in found],
     }
     try:
         with open(f"{asked.report}.new", "w", encoding="utf-8") as file:
@@ -279,15 +289,9 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
     from noclobber.guard.commands import TOOL, conclude, note_job, refused_note
     from noclobber.guard.workspace import Workspace
 
-    options: dict[str, Any] = {
-        "agent_id": asked.agent or os.environ.get("NOCLOBBER_AGENT") or "shell",
-        "session_id": asked.session or None,
-        "turn_id": asked.turn or None,
-        "host": asked.host or None,
-    }
     workspace = Workspace(folder.root)
     try:
-        with workspace.turn(**options) as turn:
+        with workspace.turn(**_identity(asked)) as turn:
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
             try:
                 note_job(folder, asked.argv, cwd, call, asked.expect, 0)
@@ -303,8 +307,17 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
     return _reported(asked, ended.exit_code, folder.run_id, landed=landed)
 
 
-def _tell_refused(folder: RunFolder, error: Any) -> None:
-    """Print the object for the model alone on its line, then every other file, and what to do."""
+def _identity(asked: Asked) -> dict[str, Any]:
+    return {
+        "agent_id": asked.agent or os.environ.get("NOCLOBBER_AGENT") or "shell",
+        "session_id": asked.session or None,
+        "turn_id": asked.turn or None,
+        "host": asked.host or None,
+    }
+
+
+def _tell_errors(error: Any) -> None:
+    """Print the object for the model alone on its line, then every other file."""
     from noclobber.core.wire import to_json
     from noclobber.guard.commands import others
 
@@ -314,6 +327,11 @@ def _tell_refused(folder: RunFolder, error: Any) -> None:
         print(f"noclobber: run: {error}", file=sys.stderr)
     for other in others(error):
         print(to_json(other), file=sys.stderr)
+
+
+def _tell_refused(folder: RunFolder, error: Any) -> None:
+    """Print what was refused, and what to do."""
+    _tell_errors(error)
     if folder.is_refused:
         print(
             f"noclobber: run: nothing of this command landed. `noclobber run diff {folder.run_id}` shows"
@@ -332,16 +350,55 @@ def _prepare_state(root: str) -> None:
         workspace.recorder.prepare()
 
 
-def _unavailable(asked: Asked, root: str, reason: str) -> int:
+def _unavailable(asked: Asked, root: str, cwd: str, reason: str) -> int:
+    """Run a command watched, or plainly where nothing can be recorded, or not at all with `--require`."""
     if asked.require:
         print(f"noclobber: run: there is no guarded shell here: {reason}.", file=sys.stderr)
         return EXIT_UNAVAILABLE
-    print(
-        f"noclobber: run: there is no guarded shell here ({reason}); running the command unguarded.",
-        file=sys.stderr,
-    )
+    from noclobber.shell.roots import why_no_record
+
+    is_watched = why_no_record(root) is None
+    how = "the command is only watched" if is_watched else "running the command unguarded"
+    print(f"noclobber: run: there is no guarded shell here ({reason}); {how}.", file=sys.stderr)
+    if is_watched:
+        return _watched(asked, root, cwd)
     _reported(asked, 0, level="plain")
     return _plainly(asked.argv)
+
+
+def _watched(asked: Asked, root: str, cwd: str) -> int:
+    """Run a command in the real tree, and look before it and after it."""
+    from noclobber.errors import NoclobberError
+    from noclobber.guard import watched_commands as commands
+    from noclobber.guard.commands import TOOL, refused_note
+    from noclobber.guard.workspace import Workspace
+    from noclobber.shell.plain_process import PlainProcess, start_plainly
+    from noclobber.shell.watched import LEVEL
+
+    text = asked.text or commands.text_of(asked.argv)
+    with Workspace(root) as workspace, workspace.turn(**_identity(asked)) as turn:
+        call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
+        try:
+            start = commands.begin(turn, call, text, cwd=cwd, expect=asked.expect)
+        except NoclobberError as error:
+            _tell_errors(error)
+            print("noclobber: run: the command was not run.", file=sys.stderr)
+            return _reported(asked, EXIT_REFUSED, level=LEVEL, refused=refused_note(error)["error"])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        begun = start_plainly(asked.argv)
+        ended = begun.wait() if isinstance(begun, PlainProcess) else begun
+        if ended.complaint:
+            print(f"noclobber: run: {asked.argv[0]}: {ended.complaint}", file=sys.stderr)
+            return _reported(asked, ended.exit_code, level=LEVEL)
+        try:
+            done = commands.end(turn, call, start)
+        except NoclobberError as error:  # It has run: its exit code stands, and what is missing is said.
+            print(f"noclobber: run: what the command changed is not on record: {error}", file=sys.stderr)
+            return _reported(asked, ended.exit_code, level=LEVEL)
+        for overwritten in done.overwritten:
+            _tell_errors(overwritten)
+        return _reported(asked, ended.exit_code, level=LEVEL, rows=done.files)
 
 
 def _plainly(argv: list[str]) -> int:

@@ -79,7 +79,7 @@ def _asked(host: str, session_id: str, command: str, plain: list[str]) -> Asked 
     from noclobber.cli.run import Asked
 
     asked = Asked()
-    asked.argv = plain
+    asked.argv, asked.text = plain, command
     asked.root, asked.agent, asked.session, asked.host = call.root, call.agent_id, call.session_id, call.host
     asked.turn, asked.call = call.turn_id or "", call.call_id or ""
     asked.expect = _known(call)

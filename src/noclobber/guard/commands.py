@@ -189,7 +189,7 @@ def conclude(
             run.run_id,
             ended.began_ns,
             ended.exit_code,
-            {_canonical(cwd, path): _checked_hash(path, sha256) for path, sha256 in expect.items()},
+            {canonical(cwd, path): checked_hash(path, sha256) for path, sha256 in expect.items()},
         )
         for change in found.files():
             _refuse_undecodable(f"{run.root}/{change.path}")
@@ -238,12 +238,14 @@ def others(error: NoclobberError) -> tuple[StaleFileError, ...]:
     return found
 
 
-def _canonical(cwd: str, path: str) -> str:
+def canonical(cwd: str, path: str) -> str:
+    """Return a path with the links of its folder resolved, as everything else here names files."""
     folder, name = os.path.split(os.path.join(cwd, path))
     return os.path.join(os.path.realpath(folder), name)
 
 
-def _checked_hash(path: str, sha256: str) -> str:
+def checked_hash(path: str, sha256: str) -> str:
+    """Return what a caller expects of a file, if it can be a hash."""
     if sha256 != ABSENT and not is_hash(sha256):
         raise BadRequestError(
             path, f"{sha256[:80]!r} is not a hash: 64 lower-case hex digits, or {ABSENT}.", parameter="expect"

@@ -20,19 +20,19 @@ from __future__ import annotations
 import os
 
 from noclobber.core.actions import DELETE, EDIT, READ, WRITE, Action
-from noclobber.disk import hashing, paths
+from noclobber.disk import paths
 from noclobber.disk.reading import look_at
-from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNKNOWN, NoclobberError, OverwroteError
+from noclobber.errors import ABSENT, DELETED
 from noclobber.guard import claims
 from noclobber.guard.judge import call_key, pop_note
+from noclobber.guard.watched_changes import keeper, record
 from noclobber.hook import guarded_calls
 from noclobber.shell import watched
 from noclobber.shell.targets import targets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from noclobber.errors import NoclobberError
     from noclobber.guard.outside import Outside
     from noclobber.hook.turn import HookTurn
     from noclobber.hosts.event import Event
@@ -68,7 +68,7 @@ def before(turn: HookTurn, event: Event) -> NoclobberError | None:
             state = look_at(paths.lexical(turn.folder, action.path))
             if state.path not in named:
                 known.append(watched.FileSeen(state.path, state.sha256))
-        start = watched.begin(turn.root, known, _keeper(turn))
+        start = watched.begin(turn.root, known, keeper(turn))
         memory.note_call(outside.key, [start.pack(), [[action.kind, action.path] for action in actions]])
     turn.forget_memory()
     return None
@@ -81,6 +81,10 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
         from noclobber.hook.landed import learn
 
         learn(turn, report)
+        if report.get("level") == WATCHED:  # It could be guarded at first. From now on the hook does it.
+            from noclobber.hook.session_memory import note_level
+
+            note_level(event.host, event.session_id, WATCHED)
         return None
     turn.outside_level = watched.LEVEL
     key = call_key(turn.call(), [Action(READ, event.command)])
@@ -100,7 +104,7 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
         raise broken
     for change in changes:
         if change.path not in recorded:
-            told = _record(turn, change, key) or told
+            told = record(turn, turn.call(), change, key) or told
     return told
 
 
@@ -185,78 +189,3 @@ def _settle(turn: HookTurn, event: Event, actions: tuple[Action, ...]) -> set[st
             recorded.add(path)
         turn.forget_memory()
     return recorded
-
-
-def _record(turn: HookTurn, change: watched.WatchedChange, key: str) -> NoclobberError | None:
-    from noclobber.ledger.last_writer import last_writer
-
-    if change.after in (UNKNOWN, NOT_A_FILE):
-        return None
-    after = ABSENT if change.after == DELETED else change.after
-    if hashing.is_hash(after) and last_writer(turn.root, change.path, after) is not None:
-        return None  # Somebody else's write, and on record as theirs.
-    before_hash = ABSENT if change.before == DELETED else change.before
-    call = turn.call()
-    if not change.is_overwritten:
-        turn.recorder.landed(call, change.path, before_hash, after, watched.LEVEL)
-        return None
-    kept = _keep(turn, change, key)
-    turn.recorder.race(
-        call,
-        change.path,
-        before_hash,
-        str(change.expected),
-        after,
-        kept=() if kept is None else (kept,),
-        overwritten=before_hash,
-    )
-    where = "No copy of it was kept" if kept is None else f"Their version is kept in {kept}"
-    error = OverwroteError(
-        change.path,
-        "Your command changed this file. But somebody else had changed it since you read it, so your command "
-        f"wrote over what you had not seen. {where}. Read the file, and tell the user. If you can, put their "
-        "changes back.",
-        **({} if kept is None else {"kept": kept}),
-    )
-    error.overwritten = _past(turn, change.before)
-    return error
-
-
-# -- versions --------------------------------------------------------------------------------------------
-
-
-def _keeper(turn: HookTurn) -> Any:
-    """Return the function that copies a stale file: to the versions, by their rules."""
-
-    def copy(path: str, data: bytes) -> None:
-        from noclobber.disk.version_keeper import VersionKeeper
-
-        if turn.options.versions == "off" or turn.ledger_trouble() is not None:
-            return
-        keeper = VersionKeeper(turn.root, turn.options, turn.clock)
-        try:
-            keeper.keep(path, data)
-        finally:
-            keeper.close()
-
-    return copy
-
-
-def _past(turn: HookTurn, sha256: str) -> bytes | None:
-    from noclobber.disk.versions import Versions
-
-    try:
-        with Versions(turn.root, make=False) as versions:
-            return versions.read(sha256)
-    except OSError:
-        return None
-
-
-def _keep(turn: HookTurn, change: watched.WatchedChange, key: str) -> str | None:
-    from noclobber.disk.commit.kept import keep_bytes
-
-    data = _past(turn, change.before)
-    try:
-        return None if data is None else keep_bytes(turn.root, change.path, data, key)
-    except OSError:
-        return None

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from noclobber.hook.turn import HookTurn
 
 MOST_FILES = 500  # Of more, the rest is as if never read.
+WATCHED = "watched"  # No view could be made when the command came to run.
 NOTHING_SEEN = Coverage((), 1)
 
 
 def learn(turn: HookTurn, report: dict[str, Any]) -> None:
     """Take note of what landed, or of what was refused."""
+    is_watched = report.get("level") == WATCHED
     landed = report.get("landed")
     rows = [row for row in landed if _is_row(row)] if isinstance(landed, list) else []
     with turn.memory as memory:
@@ -34,6 +36,8 @@ def learn(turn: HookTurn, report: dict[str, Any]) -> None:
             if after == ABSENT:
                 snapshot.removed(path, path)
                 notes.pop("wrote", None)
+            elif is_watched:
+                continue  # Somebody else may have written in it meanwhile: it must be read again.
             elif known == before or before == ABSENT:
                 seen = snapshot.coverage_for(path, path) if known == before else None
                 snapshot.wrote(path, path, after, None, seen or NOTHING_SEEN)

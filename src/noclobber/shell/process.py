@@ -35,7 +35,7 @@ MOST_ROUNDS = 200  # Of ending processes that go on making new ones.
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 PASSED_ON = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2)
 FROM_TERMINAL = (_signal.SIGINT, _signal.SIGQUIT)
-_DEFAULT_AGAIN = (*FROM_TERMINAL, *PASSED_ON, _signal.SIGPIPE, _signal.SIGTSTP)
+DEFAULT_AGAIN = (*FROM_TERMINAL, *PASSED_ON, _signal.SIGPIPE, _signal.SIGTSTP)
 
 
 class Ended(NamedTuple):
@@ -55,39 +55,11 @@ class Ended(NamedTuple):
     """Why the command could not be run at all."""
 
 
-class CommandProcess:
-    """A command that runs in a private view."""
+class ChildCommand:
+    """A command that is a child of ours, in our own process group."""
 
-    def __init__(self, pid: int, view: PrivateView, helper: int, began_ns: int) -> None:
-        self.pid, self._view, self._helper, self._began_ns = pid, view, helper, began_ns
-
-    def wait(self, grace_s: float = GRACE_S, meanwhile: Callable[[], None] | None = None) -> Ended:
-        """Wait for the command and for everything that it started; `meanwhile` is called first."""
-        before = self._take_signals()
-        try:
-            if meanwhile is not None:
-                meanwhile()
-            status = self._wait_for_command()
-            left, is_over = end_left_behind(grace_s, self._helper)
-        finally:
-            self._view.renames.close()
-            for number, handler in before:
-                _signal.signal(number, handler)
-        code = os.waitstatus_to_exitcode(status)
-        return Ended(code if code >= 0 else 128 - code, max(0, -code), left, is_over, self._began_ns)
-
-    def writes_before_it_ends(self, upper: str) -> bool:
-        """Wait until the command has ended, or has written something; return which."""
-        pause_s = 0.0003
-        while True:
-            if os.listdir(upper):
-                return True
-            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-                return bool(os.listdir(upper))
-            if pause_s > MOST_PAUSE_S:
-                return False  # It takes its time; `wait()` does not poll.
-            time.sleep(pause_s)
-            pause_s *= 1.3
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
 
     def _wait_for_command(self) -> int:
         while True:
@@ -120,6 +92,42 @@ class CommandProcess:
             before.append((number, old))
             _signal.signal(number, from_terminal if number in FROM_TERMINAL else pass_on)
         return before
+
+
+class CommandProcess(ChildCommand):
+    """A command that runs in a private view."""
+
+    def __init__(self, pid: int, view: PrivateView, helper: int, began_ns: int) -> None:
+        super().__init__(pid)
+        self._view, self._helper, self._began_ns = view, helper, began_ns
+
+    def wait(self, grace_s: float = GRACE_S, meanwhile: Callable[[], None] | None = None) -> Ended:
+        """Wait for the command and for everything that it started; `meanwhile` is called first."""
+        before = self._take_signals()
+        try:
+            if meanwhile is not None:
+                meanwhile()
+            status = self._wait_for_command()
+            left, is_over = end_left_behind(grace_s, self._helper)
+        finally:
+            self._view.renames.close()
+            for number, handler in before:
+                _signal.signal(number, handler)
+        code = os.waitstatus_to_exitcode(status)
+        return Ended(code if code >= 0 else 128 - code, max(0, -code), left, is_over, self._began_ns)
+
+    def writes_before_it_ends(self, upper: str) -> bool:
+        """Wait until the command has ended, or has written something; return which."""
+        pause_s = 0.0003
+        while True:
+            if os.listdir(upper):
+                return True
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
+                return bool(os.listdir(upper))
+            if pause_s > MOST_PAUSE_S:
+                return False  # It takes its time; `wait()` does not poll.
+            time.sleep(pause_s)
+            pause_s *= 1.3
 
 
 def start(
@@ -163,6 +171,7 @@ def start(
         return Ended(code, 0, 0, began_ns=numbers[0], complaint="command not found" if missing else why)
     if kind == "cwd":
         return Ended(NOT_EXECUTABLE, 0, 0, complaint=f"its folder cannot be entered ({text})")
+    view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What is run instead is nobody's parent but its own.
     raise UnavailableError(text or "the process that makes the view was killed")
 
 
@@ -197,7 +206,7 @@ def _become(
         helper = view.renames.begin()
         began_ns = _tick_after(marker_fd, first_ns)
         os.write(in_fd, f"{began_ns} {helper}\n".encode())
-        for number in _DEFAULT_AGAIN:
+        for number in DEFAULT_AGAIN:
             if _signal.getsignal(number) != _signal.SIG_IGN or number == _signal.SIGPIPE:
                 _signal.signal(number, _signal.SIG_DFL)
         try:

@@ -12,15 +12,20 @@ import os
 
 def why_not(root: str) -> str | None:
     """Return why a folder cannot be the root of a private view; None if it can."""
+    home = os.path.realpath(os.environ.get("HOME") or "/")
+    if root != "/" and home != "/" and (home == root or home.startswith(f"{root}/")):
+        return "a home folder, or one above it, is not a project"
+    return why_no_record(root)
+
+
+def why_no_record(root: str) -> str | None:
+    """Return why nothing that happens in a folder can be recorded there; None if it can."""
     if root == "/":
         return "the filesystem's root is not a project"
     try:
         root.encode()
     except UnicodeEncodeError:
         return "its name is not UTF-8, so no record can name it"
-    home = os.path.realpath(os.environ.get("HOME") or "/")
-    if home != "/" and (home == root or home.startswith(f"{root}/")):
-        return "a home folder, or one above it, is not a project"
     try:
         status = os.stat(root)
     except OSError as error:

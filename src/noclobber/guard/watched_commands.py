@@ -1,0 +1,124 @@
+"""
+Run a command where there can be no private view: the level `watched`, for `noclobber run`.
+
+    certain targets and git commands → refused, nothing runs
+    known and stale files → copied → command → what changed goes on record, with the level
+
+It is weaker than a transaction (docs/shell-in-hooks.md, "watched"): the command writes to the real tree.
+Hooks do the same around a host's command, with what the session remembers (`hook/commands`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.core.actions import Action
+from noclobber.disk import paths
+from noclobber.disk.reading import look_at
+from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
+from noclobber.guard.commands import canonical, checked_hash
+from noclobber.guard.facts import gather
+from noclobber.guard.judge import admit
+from noclobber.guard.watched_changes import keeper, record
+from noclobber.shell import watched
+from noclobber.shell.targets import targets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from noclobber.core.values import ToolCall
+    from noclobber.errors import OverwroteError
+    from noclobber.guard.turn import Turn
+
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+
+
+class WatchedDone(NamedTuple):
+    """What a watched command changed, as far as it was noticed."""
+
+    files: tuple[watched.WatchedChange, ...]
+    overwritten: tuple[OverwroteError, ...]
+    """What the agent has to be told."""
+
+
+def text_of(argv: Sequence[str]) -> str:
+    """Return a command as a shell would be given it."""
+    if len(argv) == 3 and os.path.basename(argv[0]) in SHELLS and argv[1] == "-c":
+        return argv[2]
+    return shlex.join(argv)
+
+
+def begin(
+    turn: Turn, call: ToolCall, text: str, *, cwd: str, expect: Mapping[str, str]
+) -> watched.WatchedStart:
+    """Judge what a command is certain to write, and copy what is stale. Refusals are raised and recorded."""
+    try:
+        if (trouble := turn.ledger_trouble()) is not None:
+            raise trouble
+        known = {canonical(cwd, path): checked_hash(path, sha256) for path, sha256 in expect.items()}
+        named = _judged(turn, text, cwd, known)
+        if "git" in text:
+            _refuse_taking_others_work(turn, text, cwd, known)
+    except NoclobberError as error:
+        turn.recorder.refusal(call, error)
+        raise
+    seen = [watched.FileSeen(path, sha256) for path, sha256 in (named | known).items()]
+    return watched.begin(turn.root, seen, keeper(turn))
+
+
+def end(turn: Turn, call: ToolCall, start: watched.WatchedStart) -> WatchedDone:
+    """Put on record what a command changed."""
+    changes = watched.end(start).files
+    if changes and (trouble := turn.ledger_trouble()) is not None:
+        raise trouble
+    key = call.call_id or f"run-{start.since_ns}"
+    told = [record(turn, call, change, key) for change in changes]
+    return WatchedDone(changes, tuple(error for error in told if error is not None))
+
+
+def _judged(turn: Turn, text: str, cwd: str, known: Mapping[str, str]) -> dict[str, str]:
+    """Ask the policies, claims and locks about every certain target; return what is there now."""
+    found: dict[str, str] = {}
+    stale: list[StaleFileError] = []
+    for action in targets(text):
+        path = canonical(cwd, paths.lexical(cwd, action.path))
+        if not path.startswith(f"{turn.root}/") or os.path.isdir(path):
+            continue
+        now = look_at(path).sha256
+        found[path] = now
+        asked = Action(action.kind, path, expected_hash=known.get(path), is_certain=False)
+        name = turn.context.name_of(path)
+        target = gather(
+            asked,
+            turn.context,
+            name,
+            path,
+            options=turn.options,
+            actual=now,
+            write_scope=turn.write_scope,
+        )
+        try:
+            expected = admit(turn, target.facts).expected
+            if expected is not None and expected != (ABSENT if now == DELETED else now):
+                raise StaleFileError(path, expected, now)
+        except StaleFileError as error:
+            stale.append(error)
+            continue
+        turn.fence.check(path)
+    if stale:
+        first, *rest = stale
+        first.others = tuple(rest)  # type: ignore[attr-defined]
+        raise first
+    return found
+
+
+def _refuse_taking_others_work(turn: Turn, text: str, cwd: str, known: Mapping[str, str]) -> None:
+    from noclobber.guard.git.lineage import WrittenBy
+    from noclobber.guard.git.literal import others_work_before
+
+    me = WrittenBy(turn.agent_id, turn.session_id)
+    error = others_work_before(text, root=turn.root, cwd=cwd, me=me, known=known, now_s=turn.clock.now_s())
+    if error is not None:
+        raise error
