@@ -211,3 +211,52 @@ def test_every_host_refuses_a_stale_target(rig: HookRig, file: Path, host: str) 
     answer = rig.call(host, payload("sed -i s/a/b/ a.txt", None), "shell")[0]
     assert refusal(answer)["details"]["baseline_hash"] == sha256(old)
     assert json.dumps(answer).count("STALE_FILE") >= 1
+
+
+@pytest.fixture
+def clone(rig: HookRig, file: Path) -> Path:
+    """A repository in which another agent has changed a file that is not committed."""
+    from noclobber import Workspace
+
+    for words in (["init", "-q"], ["add", "a.txt"], ["commit", "-qm", "first"]):
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *who, *words], cwd=rig.root, check=True)
+    with Workspace(rig.root) as workspace, workspace.turn(agent_id="rival", session_id="r") as turn:
+        turn.read_file(file)
+        turn.write_file(file, b"the rival's\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git stash", "git reset --hard", "git checkout -- .", "git add -A", "git commit -am mine"],
+)
+def test_git_that_takes_or_sweeps_up_anothers_work_is_refused_beforehand(
+    rig: HookRig, clone: Path, command: str
+) -> None:
+    """N-shell: without a private view, too; the files and their owners are told, and nothing ran."""
+    [answer] = run(rig, command)
+    assert refusal(answer)["error_type"] == "OTHERS_WORK"
+    assert "a.txt" in json.dumps(answer)
+    assert "rival" in json.dumps(answer)
+    assert clone.read_text() == "the rival's\n"
+    assert rig.kinds() == ["MUTATION", "MUTATION_REFUSED"]
+
+
+def test_git_that_reaches_only_the_agents_own_work_passes(rig: HookRig, clone: Path) -> None:
+    """N-shell: what it has written or read is no stranger's, and git commands that take nothing are not asked."""
+    assert run(rig, "git stash list > /dev/null; touch x") == []
+    rig.read(clone)
+    assert rig.edit(clone, "the rival's", "ours") == {}
+    assert run(rig, "git checkout -- a.txt") == []
+    assert clone.read_text() == "hello\nworld\n"
+
+
+def test_a_refused_git_command_leaves_no_claim(rig: HookRig, clone: Path) -> None:
+    """N-shell: its target was let through before git's rule refused it, and others may still write it."""
+    from noclobber import Workspace
+
+    [answer] = run(rig, "git stash && echo x > new.txt")
+    assert refusal(answer)["error_type"] == "OTHERS_WORK"
+    with Workspace(rig.root) as workspace, workspace.turn(agent_id="rival") as turn:
+        turn.write_file(rig.root / "new.txt", b"theirs")

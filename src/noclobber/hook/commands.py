@@ -63,6 +63,12 @@ def before(turn: HookTurn, event: Event) -> NoclobberError | None:
             return error
     with turn.memory as memory:
         known = [watched.FileSeen(*one) for one in memory.known_files(MOST_KNOWN) if one[1] != ABSENT]
+    turn.forget_memory()
+    if "git" in event.command and (error := _takes_others_work(turn, event, known)) is not None:
+        _release(turn, outside, actions)
+        turn.recorder.refusal(turn.call(), error)
+        return error
+    with turn.memory as memory:
         named = {file.path for file in known}
         for action in actions:
             state = look_at(paths.lexical(turn.folder, action.path))
@@ -130,6 +136,39 @@ def level(turn: HookTurn, event: Event) -> str:
         known = WATCHED if turn.ledger_trouble() is not None else probe(turn.root).name
         note_level(event.host, event.session_id, known)
     return known
+
+
+def _takes_others_work(turn: HookTurn, event: Event, known: list[watched.FileSeen]) -> NoclobberError | None:
+    """Return the refusal of a git command that would take others' work away or sweep it up."""
+    from noclobber.guard.git.literal import reaches_of  # Here: slow to load, and few commands are git's.
+
+    if not reaches_of(event.command, turn.folder):
+        return None
+    from noclobber.guard.git.lineage import WrittenBy
+    from noclobber.guard.git.literal import others_work_before
+
+    if (trouble := turn.ledger_trouble()) is not None:
+        return trouble
+    return others_work_before(
+        event.command,
+        root=turn.root,
+        cwd=turn.folder,
+        me=WrittenBy(event.agent_id, event.session_id),
+        known={file.path: file.sha256 for file in known},
+        now_s=turn.clock.now_s(),
+    )
+
+
+def _release(turn: HookTurn, outside: Outside, actions: tuple[Action, ...]) -> None:
+    """End the claims of a command that is refused after its targets were let through."""
+    for action in actions:
+        path = look_at(action.path).path
+        with turn.memory as memory:
+            snapshot, notes = memory.recall(action.path, path)
+            pop_note(notes, "pending", outside.key)
+            memory.keep(snapshot, action.path, path, notes)
+            claims.release(turn.root, path, turn.owner)
+        turn.forget_memory()
 
 
 def _targets(turn: HookTurn, event: Event) -> tuple[Action, ...]:
