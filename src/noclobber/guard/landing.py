@@ -12,6 +12,8 @@ How that is known, for each file that the command changed:
   are asked as well.
 - A file that the command created must not be there.
 
+With `on_stale = "merge"` a stale file's two versions are merged if that loses nothing (`merging_commands`).
+
 No scan is made beforehand, and nothing is hashed that the command did not change.
 
 `RULES` is the seam for rules about whole commands, such as those of git. A rule is asked before the commit.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.actions import DELETE, WRITE, Action
@@ -34,10 +37,12 @@ from noclobber.disk.commit.journal import NO_HASH
 from noclobber.disk.commit.trees import TreeRow, expected_of
 from noclobber.disk.hashing import is_hash
 from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
+from noclobber.guard.author import author
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
 from noclobber.guard.git.rule import git_rule
 from noclobber.guard.judge import admit
+from noclobber.guard.merging_commands import TRIES, MergedFile, merged_file
 from noclobber.guard.policies import decide
 from noclobber.shell import changes as tree
 from noclobber.shell.changes import FILE, FOLDER, ChangeSet, TreeChange, lstat
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from noclobber.core.values import ToolCall, WriteResult
+    from noclobber.guard.facts import Facts
     from noclobber.guard.turn import Turn
 
 
@@ -96,22 +102,25 @@ def land(
         for rule in RULES:
             if (refusal := rule(command, changes, turn)) is not None:
                 raise refusal
-        judged = _Judging(turn, command, changes)
-        files = judged.files()
-        try:
-            results = retrying(
-                lambda: turn.guard.land(judged.rows(), fence=turn.fence), turn.options.wait_s, turn.clock
-            )
-            flushed = True
-        except UnflushedError as error:
-            results, flushed = list(error.commits), False
-            _landed(turn, call, files, results, flushed=False, is_last=is_last)
-            raise
+        for tries_left in reversed(range(TRIES)):
+            judged = _Judging(turn, command, changes)
+            files = judged.files()
+            try:
+                commit = partial(turn.guard.land, judged.rows(), fence=turn.fence)
+                results = retrying(commit, turn.options.wait_s, turn.clock)
+                break
+            except UnflushedError as error:
+                _landed(turn, call, files, list(error.commits), judged.merged, flushed=False, is_last=is_last)
+                raise
+            except StaleFileError as error:
+                # What was merged with has changed once more. Merge again, with what is there now.
+                if not tries_left or error.path not in judged.merged:
+                    raise
     except NoclobberError as error:
         if not isinstance(error, UnflushedError):
             turn.recorder.refusal(call, error)
         raise
-    landed = _landed(turn, call, files, results, flushed=flushed, is_last=is_last)
+    landed = _landed(turn, call, files, results, judged.merged, flushed=True, is_last=is_last)
     unchecked(changes)
     return landed
 
@@ -124,6 +133,8 @@ class _Judging:
         self._folders: dict[str, bool] = {}
         self._stale: list[StaleFileError] = []
         self._rows: list[TreeRow] = []
+        self.merged: dict[str, MergedFile] = {}
+        """Files whose command's version was merged with what others changed."""
 
     def rows(self) -> list[TreeRow]:
         return self._rows
@@ -148,9 +159,9 @@ class _Judging:
         mode = 0 if change.old is None else stat.S_IMODE(change.old.st_mode)
         is_plain = change.kind == FILE and change.action != tree.CREATE
         expected = now if is_plain or change.action == tree.DELETE else None
-        self._rows.append(
-            TreeRow(change.action, change.kind, path, expected, change.upper, change.mode, mode)
-        )
+        merged = self.merged.get(path)
+        upper = change.upper if merged is None else merged.source
+        self._rows.append(TreeRow(change.action, change.kind, path, expected, upper, change.mode, mode))
         after = now if change.action == tree.MODE else TOLD_BY_COMMIT
         return FileChange(change, path, now, after)
 
@@ -199,6 +210,8 @@ class _Judging:
             try:
                 facts = admit(turn, facts)  # Looks again, and raises with the reason that counts.
             except StaleFileError as error:
+                if self._is_merged(change, facts, error):
+                    return self.merged[path].made_for
                 self._stale.append(error)
                 return now
         known = facts.expected
@@ -206,13 +219,27 @@ class _Judging:
             self._stale.append(StaleFileError(path, known, DELETED))
         elif known is not None and is_hash(known):
             if now != known:
-                self._stale.append(StaleFileError(path, known, now))
+                stale = StaleFileError(path, known, now)
+                if self._is_merged(change, facts, stale):
+                    return self.merged[path].made_for
+                self._stale.append(stale)
         elif known == ABSENT and now != ABSENT:
             self._stale.append(StaleFileError(path, ABSENT, now))
         elif now != ABSENT and not (self._is_old(path, change.old) and self._look_above(change, path)):
             actual = now if change.kind == FILE else "NOT_A_FILE"
             self._stale.append(StaleFileError(path, NO_HASH, actual))
         return now
+
+    def _is_merged(self, change: TreeChange, facts: Facts, error: StaleFileError) -> bool:
+        """True if a stale file's changes, the command's and the others', were merged."""
+        if self._turn.options.on_stale != "merge" or change.kind != FILE or change.action != tree.WRITE:
+            return False
+        number = len(self.merged)
+        merged = merged_file(self._turn, self._command.run_id, facts, change.upper, number, error)
+        if merged is None:
+            return False
+        self.merged[facts.path] = merged
+        return True
 
     def _is_old(self, path: str, seen: os.stat_result | None = None) -> bool:
         """True if what is at a path has not been changed since the command began."""
@@ -265,6 +292,7 @@ def _landed(
     call: ToolCall,
     files: Sequence[FileChange],
     results: Sequence[WriteResult],
+    merged: Mapping[str, MergedFile],
     *,
     flushed: bool,
     is_last: bool,
@@ -289,7 +317,14 @@ def _landed(
             turn.context.removed(name, file.path)
         elif file.change.kind == FILE:
             is_known = seen is not None and seen.is_whole
-            turn.context.wrote(name, file.path, done.sha256, None, WHOLE if is_known else Coverage((), 1))
+            data = merged[file.path].content if file.path in merged else None
+            turn.context.wrote(name, file.path, done.sha256, data, WHOLE if is_known else Coverage((), 1))
+    for number, done in enumerate(landed):
+        if done.path in merged:
+            note = merged[done.path].note
+            by = author(turn.root, done.path, note.theirs_sha256)
+            landed[number] = done._replace(merged=note._replace(by=by))
+            turn.merges.append(landed[number])
     for done in landed:
         turn.recorder.landed(
             call,
@@ -299,6 +334,7 @@ def _landed(
             done.level,
             kept=done.kept if first else (),
             not_kept=done.not_kept,
+            merged=done.merged,
             flushed=flushed,
         )
         first = False
