@@ -249,3 +249,72 @@ def test_one_edit_of_a_message_that_fails_does_not_spoil_the_others(rig: HookRig
     done = rig.tool("PostToolUse", "edit", calls["two"], tool_use_id="two", tool_response={})
     assert rig.call("qwen", done, "note")[0] == {}
     assert rig.kinds() == ["MUTATION"]
+
+
+def shell(rig: HookRig, command: str, path: Path, then: str) -> None:
+    """The agent runs a command that leaves this text in a file."""
+    given = {"command": command}
+    number = rig.next_id()
+    assert not is_denied(
+        rig.call("claude-code", rig.tool("PreToolUse", "Bash", given, tool_use_id=number), "shell")[0]
+    )
+    path.write_text(then)
+    told = rig.tool("PostToolUse", "Bash", given, tool_use_id=number, tool_response={"stdout": ""})
+    assert rig.call("claude-code", told, "note")[0] == {}
+
+
+COMMANDS = 'shell = "watched"\nformatters = ["ruff format", "prettier"]\n'
+
+
+@pytest.mark.parametrize(
+    ("command", "is_own"),
+    [
+        ("ruff format .", True),
+        ("ruff format a.py", True),
+        ("cd . && uv run ruff format", True),
+        ("npx prettier --write .", True),
+        ("/opt/node/bin/prettier -w a.py", True),
+        ("ruff check --fix", False),
+        ("make format", False),
+        ("echo ruff format > log", False),
+    ],
+)
+def test_what_a_named_formatter_did_in_the_agents_shell_is_the_agents_own(
+    rig: HookRig, root: Path, source: Path, command: str, is_own: bool
+) -> None:
+    """finding H6, N-shell: also of a file that the agent had only read; other commands cost a read as ever."""
+    (root / "noclobber.toml").write_text(COMMANDS)
+    rig.read(source)
+    shell(rig, command, source, formatted(source.read_text()))
+
+    assert is_denied(rig.edit(source, '"four"', '"FOUR"')) != is_own
+    assert "MUTATION_RACE" not in rig.kinds()
+
+
+def test_a_stranger_while_a_named_formatter_runs_is_still_a_stranger(
+    rig: HookRig, root: Path, source: Path
+) -> None:
+    """finding H6: a word of somebody's among what the formatter did, and the next edit is refused."""
+    (root / "noclobber.toml").write_text(COMMANDS)
+    rig.read(source)
+    theirs = formatted(source.read_text()).replace("two", "twenty")
+    shell(rig, "ruff format .", source, theirs)
+
+    assert refusal(rig.edit(source, '"four"', '"FOUR"'))["error_type"] == "STALE_FILE"
+    assert source.read_text() == theirs
+
+
+@pytest.mark.parametrize("formatters", ['["ruff format"]', '["*.md"]'])
+def test_a_named_formatter_of_the_users_is_followed_where_layout_is_refused(
+    rig: HookRig, root: Path, source: Path, formatters: str
+) -> None:
+    """finding H6: the user says that one runs after each edit; a stranger's word is refused there as well."""
+    (root / "noclobber.toml").write_text(f'layout = "refuse"\nformatters = {formatters}\n')
+    rig.write(source, "a = [1]\n")
+    source.write_text("a = [\n    1,\n]\n")
+    is_named = formatters == '["ruff format"]'
+    assert is_denied(rig.edit(source, "1", "2")) != is_named
+    rig.read(source)
+    rig.write(source, "b = [1]\n")
+    source.write_text("b = [\n    1,\n    2,\n]\n")
+    assert is_denied(rig.edit(source, "1", "3"))

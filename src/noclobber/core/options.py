@@ -118,7 +118,7 @@ class Options(NamedTuple):
     layout: Literal["follow", "refuse"] = "follow"
     """Hooks: whether a change of layout alone, after an agent's own write, is the formatter's or is stale."""
     formatters: tuple[str, ...] = ()
-    """Hooks: patterns of files that a formatter may change in any way within seconds of an agent's write."""
+    """Hooks: files that a formatter may change as it likes right after a write; or formatters' commands."""
     shell: Literal["guarded", "watched", "off"] = "guarded"
     """Hooks: how shell commands that may write are treated: as a transaction, watched, or not at all."""
     hard_links: Literal["write", "refuse"] = "write"

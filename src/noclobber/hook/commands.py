@@ -24,6 +24,7 @@ from noclobber.disk import paths
 from noclobber.disk.reading import look_at
 from noclobber.errors import ABSENT, DELETED
 from noclobber.guard import claims
+from noclobber.guard.formatted import follow_command, runs_a_formatter
 from noclobber.guard.judge import call_key, pop_note
 from noclobber.guard.watched_changes import keeper, record
 from noclobber.hook import guarded_calls
@@ -108,9 +109,15 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
     changes = watched.end(start).files
     if changes and (broken := turn.ledger_trouble()):
         raise broken
+    is_formatter = bool(changes) and runs_a_formatter(event.command, turn.options.formatters)
     for change in changes:
         if change.path not in recorded:
-            told = record(turn, turn.call(), change, key) or told
+            error = record(turn, turn.call(), change, key)
+            told = error or told
+            if error is None and is_formatter:
+                with turn.memory as memory:
+                    follow_command(memory, change, turn.clock.now_s())
+                turn.forget_memory()
     return told
 
 
