@@ -258,9 +258,9 @@ class Turn:
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
         return self.sync.kept
 
-    def called(self, call_id: str | None) -> AbstractContextManager[None]:
-        """Within: the ledger has this id for what this task does. None: an id of the turn's own."""
-        return self.sync.called(call_id)
+    def called(self, call_id: str | None, *, step: str | None = None) -> AbstractContextManager[None]:
+        """Within: the ledger has this id for what this task does. `step`: the model's message that asked."""
+        return self.sync.called(call_id, step=step)
 
     def tools(
         self,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noclobber.guard import claims, outcome, outside
+from noclobber.guard import claims, outcome, outside, policies
 from noclobber.guard.recording import Recorder
 from noclobber.hook import main, session_memory
 from noclobber.hook.session_memory import SessionMemory
@@ -379,7 +379,7 @@ FAILURES = [
     ValueError("v"),
 ]
 PARTS = [
-    (outside, "decide"),
+    (policies, "decide"),
     (outside, "look_at"),
     (outside, "foresee"),
     (outside, "call_key"),
@@ -421,7 +421,7 @@ def test_the_event_and_the_error_are_logged(
     rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-hook."""
-    monkeypatch.setattr(outside, "decide", lambda facts: 1 / 0)
+    monkeypatch.setattr(policies, "decide", lambda facts: 1 / 0)
     rig.ask("Write", {"file_path": str(root / "x"), "content": "x"}, tool_use_id="w")
 
     [line] = (rig.runtime / "noclobber" / "hook.log").read_text().splitlines()

@@ -550,13 +550,13 @@ def test_any_configuration_is_given_back_as_it_was(
 
 
 def test_an_installation_says_in_three_lines_what_it_did(root: Path, tmp_path: Path) -> None:
-    """N-cli: every line is shown to who asks for it, and before anything is done."""
+    """N-cli: and in one what becomes of stale writes; every line is shown to who asks for it, and before."""
     home = {"HOME": str(tmp_path)}
     shown = run("install", "claude-code", "--dry-run", cwd=root, **home).out
     said = run("install", "claude-code", cwd=root, **home).out
     taken_out = run("install", "claude-code", "--uninstall", "--diff", cwd=root, **home).out
 
-    assert len(said.splitlines()) == 3, said
+    assert len(said.splitlines()) == 4, said
     assert "lines added, 0 removed; --diff shows them" in said
     assert shown.count("\n+") > 20
     assert taken_out.count("\n-") > 20

@@ -38,6 +38,7 @@ from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
 from noclobber.adapters.tool_io import ToolIO
 from noclobber.aio import in_thread
+from noclobber.core.project import STATE_FOLDER
 from noclobber.errors import (
     ABSENT,
     BadRequestError,
@@ -292,7 +293,7 @@ class GuardedFileStore(FileSystemAgentFileStore):
         return [
             entry
             for entry in await super().list_children(directory)
-            if not is_lock_file(entry.name) and not (at_root and entry.name == ".noclobber")
+            if not is_lock_file(entry.name) and not (at_root and entry.name == STATE_FOLDER)
         ]
 
     async def search(

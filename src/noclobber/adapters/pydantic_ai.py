@@ -48,6 +48,7 @@ from noclobber.adapters.runs import MOST_RUNS
 from noclobber.adapters.shared import run_turns
 from noclobber.adapters.tool_io import ToolIO
 from noclobber.aio import in_thread
+from noclobber.core.project import state_folder
 from noclobber.errors import (
     BadRequestError,
     MissingFileError,
@@ -334,7 +335,7 @@ def _remove(io: ToolIO, path: str) -> None:
         _as_os_error(io.delete, path)
     else:
         folder = os.path.realpath(os.path.dirname(path))
-        if not is_inside(folder, io.turn.root) or is_inside(folder, f"{io.turn.root}/.noclobber"):
+        if not is_inside(folder, io.turn.root) or is_inside(folder, state_folder(io.turn.root)):
             raise OutsideWorkspaceError(path, "This is outside of the workspace, or noclobber's own.")
         os.unlink(path)  # A link or a FIFO has no content that could be lost.
 

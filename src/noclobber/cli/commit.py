@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  noclobber commit --mine --agent builder-1 -m "Add the parser"
+  noclobber commit --mine --agent builder-1 -m Parser
   noclobber commit --mine --session 4f2a91c3 --dry-run     what would be committed, as a patch
   noclobber commit --mine --agent ana --agent bob -m "…"   both together, where their changes touch
 

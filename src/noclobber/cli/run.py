@@ -342,7 +342,9 @@ def _tell_refused(folder: RunFolder, error: Any) -> None:
 
 def _prepare_state(root: str) -> None:
     """Make the state folder, once in the life of a project."""
-    if os.path.lexists(f"{root}/.noclobber"):
+    from noclobber.core.project import STATE_FOLDER
+
+    if os.path.lexists(f"{root}/{STATE_FOLDER}"):
         return
     from noclobber.guard.workspace import Workspace
 

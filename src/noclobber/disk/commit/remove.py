@@ -28,6 +28,7 @@ from noclobber.disk.commit.recovery import GONE
 from noclobber.disk.commit.restore import copy_under_lease
 from noclobber.disk.commit.swap import Swap
 from noclobber.disk.commit.sweep import mark_if, mark_verified
+from noclobber.disk.filesystems import KEEPS_INODES
 from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
 from noclobber.disk.system_errors import commit_failed
@@ -310,7 +311,9 @@ def _move_in(
         patience = committer.patience()
         swap.verify(patience)
         section.look_again()
-        if section.is_exclusive and section.store(goal.folder) is swap.store:
+        # Not on an overlay: a link copies a file of the lower layer up, and gives it another inode number.
+        by_link = section.is_exclusive and section.store(goal.folder) is swap.store
+        if by_link and swap.store.filesystem in KEEPS_INODES:
             linked = _move_by_link(section, swap, goal, patience)
             if linked is not None:
                 landed = section.landed(goal.path, swap.previous, "create", swap.previous)
