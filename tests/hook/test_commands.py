@@ -260,3 +260,23 @@ def test_a_refused_git_command_leaves_no_claim(rig: HookRig, clone: Path) -> Non
     assert refusal(answer)["error_type"] == "OTHERS_WORK"
     with Workspace(rig.root) as workspace, workspace.turn(agent_id="rival") as turn:
         turn.write_file(rig.root / "new.txt", b"theirs")
+
+
+@pytest.mark.parametrize("level", ["guarded", "watched"])
+def test_the_agent_is_told_once_that_a_command_in_the_background_is_not_guarded(
+    rig: HookRig, file: Path, level: str
+) -> None:
+    """N-shell: with the result of the first one of a session, and in every session."""
+    (rig.root / "noclobber.toml").write_text(f'shell = "{level}"\n')
+    [told] = run(rig, "make > log", then="true", run_in_background=True)
+    assert "is not guarded" in told["hookSpecificOutput"]["additionalContext"]
+    assert run(rig, "make > log", then="true", run_in_background=True) == []
+    assert run(rig, "make > log", then="true") == []
+    rig.session = "another"
+    assert len(run(rig, "make > log", then="true", run_in_background=True)) == 1
+
+
+def test_nothing_is_said_of_the_background_where_the_shell_is_switched_off(rig: HookRig, file: Path) -> None:
+    """N-shell: there no command is guarded, and the user has said so."""
+    (rig.root / "noclobber.toml").write_text('shell = "off"\n')
+    assert run(rig, "make > log", then="true", run_in_background=True) == []

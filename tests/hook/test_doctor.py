@@ -422,3 +422,14 @@ def test_doctor_says_which_level_shell_commands_get_and_why(
     assert "shell = " in shell()
     (root / "noclobber.toml").write_text('shell = "off"\n')
     assert shell().startswith("not looked at")
+
+
+@pytest.mark.parametrize(("portable", "level"), [(True, "watched"), (False, "guarded")])
+def test_doctor_says_watched_for_a_plugin_that_was_made_for_any_machine(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch, portable: bool, level: str
+) -> None:
+    """N-shell: opencode's plugin with `--portable` knows no path to bring the shell to."""
+    monkeypatch.setattr(doctor, "probe", lambda _: ShellLevel("guarded"))
+    install.carry_out(hook_file("opencode", "project", str(root), portable=portable))
+    [found] = [finding for finding in doctor.check(str(root)) if finding.name == "shell commands"]
+    assert found.detail == f"{level} in opencode"

@@ -121,6 +121,19 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
     return told
 
 
+def of_background(turn: HookTurn, event: Event) -> str:
+    """Return what the agent is told about a command that its host does not wait for: once a session."""
+    from noclobber.hook.session_memory import note_background
+
+    if turn.options.shell == "off" or not note_background(event.host, event.session_id):
+        return ""
+    return (
+        "noclobber: this command runs in the background, so what it writes is not guarded: it may write over "
+        "what others save, and its changes will count as an outsider's. Read a file that it may have changed "
+        "before you write it. Run commands that change files in the foreground. This is said once a session."
+    )
+
+
 def is_routed(event: Event) -> bool:
     """True if the host's shell comes to us, and takes the note that the hook leaves."""
     if event.is_routed:

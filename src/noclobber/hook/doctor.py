@@ -27,7 +27,9 @@ from noclobber.hosts import (
     installations,
     json_edit,
     loading,
+    opencode,
     packages,
+    plugin_source,
 )
 from noclobber.hosts.installations import Installation
 from noclobber.hosts.shell_prefix import VARIABLE
@@ -80,7 +82,8 @@ def _shell(hosts: list[str], project: str) -> Finding:
         found = probe(os.path.realpath(scratch))
     if found.name != GUARDED:
         return Finding(name, True, f"watched: there can be no private view here ({found.why})", page)
-    routed = [host for host in hosts if host == "opencode" or (host == "claude-code" and _is_routed(project))]
+    routes = {"opencode": _plugin_routes, "claude-code": _is_routed}
+    routed = [host for host in hosts if host in routes and routes[host](project)]
     others = [host for host in hosts if host not in routed]
     told = [f"guarded in {', '.join(routed)}"] if routed else []
     told += [f"watched in {', '.join(others)}"] if others else []
@@ -96,6 +99,15 @@ def _is_routed(project: str) -> bool:
             value = table.value.get(VARIABLE) if table and isinstance(table.value, dict) else None
             if value is not None:
                 return hook_entries.is_our_member(value)
+    return False
+
+
+def _plugin_routes(project: str) -> bool:
+    """True if opencode's plugin knows where noclobber is; one for any machine (`--portable`) only watches."""
+    for base, scope in ((project, "project"), (os.path.expanduser("~"), "user")):
+        text = install.read_text(opencode.hooks(base, scope, portable=False).path)
+        if text and plugin_source.routes_shell(text):
+            return True
     return False
 
 

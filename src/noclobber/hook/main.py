@@ -135,7 +135,12 @@ def _handle_command(host: Host, event: Event) -> Answer:
             return GUARD if turn.is_command_guarded and event.is_routed else answer
         return host.phrase(event, refusal)
     told = _with_guidance(host, turn, event, commands.after(turn, event))
-    return answer if told is None else host.warn(event, told)
+    if told is not None:
+        return host.warn(event, told)
+    if event.kind == "post" and event.is_background and answer == host.phrase(event, None):
+        said = commands.of_background(turn, event)
+        return host.tell(event, said) if said else answer
+    return answer
 
 
 def _handle_call(host: Host, event: Event) -> Answer:

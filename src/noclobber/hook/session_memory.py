@@ -45,6 +45,7 @@ WATCH = "watch"
 WATCH_END_S = 5.0
 DELEGATED = "delegated"
 LEVEL = "level"
+BACKGROUND = "background"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -579,6 +580,21 @@ def noted_level(host: str, session_id: str) -> str | None:
             return file.read(32) or None
     except OSError:
         return None
+
+
+def note_background(host: str, session_id: str) -> bool:
+    """Note that a session was told about commands in the background; True if it was not told before."""
+    try:
+        runtime_fd = open_runtime()
+        try:
+            name = f"{host}.{_short(session_id)}.{BACKGROUND}"
+            # Of two commands that start together one makes it, so it is told once.
+            os.close(os.open(name, _WRITE | os.O_EXCL, 0o600, dir_fd=runtime_fd))
+        finally:
+            os.close(runtime_fd)
+        return True
+    except (OSError, HookFailedError):
+        return False
 
 
 def end_session(host: str, session_id: str) -> None:

@@ -33,3 +33,8 @@ def source(host: str = "opencode", *, portable: bool = False) -> str:
     told = json.loads(fallback(host, "check"))["reason"]
     title = f"{MARK}{host}`; `noclobber install {host} --uninstall` removes it."
     return f"{title}\n{program.replace(_BROKEN, f'const BROKEN = {json.dumps(told)}')}"
+
+
+def routes_shell(text: str) -> bool:
+    """True if an installed plugin brings its host's shell to us."""
+    return MARK in text and _SHELL not in text
