@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import steps
-from noclobber.disk.file_guard import Change, FileGuard
+from noclobber.disk.commit.many import Change
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, LockContention, LockLost, MissingFileError
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.lock import DeliverableLock

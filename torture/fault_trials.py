@@ -23,7 +23,8 @@ from pathlib import Path
 from noclobber import Workspace
 from noclobber.disk import forks, steps
 from noclobber.disk.commit import committer, open_stores, sweep
-from noclobber.disk.file_guard import Change, FileGuard
+from noclobber.disk.commit.many import Change
+from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
 from noclobber.errors import ABSENT, LedgerError, LockContention, MissingFileError, NoclobberError
 from noclobber.ledger import AgentTraceLedger

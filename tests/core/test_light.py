@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import typing
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noclobber.core.light import json_text, named_tuples
+from noclobber.core.light.globs import fits
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -104,3 +106,18 @@ def test_what_json_has_no_word_for_is_an_error() -> None:
 def test_a_byte_order_mark_is_not_part_of_the_text() -> None:
     """Some hosts send one."""
     assert json_text.parse(b"\xef\xbb\xbf {} \n") == {}
+
+
+WORDS = st.text("ab.*", max_size=8)
+
+
+@given(WORDS, WORDS | st.text("ab*?[]!-", max_size=6))
+def test_a_name_fits_a_pattern_as_fnmatch_says(name: str, pattern: str) -> None:
+    """N-versions: which versions are kept does not depend on what was loaded."""
+    assert fits(name, pattern) == fnmatchcase(name, pattern)
+
+
+@given(VALUES)
+def test_ascii_json_is_spelled_as_the_json_package_does(value: object) -> None:
+    """N-speed: the notes of commits hold the same bytes as before."""
+    assert json_text.spell_in_ascii(value) == json.dumps(value, separators=(",", ":"))

@@ -17,7 +17,8 @@ import pytest
 
 import noclobber
 from noclobber.disk import steps
-from noclobber.disk.file_guard import Change, FileGuard
+from noclobber.disk.commit.many import Change
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import (
     FileBusyError,
     MissingFileError,

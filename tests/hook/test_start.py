@@ -116,7 +116,7 @@ def test_a_hook_loads_nothing_slow_and_only_what_it_loads_avoids_typing(
         loaded |= {name for name in modules if name.partition(".")[0] == "noclobber"}
 
     assert {"noclobber.guard.judge", "noclobber.ledger.ledger", "noclobber.core.wire"} <= loaded
-    wrong = {name for name in guarded_modules() if name not in loaded | ALSO_LIGHT}
+    wrong = {name for name in guarded_modules() if name not in loaded | ALSO_LIGHT | loaded_by_a_landing()}
     wrong = {name for name in wrong if not name.startswith("noclobber.shell.")}  # A process a command.
     assert sorted(wrong) == [], "not loaded by a hook: use `from typing import TYPE_CHECKING`"
 
@@ -134,6 +134,22 @@ ALSO_LIGHT = {
     "noclobber.guard.git.rule",
     "noclobber.hook.landed",
 }
+
+
+def loaded_by_a_landing() -> set[str]:
+    """What `noclobber run` loads when its command has written something."""
+    program = (
+        f"import sys; sys.path.append({str(PACKAGE.parent)!r})\n"
+        "import noclobber.guard.command_turn, noclobber.guard.commands\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, check=True)
+    return set(done.stdout.decode().split())
+
+
+def test_a_landing_loads_nothing_slow() -> None:
+    """N-shell, N-speed: a command that wrote something waits for what its landing loads."""
+    assert sorted(loaded_by_a_landing() & set(SLOW)) == []
 
 
 def guarded_modules() -> set[str]:

@@ -280,18 +280,17 @@ def _load_if_it_writes(begun: CommandProcess, folder: RunFolder) -> None:
         from noclobber.disk.hashing import start_light
 
         start_light()
-        import noclobber.guard.commands
-        import noclobber.guard.workspace  # noqa: F401
+        import noclobber.guard.command_turn
+        import noclobber.guard.commands  # noqa: F401
 
 
 def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
     from noclobber.errors import NoclobberError
+    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.commands import TOOL, conclude, note_job, refused_note
-    from noclobber.guard.workspace import Workspace
 
-    workspace = Workspace(folder.root)
     try:
-        with workspace.turn(**_identity(asked)) as turn:
+        with CommandTurn(folder.root, **_identity(asked)) as turn:
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
             try:
                 note_job(folder, asked.argv, cwd, call, asked.expect, 0)
@@ -302,8 +301,6 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
         _tell_refused(folder, error)
         note = refused_note(error)
         return _reported(asked, EXIT_REFUSED, folder.run_id, refused=note["error"])
-    finally:
-        workspace.close()
     return _reported(asked, ended.exit_code, folder.run_id, landed=landed)
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths, signals
-from noclobber.disk.commit import contents, many, remove, trees
+from noclobber.disk.commit import remove, trees
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
-from noclobber.disk.commit.many import Change
 from noclobber.disk.reading import DEFAULT_PATIENCE_S, look_at, open_to_read, read_all
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
@@ -26,20 +24,24 @@ from noclobber.errors import (
     NotAFileError,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import TypeVar
+    from typing import NamedTuple, TypeVar
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered, WriteResult
     from noclobber.disk.commit.contents import WholeFile
+    from noclobber.disk.commit.many import Change
     from noclobber.disk.commit.section import Fence
     from noclobber.disk.commit.trees import TreeRow
     from noclobber.disk.version_keeper import VersionKeeper
 
     Result = TypeVar("Result")
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
-__all__ = ["Change", "FileGuard", "FileRead"]
+__all__ = ["FileGuard", "FileRead"]
 
 
 class FileRead(NamedTuple):
@@ -189,12 +191,16 @@ class FileGuard:
 
     def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[WriteResult]:
         """Replace or create several files: all of them or none."""
+        from noclobber.disk.commit import many  # Here: a guarded command does without.
+
         return many.replace_many(self.committer, changes, fence=fence)
 
     def write_and_delete(
         self, files: Sequence[WholeFile], *, fence: Fence | None = None
     ) -> list[WriteResult]:
         """Replace, create and delete several files: all of them or none."""
+        from noclobber.disk.commit import contents  # Here: only `undo` needs it.
+
         return contents.land_contents(self.committer, files, fence=fence)
 
     def land(self, rows: Sequence[TreeRow], *, fence: Fence | None = None) -> list[WriteResult]:

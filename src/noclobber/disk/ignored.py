@@ -12,7 +12,10 @@ from __future__ import annotations
 import os
 
 from noclobber.disk.reading import LOOK
-from noclobber.text.gitignore import IgnoreRule, is_ignored, rules_in
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.text.gitignore import IgnoreRule
 
 MOST_BYTES = 1 << 20
 _NAME = ".gitignore"
@@ -36,6 +39,12 @@ class GitIgnore:
         for part in below.split("/")[:-1]:
             folder = f"{folder}/{part}" if folder else part
             rules[folder] = self._rules(f"{top}/{folder}/{_NAME}")
+        if not any(rules.values()):
+            return False
+        from noclobber.text.gitignore import (
+            is_ignored,  # Here: it loads `re`, and many projects ignore nothing.
+        )
+
         return is_ignored(below, rules)
 
     def _of_the_top(self, top: str) -> tuple[IgnoreRule, ...]:
@@ -55,8 +64,16 @@ class GitIgnore:
             stamp = None
         known = self._known.get(path)
         if known is None or known[0] != stamp:
-            known = self._known[path] = (stamp, () if stamp is None else rules_in(_text(path)))
+            known = self._known[path] = (stamp, () if stamp is None else _rules_in(_text(path)))
         return known[1]
+
+
+def _rules_in(text: str) -> tuple[IgnoreRule, ...]:
+    if not any(line and not line.startswith("#") for line in text.splitlines()):
+        return ()  # As git itself writes `info/exclude`: nothing but comments.
+    from noclobber.text.gitignore import rules_in
+
+    return rules_in(text)
 
 
 def _top_of(root: str) -> str | None:

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import signal
 import time
-from typing import TYPE_CHECKING
+from _signal import SIGURG  # type: ignore[import-not-found]  # `signal` loads `enum`.
 
 from noclobber.disk import filesystems
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
 
@@ -69,7 +69,7 @@ def try_lease(descriptor: int, kind: int) -> bool:
     """Take a lease now, or return False because somebody has the file open in a conflicting way."""
     if not SUPPORTED:
         raise LeasesUnavailableError(errno.ENOTSUP, "this platform has no file leases")
-    fcntl.fcntl(descriptor, F_SETSIG, signal.SIGURG)
+    fcntl.fcntl(descriptor, F_SETSIG, SIGURG)
     if _set(descriptor, kind):
         return True
     if not filesystems.sees_writers(filesystems.kind_of(descriptor)):

@@ -19,8 +19,8 @@ import errno
 import fcntl
 import os
 import struct
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any

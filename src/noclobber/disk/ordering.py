@@ -27,10 +27,10 @@ import fcntl
 import os
 import struct
 import sys
-from typing import TYPE_CHECKING
 
 from noclobber.disk.filesystems import filesystem_type
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 

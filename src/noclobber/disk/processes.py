@@ -16,7 +16,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 RUNNING, GONE, UNKNOWN = "running", "gone", "unknown"
 

@@ -11,14 +11,14 @@ Bounds are looked at when a turn ends, not at every commit: after 16 MiB, or if 
 from __future__ import annotations
 
 import os
-import threading
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from _thread import RLock
 
+from noclobber.core.light.globs import fits
 from noclobber.disk import after_fork
 from noclobber.disk.ignored import GitIgnore
 from noclobber.disk.versions import Versions
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
@@ -40,8 +40,8 @@ class VersionKeeper:
         self._added_bytes = 0
         self._is_tidied = False
         # One thread at a time: a folder that was replaced is closed, and another thread may be using it.
-        self._lock = threading.RLock()
-        after_fork.renew(self, "_lock", threading.RLock)
+        self._lock = RLock()
+        after_fork.renew(self, "_lock", RLock)
         self.trouble: str | None = None
         """Why nothing is kept, if that is so."""
 
@@ -52,7 +52,7 @@ class VersionKeeper:
         name = os.path.basename(path)
         relative = os.path.relpath(path, self._root)
         for pattern in self._options.versions_exclude:
-            if fnmatchcase(relative if "/" in pattern else name, pattern):
+            if fits(relative if "/" in pattern else name, pattern):
                 return False
         return self._ignored is None or not self._ignored.ignores(path)
 

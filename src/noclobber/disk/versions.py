@@ -17,21 +17,22 @@ a link, is not used. Bounds are on age and on the sum of sizes, and the oldest g
 from __future__ import annotations
 
 import os
-import re
 import stat
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import STATE_FOLDER, VERSIONS_PREFIX
 from noclobber.disk import hashing
 from noclobber.disk.reading import LOOK, read_all
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import NamedTuple
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PART = re.compile(r"[0-9a-f]{2}")
-_REST = re.compile(r"[0-9a-f]{62}")
+_HEX = frozenset("0123456789abcdef")
 _TEMPORARY = "new-"
 DAY_S = 86_400.0
 
@@ -179,7 +180,7 @@ class Versions:
 
     def find(self, beginning: str) -> list[str]:
         """Return the hashes that begin so: two digits at least."""
-        if not re.fullmatch(r"[0-9a-f]{2,64}", beginning):
+        if not 2 <= len(beginning) <= 64 or not _HEX.issuperset(beginning):
             return []
         return sorted(
             each.sha256 for each in self._in_part(beginning[:2]) if each.sha256.startswith(beginning)
@@ -188,7 +189,7 @@ class Versions:
     def __iter__(self) -> Iterator[PastVersion]:
         """Every version, in no order. What is not one of ours is passed over."""
         for part in sorted(os.listdir(self._folder_fd)):
-            if _PART.fullmatch(part):
+            if len(part) == 2 and _HEX.issuperset(part):
                 yield from self._in_part(part)
 
     def _in_part(self, part: str) -> Iterator[PastVersion]:
@@ -198,7 +199,7 @@ class Versions:
             return
         try:
             for name in os.listdir(folder_fd):
-                if not _REST.fullmatch(name):
+                if len(name) != 62 or not _HEX.issuperset(name):
                     continue
                 try:
                     status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.light.json_text import parse
 from noclobber.disk.hashing import is_hash
@@ -36,11 +35,16 @@ from noclobber.shell.namespace import UnavailableError, is_inside
 from noclobber.shell.process import GRACE_S, Ended
 from noclobber.shell.roots import why_not
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import NamedTuple
 
     from noclobber.core.values import ToolCall, WriteResult
+    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 GUARDED = "guarded"
 JOINED = "joined"
@@ -158,7 +162,7 @@ def note_job(
 
 
 def conclude(
-    turn: Turn,
+    turn: Turn | CommandTurn,
     call: ToolCall,
     run: runs.RunFolder,
     argv: Sequence[str],

@@ -19,7 +19,7 @@ from noclobber.core.values import WHOLE, Coverage, Peeked, ReadResult, WriteResu
 from noclobber.disk import signals
 from noclobber.disk.commit.contents import WholeFile
 from noclobber.disk.commit.flushing import UnflushedError
-from noclobber.disk.file_guard import Change
+from noclobber.disk.commit.many import Change
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at
 from noclobber.errors import (

@@ -43,16 +43,26 @@ if TYPE_CHECKING:
         def check(self, path: str) -> None:
             """Raise if a write to `path` would be refused now."""
 
-    class JudgedTurn(Protocol):
+    class LimitedTurn(Protocol):
+        """What has to be known of a turn to let a call through."""
+
+        @property
+        def confined_to(self) -> str | None:
+            """The folder that paths must not leave; None for a host, whose tools go anywhere."""
+
+        @property
+        def clock(self) -> Clock:
+            """What the time is."""
+
+        def ledger_trouble(self) -> LedgerError | None:
+            """Return why events cannot be recorded now, None if they can."""
+
+    class JudgedTurn(LimitedTurn, Protocol):
         """What the judge has to know of the turn that a call belongs to."""
 
         @property
         def root(self) -> str:
             """The project's folder."""
-
-        @property
-        def confined_to(self) -> str | None:
-            """The folder that paths must not leave; None for a host, whose tools go anywhere."""
 
         @property
         def folder(self) -> str:
@@ -83,10 +93,6 @@ if TYPE_CHECKING:
             """What puts events on record."""
 
         @property
-        def clock(self) -> Clock:
-            """What the time is."""
-
-        @property
         def parallel_s(self) -> float:
             """How long a call that was let through may still be under way when the next one comes."""
 
@@ -100,11 +106,8 @@ if TYPE_CHECKING:
         def outside_level(self) -> str:
             """What a write by somebody else is called on record: `hook` or `executor`."""
 
-        def ledger_trouble(self) -> LedgerError | None:
-            """Return why events cannot be recorded now, None if they can."""
 
-
-def admit(turn: JudgedTurn, facts: Facts) -> Facts:
+def admit(turn: LimitedTurn, facts: Facts) -> Facts:
     """Return the facts if the rules and the ledger let the call through; raise the refusal if not."""
     from noclobber.guard.policies import decide  # Here: what comes after a call decides nothing.
 
@@ -123,7 +126,7 @@ def admit(turn: JudgedTurn, facts: Facts) -> Facts:
     return facts
 
 
-def look(turn: JudgedTurn, path: str) -> str:
+def look(turn: LimitedTurn, path: str) -> str:
     """Return the hash of what is on the disk now, or the word for why there is none."""
     return look_at(path, turn.confined_to, clock=turn.clock).sha256
 

@@ -27,8 +27,6 @@ from __future__ import annotations
 
 import os
 import stat
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.actions import DELETE, WRITE, Action
 from noclobber.core.values import WHOLE, Coverage
@@ -37,22 +35,26 @@ from noclobber.disk.commit.journal import NO_HASH
 from noclobber.disk.commit.trees import TreeRow, expected_of
 from noclobber.disk.hashing import is_hash
 from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
-from noclobber.guard.author import author
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
 from noclobber.guard.git.rule import git_rule
 from noclobber.guard.judge import admit
-from noclobber.guard.merging_commands import TRIES, MergedFile, merged_file
 from noclobber.guard.policies import decide
 from noclobber.shell import changes as tree
 from noclobber.shell.changes import FILE, FOLDER, ChangeSet, TreeChange, lstat
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import NamedTuple
 
     from noclobber.core.values import ToolCall, WriteResult
+    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.facts import Facts
+    from noclobber.guard.merging_commands import MergedFile
     from noclobber.guard.turn import Turn
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class CommandRun(NamedTuple):
@@ -79,16 +81,22 @@ class FileChange(NamedTuple):
     after: str
 
 
-RULES: list[Callable[[CommandRun, ChangeSet, Turn], NoclobberError | None]] = [git_rule]
+RULES: list[Callable[[CommandRun, ChangeSet, Turn | CommandTurn], NoclobberError | None]] = [git_rule]
 """Asked in order, before anything lands. The first refusal counts."""
 
 TOLD_BY_COMMIT = ""  # Instead of a hash: the commit says it, which has to take it anyway.
+MERGE_TRIES = 5  # How often others may change a file again between its merge and the commit.
 MOST_NAMED = 100  # Files beside a refusal.
 STALE_ACTIONS = {tree.WRITE: WRITE, tree.CREATE: WRITE, tree.DELETE: DELETE, tree.MODE: WRITE}
 
 
 def land(
-    turn: Turn, call: ToolCall, command: CommandRun, changes: ChangeSet, *, is_last: bool = False
+    turn: Turn | CommandTurn,
+    call: ToolCall,
+    command: CommandRun,
+    changes: ChangeSet,
+    *,
+    is_last: bool = False,
 ) -> tuple[WriteResult, ...]:
     """
     Land a change set, all of it or nothing. Refusals are exceptions and go on record, once a command.
@@ -102,12 +110,11 @@ def land(
         for rule in RULES:
             if (refusal := rule(command, changes, turn)) is not None:
                 raise refusal
-        for tries_left in reversed(range(TRIES)):
+        for tries_left in reversed(range(MERGE_TRIES)):
             judged = _Judging(turn, command, changes)
             files = judged.files()
             try:
-                commit = partial(turn.guard.land, judged.rows(), fence=turn.fence)
-                results = retrying(commit, turn.options.wait_s, turn.clock)
+                results = _committed(turn, judged.rows())
                 break
             except UnflushedError as error:
                 _landed(turn, call, files, list(error.commits), judged.merged, flushed=False, is_last=is_last)
@@ -125,10 +132,14 @@ def land(
     return landed
 
 
+def _committed(turn: Turn | CommandTurn, rows: list[TreeRow]) -> list[WriteResult]:
+    return retrying(lambda: turn.guard.land(rows, fence=turn.fence), turn.options.wait_s, turn.clock)
+
+
 class _Judging:
     """Finds out, file by file, whether a change set may land."""
 
-    def __init__(self, turn: Turn, command: CommandRun, changes: ChangeSet) -> None:
+    def __init__(self, turn: Turn | CommandTurn, command: CommandRun, changes: ChangeSet) -> None:
         self._turn, self._command, self._changes = turn, command, changes
         self._folders: dict[str, bool] = {}
         self._stale: list[StaleFileError] = []
@@ -234,6 +245,8 @@ class _Judging:
         """True if a stale file's changes, the command's and the others', were merged."""
         if self._turn.options.on_stale != "merge" or change.kind != FILE or change.action != tree.WRITE:
             return False
+        from noclobber.guard.merging_commands import merged_file  # Here: few projects merge.
+
         number = len(self.merged)
         merged = merged_file(self._turn, self._command.run_id, facts, change.upper, number, error)
         if merged is None:
@@ -288,7 +301,7 @@ def _was_moved(status: os.stat_result, around: os.stat_result, began_ns: int) ->
 
 
 def _landed(
-    turn: Turn,
+    turn: Turn | CommandTurn,
     call: ToolCall,
     files: Sequence[FileChange],
     results: Sequence[WriteResult],
@@ -321,6 +334,8 @@ def _landed(
             turn.context.wrote(name, file.path, done.sha256, data, WHOLE if is_known else Coverage((), 1))
     for number, done in enumerate(landed):
         if done.path in merged:
+            from noclobber.guard.author import author
+
             note = merged[done.path].note
             by = author(turn.root, done.path, note.theirs_sha256)
             landed[number] = done._replace(merged=note._replace(by=by))

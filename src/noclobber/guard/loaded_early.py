@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes  # noqa: F401 - exchange-rename, leases of the C library, and more
 import difflib  # noqa: F401
+import fnmatch  # noqa: F401
 import hashlib  # noqa: F401
 import importlib.resources  # noqa: F401
 import json  # noqa: F401
@@ -15,9 +16,9 @@ import re  # noqa: F401
 import tomllib  # noqa: F401
 
 from noclobber.core import options_file  # noqa: F401
-from noclobber.disk.commit import open_stores  # noqa: F401
-from noclobber.guard import commands, facts, policies, shown  # noqa: F401
+from noclobber.disk.commit import contents, many, open_stores  # noqa: F401
+from noclobber.guard import commands, facts, merging_commands, policies, shown  # noqa: F401
 from noclobber.guard.tools import tool_list  # noqa: F401
 from noclobber.ledger import line, root  # noqa: F401
 from noclobber.lock import git_exclude, loaded_early, locked_write  # noqa: F401
-from noclobber.text import lines  # noqa: F401
+from noclobber.text import gitignore, lines  # noqa: F401

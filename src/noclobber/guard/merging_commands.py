@@ -26,11 +26,11 @@ from noclobber.shell.runs import folder_of
 if TYPE_CHECKING:
     from noclobber.core.values import MergedWrite
     from noclobber.errors import StaleFileError
+    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.facts import Facts
     from noclobber.guard.turn import Turn
 
 MOST_BYTES = 64 << 20
-TRIES = 5  # How often others may change the file again between the merge and the commit.
 
 
 class MergedFile(NamedTuple):
@@ -45,7 +45,7 @@ class MergedFile(NamedTuple):
 
 
 def merged_file(
-    turn: Turn, run_id: str, facts: Facts, upper: str, number: int, error: StaleFileError
+    turn: Turn | CommandTurn, run_id: str, facts: Facts, upper: str, number: int, error: StaleFileError
 ) -> MergedFile | None:
     """Merge one file; None, with the reason beside the error, if it stays stale."""
     if os.stat(upper).st_size > MOST_BYTES:

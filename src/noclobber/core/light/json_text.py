@@ -106,6 +106,14 @@ def spell(value: Any) -> str:
     return _encode(value)
 
 
+def spell_in_ascii(value: Any) -> str:
+    """Return a value as JSON text of ASCII alone, whatever characters its strings have."""
+    text = _encode(value)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(c if c < "\x7f" else _escaped(c) for c in text)
+
+
 def spell_for_any_reader(value: Any) -> str:
     """
     Return a value as JSON text that every encoder takes and that no terminal obeys.

@@ -16,8 +16,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import deque
-from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.project import NOTES_FOLDER, STATE_FOLDER
@@ -45,7 +43,9 @@ from noclobber.errors import (
     StaleFileError,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Sequence
 
     from noclobber.core.clock import Clock
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
     from noclobber.disk.version_keeper import VersionKeeper
+else:
+    from _collections import deque  # `collections` takes a millisecond and a half to load.
 
 DEFAULT_WAIT_S = 1.0
 MOST_KNOWN_FOLDERS = 4096

@@ -16,13 +16,17 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import Patience
 from noclobber.disk import forks, hashing, leases
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
     from noclobber.disk.commit.store import Store
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 MOST_WATCHED = 64  # Descriptors.
 LET_FINISH_S = 1.0

@@ -32,22 +32,23 @@ nothing outside it can be named.
 from __future__ import annotations
 
 import errno
-import json
 import mmap
 import os
-import re
 import stat
-from typing import TYPE_CHECKING, NamedTuple
 
+from noclobber.core.light.json_text import parse, spell_in_ascii
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
+from noclobber.disk import ordering
 from noclobber.disk.commit import note_keys
 from noclobber.disk.reading import LOOK, NOT_READABLE
 from noclobber.errors import ABSENT
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-from noclobber.disk import ordering
+    from typing import NamedTuple
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
 NOTE_BYTES = 4096
@@ -56,8 +57,6 @@ RECORD_AT = 1024  # Apart from what PREPARING says, so that neither overwrites t
 MOST_TRIES = 8
 BOOK_PREFIX = "book-"
 IGNORED_PREFIX = "ignored-"
-
-_encoded = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 
 
 class Planned(NamedTuple):
@@ -92,20 +91,34 @@ MOST_BOOK_BYTES = 1 << 24
 KINDS = ("exchange", "create", "delete", "inplace", "remove", "mode", "move", "moved")
 NO_HASH = "0" * 64  # Where a hash has to be, and none is known.
 
-_HASH = re.compile(r"[0-9a-f]{64}")
-_SWAP_PREFIX = re.compile(r"swap-[0-9a-f]{12,24}")
-_SWAP_NAME = re.compile(r"swap-[0-9a-f]{12,24}-(?:[0-9a-f]{64}|None|ABSENT)~[^/\0]{0,142}", re.DOTALL)
+_SWAP = "swap-"
+_HEX = frozenset("0123456789abcdef")
+HASH_DIGITS, MOST_NAME_SIGNS = 64, 142
 SOME_STATE = (PREPARING, SWAPPING, LANDED, RESTORING, MEMBER)
 
 
 def is_swap_name(name: str, prefix: str) -> bool:
     """True for a name that a swap file of a store with this prefix can have."""
-    return name.startswith(prefix) and _SWAP_NAME.fullmatch(name[len(prefix) :]) is not None
+    beginning, tilde, rest = name.partition("~")
+    start, dash, version = beginning[len(prefix) + len(_SWAP) :].partition("-")
+    return (
+        bool(tilde and dash)
+        and is_swap_prefix(f"{beginning[: len(prefix) + len(_SWAP)]}{start}", prefix)
+        and (_is_hash(version) or version in ("None", ABSENT))
+        and len(rest) <= MOST_NAME_SIGNS
+        and "/" not in rest
+        and "\0" not in rest
+    )
 
 
 def is_swap_prefix(text: str, prefix: str) -> bool:
     """True for how the names of one commit's swap files can begin."""
-    return text.startswith(prefix) and _SWAP_PREFIX.fullmatch(text[len(prefix) :]) is not None
+    digits = text[len(prefix) + len(_SWAP) :]
+    return text.startswith(f"{prefix}{_SWAP}") and 12 <= len(digits) <= 24 and _HEX.issuperset(digits)
+
+
+def _is_hash(text: str) -> bool:
+    return len(text) == HASH_DIGITS and _HEX.issuperset(text)
 
 
 def is_relative_folder(folder: object) -> bool:
@@ -148,8 +161,8 @@ def _planned(row: object) -> Planned:
         and "/" not in name
         and name not in ("", ".", "..")
         and not _is_our_own(name)
-        and (expected in (None, ABSENT) or (isinstance(expected, str) and _HASH.fullmatch(expected)))
-        and _HASH.fullmatch(planned.new)
+        and (expected in (None, ABSENT) or (isinstance(expected, str) and _is_hash(expected)))
+        and _is_hash(planned.new)
         and _is_count(planned.inode)
         and _is_count(planned.folder_inode)
         and all(
@@ -373,9 +386,9 @@ class Note:
         return folder[len(base) + 1 :] if folder.startswith(f"{base}/") else ""
 
     def _put_record(self, rows: object, *, is_long: bool = False) -> None:
-        record = _encoded(rows)
+        record = spell_in_ascii(rows)
         if is_long or len(record) >= NOTE_BYTES - RECORD_AT:
-            record = _encoded({"book": self._write_book(record)})
+            record = spell_in_ascii({"book": self._write_book(record)})
         self._put(RECORD_AT, record)
 
     def _write_book(self, record: str) -> str:
@@ -438,7 +451,7 @@ class Note:
         """The name of the file with the record, if it is in one of its own."""
         body = self._line_at(RECORD_AT)
         try:
-            book = json.loads(body)["book"] if body.startswith(b'{"book"') else None
+            book = parse(body)["book"] if body.startswith(b'{"book"') else None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         if not isinstance(book, str):
@@ -461,13 +474,13 @@ class Note:
                     return NOTHING
                 if state == PREPARING:
                     return NoteContent(state, prefix=prefix)
-                leader, inode = json.loads(self._record())
+                leader, inode = parse(self._record())
                 if not is_relative_folder(leader) or not _is_count(inode):
                     return NOTHING
                 # Its own swap files are not orphans, so the prefix is needed here, too.
                 return NoteContent(state, prefix=prefix, leader=self._absolute(leader), leader_inode=inode)
             if state in (SWAPPING, LANDED, RESTORING):
-                rows = json.loads(self._record())
+                rows = parse(self._record())
                 if not isinstance(rows, list):
                     return NOTHING
                 files = [_planned(row) for row in rows]

@@ -7,7 +7,6 @@ A file that exists is a `Swap`; one that must not exist yet is a `Creation`, wit
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.disk import forks, leases, metadata, ordering, renames
 from noclobber.disk.commit.flushing import flush_name
@@ -18,13 +17,18 @@ from noclobber.disk.hashing_thread import HashOf
 from noclobber.disk.reading import hash_of
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, StaleFileError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
     from noclobber.core.clock import Patience
     from noclobber.core.values import Level
     from noclobber.disk.commit.committer import Committer
     from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class Change(NamedTuple):

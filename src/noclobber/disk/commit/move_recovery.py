@@ -10,13 +10,13 @@ files was at the old name. What somebody has saved since, under either name, sta
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, renames
 from noclobber.disk.commit.sweep import mark_if
 from noclobber.disk.reading import LOOK, NOT_READABLE
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.commit.journal import Planned
     from noclobber.disk.commit.open_folders import OpenFolders

@@ -14,9 +14,9 @@ could have written itself: a note is never believed about anything outside the f
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
+from _blake2 import blake2b  # `hashlib` has this very one, and loads OpenSSL first.
 
 from noclobber.disk.reading import LOOK
 
@@ -33,9 +33,7 @@ def tokens(inode: int) -> tuple[bytes, ...]:
     global _keys
     _keys = _keys or _machine_keys() or (_own_key(),)
     text = b"noclobber note %d" % inode
-    return tuple(
-        hashlib.blake2b(text, key=key, digest_size=_TOKEN_BYTES).hexdigest().encode() for key in _keys
-    )
+    return tuple(blake2b(text, key=key, digest_size=_TOKEN_BYTES).hexdigest().encode() for key in _keys)
 
 
 def _machine_keys() -> tuple[bytes, ...]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, ordering, paths
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import OrderedDict
     from collections.abc import Mapping
+else:
+    from _collections import OrderedDict  # `collections` takes a millisecond and a half to load.
 
 MOST_OPEN = 8  # A single step uses two at most.
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import Patience
 from noclobber.core.values import Recovered
@@ -32,13 +31,17 @@ from noclobber.disk.paths import OPEN_FOLDER, PinnedPath
 from noclobber.disk.reading import LOOK, NOT_READABLE
 from noclobber.errors import ABSENT
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NamedTuple
 
     from noclobber.core.clock import Clock
     from noclobber.disk.commit.journal import NoteContent, Planned
     from noclobber.disk.commit.open_folders import OpenFolders
     from noclobber.disk.commit.store import Store
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 WAIT_FOR_WRITERS_S = 1.0
 MOST_COPIED = 100  # Files and folders.

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.disk import leases, paths, renames, signals
 from noclobber.disk.commit import journal
@@ -43,12 +41,17 @@ from noclobber.errors import (
     StaleFileError,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
     from noclobber.core.clock import Patience
     from noclobber.core.values import WriteResult
     from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.section import Fence, Section
     from noclobber.disk.paths import PinnedPath
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 NO_LINKS = (
     errno.EPERM,
@@ -240,9 +243,11 @@ def take_placeholder_away(swap: Swap) -> bool:
                 swap.kept.append(store.keep(gone))
                 return True
             # A process that waits for the placeholder asked for the old version.
-            with suppress(OSError):
+            try:
                 copy_under_lease(swap.old_fd, swap.new_fd, swap.hidden_since_s)
                 mark_verified(swap.new_fd)
+            except OSError:
+                pass
             return True
         # `theirs`: somebody saved after the delete, which has happened. Not theirs: try again.
         return theirs
@@ -420,8 +425,10 @@ def _try_to_link(section: Section, swap: Swap, goal: PinnedPath) -> MovedByLink 
         reached("move-linked")
         if _inode_of(goal.name, goal.folder_fd) not in (inode, None):
             raise BlockingIOError(errno.EAGAIN, "another file was linked")
-        with suppress(FileNotFoundError):  # Deleted by somebody, after the file had its new name.
+        try:
             renames.move_without_replacing(origin.folder_fd, origin.name, store.swap_fd, aside)
+        except FileNotFoundError:
+            pass  # Deleted by somebody, after the file had its new name.
         reached("moved")
         if _inode_of(aside, store.swap_fd) not in (inode, None):
             raise BlockingIOError(errno.EAGAIN, "another file was taken away")
@@ -429,8 +436,10 @@ def _try_to_link(section: Section, swap: Swap, goal: PinnedPath) -> MovedByLink 
         # Both names before the end of the note: half of it would leave the file under both.
         trouble = flush_names(goal, swap.previous, section.folders.values(), store.filesystem)
         reached("move-committed")
-        with suppress(OSError):  # Only our own second name is left; the next call removes it as well.
+        try:
             section.finish_own(folders[0])
+        except OSError:
+            pass  # Only our own second name is left; the next call removes it as well.
         return MovedByLink(trouble)
     except BaseException:
         if is_linked and leader.state != journal.LANDED:

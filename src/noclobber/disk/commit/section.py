@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.values import WriteResult
 from noclobber.disk import forks, mutex, ordering, paths, signals
@@ -22,10 +21,11 @@ from noclobber.disk.commit.open_folders import OpenFolders
 from noclobber.disk.commit.sweep import sweep
 from noclobber.errors import FileBusyError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
-    from typing import Protocol
+    from typing import NamedTuple, Protocol
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 
         def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
             """Allow a write to `path`, or raise; `held` are the folders whose mutexes are held."""
-
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)

@@ -17,10 +17,8 @@ Three kinds of file:
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from _thread import allocate_lock
 
 from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks, ordering, paths
@@ -29,11 +27,18 @@ from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX, Note
 from noclobber.disk.commit.prints import remove_all
 from noclobber.disk.reading import LOOK
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Iterator
+    from typing import NamedTuple
 
     from noclobber.disk.commit.departed import Departed
     from noclobber.disk.version_keeper import VersionKeeper
+else:
+    from _collections import deque  # `collections` takes a millisecond and a half to load.
+
+    from noclobber.core.light.named_tuples import NamedTuple
 
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_OPEN_NOTES = 32  # Each is two descriptors.
@@ -74,8 +79,8 @@ class Store:
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
         self.departed: deque[Departed] = deque()  # What the sweep has removed, for a moment longer.
         self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
-        self._lock = threading.Lock()
-        after_fork.renew(self, "_lock", threading.Lock)
+        self._lock = allocate_lock()
+        after_fork.renew(self, "_lock", allocate_lock)
         after_fork.renew(self, "waiting", deque)  # The parent sweeps its own.
         after_fork.renew(self, "departed", deque)
         self._is_closed = False

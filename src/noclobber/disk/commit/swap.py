@@ -22,8 +22,6 @@ import errno
 import os
 import stat
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata, ordering, paths, renames
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
@@ -47,6 +45,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
     from noclobber.core.values import Level
@@ -478,8 +477,10 @@ class Swap:
             if self.leases:
                 mark_verified(descriptor)
             else:
-                with suppress(OSError):  # It has landed. Without a mark it will be kept.
+                try:
                     mark_if(descriptor, self.previous)
+                except OSError:
+                    pass  # It has landed. Without a mark it will be kept.
         if self.leases:
             leases.release(descriptor)
         name, self.swap_name, self.is_swapped = self.swap_name, "", False  # Not left aside twice.

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import time
-from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, hashing, leases
 from noclobber.disk.commit import departed
@@ -21,6 +19,7 @@ from noclobber.disk.commit.journal import BOOK_PREFIX
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.commit.store import Displaced, Store
 
@@ -32,8 +31,6 @@ LATE_S = 1.0  # How long after it was displaced somebody may come who had found 
 MOST_YOUNG, LARGE_BYTES = 16, 1 << 22  # How many displaced files wait for that, and up to which size.
 YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
 BUSY, WATCHED = "\0busy", "\0watched"  # Not paths: a NUL cannot be in one.
-
-_HASH_IN_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~")
 
 
 def sweep(store: Store, sparing: str = "", *, young: bool = True) -> list[tuple[str, str]]:
@@ -247,5 +244,8 @@ def is_unchanged(name: str, descriptor: int, status: os.stat_result | None = Non
         return False
     if status.st_mtime_ns == VERIFIED_NS:
         return True
-    expected = _HASH_IN_NAME.search(name)
-    return expected is not None and hashing.of_descriptor(descriptor, size_hint=status.st_size) == expected[1]
+    # `swap-<token>-<hash>~<name>`; beside a target another prefix comes first.
+    expected = name.partition("~")[0].rpartition("-")[2]
+    if not hashing.is_hash(expected):
+        return False
+    return hashing.of_descriptor(descriptor, size_hint=status.st_size) == expected

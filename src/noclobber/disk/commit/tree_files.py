@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.disk import forks, hashing, leases, metadata, ordering, renames
 from noclobber.disk.commit.flushing import flush_name
@@ -34,12 +33,17 @@ from noclobber.disk.reading import LOOK, hash_of
 from noclobber.disk.steps import reached
 from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, FileBusyError, StaleFileError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NamedTuple
+
     from noclobber.core.clock import Patience
     from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
 
 OVERLAY_ATTRIBUTES = ("user.overlay.", "trusted.overlay.")
 

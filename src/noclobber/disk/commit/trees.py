@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, leases, paths, signals
 from noclobber.disk.commit import journal
@@ -35,6 +34,7 @@ from noclobber.disk.reading import hash_of
 from noclobber.disk.steps import reached
 from noclobber.errors import DELETED, NOT_A_FILE, BadRequestError, NoclobberError, StaleFileError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

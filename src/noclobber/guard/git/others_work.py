@@ -36,6 +36,7 @@ from noclobber.text.merge import split_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.landing import CommandRun
     from noclobber.guard.turn import Turn
     from noclobber.ledger.history import LandedWrite
@@ -57,7 +58,7 @@ class OthersFile(NamedTuple):
     """`taken away` or `swept up`."""
 
 
-def rule(command: CommandRun, changes: ChangeSet, turn: Turn) -> NoclobberError | None:
+def rule(command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn) -> NoclobberError | None:
     """Refuse a command that takes others' uncommitted work away, or sweeps it up; None: it may land."""
     files = {
         change.path: change
@@ -96,7 +97,9 @@ def refusal_for(found: Iterable[OthersFile], root: str) -> NoclobberError | None
     )
 
 
-def strangers_of(expect: Mapping[str, str], turn: Turn) -> Callable[[str, str], WrittenBy | None]:
+def strangers_of(
+    expect: Mapping[str, str], turn: Turn | CommandTurn
+) -> Callable[[str, str], WrittenBy | None]:
     """Return what tells which stranger made the present version of a file."""
 
     def known(path: str) -> str | None:

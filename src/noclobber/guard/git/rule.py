@@ -11,12 +11,13 @@ from noclobber.shell.changes import DELETE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
+    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.landing import CommandRun
     from noclobber.guard.turn import Turn
     from noclobber.shell.changes import ChangeSet
 
 
-def git_rule(command: CommandRun, changes: ChangeSet, turn: Turn) -> NoclobberError | None:
+def git_rule(command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn) -> NoclobberError | None:
     """Refuse a git command that reaches for others' uncommitted work; None: it may land."""
     is_git = any(change.path == ".git" or change.path.startswith(".git/") for change in changes.checked)
     # `git clean` changes nothing in the repository; it only removes files.

@@ -1,0 +1,106 @@
+"""
+The turn of one command that a process of its own runs: `noclobber run`.
+
+It judges and lands what the command changed, and ends. It reads nothing, edits nothing and outlives nothing,
+so it has no tools, no catalogue and no engine, and loads none of them: a command waits for it. What a
+landing asks of a turn is here, made from the same parts as in `workspace` and `turn`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.options import load_options
+from noclobber.core.project import ledger_path
+from noclobber.core.values import ToolCall
+from noclobber.disk.file_guard import FileGuard
+from noclobber.disk.version_keeper import VersionKeeper
+from noclobber.errors import LedgerError
+from noclobber.guard.fence import WriteFence
+from noclobber.guard.recording import Recorder
+from noclobber.guard.snapshot import TurnContext
+from noclobber.ledger.ledger import AgentTraceLedger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noclobber.core.values import WriteResult
+
+
+class CommandTurn:
+    """One command of one agent. Use it as a context manager."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        agent_id: str,
+        session_id: str | None = None,
+        turn_id: str | None = None,
+        host: str | None = None,
+    ) -> None:
+        self.root = self.confined_to = self.folder = os.path.realpath(root)
+        self.clock, self.options, self.host = SYSTEM_CLOCK, load_options(self.root), host
+        self.context = TurnContext(
+            self.root, turn_id=turn_id or os.urandom(8).hex(), agent_id=agent_id, session_id=session_id
+        )
+        self.owner = f"{host or 'library'}/{session_id or ''}/{agent_id}/{self.context.turn_id}"
+        self.fence = WriteFence(self.root, owner=self.owner)
+        self._keeper = (
+            VersionKeeper(self.root, self.options, self.clock) if self.options.versions == "on" else None
+        )
+        self.guard = FileGuard(
+            self.root,
+            durable=self.options.durable,
+            wait_s=self.options.wait_s,
+            hard_links=self.options.hard_links == "write",
+            busy=self.options.busy,
+            keeper=self._keeper,
+        )
+        self._ledger = AgentTraceLedger(ledger_path(self.root), durable=self.options.durable)
+        self.recorder = Recorder(self.root, self._ledger)
+        scope = self.options.write_scope
+        self.merges: list[WriteResult] = []
+        self.write_scope = None if scope is None else tuple(self._scope_folders(scope))
+
+    def _scope_folders(self, scope: Sequence[str]) -> list[str]:
+        lexical = [self.guard.lexical(folder) for folder in scope]
+        return [self.root if folder == self.root else self.guard.locate(folder) for folder in lexical]
+
+    def tool_call(self, tool: str, params: dict[str, object], *, call_id: str | None = None) -> ToolCall:
+        """Return the command, as the record names it."""
+        context = self.context
+        return ToolCall(
+            tool,
+            params,
+            agent_id=context.agent_id,
+            session_id=context.session_id,
+            turn_id=context.turn_id,
+            call_id=call_id or f"{context.turn_id}/1",
+            host=self.host,
+        )
+
+    def ledger_trouble(self) -> LedgerError | None:
+        """Return why events cannot be recorded now, None if they can."""
+        try:
+            self.recorder.prepare()
+        except LedgerError as error:
+            return error
+        return None
+
+    def __enter__(self) -> CommandTurn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            kept = self.guard.sweep()
+            if kept:
+                self.recorder.kept(self.tool_call("end_turn", {}), kept)
+        finally:
+            self.context.end()
+            self._ledger.close()
+            self.guard.close()
+            if self._keeper is not None:
+                self._keeper.close()
