@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from noclobber import CannotCommitError, Workspace
+from noclobber import CannotCommitError, ShellUnavailableError, Workspace
 from noclobber.guard.git import commit as commit_module
 from noclobber.guard.git.commit import CommitMade, commit_mine
 from noclobber.guard.git.mine import Mine
@@ -394,3 +394,22 @@ def test_the_library_has_it_too(clone: Clone) -> None:
     with Workspace(clone.root) as workspace:
         made = workspace.commit_mine("mine", agent_id="ana", paths=["plan.md"])
     assert made.commit == clone.git("rev-parse", "HEAD").strip()
+
+
+def test_a_move_by_a_command_counts_as_a_deletion_and_a_new_file(clone: Clone) -> None:
+    """N-shell: committed so if the file was nobody else's; refused while others' lines in it are uncommitted."""
+    with Workspace(clone.root) as workspace, workspace.turn(agent_id="cid") as turn:
+        try:
+            turn.run("mv other.md moved.md")
+        except ShellUnavailableError as error:
+            pytest.skip(str(error))
+        turn.run("mv plan.md plan2.md")
+
+    with pytest.raises(CannotCommitError, match=r"plan\.md"):
+        commit(clone, "cid")
+    paths = [f"{clone.root}/{name}" for name in ("other.md", "moved.md")]
+    made = commit(clone, "cid", paths=paths)
+
+    assert len(made.plan.files) == 2
+    assert clone.shown("moved.md") == b"other\n"
+    assert clone.git("ls-tree", "--name-only", "HEAD").split() == ["moved.md", "plan.md"]
