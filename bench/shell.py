@@ -43,7 +43,9 @@ def rows() -> Iterator[Row]:
         root.mkdir()
         yield _added(root, "`noclobber run -- true`", "true", ADDED_MS_TRUE)
         (root / "plan.md").write_text("one\n")
-        yield _added(root, "`sed -i` of one file", "sed -i s/o/0/ plan.md", ADDED_MS_SED)
+        yield _added(
+            root, "`sed -i` of one file", "sed -i s/$/x/ plan.md", ADDED_MS_SED
+        )  # Changes it each time.
         yield from _looking(Path(folder, "many"))
         yield _changing(Path(folder, "changed"))
 
@@ -54,7 +56,12 @@ SCRIPT = "import sys\nfrom noclobber.cli import main\nsys.exit(main())\n"
 
 def _run(root: Path, text: str, *, guarded: bool) -> None:
     words = [sys.executable, str(root.parent / "noclobber"), "run", "--"] if guarded else []
-    subprocess.run([*words, "sh", "-c", text], cwd=root, stdout=subprocess.DEVNULL, check=True)
+    # Compiled, as an installed package is, and compiled elsewhere: a bench leaves no files in the source.
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{root.parent}/compiled"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run(
+        [*words, "sh", "-c", text], cwd=root, env=environment, stdout=subprocess.DEVNULL, check=True
+    )
 
 
 def _added(root: Path, what: str, text: str, bar_ms: float) -> Row:

@@ -659,3 +659,25 @@ def test_a_torn_end_is_not_written_through_a_link_that_was_placed_before(tmp_pat
     assert victim.read_text() == "mine"
     assert Path(foreseen).read_bytes() == torn
     assert not Path(foreseen).is_symlink()
+
+
+def test_events_that_are_recorded_together_are_one_chain(tmp_path: Path) -> None:
+    """N-shell: what a command changed is recorded with one write, one line a file."""
+    ledger = AgentTraceLedger(tmp_path / "agent_trace.jsonl")
+    first = ledger.append({"action_type": "A"})
+    entries = ledger.append_all([{"action_type": name} for name in "BCD"])
+    last = ledger.append({"action_type": "E"})
+
+    assert [entry.seq for entry in (first, *entries, last)] == [1, 2, 3, 4, 5]
+    assert [entry.prev_hash for entry in (*entries, last)] == [entry.hash for entry in (first, *entries)]
+    assert ledger.verify().event_count == 5
+    assert ledger.append_all([]) == []
+
+
+def test_of_events_that_are_recorded_together_a_bad_one_keeps_all_off_the_record(tmp_path: Path) -> None:
+    """N-shell: all of them, or none."""
+    ledger = AgentTraceLedger(tmp_path / "agent_trace.jsonl")
+    with pytest.raises(BadEventError):
+        ledger.append_all([{"action_type": "A"}, {"action_type": "B", "seq": 1}])
+
+    assert list(ledger.events()) == []

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.facts import Facts
     from noclobber.guard.merging_commands import MergedFile
+    from noclobber.guard.recording import LandedEvent
     from noclobber.guard.turn import Turn
 else:
     from noclobber.core.light.named_tuples import NamedTuple
@@ -340,6 +341,7 @@ def _landed(
             by = author(turn.root, done.path, note.theirs_sha256)
             landed[number] = done._replace(merged=note._replace(by=by))
             turn.merges.append(landed[number])
+    events: list[LandedEvent] = []
     for done in landed:
         turn.recorder.landed(
             call,
@@ -351,8 +353,10 @@ def _landed(
             not_kept=done.not_kept,
             merged=done.merged,
             flushed=flushed,
+            together=events,
         )
         first = False
+    turn.recorder.together(events)
     turn.recorder.recovered(call, results[0].recovered)
     return tuple(landed)
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from noclobber.ledger.observer import Observer
     from noclobber.ledger.protocol import LedgerWriter
 
+    LandedEvent = tuple[str, str, dict[str, Any]]
+
 
 class Recorder:
     """
@@ -105,9 +107,10 @@ class Recorder:
         written: str | None = None,
         merged: MergedWrite | None = None,
         flushed: bool = True,
+        together: list[LandedEvent] | None = None,
     ) -> None:
         """
-        Record a write that is on the disk.
+        Record a write that is on the disk; with `together`, only gather it there.
 
         Where it moved the file to, which versions it kept, what of the metadata it did not keep, what it was
         merged from, what it was before a formatter changed it, and whether the disk was told to flush it.
@@ -137,15 +140,28 @@ class Recorder:
                 "theirs_hash": _spelled(merged.theirs_sha256),
                 "ours_hash": _spelled(merged.ours_sha256),
             }
+        if together is not None:
+            together.append((path, after, self._event(call, "MUTATION", payload, {"status": "APPLIED"})))
+            return
         try:
             self._append(call, "MUTATION", payload, {"status": "APPLIED"})
         except LedgerError as failure:
-            raise LedgerError(
-                path,
-                f"The write landed, but it is not on record: {failure}",
-                landed=after,
-                ledger=failure.path,
-            ) from failure
+            raise _landed_unrecorded(path, after, failure) from failure
+
+    def together(self, events: list[LandedEvent]) -> None:
+        """Record what `landed()` has gathered: with one write, and all of it or nothing."""
+        append_all = getattr(self.ledger, "append_all", None)
+        for path, after, _ in events[:1]:
+            try:
+                if append_all is not None:
+                    entries = append_all([event for _, _, event in events])
+                else:
+                    entries = [self.ledger.append(event) for _, _, event in events]
+            except LedgerError as failure:
+                raise _landed_unrecorded(path, after, failure) from failure
+            if self._tell is not None:
+                for (_, _, event), entry in zip(events, entries, strict=True):
+                    self._tell(event, entry)
 
     def recovered(self, call: ToolCall, commits: Iterable[Recovered]) -> None:
         """Record how commits ended whose process died: it may never have recorded them itself."""
@@ -234,6 +250,14 @@ class Recorder:
             )
 
     def _append(self, call: ToolCall, action: str, payload: dict[str, Any], result: dict[str, Any]) -> None:
+        event = self._event(call, action, payload, result)
+        entry = self.ledger.append(event)
+        if self._tell is not None:
+            self._tell(event, entry)
+
+    def _event(
+        self, call: ToolCall, action: str, payload: dict[str, Any], result: dict[str, Any]
+    ) -> dict[str, Any]:
         who = {
             "agent_id": call.agent_id,
             "session_id": call.session_id,
@@ -242,7 +266,7 @@ class Recorder:
             "host": call.host,
             "intent_id": call.intent_id,
         }
-        event = {
+        event: dict[str, Any] = {
             "action_type": action,
             "payload": payload,
             "result": result,
@@ -254,9 +278,12 @@ class Recorder:
             self._workspace_id = workspace_id(self.root)
         if self._workspace_id is not None:
             event["workspace_id"] = self._workspace_id
-        entry = self.ledger.append(event)
-        if self._tell is not None:
-            self._tell(event, entry)
+        return event
+
+
+def _landed_unrecorded(path: str, after: str, failure: LedgerError) -> LedgerError:
+    told = f"The write landed, but it is not on record: {failure}"
+    return LedgerError(path, told, landed=after, ledger=failure.path)
 
 
 def _spelled(sha256_or_word: str) -> str:

@@ -36,7 +36,7 @@ from noclobber.ledger.tail import list_set_aside, read_last_lines, read_tail, se
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, NamedTuple
 
     from noclobber.core.clock import Clock
@@ -103,19 +103,27 @@ class AgentTraceLedger:
         """Record one event: all of it, once, after everything recorded before."""
         return self.append_spelled(encode(self.path, event))
 
-    @signals.whole
+    def append_all(self, events: Iterable[Mapping[str, Any]]) -> list[LedgerEntry]:
+        """Record several events, one after the other in the chain: all of them, or none."""
+        bodies = [encode(self.path, event) for event in events]
+        return self._append_spelled(bodies) if bodies else []
+
     def append_spelled(self, body: bytes) -> LedgerEntry:
-        """The same for an event that is JSON already: its members, without the braces around them."""
+        """`append()` for an event that is JSON already: its members, without the braces around them."""
+        return self._append_spelled([body])[0]
+
+    @signals.whole
+    def _append_spelled(self, bodies: list[bytes]) -> list[LedgerEntry]:
         handle = self._own_handle()
         # `with`, not acquire() with a deadline: an interrupt right after that call would leave the lock
         # taken for ever. The thread that has it waits for other processes only, and that has a deadline.
         with handle.lock:
             handle.thread = get_ident()
             try:
-                entry = self._append(handle, body)
+                entries = self._append(handle, bodies)
                 if self._durable:
                     self._flush(handle)
-                return entry
+                return entries
             except OSError as error:
                 raise failure(self.path, "write to", error) from error
             finally:
@@ -232,21 +240,31 @@ class AgentTraceLedger:
         self._handle = self._handle.owned()
         return self._handle
 
-    def _append(self, handle: Handle, body: bytes) -> LedgerEntry:
+    def _append(self, handle: Handle, bodies: list[bytes]) -> list[LedgerEntry]:
         try:
             size = handle.hold()
             time = iso8601(self._clock.now_s())
             before, end, opening, aside = handle.link or START, size, b"", None
             if size != handle.size:  # Another process appended, or this is our first append.
                 before, end, opening, aside = self._join(handle, size, time)
-            line, after = seal(body, before, time)
-            if opening:
-                line = opening + line
-            _write_all_or_nothing(handle.descriptor, line, end)
-            handle.size, handle.link = end + len(line), after
-            return LedgerEntry(
-                after.seq, time, f"sha256:{after.hex.decode()}", f"sha256:{before.hex.decode()}", aside
-            )
+            lines, entries = [opening] if opening else [], []
+            for body in bodies:
+                line, after = seal(body, before, time)
+                lines.append(line)
+                entries.append(
+                    LedgerEntry(
+                        after.seq,
+                        time,
+                        f"sha256:{after.hex.decode()}",
+                        f"sha256:{before.hex.decode()}",
+                        aside,
+                    )
+                )
+                before, aside = after, None
+            text = lines[0] if len(lines) == 1 else b"".join(lines)
+            _write_all_or_nothing(handle.descriptor, text, end)
+            handle.size, handle.link = end + len(text), before
+            return entries
         finally:
             # In every case: to release what is not held does nothing. Not through mutex.release(): an
             # interrupt can come on the way into a Python function, and the mutex would stay ours.

@@ -171,7 +171,7 @@ class Section:
         """Before entering: have a fence decide about every target, under the mutexes that it needs."""
         self._fence, self._targets = fence, targets
         try:
-            for path in targets:
+            for path in _one_a_folder(targets):
                 folder = fence.folder(path)
                 if folder is not None and folder not in self.folders:
                     self.folders[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
@@ -188,21 +188,24 @@ class Section:
         """Ask the fence about every target; what it allows stays allowed until the section ends."""
         if self._fence is None:
             return
+        first_ones = set(_one_a_folder(self._targets))
         folders: set[str | None] = set()
         for path in self._targets:
             guarding = self._fence.guarding(path, self._held)
-            self._admissions.append(guarding.__enter__())
+            admission = guarding.__enter__()
+            if path in first_ones:
+                self._admissions.append(admission)
             if len(self._targets) > MOST_HELD:
                 # One for each locked folder keeps the answer true, with whatever that keeps open.
-                folder = self._fence.folder(path)
-                if folder in folders:
+                folder = self._fence.folder(path) if path in first_ones else None
+                if path not in first_ones or folder in folders:
                     guarding.__exit__(None, None, None)
                     continue
                 folders.add(folder)
             self._fenced.append(guarding)
 
     def look_again(self) -> None:
-        """Right before something is replaced: raise if the fence no longer allows it."""
+        """Right before something is replaced: raise if the fence no longer allows it. Once a folder."""
         for admission in self._admissions:
             admission.look_again()
 
@@ -435,3 +438,11 @@ class Section:
         finally:
             while self._held:
                 mutex.release(self._held.pop())
+
+
+def _one_a_folder(targets: Sequence[str]) -> list[str]:
+    """Return the first target of each folder. What is locked above a file is the same for all beside it."""
+    found: dict[str, str] = {}
+    for path in targets:
+        found.setdefault(path.rpartition("/")[0], path)
+    return list(found.values())
