@@ -344,10 +344,11 @@ class Section:
     def finish_own(self, folder: str) -> list[Recovered]:
         """End a commit of our own by its record, as after a crash; return what became of each file."""
         known = len(self.recovered)
-        self._finish(self._content(folder), folder)
-        own = self.recovered[known:]
-        del self.recovered[known:]
-        return own
+        try:
+            self._finish(self._content(folder), folder)
+            return self.recovered[known:]
+        finally:  # Also if it failed: the caller answers for its own commit, so nothing was "recovered" here.
+            del self.recovered[known:]
 
     def _may_touch(self, note: journal.Note, planned: journal.Planned, folders: OpenFolders) -> bool:
         """False for a row about a folder that is not there, or that the note's writer has no say about."""
