@@ -147,6 +147,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("many", "many"), ("many", "write"), ("many", "editor"), ("many", "many", "many"),
     ("many", "write", "editor"), ("many", "write y"), ("many", "many", "write y"),
     ("large", "editor"), ("large", "write"), ("large", "write y"), ("large", "many"), ("large", "large"),
+    ("tree", "editor"), ("tree", "write"), ("tree", "write y"), ("tree", "many"), ("tree", "tree"),
     ("delete", "write"), ("delete", "editor"), ("delete", "delete"), ("delete", "many", "editor"),
     ("move", "write"), ("move", "editor"), ("move", "delete"), ("move", "many"),
     ("create", "create"), ("create", "create", "create"),

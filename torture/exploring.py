@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import steps
 from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.tree_files import TreeRow
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, LockContention, LockLost, MissingFileError
 from noclobber.ledger import AgentTraceLedger
@@ -133,6 +134,42 @@ class Large(Many):
     def _change(self, guard: FileGuard, hashes: dict[str, str]) -> None:
         with large_commits.large():
             super()._change(guard, hashes)
+
+
+class Tree(_Guarded):
+    """Lands what a command did: one file written, one gone, a folder and a link come."""
+
+    name, changes = "tree", (X, Y)
+
+    def _change(self, guard: FileGuard, hashes: dict[str, str]) -> None:
+        observer, steps.observer = steps.observer, None
+        upper = f"{self.root}/.noclobber/run/{self.number}/upper"
+        os.makedirs(f"{upper}/folder")
+        for name, data in ((f"{upper}/x", FIRST + self.tag), (f"{upper}/folder/f", self.tag)):
+            with open(name, "wb") as file:
+                file.write(data)
+        os.symlink(self.tag.decode().strip(), f"{upper}/link")
+        steps.observer = observer
+        guard.land(
+            [
+                TreeRow("delete", "file", f"{self.root}/{Y}", hashes[Y]),
+                TreeRow("create", "folder", f"{self.root}/b/folder{self.number}", None, f"{upper}/folder"),
+                TreeRow("write", "file", f"{self.root}/{X}", hashes[X], f"{upper}/x"),
+                TreeRow("create", "link", f"{self.root}/b/link{self.number}", None, f"{upper}/link"),
+            ]
+        )
+
+    def has_effect(self) -> bool:
+        found = [
+            self._has(f"b/folder{self.number}/f", self.tag),
+            os.path.islink(f"{self.root}/b/link{self.number}"),
+        ]
+        if self._has(X, FIRST) or self._has(X, FIRST + self.tag):  # Otherwise an editor has saved it.
+            found.append(self._has(X, FIRST + self.tag))
+        if found[0]:
+            found.append(self._has(Y, None))
+        assert len(set(found)) == 1, f"half of a commit: {found}"
+        return found[0]
 
 
 class Delete(_Guarded):
@@ -298,7 +335,8 @@ class Recover(Lock):
 PARTS: dict[str, type[Part]] = {
     part.name: part
     for part in (
-        Write, WriteY, Many, Large, Delete, Move, Create, Editor, Lock, Inner, Outer, Late, Taker, Recover,
+        Write, WriteY, Many, Large, Tree, Delete, Move, Create, Editor,
+        Lock, Inner, Outer, Late, Taker, Recover,
     )
 }  # fmt: skip
 

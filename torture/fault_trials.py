@@ -26,11 +26,18 @@ from noclobber.disk.commit import committer, open_stores, sweep
 from noclobber.disk.commit.many import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
-from noclobber.errors import ABSENT, LedgerError, LockContention, MissingFileError, NoclobberError
+from noclobber.errors import (
+    ABSENT,
+    LedgerError,
+    LockContention,
+    MissingFileError,
+    NoclobberError,
+    StaleFileError,
+)
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.lock_file import LockFile
-from torture import large_commits
+from torture import large_commits, tree_commits
 
 OLD, NEW = b"old" * 10, b"new" * 7
 # Something may be left behind if just its removal failed, or the mark that says that it may be removed:
@@ -54,10 +61,11 @@ COMMITS: dict[str, Callable[[FileGuard], object]] = {
     "alone": lambda guard: committer.replace_if_unchanged(f"{guard.root}/sub/b.md", _expected(), NEW),
     "many": lambda guard: guard.write_many(_several()),
     "large": lambda guard: _large(guard),
+    "tree": tree_commits.land,
 }
 DURABLE = {
     f"{name}, durable": COMMITS[name]
-    for name in ("again", "create", "delete", "move", "linked", "many", "large")
+    for name in ("again", "create", "delete", "move", "linked", "many", "large", "tree")
 }
 
 
@@ -85,6 +93,8 @@ def prepared(root: Path, scenario: str = "") -> FileGuard:
     for name in ("a.md", "sub/b.md", "sub/again.md", "linked.md", "w.md", "sub/w.md"):
         (root / name).write_bytes(OLD)
     os.link(root / "linked.md", root / "other-name.md")
+    if scenario.startswith("tree"):
+        tree_commits.prepare(root, OLD, NEW)
     guard = FileGuard(root, wait_s=0.05, durable=scenario in DURABLE)
     guard.committer.mutex_wait_s = 0.2
     use(guard)
@@ -103,8 +113,8 @@ def use(guard: FileGuard) -> None:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Return what every file of a workspace holds."""
-    return {
+    """Return what every file of a workspace holds, and what else there is."""
+    return tree_commits.picture(root) | {
         str(path.relative_to(root)): path.read_bytes()
         for path in root.rglob("*.md")
         if not any(part.startswith(".noclobber") for part in path.parts)
@@ -118,7 +128,7 @@ def before_and_after(scenario: str) -> tuple[dict[str, bytes], dict[str, bytes]]
     """Return what the files hold before a scenario, and after it when nothing fails."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(os.path.realpath(folder), "model")
-        guard = prepared(root)
+        guard = prepared(root, scenario)
         before = contents(root)
         (COMMITS | DURABLE)[scenario](guard)
         after = contents(root)
@@ -175,7 +185,8 @@ class CommitTrial(Trial):
         self._run(self.guard)
 
     def check(self, error: NoclobberError | None, struck: Sequence[str]) -> None:
-        landed = error is None or "landed" in error.details  # type: ignore[attr-defined]
+        landed = error is None or "landed" in getattr(error, "details", {})
+        assert not isinstance(error, StaleFileError), f"nobody has changed anything, {error!r}"
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set(), "a signal mask stays"
         _mutexes_are_free([self.root, self.root / "sub"])
         if len(struck) < 2:  # With a second fault it may be the next call that finishes.
@@ -209,6 +220,7 @@ STEPS = {
     "move": ("move-noted", "move-linked", "moved", "move-committed"),
     "linked": ("inplace-begin", "inplace-written"),
     "create": ("creating", "created"),
+    "tree": ("tree-noted", "tree-exchanged", "placeholder-away", "tree-committed"),
 }
 RECOVERIES = {
     f"{scenario}, killed at {step}": (scenario, step) for scenario, found in STEPS.items() for step in found
@@ -239,7 +251,7 @@ class RecoveryTrial(Trial):
     def __init__(self, folder: Path, scenario: str, step: str) -> None:
         super().__init__(folder)
         self._before, self._after = before_and_after(scenario)
-        _close(prepared(self.root))
+        _close(prepared(self.root, scenario))
         guard = FileGuard(self.root, wait_s=0.05)
         kill_at(step, lambda: COMMITS[scenario](guard))
         large_commits.hold_few(scenario == "large")

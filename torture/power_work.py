@@ -23,6 +23,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import noclobber
+from noclobber.disk.commit.tree_files import TreeRow
+from noclobber.disk.commit.trees import expected_of
+from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, NoclobberError
 from noclobber.ledger.lost_versions import LostVersion, find_lost_versions
 from torture import large_commits
@@ -31,6 +34,10 @@ SIZES = (0, 1 << 10, 100 << 10, 1 << 20)
 SIZE_WEIGHTS = (1, 6, 2, 1)
 SINGLE, GROUP = ("one/a", "one/b", "two/c"), ("one/g", "two/g", "three/g", "g")
 LARGE = ("one/l", "two/l", "three/l", "l")  # As one of the commits for thousands of files.
+# What a command does: files that change, one that is there in every second version, with a folder that is
+# there in the others, a link, and permissions.
+TREE, TREE_COMING, TREE_FOLDER = ("one/t", "two/t"), "three/t", "three/f"
+TREE_LINK, TREE_MODE = "one/tl", "two/tm"
 MOVING, COMING, LINKED = ("one/m", "two/m"), "two/d", ("one/h", "three/h")
 MAY_BE_EMPTY = "one/b"
 LOCKED = "locked"
@@ -93,6 +100,7 @@ class Worker:
             os.makedirs(f"{root}/{folder}", exist_ok=True)
         os.environ["NOCLOBBER_LEVEL"] = mode.level
         self.workspace = noclobber.Workspace(root, durable=mode.durable)
+        self.guard = FileGuard(root, durable=mode.durable)
         self.versions: dict[str, int] = {}
         self.moving_at = 0
         self.held: noclobber.DeliverableLock | None = None
@@ -105,11 +113,23 @@ class Worker:
                 file.write(content(_named(name), 1, self.seed))
         os.link(f"{self.root}/{LINKED[0]}", f"{self.root}/{LINKED[1]}")
         self.versions[COMING] = 0
+        self._set_up_tree()
+
+    def _set_up_tree(self) -> None:
+        for name in (*TREE, TREE_COMING):
+            self.versions[name] = 1
+            with open(f"{self.root}/{name}", "wb") as file:
+                file.write(content(name, 1, self.seed))
+        os.symlink("1", f"{self.root}/{TREE_LINK}")
+        with open(f"{self.root}/{TREE_MODE}", "wb") as file:
+            file.write(content(TREE_MODE, 1, self.seed))
+        os.chmod(f"{self.root}/{TREE_MODE}", tree_mode(1))
 
     def step(self) -> Done:
         """Run one operation."""
         kind = self.chance.choices(
-            ("write", "group", "large", "move", "come-and-go", "linked", "lock"), (8, 4, 3, 2, 3, 1, 1)
+            ("write", "group", "large", "tree", "move", "come-and-go", "linked", "lock"),
+            (8, 4, 3, 4, 2, 3, 1, 1),
         )[0]
         return getattr(self, "_" + kind.replace("-", "_"))()  # type: ignore[no-any-return]
 
@@ -160,6 +180,42 @@ class Worker:
 
         return self._run(kind, names, version, act)
 
+    def _tree(self) -> Done:
+        if self.mode.level == "plain":
+            return self._write()  # This needs an exchange, too.
+        version = self.versions[TREE[0]] + 1
+        upper = f"{self.root}/.noclobber/run/{version}/upper"
+        os.makedirs(f"{upper}/folder/deep")
+        for name in (*TREE, TREE_COMING):
+            self.versions[name] = version
+            with open(f"{upper}/{name.replace('/', '-')}", "wb") as file:
+                file.write(content(name, version, self.seed))
+        with open(f"{upper}/folder/deep/f", "wb") as file:
+            file.write(content(TREE_FOLDER, version, self.seed))
+        os.symlink(f"{version}", f"{upper}/link")
+        at = [f"{self.root}/{name}" for name in (*TREE, TREE_COMING, TREE_FOLDER, TREE_LINK, TREE_MODE)]
+        is_there = version % 2
+        rows = [TreeRow("write", "file", at[0], expected_of(at[0]), f"{upper}/one-t")]
+        rows += [
+            TreeRow("create", "file", at[2], None, f"{upper}/three-t")
+            if is_there
+            else TreeRow("delete", "file", at[2], expected_of(at[2])),
+            TreeRow("delete", "link", at[4], expected_of(at[4])),
+            TreeRow("create", "link", at[4], None, f"{upper}/link"),
+        ]
+        if not is_there:
+            rows.append(TreeRow("create", "folder", at[3], None, f"{upper}/folder"))
+        elif version > 1:
+            rows.append(TreeRow("delete", "folder", at[3], expected_of(at[3])))
+        modes = tree_mode(version), tree_mode(version - 1)
+        rows += [
+            TreeRow("mode", "file", at[5], expected_of(at[5]), "", *modes),
+            TreeRow("write", "file", at[1], expected_of(at[1]), f"{upper}/two-t"),
+        ]
+        began = self.position()
+        self.guard.land(rows)
+        return Done(self.mode.name, "tree", TREE, version, began, self.position())
+
     def _move(self) -> Done:
         source, goal = MOVING[self.moving_at], MOVING[1 - self.moving_at]
         self.moving_at = 1 - self.moving_at
@@ -200,6 +256,11 @@ class Worker:
         began = self.position()
         self._lock_step()
         return Done(self.mode.name, "lock", (LOCKED,), 0, began, self.position())
+
+
+def tree_mode(version: int) -> int:
+    """Return the permissions of a file that gets others with each version."""
+    return 0o600 + version % 0o100
 
 
 def _named(name: str) -> str:
@@ -341,7 +402,7 @@ def _version_of(sha: str, name: str, seed: int) -> int:
 
 def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -> Iterator[str]:
     found: dict[str, int | None] = {}
-    for name in (*SINGLE, *GROUP, *LARGE, *LINKED, COMING):
+    for name in (*SINGLE, *GROUP, *LARGE, *TREE, *LINKED, COMING):
         newest = max((each.version for each in begun if _named(name) in each.names), default=1)
         oldest = 0
         if mode.durable:
@@ -356,7 +417,9 @@ def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -
             yield f"{name} has version {version}, not {oldest} to {newest}"
         elif name == COMING and mode.durable and version == 0 and oldest == newest and oldest % 2:
             yield f"{name} is missing, and its creation was acknowledged"
-    for group in (GROUP, LARGE):
+    if mode.level != "plain":
+        yield from _check_tree(root, found, seed)
+    for group in (GROUP, LARGE, TREE):
         if len({found[name] for name in group}) > 1:
             yield f"files that were written together differ: {[found[name] for name in group]}"
     there = [name for name in MOVING if os.path.exists(f"{root}/{name}")]
@@ -364,6 +427,26 @@ def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -
         yield f"the moved file is at {there}"
     elif _version(root, there[0], 1, seed) != 1:
         yield f"the moved file is no version of itself: {_look(root, there[0])}"
+
+
+def _check_tree(root: str, found: dict[str, int | None], seed: int) -> Iterator[str]:
+    """All that a command did is of one version."""
+    version = found[TREE[0]] or 0
+    coming, link = _version(root, TREE_COMING, 0, seed), os.readlink(f"{root}/{TREE_LINK}")
+    inner = f"{TREE_FOLDER}/deep/f"
+    folder = None
+    if os.path.exists(f"{root}/{TREE_FOLDER}"):
+        try:
+            with open(f"{root}/{inner}", "rb") as file:
+                data = file.read()
+            folder = version if data == content(TREE_FOLDER, version, seed) else -1
+        except FileNotFoundError:
+            folder = -1
+    mode = os.stat(f"{root}/{TREE_MODE}").st_mode & 0o777
+    is_there = version % 2
+    wanted = (version if is_there else 0, str(version), None if is_there else version, tree_mode(version))
+    if (coming, link, folder, mode) != wanted:
+        yield f"a command's changes differ: {(coming, link, folder, mode)}, and {wanted} was expected"
 
 
 def _version(root: str, name: str, newest: int, seed: int) -> int | None:

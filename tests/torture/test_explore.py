@@ -28,7 +28,7 @@ WHOLE = [
 ]
 # The first process is killed at each of its stops; some schedules of each.
 KILLED = [
-    ("write", "write", "editor"), ("many", "many"), ("many", "write y"), ("many", "editor"),
+    ("write", "write", "editor"), ("many", "many"), ("many", "write y"), ("many", "editor"), ("tree", "write y"),
     ("delete", "write"), ("move", "many"), ("create", "create"), ("lock", "lock"),
     ("outer", "inner", "inner"), ("late", "taker"), ("lock", "recover"),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from noclobber.disk import steps
+from noclobber.disk import ordering, steps
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.trees import TreeRow, expected_of, land_tree
 from noclobber.errors import NoclobberError, StaleFileError
@@ -175,6 +176,94 @@ def test_killed_at_any_step_it_is_the_old_tree_or_the_new_one(tmp_path: Path, tr
         kept = os.listdir(root / ".noclobber/kept")
         assert kept == [], (number, kept)
     assert outcomes == {True, False}
+
+
+def killed_when_everything_was_exchanged(root: Path) -> None:
+    """The note says `S`, and every row is done."""
+    pid = os.fork()
+    if pid == 0:
+        wanted = rows(root)
+        left = [len(wanted)]
+
+        def observe(step: str) -> None:
+            left[0] -= step == "tree-exchanged"
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        steps.observer = observe
+        try:
+            land_tree(Committer(str(root)), wanted)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status)
+
+
+def test_a_recovery_that_cannot_remove_a_folder_takes_nothing_back(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-shell, N-faults: half of it was removed, so it looked changed, and everything was taken back to that."""
+    how_many_steps(tree)
+    after = picture(tree)
+    root, real = fresh(tmp_path, "k"), os.rmdir
+    killed_when_everything_was_exchanged(root)
+
+    def fail(*args: object, **more: object) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    monkeypatch.setattr(os, "rmdir", fail)
+    with pytest.raises(NoclobberError):
+        Committer(str(root)).replace(str(root / "sub/unrelated"), "ABSENT", b"")
+    monkeypatch.setattr(os, "rmdir", real)
+    committer = Committer(str(root))
+    committer.replace(str(root / "sub/unrelated"), "ABSENT", b"")
+    (root / "sub/unrelated").unlink()
+    assert picture(root) == after
+    assert os.listdir(root / ".noclobber/kept") == []
+
+
+@pytest.mark.parametrize("call", ["fstat", "stat"])
+def test_a_tree_that_has_landed_is_not_refused_and_one_that_was_refused_has_not_landed(
+    tmp_path: Path, call: str
+) -> None:
+    """N-shell, N-faults: whichever call fails; after the commit point there were errors that said "refused"."""
+    pytest.importorskip("torture.fault_pairs")
+    from torture.fault_pairs import run
+    from torture.faults import Faults
+
+    with Faults().installed() as faults:
+        for number in range(1, 300, 2):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            _, calls = run(folder, faults, "tree", {number: errno.EIO}, only=call)
+            if number > calls:
+                return
+    raise AssertionError("it has no end")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_the_files_in_a_new_folder_are_written_before_it_gets_its_name(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """N-shell, R1: a power cut must not leave the folder's name with empty files in it."""
+    wanted = rows(tree)
+    inner = os.stat(tree / ".noclobber/run/1/upper/turns/inner/f").st_ino
+    waited: list[int] = []
+    real_wait, real_fsync = ordering.wait, os.fsync
+
+    def wait(descriptor: int, kind: str) -> None:
+        waited.append(os.fstat(descriptor).st_ino)
+        real_wait(descriptor, kind)
+
+    def fsync(descriptor: int) -> None:
+        waited.append(os.fstat(descriptor).st_ino)
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if not durable:
+        monkeypatch.setattr(ordering, "wait", wait)
+    land_tree(Committer(str(tree), durable=durable), wanted)
+    assert inner in waited
 
 
 def fresh(tmp_path: Path, name: str) -> Path:

@@ -71,6 +71,23 @@ def remove_all(folder_fd: int, name: str) -> None:
     _remove_folder(folder_fd, name)
 
 
+def remove_under_another_name(folder_fd: int, name: str, other: str) -> None:
+    """
+    Rename what is at a name, and remove it.
+
+    Half of a folder has another print than the whole: cut off in the middle, under its own name, it would be
+    taken for one that somebody has written to.
+    """
+    try:
+        os.rename(name, other, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+    except FileNotFoundError:
+        pass  # Renamed by somebody who was cut off.
+    try:
+        remove_all(folder_fd, other)
+    except FileNotFoundError:
+        pass
+
+
 def _remove_folder(folder_fd: int, name: str) -> None:
     try:
         below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)

@@ -23,7 +23,7 @@ from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.move_recovery import MOVE_KINDS, recover_move
-from noclobber.disk.commit.prints import print_of, remove_all
+from noclobber.disk.commit.prints import print_of, remove_under_another_name
 from noclobber.disk.commit.restore import BEFORE_RESTORING, copy_all, put_back
 from noclobber.disk.commit.store import CREATE
 from noclobber.disk.commit.sweep import mark_if
@@ -83,11 +83,12 @@ def recover(
     noted: list[str],
     store_of: Callable[[str], Store],
     clock: Clock,
+    decide: Callable[[bytes], None],
 ) -> list[Recovered]:
     """
     Finish or undo. Nobody else commits in one of `folders`: we hold their mutexes, or the leader's.
 
-    `noted` are the folders whose note says this.
+    `noted` are the folders whose note says this; `decide` makes it say something else, lastingly.
     """
     if content.state == journal.PREPARING:
         for folder in noted:
@@ -112,11 +113,17 @@ def recover(
         if content.state == journal.SWAPPING and len(found) > 1 and any(file.is_built_on for file in found):
             results += [_carry_on(file, patience) for file in found]
         elif landed:
+            if content.state == journal.SWAPPING and len(found) > 1:
+                # First: what is concluded looks different afterwards. Cut off in the middle of it, the next
+                # one would find that not everything has landed, and take back the rest.
+                decide(journal.LANDED)
             results += [_conclude(file, content.state) for file in found]
         else:  # Backwards: a file that went may have made room for a folder of the same name.
             results += [_undo(file, content.state) for file in reversed(found)][::-1]
     for file in found:
         file.store.remove_swap(file.planned.swap + BEFORE_RESTORING)
+        if file.planned.kind in ("create", "remove"):  # A folder of which an earlier recovery removed half.
+            remove_under_another_name(file.store.swap_fd, file.planned.swap + GONE, file.planned.swap + GONE)
     results += [
         _recover_inplace(planned, folders[planned.folder], store_of(planned.folder), content.state)
         for planned in inplace
@@ -320,7 +327,7 @@ def _conclude_remove(file: CutOffFile) -> Recovered:
     if file.was_swapped and file.displaced_hash != planned.expected:
         return Recovered(file.path, "landed", store.keep(planned.swap))
     if file.was_swapped:
-        remove_all(store.swap_fd, planned.swap)
+        remove_under_another_name(store.swap_fd, planned.swap, planned.swap + GONE)
     return Recovered(file.path, "landed")
 
 
@@ -364,7 +371,8 @@ def _settle_placeholder(file: CutOffFile) -> str:
 def _drop(file: CutOffFile) -> None:
     """Let go of our own version, which is among the swap files and unchanged."""
     if print_of(file.store.swap_fd, file.planned.swap):  # A link, a folder: nobody can have it open to write.
-        remove_all(file.store.swap_fd, file.planned.swap)
+        swap = file.planned.swap
+        remove_under_another_name(file.store.swap_fd, swap, swap + GONE)
     else:
         _leave_to_sweep(file, file.planned.swap, file.planned.new)
 

@@ -81,6 +81,11 @@ def _opened_again(folder_fd: int) -> int:
     return forks.open_tracked(".", paths.OPEN_FOLDER, dir_fd=folder_fd)
 
 
+def _decide(note: journal.Note, state: bytes) -> None:
+    note.mark(state)
+    note.flush()
+
+
 class Section:
     """Use as a context manager. `folders` maps canonical folder paths to open descriptors."""
 
@@ -332,6 +337,7 @@ class Section:
                 [folder],
                 lambda name: store if is_large else self.store(name),
                 self._clock,
+                lambda state: _decide(note, state),
             )
             if here:  # What recovery did must last before the note that asked for it is cleared.
                 if is_large:
@@ -400,8 +406,14 @@ class Section:
         still ours.
         """
         cut_off = not landed and any(file.is_swapped for file in files)
+        failed: OSError | None = None
         for file in files:
-            file.close(landed=landed)
+            try:
+                file.close(landed=landed)
+            except OSError as error:  # The others are closed all the same.
+                failed = error
+        if failed is not None and not landed:
+            raise failed
         if cut_off:
             known = len(self.recovered)
             self._recover()

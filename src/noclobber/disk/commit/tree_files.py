@@ -18,20 +18,29 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 
 from noclobber.disk import forks, hashing, leases, metadata, ordering, renames
 from noclobber.disk.commit.flushing import flush_name
 from noclobber.disk.commit.journal import NO_HASH, Planned
 from noclobber.disk.commit.many_files import Creation
-from noclobber.disk.commit.prints import print_of, remove_all
+from noclobber.disk.commit.prints import print_of, remove_under_another_name
 from noclobber.disk.commit.recovery import GONE, set_mode
 from noclobber.disk.commit.remove import take_placeholder_away
+from noclobber.disk.commit.staged_things import (
+    bring,
+    for_each_below,
+    give_back,
+    open_staged,
+    strip,
+    strip_all,
+)
 from noclobber.disk.commit.swap import NO_FD, Swap
 from noclobber.disk.hashing_thread import HashOf
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK, hash_of
 from noclobber.disk.steps import reached
-from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, FileBusyError, StaleFileError
+from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNREADABLE, FileBusyError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +54,7 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
-OVERLAY_ATTRIBUTES = ("user.overlay.", "trusted.overlay.")
+MOST_REMOVALS = 3
 
 
 class TreeRow(NamedTuple):
@@ -75,64 +84,6 @@ class _KnownHash(HashOf):
 
     def result(self) -> str:
         return self._sha256
-
-
-def bring(staged: str, store: Store, name: str) -> None:
-    """Rename a staged thing to a swap name. From here on only the record knows it."""
-    os.rename(staged, name, dst_dir_fd=store.swap_fd)
-
-
-def give_back(staged: str, store: Store, name: str) -> None:
-    """After a refusal: to where it was, so that it can be shown."""
-    try:
-        os.rename(name, staged, src_dir_fd=store.swap_fd)
-    except OSError:
-        pass  # What is left of it is removed with the rest of the commit.
-
-
-def open_staged(store: Store, name: str) -> int:
-    """Open a staged file for reading and writing, whatever its mode."""
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        return forks.open_tracked(name, flags, dir_fd=store.swap_fd)
-    except PermissionError:
-        mode = stat.S_IMODE(os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False).st_mode)
-        os.chmod(name, mode | 0o600, dir_fd=store.swap_fd)
-        descriptor = forks.open_tracked(name, flags, dir_fd=store.swap_fd)
-        os.fchmod(descriptor, mode)
-        return descriptor
-
-
-def strip(thing: int | str) -> None:
-    """Take off what the overlay has put on a staged file or folder."""
-    try:
-        names = os.listxattr(thing, follow_symlinks=False) if isinstance(thing, str) else os.listxattr(thing)
-    except OSError:
-        return
-    for name in names:
-        if name.startswith(OVERLAY_ATTRIBUTES):
-            try:
-                if isinstance(thing, str):
-                    os.removexattr(thing, name, follow_symlinks=False)
-                else:
-                    os.removexattr(thing, name)
-            except OSError:
-                pass  # It means nothing outside of an overlay.
-
-
-def strip_all(folder: str) -> None:
-    """The same for a folder and everything in it; whiteouts in it stand for nothing and go."""
-    strip(folder)
-    with os.scandir(folder) as entries:
-        listed = list(entries)
-    for entry in listed:
-        status = entry.stat(follow_symlinks=False)
-        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
-            os.unlink(entry.path)
-        elif stat.S_ISDIR(status.st_mode):
-            strip_all(entry.path)
-        elif stat.S_ISREG(status.st_mode):
-            strip(entry.path)
 
 
 class StagedSwap(Swap):
@@ -200,6 +151,9 @@ class StagedCreation(Creation):
 
     def stage(self) -> None:
         """Hash it, or take its print."""
+        if self.row.kind == "folder":  # With what is in it: after a cut, no name leads to an empty file.
+            flush = os.fsync if self.durable else ordering.start
+            for_each_below(self.store.swap_fd, self.swap_name, flush, folders=self.durable)
         if self.row.kind != "file":
             self._new_hash = _KnownHash(print_of(self.store.swap_fd, self.swap_name))
             return
@@ -222,6 +176,9 @@ class StagedCreation(Creation):
         if self.row.kind == "file":
             super().exchange(patience)
             return
+        if self.row.kind == "folder" and not self.durable:
+            kind = self.store.filesystem
+            for_each_below(self.store.swap_fd, self.swap_name, lambda found: ordering.wait(found, kind))
         try:
             renames.move_without_replacing(
                 self.store.swap_fd, self.swap_name, self.target.folder_fd, self.target.name
@@ -236,17 +193,19 @@ class StagedCreation(Creation):
             super().undo()
             return
         store, target = self.store, self.target
-        self.is_swapped = False
         try:
             renames.move_without_replacing(target.folder_fd, target.name, store.swap_fd, self.swap_name)
         except FileNotFoundError:
+            self.is_swapped = False
             return
         if print_of(store.swap_fd, self.swap_name) == self.new_hash:
+            self.is_swapped = False
             return  # `close()` gives it back.
         try:  # Somebody has written into it, or it is somebody else's.
             renames.move_without_replacing(store.swap_fd, self.swap_name, target.folder_fd, target.name)
         except FileExistsError:
             self.kept.append(store.keep(self.swap_name))
+        self.is_swapped = False
 
     def finish(self) -> UnflushedError | None:
         """It has landed."""
@@ -270,14 +229,17 @@ class Removal(Swap):
     """A file that goes: exchanged with a placeholder, which is moved away at once."""
 
     is_away = False
+    is_in_doubt = False  # An error, while the placeholder was or was not at the name. Recovery looks.
     _gone = ""
 
     def take_away(self, patience: Patience, note: Note) -> None:
         """Move the placeholder off the name. Only then is the file gone."""
         self._gone = self.swap_name + GONE
+        self.is_in_doubt = True
         if not take_placeholder_away(self):
+            self.is_in_doubt = False
             raise self.busy("other processes keep opening it")
-        self.is_away = True
+        self.is_away, self.is_in_doubt = True, False
 
     def planned(self, kind: str = "delete") -> Planned:
         """Return what the note says of this file."""
@@ -310,7 +272,7 @@ class Departure:
         self.target, self.row, self.store = target, row, store
         self.expected = row.expected or ""
         self.previous, self.new_hash, self.level = self.expected, DELETED, "exchange"
-        self.is_swapped = self.is_settled = False
+        self.is_swapped = self.is_settled = self._is_verified = False
         self.not_kept: tuple[str, ...] = ()
         self.kept: list[str] = []
         self.swap_name = store.swap_name(prefix, target.name, self.expected)
@@ -396,18 +358,23 @@ class Departure:
         if not (landed and self.is_swapped):
             return
         self.is_swapped = False
-        if print_of(self.store.swap_fd, self.swap_name) != self.expected:
-            self.kept.append(self.store.keep(self.swap_name))  # Somebody wrote to it since.
+        for _ in range(MOST_REMOVALS):
+            with suppress(OSError):  # What is left in the end is found by `adopt_orphans()`.
+                self._remove()
+                return
+
+    def _remove(self) -> None:
+        store = self.store
+        if not self._is_verified and print_of(store.swap_fd, self.swap_name) != self.expected:
+            self.kept.append(store.keep(self.swap_name))  # Somebody wrote to it since.
             return
-        if self.store.keeper is not None:
+        if store.keeper is not None and not self._is_verified:
             for below, sha256, size in self.row.inside:
-                self.store.keeper.take(
-                    self.store, f"{self.swap_name}/{below}", f"{self.target.path}/{below}", sha256, size
+                store.keeper.take(
+                    store, f"{self.swap_name}/{below}", f"{self.target.path}/{below}", sha256, size
                 )
-        try:
-            remove_all(self.store.swap_fd, self.swap_name)
-        except OSError:
-            pass  # It is found by `adopt_orphans()`.
+        self._is_verified = True
+        remove_under_another_name(store.swap_fd, self.swap_name, self.swap_name + GONE)
 
 
 def _open_for_writing(folder_fd: int, name: str) -> str:
@@ -473,6 +440,8 @@ class ModeChange:
         is_mode = stat.S_IMODE(status.st_mode) == self.row.old_mode and status.st_ino == self.inode
         if self.row.kind == "file" and self.row.expected:
             actual = hash_of(self.target)
+            if actual == UNREADABLE:  # That says nothing about what is in it.
+                raise FileBusyError(self.target.path, "it cannot be read at the moment; run it again.")
             if actual != self.row.expected:
                 raise StaleFileError(self.target.path, self.row.expected, actual)
         if not is_mode or stat.S_ISLNK(status.st_mode):
@@ -502,8 +471,8 @@ class ModeChange:
 
     def undo(self, patience: Patience, note: Note) -> None:
         """Set it back."""
-        self.is_swapped = False
         self._set(self.row.old_mode)
+        self.is_swapped = False
 
     def _set(self, mode: int) -> None:
         set_mode(self.target.folder_fd, self.target.name, self.inode, mode)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from contextlib import suppress
 
 from noclobber.disk import forks, leases, paths, signals
 from noclobber.disk.commit import journal
@@ -66,10 +67,10 @@ def land_tree(
     """
     if not rows:
         return []
-    _make_room(rows)
     committer.tidy()
     targets: list[PinnedPath] = []
     try:
+        _make_room(rows)
         for row in rows:
             targets.append(_pinned(committer, row))
         with committer.section(targets, fence) as section:
@@ -163,11 +164,12 @@ def _land_in(
         unflushed = flush_names(targets[0], files[0].new_hash, section.folders.values(), kind)
         leader.mark(journal.LANDED)  # The commit point.
         landed = True
+        with suppress(OSError):
+            # Before anything is removed: with a note that still says `S`, half of a folder that goes would
+            # look as if somebody had written to it, and recovery would take back the rest.
+            leader.await_bytes(kind)
         reached("tree-committed")
-        troubles = [
-            file.finish(files[number].new_hash) if isinstance(file, Removal) else file.finish()
-            for number, file in enumerate(files)
-        ]
+        troubles = [_finished(file) for file in files]
         if committer.durable:
             troubles.append(unflushed)
         return [_result(section, file) for file in files], troubles
@@ -227,13 +229,21 @@ def _do(file: Row, patience: Patience, leader: Note) -> None:
         file.take_away(patience, leader)
 
 
+def _finished(file: Row) -> UnflushedError | None:
+    """End one row of a commit that has landed. What fails now leaves something for `close()`, or a sweep."""
+    try:
+        return file.finish(file.new_hash) if isinstance(file, Removal) else file.finish()
+    except OSError:
+        return None
+
+
 def _take_back(files: list[Row], patience: Patience, leader: Note) -> None:
     for file in reversed(files):
         if not file.is_swapped:
             continue
         if isinstance(file, StagedCreation):
             file.undo()
-        elif file.is_settled:
+        elif file.is_settled and not (isinstance(file, Removal) and file.is_in_doubt):
             file.undo(patience, leader)
 
 

@@ -1,0 +1,121 @@
+"""
+What a command has made, on its way into a commit: a file, link or folder that is renamed, not copied.
+
+It goes among the swap files, loses what an overlay has put on it, and after a refusal goes back to where it
+was.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+from noclobber.disk import forks
+from noclobber.disk.commit.prints import remove_all
+from noclobber.disk.paths import OPEN_FOLDER
+from noclobber.disk.reading import LOOK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from noclobber.disk.commit.store import Store
+
+OVERLAY_ATTRIBUTES = ("user.overlay.", "trusted.overlay.")
+
+
+def bring(staged: str, store: Store, name: str) -> None:
+    """Rename a staged thing to a swap name. From here on only the record knows it."""
+    os.rename(staged, name, dst_dir_fd=store.swap_fd)
+
+
+def give_back(staged: str, store: Store, name: str) -> None:
+    """After a refusal: to where it was, so that it can be shown; else it is removed."""
+    try:
+        os.rename(name, staged, src_dir_fd=store.swap_fd)
+    except FileNotFoundError:
+        pass  # It is gone, or where it was is.
+    except OSError:
+        with suppress(OSError):
+            os.rename(name, staged, src_dir_fd=store.swap_fd)
+    with suppress(OSError):
+        remove_all(store.swap_fd, name)
+
+
+def open_staged(store: Store, name: str) -> int:
+    """Open a staged file for reading and writing, whatever its mode."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return forks.open_tracked(name, flags, dir_fd=store.swap_fd)
+    except PermissionError:
+        mode = stat.S_IMODE(os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False).st_mode)
+        os.chmod(name, mode | 0o600, dir_fd=store.swap_fd)
+        descriptor = forks.open_tracked(name, flags, dir_fd=store.swap_fd)
+        os.fchmod(descriptor, mode)
+        return descriptor
+
+
+def strip(thing: int | str) -> None:
+    """Take off what the overlay has put on a staged file or folder."""
+    try:
+        names = os.listxattr(thing, follow_symlinks=False) if isinstance(thing, str) else os.listxattr(thing)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(OVERLAY_ATTRIBUTES):
+            try:
+                if isinstance(thing, str):
+                    os.removexattr(thing, name, follow_symlinks=False)
+                else:
+                    os.removexattr(thing, name)
+            except OSError:
+                pass  # It means nothing outside of an overlay.
+
+
+def strip_all(folder: str) -> None:
+    """The same for a folder and everything in it; whiteouts in it stand for nothing and go."""
+    strip(folder)
+    with os.scandir(folder) as entries:
+        listed = list(entries)
+    for entry in listed:
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+            os.unlink(entry.path)
+        elif stat.S_ISDIR(status.st_mode):
+            strip_all(entry.path)
+        elif stat.S_ISREG(status.st_mode):
+            strip(entry.path)
+
+
+def for_each_below(folder_fd: int, name: str, act: Callable[[int], object], *, folders: bool = False) -> None:
+    """Do something with the descriptor of each file in a staged folder, and of each folder if asked to."""
+    below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
+    try:
+        with os.scandir(below_fd) as entries:
+            listed = list(entries)
+        for entry in listed:
+            if entry.is_dir(follow_symlinks=False):
+                for_each_below(below_fd, entry.name, act, folders=folders)
+            elif entry.is_file(follow_symlinks=False):
+                file_fd = _opened_to_read(below_fd, entry.name)
+                try:
+                    act(file_fd)
+                finally:
+                    os.close(file_fd)
+        if folders:
+            act(below_fd)
+    finally:
+        os.close(below_fd)
+
+
+def _opened_to_read(folder_fd: int, name: str) -> int:
+    try:
+        return os.open(name, LOOK, dir_fd=folder_fd)
+    except PermissionError:  # The command's own file, and its own mode.
+        mode = stat.S_IMODE(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode)
+        os.chmod(name, mode | 0o400, dir_fd=folder_fd)
+        try:
+            return os.open(name, LOOK, dir_fd=folder_fd)
+        finally:
+            os.chmod(name, mode, dir_fd=folder_fd)
