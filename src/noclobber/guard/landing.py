@@ -372,7 +372,7 @@ def _around(by_path: Mapping[tuple[str, bool], WriteResult], path: str, is_gone:
 def unchecked(changes: ChangeSet) -> None:
     """Land what is in folders of build outputs: by rename, without a check, and the last writer wins."""
     from noclobber.disk.commit.prints import remove_all
-    from noclobber.disk.commit.tree_files import strip
+    from noclobber.disk.commit.staged_things import strip
 
     for change in changes.unchecked:
         path = f"{changes.root}/{change.path}"
@@ -406,7 +406,7 @@ def unchecked(changes: ChangeSet) -> None:
 
 def _strip_folders(folder: str) -> None:
     """Take off what the overlay put on new folders. On new files, which may be many, it puts nothing."""
-    from noclobber.disk.commit.tree_files import strip
+    from noclobber.disk.commit.staged_things import strip
 
     strip(folder)
     with os.scandir(folder) as entries:
