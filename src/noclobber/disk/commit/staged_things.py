@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 
 from noclobber.disk import forks
 from noclobber.disk.commit.prints import remove_all
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from noclobber.disk.commit.store import Store
 
+MOST_TRIES = 2
 OVERLAY_ATTRIBUTES = ("user.overlay.", "trusted.overlay.")
 
 
@@ -32,15 +32,16 @@ def bring(staged: str, store: Store, name: str) -> None:
 
 def give_back(staged: str, store: Store, name: str) -> None:
     """After a refusal: to where it was, so that it can be shown; else it is removed."""
-    try:
-        os.rename(name, staged, src_dir_fd=store.swap_fd)
-    except FileNotFoundError:
-        pass  # It is gone, or where it was is.
-    except OSError:
-        with suppress(OSError):
+    for _ in range(MOST_TRIES):
+        try:
             os.rename(name, staged, src_dir_fd=store.swap_fd)
-    with suppress(OSError):
+            return
+        except OSError:
+            pass  # For example, where it was is gone.
+    try:
         remove_all(store.swap_fd, name)
+    except OSError:
+        pass  # It is gone; or it is found by `adopt_orphans()`.
 
 
 def open_staged(store: Store, name: str) -> int:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 
 from noclobber.disk import forks, hashing, leases, metadata, ordering, renames
 from noclobber.disk.commit.flushing import flush_name
@@ -359,9 +358,11 @@ class Departure:
             return
         self.is_swapped = False
         for _ in range(MOST_REMOVALS):
-            with suppress(OSError):  # What is left in the end is found by `adopt_orphans()`.
+            try:
                 self._remove()
                 return
+            except OSError:
+                pass  # What is left in the end is found by `adopt_orphans()`.
 
     def _remove(self) -> None:
         store = self.store

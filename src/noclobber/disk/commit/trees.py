@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from contextlib import suppress
 
 from noclobber.disk import forks, leases, paths, signals
 from noclobber.disk.commit import journal
@@ -164,10 +163,12 @@ def _land_in(
         unflushed = flush_names(targets[0], files[0].new_hash, section.folders.values(), kind)
         leader.mark(journal.LANDED)  # The commit point.
         landed = True
-        with suppress(OSError):
+        try:
             # Before anything is removed: with a note that still says `S`, half of a folder that goes would
             # look as if somebody had written to it, and recovery would take back the rest.
             leader.await_bytes(kind)
+        except OSError:
+            pass  # It has landed.
         reached("tree-committed")
         troubles = [_finished(file) for file in files]
         if committer.durable:
