@@ -54,7 +54,8 @@ class Shell:
         )
         name = "PostToolUse" if done.returncode == 0 else "PostToolUseFailure"
         told = self.rig.tool(name, "Bash", values, tool_use_id=number, tool_response={"stdout": done.stdout})
-        assert self._hook("note", told) == {}
+        said = self._hook("note", told)
+        assert bool(said) == bool(given.get("run_in_background")), said  # Told once a session, and only then.
         return done.returncode, done.stdout + done.stderr
 
     def _environment(self) -> dict[str, str]:
