@@ -95,10 +95,14 @@ e2e-table: $(VENV)/.e2e
 	NOCLOBBER_E2E_TABLE=docs/hosts/proven.md $(PY) -m tests.e2e.latency
 
 # Each framework in an environment of its own, below $(VENV)/frameworks: their packages are large, and do not agree.
-frameworks: $(READY)
+$(VENV)/.uv: $(READY)
+	-$(PIP) "uv>=0.5"
+	@touch $@
+
+frameworks: $(VENV)/.uv
 	VENV=$(VENV) $(PY) -m tests.frameworks $(ONLY)
 
-frameworks-table: $(READY)
+frameworks-table: $(VENV)/.uv
 	VENV=$(VENV) $(PY) -m tests.frameworks --write docs/frameworks/proven.md
 
 $(VENV)/.peers: $(READY) requirements-bench.txt

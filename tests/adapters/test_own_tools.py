@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from noclobber import BadRequestError, StaleFileError, Tool, Workspace
+from noclobber.adapters.call_queue import QUEUE
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.runs import RunTurns
@@ -26,6 +28,7 @@ def own(root: Path) -> Iterator[OwnTools]:
             [
                 Tool("load_note", "read", path=("note",)),
                 Tool("save_note", "write", path=("note",), content="body"),
+                Tool("change_note", "edit", form="replacement"),
             ],
         )
 
@@ -72,6 +75,86 @@ def test_a_coroutine_is_awaited_and_a_refusal_is_an_exception(own: OwnTools, roo
             await own.around_async(CALLER, "save_note", {"note": "note.md", "body": "x"}, load)
 
     asyncio.run(play())
+
+
+LINES = [f"line {number:02} -" for number in range(50)]
+
+
+def _change(note: Path, line: str) -> Callable[[], int]:
+    """A tool that reads the file and writes what it made of it."""
+    return lambda: note.write_text(note.read_text().replace(line, line.replace("-", "done")))
+
+
+def _params(line: str) -> dict[str, str]:
+    return {"path": "note.md", "old_string": line, "new_string": line.replace("-", "done")}
+
+
+def test_the_tasks_of_one_step_are_not_stale_for_each_other(own: OwnTools, root: Path) -> None:
+    """N-frameworks: fifty calls at once change one file; each waits for the one before it."""
+    note = root / "note.md"
+    note.write_text("\n".join(LINES))
+
+    async def play() -> None:
+        await own.around_async(CALLER, "load_note", {"note": "note.md"}, note.read_text)
+        calls = [
+            own.around_async(CALLER._replace(call_id=line), "change_note", _params(line), _change(note, line))
+            for line in LINES
+        ]
+        await asyncio.gather(*calls)
+
+    asyncio.run(play())
+    assert note.read_text().count("done") == 50
+
+
+def test_the_threads_of_one_step_are_not_stale_for_each_other(own: OwnTools, root: Path) -> None:
+    """N-frameworks: the same where a framework carries the calls out in threads."""
+    note = root / "note.md"
+    note.write_text("\n".join(LINES))
+    own.around(CALLER, "load_note", {"note": "note.md"}, note.read_text)
+
+    def call(line: str) -> None:
+        own.around(CALLER._replace(call_id=line), "change_note", _params(line), _change(note, line))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(call, LINES))
+    assert note.read_text().count("done") == 50
+
+
+def test_a_call_that_is_refused_or_cancelled_keeps_nobody_waiting(own: OwnTools, root: Path) -> None:
+    """N-frameworks: the next call of the agent finds nobody before it."""
+    note = root / "note.md"
+    params = {"note": "note.md", "body": "- mine\n"}
+
+    async def play() -> None:
+        await own.around_async(CALLER, "load_note", {"note": "note.md"}, note.read_text)
+        note.write_bytes(b"- theirs\n")
+        with pytest.raises(StaleFileError):
+            await own.around_async(CALLER._replace(call_id="c2"), "save_note", params, note.read_text)
+        await own.around_async(
+            CALLER._replace(call_id="c3"), "load_note", {"note": "note.md"}, note.read_text
+        )
+        begun = asyncio.Event()
+
+        async def endless() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(
+            own.around_async(CALLER._replace(call_id="c4"), "save_note", params, endless)
+        )
+        await begun.wait()
+        behind = asyncio.create_task(
+            own.around_async(CALLER._replace(call_id="c5"), "save_note", params, endless)
+        )
+        await asyncio.sleep(0)
+        for each in (behind, task):
+            each.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await each
+
+    asyncio.run(play())
+    assert not any(QUEUE._waiting.values())
+    assert not own._entered
 
 
 def test_a_tool_that_raises_is_not_taken_for_a_write(own: OwnTools, root: Path) -> None:

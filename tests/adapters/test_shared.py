@@ -38,7 +38,9 @@ def test_two_adapters_with_different_options_are_refused(root: Path) -> None:
     """N-frameworks: which of the two rules would hold for a call is a guess."""
     with Workspace(root) as workspace:
         held = run_turns(workspace, "langgraph", unread="deny")
-        with pytest.raises(BadRequestError, match="unread='deny'"):
+        with pytest.raises(
+            BadRequestError, match=r"\(langgraph\) has unread='deny', and this one \(crewai\)"
+        ):
             run_turns(workspace, "crewai")
         assert run_turns(workspace, "crewai", unread="deny").options == held.options
 

@@ -3,6 +3,7 @@
 
     python -m tests.frameworks [--write FILE] [name …]
 
+Packages are installed with uv, which takes seconds where pip takes minutes, or with pip where uv does not work.
 Environments are kept in `.venv/frameworks/<name>` and made anew when what they need has changed. Two frameworks
 are worked on at a time: while one downloads, the other one's tests run.
 """
@@ -28,6 +29,12 @@ PROJECT = Path(__file__).parents[2]
 ENVIRONMENTS = Path(os.environ.get("VENV", ".venv")).absolute() / "frameworks"
 TEST_PACKAGES = ("pytest>=8", "pytest-timeout>=2", "jsonschema>=4.20")
 AT_ONCE = 2
+UV_NAMES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_EXTRA_INDEX_URL",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+}
 INSTALL_S, TESTS_S = 900, 900
 
 
@@ -56,11 +63,32 @@ def environment(name: str) -> Path:
     key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()
     if not stamp.exists() or stamp.read_text() != key:
         stamp.unlink(missing_ok=True)
-        _must([sys.executable, "-m", "venv", "--clear", str(folder)], INSTALL_S)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _must([*pip, *wanted], INSTALL_S)
+        try:
+            _must([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], INSTALL_S)
+            uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
+            _must([*uv, *wanted], INSTALL_S, {**os.environ, **_sources()})
+        except subprocess.SubprocessError as error:  # No uv here, or it does not reach what pip reaches.
+            print(f"{name}: with pip, because {error}", file=sys.stderr)
+            _must([sys.executable, "-m", "venv", "--clear", str(folder)], INSTALL_S)
+            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            _must([*pip, *wanted], INSTALL_S)
         stamp.write_text(key)
     return python
+
+
+def _sources() -> dict[str, str]:
+    """Return where pip is told to look for packages, as uv wants to be told; it does not read pip's settings."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
+    found: dict[str, str] = {}
+    for line in listed.stdout.splitlines():
+        key, _, value = line.partition("=")
+        name = UV_NAMES.get(key.rpartition(".")[2])
+        if name is not None:
+            places = value.strip("'\"").split()
+            found[name] = ("," if name == "UV_FIND_LINKS" else " ").join(places)
+    return found
 
 
 def play(name: str) -> Outcome:
@@ -171,8 +199,10 @@ leads to the reason, below the table, why a scenario was not played.
 """
 
 
-def _must(command: list[str], timeout_s: float) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+def _must(command: list[str], timeout_s: float, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment
+    )
     if done.returncode:
         raise subprocess.SubprocessError(
             f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"

@@ -140,6 +140,10 @@ class FrameworkDriver(ABC):
         """Return the part of an error that holds the refusal's object, where a framework wraps its errors."""
         return text
 
+    def refuses_itself(self, text: str) -> bool:
+        """True for a refusal in the framework's own words, where it refuses a call before we are asked."""
+        return False
+
     def run_together(self, scripts: Sequence[Script]) -> list[list[Received]]:
         """Run several agents at once; as long as the framework has nothing better, several runs in threads."""
         results: dict[int, list[Received]] = {}

@@ -66,6 +66,8 @@ def _stale_verdict(
         return Verdict(False, f"{LOST}: what somebody had saved")
     if not driver.guarded:
         return Verdict(True, KEPT)
+    if driver.refuses_itself(answer.text):
+        return Verdict(True, "refused by the framework itself")
     if not refused_as_stale(driver, answer):
         return Verdict(False, f"not told: {answer.text[:200]!r}")
     if once and conflicts(driver.root) != 1:
@@ -224,7 +226,7 @@ def fifty_parallel_calls(driver: FrameworkDriver, root: Path) -> Verdict:
 
 
 def _is_refusal(driver: FrameworkDriver, received: Received) -> bool:
-    if received.is_error:
+    if received.is_error or driver.refuses_itself(received.text):
         return True
     text = driver.refusal(received.text)
     return parse_stale(text) is not None or parse_refusal(text) is not None or text.startswith("Error")
@@ -293,6 +295,8 @@ def resumed(driver: FrameworkDriver, root: Path) -> Verdict:
         return Verdict(False, f"{LOST}: what somebody had saved")
     if not driver.guarded:
         return Verdict(True, KEPT)
+    if driver.refuses_itself(received[-1].text):
+        return Verdict(True, "refused by the framework itself")
     told = refused_as_stale(driver, received[-1]) or refused_as(driver, received[-1], "UNREAD_FILE")
     return Verdict(told, "refused: read first" if told else f"not told: {received[-1].text[:200]!r}")
 

@@ -55,9 +55,11 @@ def test_two_adapters_with_different_options_are_refused(framework: str, root: P
     if framework == "tools":
         pytest.skip("a turn has its own options")
     kind: Any = driver(framework)
+    host = kind.host or framework
     first = kind(root, guarded=True)
     first.run(Script(lambda _: [edit("none.md", "a", "b")]))
-    with pytest.raises(BadRequestError, match="Another adapter on this workspace has unread='allow'"):
+    said = rf"\({host}\) has unread='allow', and this one \({host}\) was given 'deny'\. Make one Workspace"
+    with pytest.raises(BadRequestError, match=said):
         kind(root, guarded=True, options={"unread": "deny"}).run(Script(lambda _: [write("a.md", "x\n")]))
     first.close()
 

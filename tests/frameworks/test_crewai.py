@@ -18,10 +18,11 @@ pytest.importorskip("crewai", reason="not installed here; `make frameworks` runs
 
 from crewai import Agent, BaseLLM, Crew, Task
 from crewai.tools import BaseTool
+from crewai.tools import tool as crew_tool
 from crewai.tools.base_tool import _resolve_tool_dict
 
-from noclobber import parse_stale
-from noclobber.adapters.crewai import file_tools, guarded_tools
+from noclobber import BadRequestError, Tool, parse_stale
+from noclobber.adapters.crewai import file_tools, guard_tool, guarded_tools
 from tests.rigs.ledgers import recorded
 
 pytestmark = pytest.mark.wrong_errors
@@ -181,6 +182,36 @@ def test_a_file_that_exists_is_not_created(root: Path) -> None:
     )
     assert "already exists" in said["a"]
     assert not (root / ".noclobber" / "agent_trace.jsonl").exists()
+
+
+def test_a_tool_of_the_users_own_is_checked_and_one_that_a_checkpoint_restored_is_refused(root: Path) -> None:
+    """N-frameworks: a checkpoint keeps nothing of the tool itself; to call nothing would look like success."""
+
+    @crew_tool("save_note")
+    def save_note(path: str, content: str) -> str:
+        """Write a note."""
+        (root / path).write_text(content)
+        return "saved"
+
+    with pytest.raises(BadRequestError, match=r"'save_note', and what it does is said of 'save'"):
+        guard_tool(save_note, root, Tool("save", "write"))
+    checked = guard_tool(save_note, root, Tool("save_note", "write"))
+    assert checked.run(path="plan.md", content="mine\n") == "saved"
+    again = _resolve_tool_dict(json.loads(checked.model_dump_json()))
+    refused = again.run(path="plan.md", content="again\n")
+    assert "Give the restored agent its tools again" in refused.message
+    assert (root / "plan.md").read_bytes() == b"mine\n"
+
+
+def test_two_calls_that_are_the_same_have_an_id_of_ours(root: Path) -> None:
+    """N-frameworks: which of the two it is cannot be told, and a wrong id is worse than another one."""
+    write = ("file_writer_tool", {"filename": "plan.md", "content": "x\n", "overwrite": True})
+    other = ("file_writer_tool", {"filename": "other.md", "content": "x\n", "overwrite": True})
+    crew(file_tools(root), [("a", *write), ("b", *write), ("c", *other)])
+    events = recorded(root / ".noclobber" / "agent_trace.jsonl")
+    ids = {event["identity"]["call_id"] for event in events}
+    assert "c" in ids
+    assert not ids & {"a", "b"}
 
 
 def test_a_prefix_keeps_names_apart(root: Path) -> None:

@@ -32,6 +32,15 @@ def test_a_page_has_a_program_and_the_line_that_changes(name: str) -> None:
     assert f"noclobber[{name}]" in (PAGES / f"{name}.md").read_text()
 
 
+def test_the_index_has_every_page_and_extra() -> None:
+    """N-frameworks: whoever looks for their framework finds it, and what to install."""
+    index = (PAGES / "README.md").read_text()
+    for page in PAGES.glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index
+    for name in FRAMEWORKS:
+        assert name == "tools" or f"`noclobber[{name}]`" in index
+
+
 def test_the_program_on_the_page_prints_what_the_page_says(framework: str, tmp_path: Path) -> None:
     """N-frameworks: with the real framework, in a process of its own."""
     if not (PAGES / f"{framework}.md").exists():

@@ -8,7 +8,7 @@ longer what they read, by the agent's own hand. So the second waits with its rea
 Waiting is for a limited time: a framework may drop a call without telling us. Whoever waited too long goes
 on, and is refused if the file has changed.
 
-Not a lock for threads: those who wait would take up the threads in which the first has yet to write.
+Tasks do not wait in threads: those who wait would take up the ones in which the first has yet to write.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import asyncio
 import threading
 from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 WAIT_S = 10.0
@@ -31,13 +32,9 @@ class CallQueue:
 
     async def enter(self, turn: object, name: str) -> None:
         """Wait until no other call of the turn is between its read and its write of the file."""
-        with self._lock:
-            files = self._waiting.setdefault(turn, {})
-            if name not in files:
-                files[name] = deque()
-                return
-            ticket: Future[None] = Future()
-            files[name].append(ticket)
+        ticket = self._ticket(turn, name)
+        if ticket is None:
+            return
         try:
             async with asyncio.timeout(
                 WAIT_S
@@ -49,6 +46,25 @@ class CallQueue:
             if ticket.done() and not ticket.cancelled():  # Our turn had come: pass it on.
                 self.leave(turn, name)
             raise
+
+    def enter_thread(self, turn: object, name: str) -> None:
+        """The same for a call that is carried out in this thread and needs no other one."""
+        ticket = self._ticket(turn, name)
+        if ticket is not None:
+            with suppress(TimeoutError):
+                ticket.result(WAIT_S)
+            ticket.cancel()  # Whoever leaves passes it over.
+
+    def _ticket(self, turn: object, name: str) -> Future[None] | None:
+        """Return what to wait for; None if nobody is there."""
+        with self._lock:
+            files = self._waiting.setdefault(turn, {})
+            if name not in files:
+                files[name] = deque()
+                return None
+            ticket: Future[None] = Future()
+            files[name].append(ticket)
+            return ticket
 
     def leave(self, turn: object, name: str) -> None:
         """Let the next one in."""

@@ -133,8 +133,9 @@ def _by_tools(turns: RunTurns, tools: Mapping[str, ModelTool]) -> dict[str, Any]
 
     def answer(each: ModelTool, given: dict[str, Any], caller: Caller) -> dict[str, Any]:
         done = carry_out(turns.turn(caller), each.name, given, call_id=caller.call_id)
-        content = [{"type": "text", "text": text} for text in (done.text, *done.beside)]
-        return {"content": content, "is_error": done.is_error}
+        # Without what there is to say beside a refusal: Claude Code makes one text of an error's parts, and
+        # the object would no longer be the whole of it.
+        return {"content": [{"type": "text", "text": done.text}], "is_error": done.is_error}
 
     def served(each: ModelTool) -> Any:
         async def run(given: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,8 @@ CrewAI.
 
     Agent(role=…, tools=file_tools("project"))
 
+`guard_tool(own_tool, "project", Tool(…))` puts a check around a tool of your own.
+
 `file_tools()` stands in for `[FileReadTool(), FileWriterTool()]` of `crewai_tools`: the same names and
 parameters, so that prompts stay as they are. `guarded_tools()` has our own, with edits, lists and searches.
 
@@ -12,12 +14,13 @@ was read once would be the old file for ever, so these tools are never answered 
 A refusal is a `ToolFailure`: its message is the exact object, its `details` are the object for a program
 (011), and `task_output.tool_failures` lists it.
 
-An agent's work on one task is a run. CrewAI does not tell a tool the id of the call; the ledger has one of
-ours.
+An agent's work on one task is a run. CrewAI does not tell a tool the id of its call. It is looked up in the
+agent's messages; where it is not there, or two calls of a step are the same, the ledger has one of ours.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from contextvars import ContextVar
@@ -33,6 +36,7 @@ from crewai.utilities.string_utils import sanitize_tool_name
 from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from noclobber.adapters.callers import Caller
+from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import ABSENT, BadRequestError, NoclobberError, StaleFileError
@@ -41,11 +45,12 @@ from noclobber.guard.tools.definitions import as_replacement, read_file
 from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
     from noclobber.adapters.runs import RunTurns
     from noclobber.core.options import OptionValues
+    from noclobber.guard.catalogue import Tool
     from noclobber.guard.tools.answers import ToolAnswer
     from noclobber.guard.tools.definitions import ModelTool
     from noclobber.guard.turn import Turn
@@ -106,19 +111,28 @@ class _GuardedCrewTool(BaseTool):
         return self._turns
 
     def _answer(self, work: Callable[[Turn], ToolAnswer]) -> str | ToolFailure:
-        answer = work(self.turns.turn(_CALLER.get() or Caller()))
-        if answer.error is None:
-            return answer.text
-        is_input = isinstance(answer.error, BadRequestError)
-        return ToolFailure(
-            message=answer.text,
-            reason=ToolFailureReason.INVALID_INPUT if is_input else ToolFailureReason.TOOL_REPORTED,
-            retryable=answer.error.resolution in ("RE_READ_REQUIRED", "READ_FIRST", "RETRY_LATER"),
-            details=answer.for_controller or {},
-        )
+        with self.turns.call(_caller()) as turn:
+            answer = work(turn)
+        return answer.text if answer.error is None else _failure(answer)
 
     async def _arun(self, *args: Any, **kwargs: Any) -> Any:
         return await in_thread(self._run, *args, **kwargs)
+
+
+def _caller() -> Caller:
+    return _CALLER.get() or Caller()
+
+
+def _failure(answer: ToolAnswer) -> ToolFailure:
+    """Return a refusal in CrewAI's own form."""
+    is_input = isinstance(answer.error, BadRequestError)
+    resolution = getattr(answer.error, "resolution", "")
+    return ToolFailure(
+        message=answer.text,
+        reason=ToolFailureReason.INVALID_INPUT if is_input else ToolFailureReason.TOOL_REPORTED,
+        retryable=resolution in ("RE_READ_REQUIRED", "READ_FIRST", "RETRY_LATER"),
+        details=answer.for_controller or {},
+    )
 
 
 def _bound(tool: _GuardedCrewTool, turns: RunTurns) -> BaseTool:
@@ -233,9 +247,9 @@ class GuardedModelTool(_GuardedCrewTool):
     """Which one."""
 
     def _run(self, **given: Any) -> Any:
-        # CrewAI fills in None for what the model left out.
-        sent = {name: value for name, value in given.items() if value is not None}
-        return self._answer(lambda turn: carry_out(turn, self.guarded, sent))
+        return self._answer(
+            lambda turn: carry_out(turn, self.guarded, _sent(given), call_id=_caller().call_id)
+        )
 
 
 _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "boolean": bool}
@@ -261,6 +275,73 @@ def _object_of(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
             else (kind | None, Field(None, description=described))
         )
     return create_model(name, **fields)
+
+
+# -- tools of the user's own -----------------------------------------------------------------------------
+
+
+def guard_tool(tool: BaseTool, workspace: Any, does: Tool, **options: Unpack[OptionValues]) -> BaseTool:
+    """
+    Return a tool of yours with a check around it. `does` says what it does to files.
+
+    Weaker than a guarded tool: what somebody saves while yours writes is lost, and only a save after it is
+    noticed.
+    """
+    if does.name != tool.name:
+        raise BadRequestError(
+            "", f"The tool is named {tool.name!r}, and what it does is said of {does.name!r}. Use one name."
+        )
+    turns = run_turns(workspace, HOST, **options)
+    around = CheckedTool(
+        name=tool.name,
+        description=tool.description,
+        args_schema=tool.args_schema,
+        result_as_answer=tool.result_as_answer,
+        max_usage_count=tool.max_usage_count,
+        root=turns.workspace.root,
+    )
+    around._inner, around._own = tool, OwnTools(turns, [does])
+    return _bound(around, turns)
+
+
+class CheckedTool(_GuardedCrewTool):
+    """A tool of the user's own, with the check around it. Made by `guard_tool`."""
+
+    _inner: Any = PrivateAttr(default=None)
+    _own: Any = PrivateAttr(default=None)
+
+    def _run(self, **given: Any) -> Any:
+        try:
+            return self._checks().around(
+                _caller(), self.name, _sent(given), lambda: self._inner._run(**given)
+            )
+        except NoclobberError as error:
+            return _failure(answers.refused(error))
+
+    async def _arun(self, **given: Any) -> Any:
+        if type(self._inner)._arun is BaseTool._arun:
+            return await in_thread(self._run, **given)
+        try:
+            return await self._checks().around_async(
+                _caller(), self.name, _sent(given), lambda: self._inner._arun(**given)
+            )
+        except NoclobberError as error:
+            return _failure(answers.refused(error))
+
+    def _checks(self) -> OwnTools:
+        if self._own is None:
+            raise BadRequestError(
+                "",
+                f"A checkpoint keeps nothing of your tool {self.name!r} itself. Give the restored agent its "
+                "tools again.",
+            )
+        checks: OwnTools = self._own
+        return checks
+
+
+def _sent(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what the model left out: CrewAI fills in None."""
+    return {name: value for name, value in given.items() if value is not None}
 
 
 # -- who calls -------------------------------------------------------------------------------------------
@@ -291,7 +372,8 @@ class _TaskRuns:
                     branch=key[1][:8],
                 )
             self._turns.setdefault(task_id, set()).add(context.tool._original_tool.turns)
-            return known
+        call_id, step = _call_of(context)
+        return known._replace(call_id=call_id, step=step and f"{run_id}/{step}")
 
     def over(self, task_id: str) -> None:
         """A task is done, and so are the runs of those who worked on it."""
@@ -315,12 +397,9 @@ def _has_past(agent: Any, crew: Any) -> bool:
     """
     if getattr(crew, "checkpoint_kickoff_event_id", None) is not None:
         return True
-    executor = getattr(agent, "agent_executor", None)
-    state = getattr(executor, "state", None)
-    messages = getattr(state, "messages", None) or getattr(executor, "messages", None) or ()
     ours = {sanitize_tool_name(tool.name) for tool in getattr(agent, "tools", None) or () if _is_ours(tool)}
     asked = 0
-    for message in messages:
+    for message in _messages(agent):
         if message.get("role") != "assistant":
             continue
         calls = message.get("tool_calls") or ()
@@ -332,10 +411,48 @@ def _has_past(agent: Any, crew: Any) -> bool:
     return asked > 1
 
 
+def _messages(agent: Any) -> Sequence[Any]:
+    executor = getattr(agent, "agent_executor", None)
+    state = getattr(executor, "state", None)
+    return getattr(state, "messages", None) or getattr(executor, "messages", None) or ()
+
+
+def _call_of(context: Any) -> tuple[str | None, str | None]:
+    """
+    Return the id of a call, and what tells its step from others: the id of the step's first call.
+
+    The hook is told the tool and its arguments. The call is looked for in the last message of the model; two
+    calls that are the same cannot be told apart, and then there is no id.
+    """
+    asked: Sequence[Any] = ()
+    for message in reversed(_messages(context.agent)):
+        if message.get("role") == "assistant":
+            asked = message.get("tool_calls") or ()
+            break
+    same = [
+        call
+        for call in asked
+        if sanitize_tool_name(_called(call)) == sanitize_tool_name(context.tool_name)
+        and _arguments(call) == context.tool_input
+    ]
+    ids = [_member(call, "id") for call in same]
+    return ids[0] if len(ids) == 1 else None, _member(asked[0], "id") if asked else None
+
+
 def _called(call: Any) -> str:
-    function = call.get("function", call) if hasattr(call, "get") else getattr(call, "function", call)
-    name = function.get("name") if hasattr(function, "get") else getattr(function, "name", "")
-    return f"{name}"
+    return f"{_member(_member(call, 'function') or call, 'name') or ''}"
+
+
+def _arguments(call: Any) -> Any:
+    given = _member(_member(call, "function") or call, "arguments")
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return None
+
+
+def _member(item: Any, name: str) -> Any:
+    return item.get(name) if hasattr(item, "get") else getattr(item, name, None)
 
 
 def _is_ours(tool: Any) -> bool:

@@ -101,7 +101,7 @@ class GuardedFilesPlugin(BasePlugin):
         if tool.name not in self._own:
             return self._refused_arguments(tool, tool_args)
         try:
-            call = await in_thread(self._own.before, self.caller(tool_context), tool.name, tool_args)
+            call = await self._own.before_async(self.caller(tool_context), tool.name, tool_args)
         except NoclobberError as error:
             return _response(answers.refused(error))
         self._judged[_key(tool_context)] = call

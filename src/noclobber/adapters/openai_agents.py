@@ -241,7 +241,7 @@ def guard_tool(
         caller = caller_of(data.context)
         try:
             params = json.loads(data.context.tool_arguments or "{}")
-            under_way[str(caller.call_id)] = await in_thread(own.before, caller, tool.name, params)
+            under_way[str(caller.call_id)] = await own.before_async(caller, tool.name, params)
         except ValueError:
             return ToolGuardrailFunctionOutput.allow()  # Not JSON: the SDK says so to the model.
         except NoclobberError as error:

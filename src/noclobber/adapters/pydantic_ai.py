@@ -1,11 +1,13 @@
 """
 Pydantic AI, and its harness.
 
-Three ways in, each a line of the agent's:
+Four ways in, each a line of the agent's:
 
 - `toolsets=[GuardedToolset("project")]`: our file tools.
 - `toolsets=[GuardedTools(own_toolset, "project", tools=[Tool(…)])]`: tools of your own, checked before and
   after each call. Weaker than the others: see `guard/hook_engine`.
+- `capabilities=[GuardedCalls("project", tools=[Tool(…)])]`: the same check around any tool of the agent,
+  those of `@agent.tool` included.
 - `capabilities=[GuardedWorkspace("project"), FileSystem()]`: the harness's file tools, with our workspace in
   place of `LocalWorkspace`.
 
@@ -268,6 +270,51 @@ class GuardedTools(WrapperToolset[Any]):
         copied = copy(self)
         copied.wrapped = wrapped
         return copied
+
+
+@dataclass
+class GuardedCalls(AbstractCapability[Any]):
+    """A check around the agent's own tools, wherever they come from. `tools` says what each does."""
+
+    workspace: Any
+    """The project's folder, or a `noclobber.Workspace`."""
+    _: KW_ONLY
+    tools: Iterable[Tool]
+    id: str | None = "noclobber_calls"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """noclobber's options for the agents' turns."""
+
+    def __post_init__(self) -> None:
+        self._turns = run_turns(self.workspace, HOST, **self.options)
+        self._own = OwnTools(self._turns, self.tools)
+        self._callers = _CALLERS.setdefault(self._turns, _Callers())
+        self._callers.add(self._own.__contains__)
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Callable[[], Awaitable[Any]]) -> Any:
+        """At the end of a run, its turn ends."""
+        try:
+            return await handler()
+        finally:
+            await in_thread(self._turns.end, self._callers.caller(ctx))
+            self._callers.forget(ctx.run_id)
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+    ) -> Any:
+        """Carry out a call, with the check around it if it was said what the tool does."""
+        if call.tool_name not in self._own:
+            return await handler(args)
+        caller = self._callers.caller(ctx)
+        try:
+            return await self._own.around_async(caller, call.tool_name, args, lambda: handler(args))
+        except NoclobberError as error:
+            raise _failure(answers.refused(error)) from error
 
 
 # -- the harness's file tools ----------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def run_turns(given: Any, host: str, **options: Unpack[OptionValues]) -> RunTurn
         wanted = checked_options(options, workspace.options)
         for (root, _), other in _SHARED.items():
             if root == workspace.root and not other.workspace.is_closed:
-                _refuse_other_options(root, other, wanted)
+                _refuse_other_options(root, other, host, wanted)
         shared = _SHARED.get((workspace.root, host))
         if shared is None or shared.workspace.is_closed:
             shared = _SHARED[workspace.root, host] = RunTurns(workspace, host, **options)
@@ -62,14 +62,15 @@ def _workspace(given: Any) -> Workspace:
     return found
 
 
-def _refuse_other_options(root: str, other: RunTurns, wanted: Options) -> None:
+def _refuse_other_options(root: str, other: RunTurns, host: str, wanted: Options) -> None:
     has = checked_options(other.options, other.workspace.options)
     different = [name for name in wanted._fields if getattr(has, name) != getattr(wanted, name)]
     if different:
         [name, *_] = different
         raise BadRequestError(
             root,
-            f"Another adapter on this workspace has {name}={getattr(has, name)!r}, and this one was given "
-            f"{getattr(wanted, name)!r}. Make one Workspace, and give it and the same options to both.",
+            f"Another adapter on this workspace ({other.host}) has {name}={getattr(has, name)!r}, and this "
+            f"one ({host}) was given {getattr(wanted, name)!r}. Make one Workspace, and give it and the same "
+            "options to both.",
             option=name,
         )

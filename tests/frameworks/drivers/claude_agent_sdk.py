@@ -137,8 +137,27 @@ class Driver(FrameworkDriver):
         lines = text.partition("\n\n<system-reminder>")[0].split("\n")
         if not re.match(r"\s*1\t", lines[0]):
             return text
-        return "".join(f"{line.split(chr(9), 1)[1]}\n" for line in lines if "\t" in line)
+        # A last line that is empty stands for the end of the line before it.
+        return "\n".join(line.split("\t", 1)[1] for line in lines if "\t" in line)
+
+    def refuses_itself(self, text: str) -> bool:
+        return (not self.guarded or self.by == "hooks") and "<tool_use_error>" in text
 
     def refusal(self, text: str) -> str:
+        if self.guarded and self.by == "tools":
+            return text
         found = re.search(r"\{\"error_type\".*?\}(?=\n|$|</)", text, re.S)
         return found[0] if found else text
+
+
+class HooksDriver(Driver):
+    """The built-in tools, with hooks in this process around them."""
+
+    by = "hooks"
+    lacks: ClassVar = {
+        "cancelled": "the built-in tools write by themselves; there is no moment inside a commit of ours",
+        "not_utf8": "Claude Code's own tools refuse a file that is not UTF-8, and say so",
+    }
+
+
+VARIANTS = [HooksDriver]

@@ -18,9 +18,11 @@ from crewai import Agent, BaseLLM, Crew, Task
 from crewai.agents.agent_builder.base_agent import _LLM_TYPE_REGISTRY
 from crewai.events import crewai_event_bus
 from crewai.state import CheckpointConfig
+from crewai.tools import tool
 from crewai_tools import FileReadTool, FileWriterTool
 
-from noclobber.adapters.crewai import file_tools, guarded_tools
+from noclobber import Tool
+from noclobber.adapters.crewai import file_tools, guard_tool, guarded_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
 
 NO_EDIT = "CrewAI has no tool of its own that edits a file"
@@ -69,10 +71,7 @@ class Driver(FrameworkDriver):
         ("stale_edit", "fifty_parallel_calls", "crlf", "byte_order_mark", "not_utf8", "large_file"), NO_EDIT
     )
 
-    untold: ClassVar = {
-        "call": "CrewAI tells no tool the id of its call",
-        "thread": "a crew has no thread; each task is a run",
-    }
+    untold: ClassVar = {"thread": "a crew has no thread; each task is a run"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -169,3 +168,50 @@ class Driver(FrameworkDriver):
         if "path" in given:
             given["filename"] = given.pop("path")
         return "file_writer_tool", {**given, "overwrite": True}
+
+
+class OwnToolsDriver(Driver):
+    """Tools that open files themselves, each with `guard_tool` around it."""
+
+    lacks: ClassVar = {
+        "cancelled": "the tools write by themselves; there is no moment inside a commit of ours",
+        "resumed": "a checkpoint restores no tools of the user's own",
+    }
+
+    def tools(self) -> list[Any]:
+        root = self.root
+
+        @tool("load_note")
+        def load_note(path: str) -> str:
+            """Read a note."""
+            return (root / path).read_bytes().decode("utf-8", "surrogateescape")
+
+        @tool("save_note")
+        def save_note(path: str, content: str) -> str:
+            """Write a note."""
+            (root / path).write_bytes(content.encode("utf-8", "surrogateescape"))
+            return "saved"
+
+        @tool("change_note")
+        def change_note(path: str, old_string: str, new_string: str) -> str:
+            """Change a part of a note."""
+            text = (root / path).read_bytes().decode("utf-8", "surrogateescape")
+            (root / path).write_bytes(
+                text.replace(old_string, new_string, 1).encode("utf-8", "surrogateescape")
+            )
+            return "changed"
+
+        said = (
+            (load_note, Tool("load_note", "read")),
+            (save_note, Tool("save_note", "write")),
+            (change_note, Tool("change_note", "edit", form="replacement")),
+        )
+        return [guard_tool(each, root, does, **self.options) for each, does in said]
+
+    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
+        names = {"old": "old_string", "new": "new_string"}
+        given = {names.get(key, key): value for key, value in call.given().items()}
+        return {"read": "load_note", "write": "save_note", "edit": "change_note"}[call.kind], given
+
+
+VARIANTS = [OwnToolsDriver]

@@ -16,7 +16,8 @@ from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
 from agents.testing import ModelStep, ScriptedModel, assistant_message
 from openai.types.responses import ResponseApplyPatchToolCall, ResponseFunctionToolCall
 
-from noclobber.adapters.openai_agents import GuardedEditor, guarded_tools
+from noclobber import Tool
+from noclobber.adapters.openai_agents import GuardedEditor, guard_tool, guarded_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
 
 
@@ -161,3 +162,56 @@ class Driver(FrameworkDriver):
             return "apply_patch", {"type": "create_file", "path": call.path, "diff": added}
         taken = "".join(f"-{line}\n" for line in shown.splitlines())
         return "apply_patch", {"type": "update_file", "path": call.path, "diff": f"@@\n{taken}{added}"}
+
+
+class OwnToolsDriver(Driver):
+    """Function tools that open files themselves, each with `guard_tool` around it."""
+
+    lacks: ClassVar = {
+        "cancelled": "the tools write by themselves; there is no moment inside a commit of ours",
+    }
+
+    def restart(self) -> None:
+        self.tools = []
+        gc.collect()
+        root = self.root
+
+        @function_tool
+        async def load_note(path: str) -> str:
+            """Read a note."""
+            return (root / path).read_bytes().decode("utf-8", "surrogateescape")
+
+        @function_tool
+        async def save_note(path: str, content: str) -> str:
+            """Write a note."""
+            (root / path).write_bytes(content.encode("utf-8", "surrogateescape"))
+            return "saved"
+
+        @function_tool
+        async def change_note(path: str, old_string: str, new_string: str) -> str:
+            """Change a part of a note."""
+            text = (root / path).read_bytes().decode("utf-8", "surrogateescape")
+            (root / path).write_bytes(
+                text.replace(old_string, new_string, 1).encode("utf-8", "surrogateescape")
+            )
+            return "changed"
+
+        said = (
+            (load_note, Tool("load_note", "read")),
+            (save_note, Tool("save_note", "write")),
+            (change_note, Tool("change_note", "edit", form="replacement")),
+        )
+        self.tools = [guard_tool(tool, root, does, **self.options) for tool, does in said]
+
+    def read_part(self, path: str) -> Call:
+        return Call("read", path)
+
+    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
+        given = {
+            {"old": "old_string", "new": "new_string"}.get(key, key): value
+            for key, value in call.given().items()
+        }
+        return {"read": "load_note", "write": "save_note", "edit": "change_note"}[call.kind], given
+
+
+VARIANTS = [OwnToolsDriver]

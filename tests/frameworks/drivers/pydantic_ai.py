@@ -7,7 +7,7 @@ import gc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, FunctionToolset, ModelRetry
 from pydantic_ai.capabilities import LocalWorkspace
 from pydantic_ai.messages import (
     ModelMessage,
@@ -20,7 +20,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai_harness.filesystem import FileSystem
 
-from noclobber.adapters.pydantic_ai import GuardedToolset, GuardedWorkspace
+from noclobber import Tool
+from noclobber.adapters.pydantic_ai import GuardedCalls, GuardedTools, GuardedToolset, GuardedWorkspace
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
 
 
@@ -135,4 +136,59 @@ class ToolsetDriver(Driver):
         return text
 
 
-VARIANTS = [ToolsetDriver]
+class OwnToolsDriver(ToolsetDriver):
+    """Tools that open files themselves, in a toolset with the check around it."""
+
+    lacks: ClassVar = {
+        "cancelled": "the tools write by themselves; there is no moment inside a commit of ours",
+    }
+    said: ClassVar = (
+        Tool("load_note", "read"),
+        Tool("save_note", "write"),
+        Tool("change_note", "edit", form="replacement"),
+    )
+
+    def notes(self) -> FunctionToolset[Any]:
+        """The tools."""
+        root = self.root
+
+        def load_note(path: str) -> str:
+            """Read a note."""
+            try:
+                return (root / path).read_bytes().decode("utf-8", "surrogateescape")
+            except FileNotFoundError as error:
+                raise ModelRetry("There is no such note.") from error
+
+        def save_note(path: str, content: str) -> str:
+            """Write a note."""
+            (root / path).write_bytes(content.encode("utf-8", "surrogateescape"))
+            return "saved"
+
+        def change_note(path: str, old_string: str, new_string: str) -> str:
+            """Change a part of a note."""
+            text = (root / path).read_bytes().decode("utf-8", "surrogateescape")
+            (root / path).write_bytes(
+                text.replace(old_string, new_string, 1).encode("utf-8", "surrogateescape")
+            )
+            return "changed"
+
+        return FunctionToolset([load_note, save_note, change_note])
+
+    def given(self) -> dict[str, Any]:
+        return {"toolsets": [GuardedTools(self.notes(), self.root, tools=self.said, **self.options)]}
+
+    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
+        names = {"old": "old_string", "new": "new_string"}
+        given = {names.get(key, key): value for key, value in call.given().items()}
+        return {"read": "load_note", "write": "save_note", "edit": "change_note"}[call.kind], given
+
+
+class OwnCallsDriver(OwnToolsDriver):
+    """The same tools, with a capability that checks each call."""
+
+    def given(self) -> dict[str, Any]:
+        checks = GuardedCalls(self.root, tools=self.said, options=self.options)
+        return {"toolsets": [self.notes()], "capabilities": [checks]}
+
+
+VARIANTS = [ToolsetDriver, OwnToolsDriver, OwnCallsDriver]
