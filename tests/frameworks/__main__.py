@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -81,7 +82,7 @@ def _sources() -> dict[str, str]:
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     )
-    found: dict[str, str] = {}
+    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # As pip does: the best version, wherever it is.
     for line in listed.stdout.splitlines():
         key, _, value = line.partition("=")
         name = UV_NAMES.get(key.rpartition(".")[2])
@@ -145,7 +146,8 @@ def table(outcomes: list[Outcome]) -> str:
             own, ours = (_cell(outcome, scenario, mode, notes) for mode in ("own", "guarded"))
             row.append(f"{own} → **{ours}**")
         rows.append(f"| {scenario.replace('_', ' ')} | {' | '.join(row)} |")
-    return "\n".join([*rows, "", *notes])
+    numbered = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
+    return "\n".join([*rows, "", *numbered])
 
 
 def _cell(outcome: Outcome, scenario: str, mode: str, notes: list[str]) -> str:
@@ -153,8 +155,9 @@ def _cell(outcome: Outcome, scenario: str, mode: str, notes: list[str]) -> str:
     if line is None:
         return "NOT RUN"
     words = str(line["words"]).replace("|", "\\|").replace("\n", " ")
+    words = re.sub(r"/[^\s'\"]*/frameworks/[^\s'\"]*", "…", words)  # The folder of this run.
     if words.startswith("– "):
-        note = f"- {words[2:]}"
+        note = words[2:]
         if note not in notes:
             notes.append(note)
         return f"– ({notes.index(note) + 1})"
