@@ -167,3 +167,18 @@ def test_without_the_option_a_commands_stale_file_is_refused(root: Path) -> None
         plan.write_text(LINES.replace("line 9", "theirs 9"))
         with pytest.raises(StaleFileError):
             turn.run("sed -i 's/line 2/LINE 2/' plan.md")
+
+
+def test_every_version_that_a_command_replaces_is_kept(root: Path) -> None:
+    """N-shell, N-versions: however many files it changes; none is left to be removed by a later call."""
+    count = 150
+    (root / "many").mkdir()
+    for number in range(count):
+        (root / f"many/{number}").write_text(f"before {number}\n")
+    with Workspace(root).turn() as turn:
+        assert turn.run("for f in many/*; do echo after > $f; done").exit_code == 0
+
+    state = root / ".noclobber"
+    kept = {path.read_text() for path in state.glob("versions*/??/*")}
+    assert {f"before {number}\n" for number in range(count)} <= kept
+    assert os.listdir(state / "swap") == []

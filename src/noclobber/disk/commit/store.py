@@ -43,6 +43,7 @@ else:
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_OPEN_NOTES = 32  # Each is two descriptors.
 MOST_WAITING_OPEN = 64
+MOST_NAMES_LEFT = 4096
 
 
 class Displaced(NamedTuple):
@@ -77,6 +78,9 @@ class Store:
         self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
         self.keeper: VersionKeeper | None = None  # Takes what the sweep would remove, if it wants it.
         self.waiting: deque[Displaced] = deque()  # Its single steps are atomic between threads.
+        self._left: set[str] = set()  # Every name in `waiting`, and some that were: saves looking through it.
+        self.most_waiting = MOST_WAITING_OPEN
+        """How many of them stay open. A commit of many files, which has room for them, raises it."""
         self.departed: deque[Departed] = deque()  # What the sweep has removed, for a moment longer.
         self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
         self._lock = allocate_lock()
@@ -291,14 +295,17 @@ class Store:
         If neither the hash in its name nor its mark shows that it is unchanged, the sweep keeps it.
         `sha256` and `is_past`: see `Displaced`.
         """
-        if len(self.waiting) >= MOST_WAITING_OPEN:
+        if len(self.waiting) >= self.most_waiting:
             # It is found again by its name: as one that nobody waits for, by `adopt_orphans()`.
             forks.close(descriptor)
             return
-        if any(each.name == name for each in tuple(self.waiting)):
+        if len(self._left) > 2 * len(self.waiting) + MOST_NAMES_LEFT:
+            self._left = {each.name for each in tuple(self.waiting)}
+        if name in self._left and any(each.name == name for each in tuple(self.waiting)):
             forks.close(descriptor)  # Two of them would keep each other from the sweep's lease for ever.
             return
         displaced = Displaced(name, path, descriptor, size, sha256, is_past, time.monotonic())
+        self._left.add(name)
         self.waiting.append(displaced)
 
     def leave_marked(self, name: str, path: str) -> None:

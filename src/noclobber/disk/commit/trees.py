@@ -132,6 +132,9 @@ def _land_in(
         token = os.urandom(6).hex()
         for folder in folders:
             section.note(folder).prepare(f"swap-{token}")
+            # Or the versions beyond the usual number would not be kept, and removed by a later call.
+            store = section.store(folder)
+            store.most_waiting = max(store.most_waiting, len(rows) + SPARE_FILES)
         for number, (target, row) in enumerate(zip(targets, rows, strict=True)):
             files.append(
                 _begun(committer, section.store(target.folder), target, row, f"swap-{token}{number:05x}")
