@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torture import power, power_disk
+from torture import large_cuts, power, power_disk
 
 SEED = 20_240_611
 
@@ -46,3 +46,17 @@ def test_after_a_power_cut_every_file_is_whole() -> None:
     assert outcome.cuts == 4
     assert outcome.operations["write"] > 5, "nothing was written, so nothing was tested"
     assert outcome.wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("without_flush", [False, True])
+def test_a_commit_of_thousands_of_files_needs_its_one_flush_and_no_more(without_flush: bool) -> None:
+    """Ruling 15, N-power: a few fixed cuts hold, and without the flush of the swap files' folder they do not."""
+    ext4 = power.FILESYSTEMS[0]
+    if reason := power.unavailable(ext4):
+        pytest.skip(reason)
+    slow = ext4._replace(options="commit=60")  # The filesystem does not commit by itself in between.
+    count, wrong = large_cuts.differing(slow, 4, without_flush=without_flush)
+    assert count == 4 * large_cuts.COMMITS
+    assert bool(wrong) == without_flush, wrong
