@@ -92,6 +92,17 @@ def test_what_a_person_saves_while_the_dialogue_is_open_is_kept_and_told(
     assert agent.edit(file, "mine", "ours") == {}  # The agent knows what is there.
 
 
+def test_a_host_with_two_installations_of_the_hook_asks_twice_and_is_answered_twice(
+    agent: HookRig, file: Path
+) -> None:
+    """finding H4, finding S2: one process looks on for one call; a second one that waited for it held the host up."""
+    given = {"file_path": str(file), "content": MINE.decode()}
+    check(agent, "Write", given)
+    check(agent, "Write", given)
+    file.write_bytes(MINE)
+    assert agent.told("Write", given, tool_use_id="w") == {}
+
+
 def test_an_edit_that_is_made_in_what_they_saved_overwrites_nothing(agent: HookRig, file: Path) -> None:
     """finding H4: found and told as ever, and nothing has to be kept."""
     given = {"file_path": str(file), "old_string": "hello", "new_string": "HELLO"}

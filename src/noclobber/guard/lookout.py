@@ -69,7 +69,13 @@ def run(watch: Watch, told_fd: int | None = None) -> None:
         mark_fd = os.open(watch.mark, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return  # Nobody wants to know.
-    fcntl.flock(mark_fd, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(mark_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        # A host that runs two installations of the hook asks twice about one call, and the first one's
+        # process looks on already. Waiting for its end, this one's hook would never answer.
+        os.close(mark_fd)
+        return
     waker = Waker({os.path.dirname(path) for path in (watch.mark, *(file.path for file in watch.files))})
     sights = [Sight(watch, file) for file in watch.files]
     try:
