@@ -103,9 +103,7 @@ def notice(stage: Stage, heard: Hearing) -> Story:
     assert file.name not in heard().split("quiet")[-1]
     file.write_text(THEIRS)
     told = yield Read(other)
-    # Codex reads by commands, and what changes while one runs may be the command's own doing.
-    who = "your own command, it seems" if stage.driver.name == "codex" else "an outsider, at "
-    assert f"- {file.name}, by {who}" in heard() + told
+    assert f"- {file.name}, by an outsider, at " in heard() + told
     assert "-two\n+TWO" in (heard() + told).replace("\\n", "\n")
     yield Read(other)
     assert heard().count(f"- {file.name}, by ") == 1
