@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from noclobber import StaleFileError, Workspace
-from noclobber.cli import main as command_line
+from tests.rigs.commands import run
 
 SEEN = b"one\ntwo\nthree\nfour\nfive\nsix\n"
 
@@ -52,9 +52,7 @@ def test_a_merge_says_whose_changes_it_was_merged_with(root: Path) -> None:
     assert done.merged.by.startswith("the agent bob at 20")
 
 
-def test_the_status_says_who_wrote_what_is_in_a_refused_file(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_status_says_who_wrote_what_is_in_a_refused_file(root: Path) -> None:
     """ruling 21, N-who."""
     with Workspace(root) as workspace, workspace.turn(agent_id="ana") as turn:
         turn.write_file("plan.md", b"ana's\n")
@@ -62,8 +60,7 @@ def test_the_status_says_who_wrote_what_is_in_a_refused_file(
             other.write_file("plan.md", b"bob's\n")
         with pytest.raises(StaleFileError):
             turn.write_file("plan.md", b"mine\n")
-    capsys.readouterr()
 
-    assert command_line(["status", "--root", str(root)]) == 0
+    done = run("status", "--root", str(root))
 
-    assert "the agent bob at 20" in capsys.readouterr().out
+    assert (done.code, "the agent bob at 20" in done.out) == (0, True)

@@ -110,6 +110,7 @@ class CommandProcess(ChildCommand):
             status = self._wait_for_command()
             left, is_over = end_left_behind(grace_s, self._helper)
         finally:
+            self._view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What others leave behind is not ours to wait for.
             self._view.renames.close()
             for number, handler in before:
                 _signal.signal(number, handler)
@@ -163,6 +164,7 @@ def start(
         return CommandProcess(pid, view, helper, numbers[0])
     os.waitpid(pid, 0)
     end_left_behind(0.0, helper)
+    view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What is run instead is nobody's parent but its own.
     view.renames.close()
     if kind == "exec":
         number, _, why = text.partition(" ")
@@ -171,7 +173,6 @@ def start(
         return Ended(code, 0, 0, began_ns=numbers[0], complaint="command not found" if missing else why)
     if kind == "cwd":
         return Ended(NOT_EXECUTABLE, 0, 0, complaint=f"its folder cannot be entered ({text})")
-    view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What is run instead is nobody's parent but its own.
     raise UnavailableError(text or "the process that makes the view was killed")
 
 
