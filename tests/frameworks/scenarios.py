@@ -195,7 +195,9 @@ def two_agents(driver: FrameworkDriver, root: Path) -> Verdict:
     received = driver.run_together(scripts)
     found = plan.read_bytes()
     if driver.guarded:
-        stale = [refused_as_stale(driver, each[-1]) for each in received]
+        stale = [
+            refused_as_stale(driver, each[-1]) or driver.refuses_itself(each[-1].text) for each in received
+        ]
         if sorted(stale) == [False, True] and found in (b"- one\n- a\n", b"- one\n- b\n"):
             return Verdict(True, "one lands, one refused: 009")
         return Verdict(False, f"{found!r}, {[each[-1].text[:120] for each in received]}")
