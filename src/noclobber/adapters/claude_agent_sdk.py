@@ -68,7 +68,7 @@ def guarded(
     if by == "tools":
         ours = _by_tools(turns, chosen(only))
     elif by == "hooks":
-        # A hook finds its project by a mark, and without one it is the git top level: so the mark comes first.
+        # A hook finds its project by a mark; without one it is the git top level. So the mark comes first.
         if (trouble := turns.workspace.ledger_trouble()) is not None:
             raise trouble
         ours = _by_hooks()
