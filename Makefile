@@ -59,7 +59,7 @@ lint: $(READY)
 	$(PY) -m ruff format --check src tests torture bench fuzz tools
 	$(PY) -m mypy
 
-# Three workers: much of the time goes into waiting for processes that the tests start (two cores: 8:41 with two workers, 6:20 with three).
+# Three workers: much of the time goes into waiting for processes that the tests start (6:19 in all on two cores).
 test: lint
 	$(PY) -m pytest -n 3 --dist loadgroup --ignore tests/e2e
 

@@ -11,13 +11,6 @@ CREATE SCHEMA noclobber;
 CREATE TABLE noclobber.schema_version (version int NOT NULL);
 INSERT INTO noclobber.schema_version VALUES (1);
 
--- Which tree a workspace's name stands for: a name that two different projects use by accident is refused.
-CREATE TABLE noclobber.workspace (
-  workspace text PRIMARY KEY,
-  tree      text NOT NULL,
-  made      timestamptz NOT NULL
-);
-
 CREATE TABLE noclobber.lock (
   workspace      text NOT NULL,
   path           text NOT NULL,               -- From the root, without a slash at the end; '' is the root.
@@ -135,19 +128,6 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT e.line FROM noclobber.event e
    WHERE e.workspace = ws AND e.seq > last_seen AND e.seq <= last_wanted ORDER BY e.seq LIMIT most
 $$;
-
--- Say which tree a workspace stands for. The first to say so decides.
-CREATE FUNCTION noclobber.join_workspace(ws text, wanted_tree text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE known text;
-BEGIN
-  SELECT w.tree INTO known FROM noclobber.workspace w WHERE w.workspace = ws;
-  IF NOT FOUND THEN
-    INSERT INTO noclobber.workspace VALUES (ws, wanted_tree, noclobber.now_()) ON CONFLICT DO NOTHING;
-    SELECT w.tree INTO known FROM noclobber.workspace w WHERE w.workspace = ws;
-  END IF;
-  RETURN known;
-END $$;
 
 -- Locks
 
