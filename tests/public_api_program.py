@@ -14,12 +14,12 @@ from typing import assert_type
 import noclobber
 from noclobber import (
     AgentController,
-    AgentTraceLedger,
     Attempt,
     Decision,
     DeliverableLock,
     Edit,
     HookEngine,
+    Ledger,
     LockContention,
     LockStatus,
     ReadResult,
@@ -49,7 +49,7 @@ def tools(root: Path) -> None:
             assert_type(turn.changes_since_read("a.md"), str)
             turn.move_file("b.md", "d.md")
             turn.delete_file("d.md")
-        assert_type(workspace.ledger, AgentTraceLedger)
+        assert_type(workspace.ledger, Ledger)
         print(workspace.ledger.verify().event_count)
     assert_type(Workspace.find(root, resubmitted="deny"), Workspace)
 

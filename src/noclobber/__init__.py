@@ -85,6 +85,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.ledger import VerifyReport as VerifyReport
     from noclobber.ledger.observer import LoggingObserver as LoggingObserver
     from noclobber.ledger.observer import Observer as Observer
+    from noclobber.ledger.protocol import Ledger as Ledger
     from noclobber.lock.lock import DeliverableLock as DeliverableLock
     from noclobber.lock.status import LockStatus as LockStatus
 
@@ -118,6 +119,7 @@ _HOMES = {
     "GaveUpError": "errors",
     "HookEngine": "guard.hook_engine",
     "HookFailedError": "errors",
+    "Ledger": "ledger.protocol",
     "LedgerEntry": "ledger",
     "LedgerError": "errors",
     "LockContention": "errors",

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from noclobber.guard.turn import Format
     from noclobber.guard.turn import Turn as SyncTurn
     from noclobber.guard.undo import UndoPlan
-    from noclobber.ledger import AgentTraceLedger
     from noclobber.ledger.observer import Observer
+    from noclobber.ledger.protocol import Ledger
     from noclobber.lock import lock as blocking
 
     P = ParamSpec("P")
@@ -136,7 +136,7 @@ class Workspace:
         return f"<aio.{repr(self.sync)[1:]}"
 
     @property
-    def ledger(self) -> AgentTraceLedger:
+    def ledger(self) -> Ledger:
         """The ledger. Its methods block for as long as a disk takes; `in_thread` runs them elsewhere."""
         return self.sync.ledger
 

@@ -28,12 +28,12 @@ from noclobber.cli.terminal import add_json, is_terminal, print_json, styled, vi
 from noclobber.core.project import (
     existing_folder,
     find_project,
-    ledger_path,
 )
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
 from noclobber.guard.past_bytes import find_bytes
-from noclobber.ledger.browse import Lines, summary_of
+from noclobber.ledger.browse import summary_of
+from noclobber.ledger.chosen import lines_of
 from noclobber.ledger.root import relative
 from noclobber.text.diff import unified
 
@@ -147,11 +147,9 @@ def _last_known(root: str, path: str, agent: str | None) -> Known:
 def _from_ledger(root: str, path: str) -> Iterator[Known]:
     import json
 
-    if not os.path.lexists(ledger_path(root)):
-        return
     # As lines have it now, and as earlier versions wrote it.
     needles = [json.dumps(name, ensure_ascii=False).encode() for name in (relative(root, path), path)]
-    for line in Lines(ledger_path(root)):
+    for line in lines_of(root):
         if not any(needle in line for needle in needles):
             continue
         try:

@@ -33,7 +33,8 @@ from noclobber.cli.terminal import (
 )
 from noclobber.core.project import ledger_path
 from noclobber.errors import BadRequestError, BrokenChainError
-from noclobber.ledger.browse import Lines, summary_of
+from noclobber.ledger.browse import summary_of
+from noclobber.ledger.chosen import is_on_server, ledger_of
 from noclobber.ledger.lost_versions import find_lost_versions
 from noclobber.ledger.root import root_of_ledger
 
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from noclobber.ledger import AgentTraceLedger
     from noclobber.ledger.lost_versions import LostVersion
+    from noclobber.ledger.protocol import Ledger
 
     Event = dict[str, Any]
 
@@ -94,8 +95,15 @@ def run(args: Namespace) -> int:
     return SUBCOMMANDS[args.subcommand][1](args)
 
 
-def _open(args: Namespace) -> AgentTraceLedger:
+def _open(args: Namespace) -> Ledger:
+    if args.path is None and is_on_server():
+        return ledger_of(root_of(args))
     return open_existing(args.path if args.path is not None else ledger_path(root_of(args)))
+
+
+def _root(args: Namespace) -> str | None:
+    """The root of the workspace that the ledger is of; None for a file that is in no state folder."""
+    return root_of(args) if args.path is None else root_of_ledger(args.path)
 
 
 # show
@@ -103,8 +111,8 @@ def _open(args: Namespace) -> AgentTraceLedger:
 
 def _show(args: Namespace) -> int:
     ledger = _open(args)
-    reader = EventReader(filter_of(args, ledger))
-    entries = reader.events(Lines(ledger.path))
+    reader = EventReader(filter_of(args, _root(args)))
+    entries = reader.events(ledger.follow())
     if args.json:
         for line, _ in entries:
             print(line.decode(), file=data_out())
@@ -150,10 +158,10 @@ def _tail(args: Namespace) -> int:
     if args.n < 0:
         raise BadRequestError("", f"-n takes a number that is not negative, not {args.n}.")
     ledger = _open(args)
-    reader = EventReader(filter_of(args, ledger))
+    reader = EventReader(filter_of(args, _root(args)))
     if is_filtered(args) or args.follow:
         # From the beginning: only then is it known where exactly to go on, with nothing twice or left out.
-        source = Lines(ledger.path)
+        source = ledger.follow()
         lines: Iterable[bytes] = source if is_filtered(args) else deque(source, args.n)
     else:
         lines = ledger.last_lines(args.n)
@@ -214,7 +222,7 @@ def _verify(args: Namespace) -> int:
             print(f"{styled('BROKEN', 'bad')}  {visible(error.path)}\n  {visible(error.message)}.")
             print(f"  intact events   {answer['event_count']}\n  head of those   {answer['head']}")
         return EXIT_NO
-    lost = _lost_versions(ledger) if args.files else []
+    lost = _lost_versions(args, ledger) if args.files else []
     if args.json:
         found = {"lost": [each._asdict() for each in lost]} if args.files else {}
         print_json({"ok": not lost, **report._asdict(), **found})
@@ -236,8 +244,8 @@ def _verify(args: Namespace) -> int:
     return EXIT_NO if lost else EXIT_OK
 
 
-def _lost_versions(ledger: AgentTraceLedger) -> list[LostVersion]:
-    root = root_of_ledger(ledger.path)
+def _lost_versions(args: Namespace, ledger: Ledger) -> list[LostVersion]:
+    root = _root(args)
     if root is None:
         raise BadRequestError("", "--files needs the ledger of a project; this one is in no state folder.")
     return find_lost_versions(ledger.events(), root)
@@ -259,9 +267,9 @@ def _export(args: Namespace) -> int:
     if args.json and args.format == "csv":
         raise BadRequestError("", "--json and --format csv contradict each other; choose one.")
     ledger = _open(args)
-    wanted = filter_of(args, ledger)
+    wanted = filter_of(args, _root(args))
     reader = EventReader(wanted)
-    export(args.format, reader.events(Lines(ledger.path)), data_out(), wanted.root)
+    export(args.format, reader.events(ledger.follow()), data_out(), wanted.root)
     return EXIT_NO if reader.bad_lines else EXIT_OK
 
 

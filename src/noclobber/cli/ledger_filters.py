@@ -12,7 +12,6 @@ from noclobber.cli.terminal import visible
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.errors import BadRequestError, LedgerError
 from noclobber.ledger.browse import EventFilter
-from noclobber.ledger.root import root_of_ledger
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -46,7 +45,7 @@ def is_filtered(args: Namespace) -> bool:
     return any((args.file, args.agent, args.kind, args.since, args.until))
 
 
-def filter_of(args: Namespace, ledger: AgentTraceLedger) -> EventFilter:
+def filter_of(args: Namespace, root: str | None) -> EventFilter:
     """Return which events of a ledger were asked for."""
     now_s = SYSTEM_CLOCK.now_s()
     return EventFilter(
@@ -55,7 +54,7 @@ def filter_of(args: Namespace, ledger: AgentTraceLedger) -> EventFilter:
         kinds=tuple(kind.upper() for kind in args.kind or ()),
         since=_time("--since", args.since, now_s),
         until=_time("--until", args.until, now_s),
-        root=root_of_ledger(ledger.path),
+        root=root,
     )
 
 

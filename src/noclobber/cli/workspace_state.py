@@ -19,6 +19,7 @@ from noclobber.disk.processes import GONE
 from noclobber.errors import ConfigError, NoclobberError
 from noclobber.guard import open_turns
 from noclobber.ledger.browse import summary_of
+from noclobber.ledger.chosen import is_on_server, ledger_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,9 @@ def _check_config(root: str) -> None:
 def _ledger(root: str) -> dict[str, Any]:
     from noclobber.ledger import AgentTraceLedger
 
+    if is_on_server():
+        ledger = ledger_of(root)
+        return {"path": ledger.path, "exists": True, "size_bytes": None, "head": ledger.head}
     path = ledger_path(root)
     if not os.path.lexists(path):
         return {"path": path, "exists": False, "size_bytes": 0, "head": None}
@@ -115,13 +119,11 @@ def _ledger(root: str) -> dict[str, Any]:
 
 
 def _last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
-    from noclobber.ledger import AgentTraceLedger
-
     path = ledger_path(root)
-    if not os.path.lexists(path):
+    if not is_on_server() and not os.path.lexists(path):
         return []
     events, bad = [], 0
-    for line in AgentTraceLedger(path).last_lines(EVENTS_LOOKED_AT):
+    for line in ledger_of(root).last_lines(EVENTS_LOOKED_AT):
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):

@@ -40,6 +40,9 @@ VERSIONS_PREFIX = "versions."  # And the user id: past versions by hash, for the
 OPTIONS_NAME = "noclobber.toml"
 SHARED_OPTIONS_NAME = "pyproject.toml"  # Its table [tool.noclobber].
 
+COORDINATOR = "NOCLOBBER_COORDINATOR"
+"""The server that decides and keeps the record for several machines. Unset: files do."""
+
 _ROOT_UID = 0
 
 

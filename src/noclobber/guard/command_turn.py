@@ -12,7 +12,6 @@ import os
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import load_options
-from noclobber.core.project import ledger_path
 from noclobber.core.values import ToolCall
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.version_keeper import VersionKeeper
@@ -20,7 +19,7 @@ from noclobber.errors import LedgerError
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.recording import Recorder
 from noclobber.guard.snapshot import TurnContext
-from noclobber.ledger.ledger import AgentTraceLedger
+from noclobber.ledger.chosen import ledger_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class CommandTurn:
             busy=self.options.busy,
             keeper=self._keeper,
         )
-        self._ledger = AgentTraceLedger(ledger_path(self.root), durable=self.options.durable)
+        self._ledger = ledger_of(self.root, durable=self.options.durable)
         self.recorder = Recorder(self.root, self._ledger)
         scope = self.options.write_scope
         self.merges: list[WriteResult] = []

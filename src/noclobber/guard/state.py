@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from noclobber.core.project import ledger_path, state_folder
+from noclobber.core.project import state_folder
 from noclobber.errors import LedgerError
 from noclobber.guard.open_turns import OpenTurns
 from noclobber.guard.recording import Recorder
 from noclobber.guard.sessions import EarlierTurns
-from noclobber.ledger import AgentTraceLedger
+from noclobber.ledger.chosen import ledger_of
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
@@ -24,7 +24,7 @@ class WorkspaceState:
     def __init__(self, root: str, *, clock: Clock, durable: bool, observer: Observer | None = None) -> None:
         self.root, self.clock = root, clock
         self.folder = state_folder(root)
-        self.ledger = AgentTraceLedger(ledger_path(root), clock=clock, durable=durable)
+        self.ledger = ledger_of(root, clock=clock, durable=durable)
         self.recorder = Recorder(root, self.ledger, observer)
         self.turns = OpenTurns(self.folder, clock)
         self.sessions = EarlierTurns()

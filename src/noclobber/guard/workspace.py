@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from noclobber.guard.git.commit import CommitMade
     from noclobber.guard.recording import Recorder
     from noclobber.guard.undo import UndoPlan
-    from noclobber.ledger import AgentTraceLedger
     from noclobber.ledger.observer import Observer
+    from noclobber.ledger.protocol import Ledger
     from noclobber.lock.lock import DeliverableLock
 
 
@@ -94,7 +94,7 @@ class Workspace:
         return cls(find_project(start, host_folder=host_folder), clock=clock, observer=observer, **given)
 
     @property
-    def ledger(self) -> AgentTraceLedger:
+    def ledger(self) -> Ledger:
         """The record of this workspace."""
         return self._state.ledger
 

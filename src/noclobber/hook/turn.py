@@ -10,6 +10,8 @@ the fence nor the recorder. Each module that is not loaded saves about 0.1 ms of
 
 from __future__ import annotations
 
+import os
+
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.values import ToolCall
 from noclobber.errors import HookFailedError, LedgerError
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from noclobber.guard.outside import Outside
     from noclobber.guard.recording import Recorder
     from noclobber.hosts.event import Event
+    from noclobber.ledger.protocol import LedgerWriter
 
 
 class HookTurn:
@@ -93,12 +96,21 @@ class HookTurn:
     def recorder(self) -> Recorder:
         """What puts events on record."""
         if self._recorder is None:
-            from noclobber.core.project import ledger_path
             from noclobber.guard.recording import Recorder
-            from noclobber.ledger.open_file import LightLedger
 
-            self._recorder = Recorder(self.root, LightLedger(ledger_path(self.root)))
+            self._recorder = Recorder(self.root, self._ledger())
         return self._recorder
+
+    def _ledger(self) -> LedgerWriter:
+        from noclobber.core.project import COORDINATOR, ledger_path
+
+        if COORDINATOR in os.environ:
+            from noclobber.ledger.chosen import ledger_of
+
+            return ledger_of(self.root)
+        from noclobber.ledger.open_file import LightLedger
+
+        return LightLedger(ledger_path(self.root))
 
     def ledger_trouble(self) -> LedgerError | None:
         """Return why events cannot be recorded now, None if they can. Makes the state folder if need be."""

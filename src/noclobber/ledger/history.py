@@ -9,11 +9,9 @@ anywhere, and a hash may name nothing.
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.core.project import ledger_path
-from noclobber.ledger.browse import Lines
+from noclobber.ledger.chosen import lines_of
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:
@@ -55,9 +53,7 @@ class LandedWrite(NamedTuple):
 
 def landed_writes(root: str, path: str | None = None) -> Iterator[LandedWrite]:
     """Yield every landed write, or those of one file, from the first to the last."""
-    if not os.path.lexists(ledger_path(root)):
-        return
-    for line in Lines(ledger_path(root)):
+    for line in lines_of(root):
         if b'"MUTATION"' not in line:
             continue
         try:

@@ -7,11 +7,10 @@ was as a rule written lately. Loaded by hooks, so nothing slow is imported here.
 
 from __future__ import annotations
 
-import os
-
 from noclobber.core.light.json_text import parse
-from noclobber.core.project import ledger_path
 from noclobber.disk import hashing
+from noclobber.errors import RefusalError
+from noclobber.ledger.chosen import last_lines_of
 from noclobber.ledger.root import relative
 
 TYPE_CHECKING = False
@@ -36,18 +35,11 @@ def last_writer(root: str, path: str, sha256: str) -> LastWriter | None:
     if not hashing.is_hash(sha256):
         return None
     try:
-        descriptor = os.open(ledger_path(root), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        lines = last_lines_of(root, TAIL_BYTES)
+    except RefusalError:  # A server that is away. What was asked for can do without this.
         return None
-    try:
-        size = os.fstat(descriptor).st_size
-        tail = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES))
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
     named = relative(root, path)
-    for line in reversed(tail.split(b"\n")):
+    for line in reversed(lines):
         if sha256.encode() not in line:
             continue
         try:

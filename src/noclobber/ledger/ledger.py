@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
     from noclobber.core.clock import Clock
+    from noclobber.ledger.browse import Lines
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -146,6 +147,12 @@ class AgentTraceLedger:
             raise failure(self.path, "read", error) from error
         finally:
             os.close(descriptor)
+
+    def follow(self) -> Lines:
+        """Return the lines as they are, good or bad, for somebody who looks; then what is appended."""
+        from noclobber.ledger.browse import Lines  # Here: who records does without.
+
+        return Lines(self.path)
 
     def last_lines(self, count: int) -> list[bytes]:
         """Return up to `count` lines from the end, byte for byte, without reading the rest."""

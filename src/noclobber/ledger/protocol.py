@@ -1,5 +1,5 @@
 """
-What a ledger is to the rest of the program. `AgentTraceLedger`, a file, is the one implementation today.
+What a ledger is to the rest of the program. `AgentTraceLedger` is a file, `PostgresLedger` is on a server.
 
 A ledger is a chain of sealed lines (`line` has their form), wherever they are kept. Every implementation
 must pass `tests/ledger/ledger_suite.py`; that suite is the contract, in detail. In short:
@@ -14,7 +14,7 @@ must pass `tests/ledger/ledger_suite.py`; that suite is the contract, in detail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from noclobber.ledger.ledger import LedgerEntry, VerifyReport
@@ -23,14 +23,25 @@ from noclobber.ledger.ledger import LedgerEntry, VerifyReport
 class LedgerWriter(Protocol):
     """What recording asks of a ledger."""
 
-    path: str
-    """Where the ledger is, for messages to people."""
+    @property
+    def path(self) -> str:
+        """Where the ledger is, for messages to people."""
 
     def prepare(self) -> None:
         """Raise the `LedgerError` that an append would meet now, as far as can be told without one."""
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
         """Record one event: all of it, once, after everything recorded before."""
+
+
+class FollowedLines(Protocol):
+    """The complete lines of a ledger, once; then what was appended since, as often as it is asked for."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield every line without its newline."""
+
+    def appended(self) -> Iterator[bytes]:
+        """Yield what has been appended since."""
 
 
 class Ledger(LedgerWriter, Protocol):
@@ -42,6 +53,12 @@ class Ledger(LedgerWriter, Protocol):
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield every event in order. A line that is not an entry raises `BrokenChainError`."""
+
+    def append_all(self, events: Iterable[Mapping[str, Any]]) -> list[LedgerEntry]:
+        """Record several events, one after the other in the chain: all of them, or none."""
+
+    def follow(self) -> FollowedLines:
+        """Return the lines as they are, good or bad, for somebody who looks; then what is appended."""
 
     def last_lines(self, count: int) -> list[bytes]:
         """Return up to `count` lines from the end, without their newlines, without reading the rest."""

@@ -11,8 +11,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.project import COORDINATOR
 from noclobber.lock.file_arbiter import FileArbiter
-from noclobber.lock.names import COORDINATOR
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock

@@ -20,7 +20,8 @@ import os
 import stat
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.lock.names import COORDINATOR, LOCK_NAME
+from noclobber.core.project import COORDINATOR
+from noclobber.lock.names import LOCK_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,9 +18,6 @@ ENVIRONMENT_ID, ENVIRONMENT_FOLDER = "NOCLOBBER_LOCK_ID", "NOCLOBBER_LOCK_FOLDER
 ENVIRONMENT_TOKEN = "NOCLOBBER_LOCK_TOKEN"  # noqa: S105 - a number, not a secret
 """The lock's fencing token, for the same command. Only with a coordinator."""
 
-COORDINATOR = "NOCLOBBER_COORDINATOR"
-"""The server that decides for several machines. Unset: files do."""
-
 GIT_PATTERNS = (LOCK_NAME, LOCK_NAME + ".*", LEDGER_NAME + "*")
 """What a repository is told to ignore when a workspace is set up."""
 

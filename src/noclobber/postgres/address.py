@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from noclobber.core.project import COORDINATOR
 from noclobber.errors import ConfigError
-from noclobber.lock.names import COORDINATOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

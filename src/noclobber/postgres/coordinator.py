@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from noclobber.postgres.arbiter import PostgresArbiter
     from noclobber.postgres.connection import ServerConnection
     from noclobber.postgres.health import ServerFinding
+    from noclobber.postgres.ledger import PostgresLedger
 
 
 def arbiter() -> PostgresArbiter:
@@ -31,6 +32,15 @@ def locked_above(path: str) -> str | None:
     place = place_of(os.path.dirname(path))
     found = connection.value("SELECT noclobber.covering(%s, %s)", (place.workspace, place.path))
     return None if found is None else f"{place.root.rstrip('/')}/{found}".rstrip("/") or "/"
+
+
+def ledger(root: str) -> PostgresLedger:
+    """Return the chain of the workspace with this root."""
+    connection = shared_connection()
+    from noclobber.postgres.ledger import PostgresLedger
+    from noclobber.postgres.workspace_name import place_of
+
+    return PostgresLedger(connection, lambda: place_of(root).workspace)
 
 
 def shared_connection() -> ServerConnection:

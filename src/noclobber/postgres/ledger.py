@@ -17,7 +17,7 @@ from noclobber.ledger.line import encode, link_of
 from noclobber.ledger.verify import ChainCheck, parse_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from noclobber.postgres.connection import ServerConnection
 
@@ -25,11 +25,23 @@ PAGE_LINES = 1000
 
 
 class PostgresLedger:
-    """A workspace's chain. It has no file: `path` names the server and the workspace, for messages."""
+    """A workspace's chain. It has no file."""
 
-    def __init__(self, connection: ServerConnection, workspace: str) -> None:
-        self._connection, self._workspace = connection, workspace
-        self.path = f"{connection.server}#{workspace}"
+    def __init__(self, connection: ServerConnection, workspace: str | Callable[[], str]) -> None:
+        """Name a chain. A workspace that has to be looked up is looked up when it is needed."""
+        self._connection, self._given = connection, workspace
+        self._named: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The server and the workspace."""
+        return f"{self._connection.server}#{self._workspace}"
+
+    @property
+    def _workspace(self) -> str:
+        if self._named is None:
+            self._named = self._given if isinstance(self._given, str) else self._given()
+        return self._named
 
     def prepare(self) -> None:
         """Raise the `LedgerError` that an append would meet now: the server does not answer."""
@@ -45,6 +57,22 @@ class PostgresLedger:
             found["seq"], found["time"], f"sha256:{found['hash']}", f"sha256:{found['prev_hash']}"
         )
 
+    def append_all(self, events: Iterable[Mapping[str, Any]]) -> list[LedgerEntry]:
+        """Record several events, one after the other in the chain: all of them, or none."""
+        bodies = [encode(self.path, event).decode() for event in events]
+        if not bodies:
+            return []
+        arguments = (self._workspace, bodies, os.urandom(16).hex())
+        found = self._ask("SELECT noclobber.append_all(%s, %s::text[], %s)", arguments)
+        return [
+            LedgerEntry(each["seq"], each["time"], f"sha256:{each['hash']}", f"sha256:{each['prev_hash']}")
+            for each in found
+        ]
+
+    def follow(self) -> ServerLines:
+        """Return the lines as they are, for somebody who looks; then what is appended."""
+        return ServerLines(self)
+
     @property
     def head(self) -> str:
         """The hash of the last entry, or `GENESIS` if there is none."""
@@ -59,9 +87,9 @@ class PostgresLedger:
                 )
             yield json.loads(line)
 
-    def lines(self) -> Iterator[bytes]:
-        """Yield every line, without its newline, up to the end as it was when this began."""
-        seen, last = 0, self._end()["seq"]
+    def lines(self, seen: int = 0) -> Iterator[bytes]:
+        """Yield every line after the first `seen`, without newlines, up to the end as it was at the start."""
+        last = self._end()["seq"]
         while seen < last:
             page = self._rows(seen, last, PAGE_LINES)
             if not page:  # Somebody with the owner's rights deleted them. Whoever verifies says so.
@@ -122,3 +150,18 @@ class PostgresLedger:
             return self._connection.value(statement, arguments)
         except RefusalError as error:
             raise LedgerError(self.path, error.message) from error
+
+
+class ServerLines:
+    """The lines of a chain, once; then what was appended since, as often as it is asked for."""
+
+    def __init__(self, ledger: PostgresLedger) -> None:
+        self._ledger, self._seen = ledger, 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield them, a page at a time."""
+        for line in self._ledger.lines(self._seen):
+            self._seen += 1
+            yield line
+
+    appended = __iter__

@@ -23,8 +23,8 @@ VERSION = 1
 AGENT_ROLE = "noclobber_agent"
 # The functions that begin a step. The others are their parts.
 STEPS = (
-    *("append", "begin_write", "chain_end", "clear", "covering", "find", "give_up", "installed_version"),
-    *("lines", "list", "look", "renew", "settle_write", "summary", "take"),
+    *("append", "append_all", "begin_write", "chain_end", "clear", "covering", "find", "give_up"),
+    *("installed_version", "lines", "list", "look", "renew", "settle_write", "summary", "take"),
 )
 OLDEST_SERVER = 13
 _SAME_TIME = 7_062_635_201  # Whoever installs holds this number, so that two do not install at once.

@@ -115,6 +115,19 @@ BEGIN
   RETURN noclobber.record(ws, body, id_of_call);
 END $$;
 
+-- Several events, one after the other: all of them or none.
+CREATE FUNCTION noclobber.append_all(ws text, bodies text[], id_of_call text) RETURNS jsonb
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE answers jsonb := '[]'; body text; n int := 0;
+BEGIN
+  PERFORM noclobber.hold_chain(ws);
+  FOREACH body IN ARRAY bodies LOOP
+    n := n + 1;
+    answers := answers || noclobber.append(ws, body, id_of_call || '/' || n);
+  END LOOP;
+  RETURN answers;
+END $$;
+
 CREATE FUNCTION noclobber.chain_end(ws text) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT coalesce(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli.doctor.workspace_checks import SCRATCH_PREFIX
 from noclobber.core.findings import Finding
-from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, STATE_FOLDER, ledger_path, state_folder
+from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, STATE_FOLDER, state_folder
 from noclobber.disk import forks, paths
 from noclobber.disk.commit import contents, leftovers, open_stores, sweep
 from noclobber.disk.commit.committer import Committer
@@ -291,17 +291,17 @@ def _lock_finding(status: LockStatus) -> Finding:
 
 def _origin(root: str, kept: Kept) -> str | None:
     """Return the path of the file that a kept version belonged to, from the ledger."""
-    from noclobber.ledger.browse import Lines
+    from noclobber.ledger.chosen import lines_of
     from noclobber.ledger.root import absolute
 
-    if kept.replaced_sha256 is None or not os.path.lexists(ledger_path(root)):
+    if kept.replaced_sha256 is None:
         return None
     needle = f'"before_hash":"sha256:{kept.replaced_sha256}"'.encode()
     import json
 
     found = None
     try:
-        for line in Lines(ledger_path(root)):
+        for line in lines_of(root):
             if needle in line:
                 path = absolute(root, json.loads(line)["payload"]["target_file"])
                 if os.path.basename(path).startswith(kept.name):

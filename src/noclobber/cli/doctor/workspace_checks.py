@@ -95,14 +95,15 @@ def check_config(root: str) -> list[Finding]:
 
 def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[Finding]:
     """Verify the chain, and report lines that crashes cut off and versions that they took away."""
-    from noclobber.ledger import AgentTraceLedger
+    from noclobber.ledger.chosen import is_on_server, ledger_of
     from noclobber.ledger.lost_versions import find_lost_versions
 
-    path = ledger_path(root)
-    if not os.path.lexists(path):
+    path, on_server = ledger_path(root), is_on_server()
+    if not on_server and not os.path.lexists(path):
         return [Finding("ledger", True, "nothing recorded yet")]
     try:
-        report = AgentTraceLedger(path).verify(progress=progress)
+        ledger = ledger_of(root)
+        report = ledger.verify(progress=progress)
     except BrokenChainError as error:
         remedy = "move it aside as evidence, and a new one begins; `noclobber ledger show` prints the rest"
         return [Finding("ledger", False, str(error), remedy)]
@@ -110,7 +111,7 @@ def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[F
         remedy = "fix that; until then every guarded write is refused"
         return [Finding("ledger", False, str(error), remedy)]
     findings = [Finding("ledger", True, f"{report.event_count} events, head {report.head}")]
-    if not os.access(path, os.W_OK):
+    if not on_server and not os.access(path, os.W_OK):
         remedy = "make it writable; until then every guarded write of this user is refused"
         findings.append(Finding("ledger", False, f"{path} is not writable for this user", remedy))
     if report.torn_bytes:
@@ -118,7 +119,7 @@ def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[F
         findings.append(Finding("ledger's end", True, detail, "the next append sets it aside"))
     for aside in report.set_aside:
         findings.append(Finding("torn line", True, f"{aside}, from a crash", "look at it, then delete it"))
-    for lost in find_lost_versions(AgentTraceLedger(path).events(), root)[:MOST_LOST]:
+    for lost in find_lost_versions(ledger.events(), root)[:MOST_LOST]:
         detail = f"{lost.path} has a version before the one that event {lost.seq} recorded"
         remedy = "a power cut took it away, or somebody put the earlier one back; look, and write it again"
         findings.append(Finding("lost version", True, detail, remedy))
