@@ -385,7 +385,7 @@ def test_no_spelling_of_the_switch_is_overlooked(
     """finding S13: twice in one object, behind a byte-order mark, or with an escaped letter."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     install.carry_out(hook_file("claude-code", "project", str(root)))
-    (root / ".claude" / "settings.local.json").write_text(text)
+    (root / ".claude" / "settings.json").write_text(text)
 
     found = [finding for finding in check_hooks(str(root)) if "claude" in finding.name]
 
@@ -471,7 +471,7 @@ def test_a_linked_state_folder_is_followed_by_nobody(
     run("ledger", "verify", "--root", str(root))
 
 
-@pytest.mark.parametrize("place", [".claude", ".claude/settings.json"])
+@pytest.mark.parametrize("place", [".claude", ".claude/settings.local.json"])
 @pytest.mark.parametrize("words", [(), ("--uninstall",)])
 def test_install_writes_through_no_link(root: Path, victim: Path, place: str, words: tuple[str, ...]) -> None:
     """finding S20: the settings file, or the folder around it, leads out of the project."""

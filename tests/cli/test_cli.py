@@ -53,11 +53,6 @@ def test_every_way_of_asking_for_help_works(words: list[str]) -> None:
     assert (done.code, done.out, done.err) == (0, cli.help_page(), "")
 
 
-def test_no_command_at_all_is_a_mistake_that_is_answered_with_help() -> None:
-    """N-cli: exit code 2, as for every wrong call."""
-    assert run() == (2, cli.help_page(), "")
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_commands_help_ends_with_examples_that_parse(name: str) -> None:
     """N-cli: an example that does not parse teaches the wrong thing."""

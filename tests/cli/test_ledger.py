@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from noclobber import Workspace
+from noclobber import StaleFileError, Workspace
 from noclobber.cli import main
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.lock import DeliverableLock
@@ -165,3 +165,20 @@ def test_who_looks_for_locks_in_the_workspaces_ledger_is_told_where_they_are(roo
     assert ".lock-ledger.jsonl" in done.err
     there = run("ledger", "show", "work/.lock-ledger.jsonl", "--kind", "LOCK_*", cwd=root)
     assert ("LOCK_ACQUIRED" in there.out, there.err) == (True, "")
+
+
+def test_two_sessions_that_are_both_called_main_are_told_apart(root: Path) -> None:
+    """finding U5: by the beginning of the session's id, in the ledger and in the status."""
+    (root / "plan.md").write_text("one\n")
+    with Workspace(root) as workspace:
+        for session in ("4f2a91c3-aaaa", "77d01be2-bbbb"):
+            with workspace.turn(agent_id="main", session_id=session) as turn:
+                turn.read_file("plan.md")
+                (root / "plan.md").write_text(f"before {session}\n")
+                with pytest.raises(StaleFileError):
+                    turn.write_file("plan.md", b"mine\n")
+    for words in (("ledger", "show"), ("ledger", "tail"), ("status",)):
+        shown = run(*words, "--root", str(root)).out
+        assert "main 4f2a91c3" in shown, words
+        assert "main 77d01be2" in shown, words
+        assert "aaaa" not in shown

@@ -15,6 +15,7 @@ from noclobber.cli import main
 from noclobber.demo import numbers, story
 from noclobber.demo.numbers import Numbers, Row
 from noclobber.demo.progress_bar import Bar
+from noclobber.text.fold import fold
 
 
 def run_demo(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -100,15 +101,37 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_without_rich_gets_a_bar_of_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-demo: rich if it is importable, plain text otherwise."""
-    monkeypatch.setitem(sys.modules, "rich.console", None)
+def test_a_terminal_gets_a_bar_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-demo: drawn over itself, without an escape code."""
+    monkeypatch.setenv("COLUMNS", "100")
     out = Terminal()
     with Bar(out) as bar:
         bar(0.5, "half way")
 
     assert "[##############..............]  50%  half way" in out.getvalue()
     assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_the_demo_fits_the_terminal(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """finding U1: the bar, the story and the table; at 80 columns the table is the whole one."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = Terminal()
+    with Bar(out) as bar:
+        bar(0.1, "plain writes: truncate and write, truncate, write slowly, append " * 3)
+        bar(0.2, "short")
+    said: list[str] = []
+    story.tell(str(tmp_path), said.append)
+    row = Row("rename", "save by rename", 10, 9, 12, 0, 1, 3, ("lease+exchange",))
+    table = numbers.table(Numbers((row,), (), ()), columns)
+
+    drawn = out.getvalue().split("\r")
+    assert max(map(len, drawn)) < columns
+    assert drawn[2].rstrip() == drawn[2].rstrip(" …"), "the longer line before is covered"
+    assert len(drawn[2]) >= len(drawn[1])
+    assert max(len(line) for text in said for line in fold(text, columns).splitlines()) <= columns
+    assert max(map(len, table.splitlines())) <= columns
+    assert ("refused" in table) == (columns >= 80)
 
 
 def test_a_loss_through_the_guard_makes_the_numbers_unclean() -> None:

@@ -244,7 +244,7 @@ def test_a_hook_that_crashes_lets_no_write_through(
 ) -> None:
     """N-hook: the host's fail-open switch is closed, and reads are not held up."""
     project.install("claude-code")
-    settings = project.root / ".claude" / "settings.json"
+    settings = project.root / ".claude" / "settings.local.json"
     configuration = json.loads(settings.read_text())
     for groups in configuration["hooks"].values():
         for group in groups:

@@ -20,7 +20,7 @@ def test_the_users_rules_judge_the_original_command(project: Project) -> None:
     """N-shell: denied stays denied, asked for is asked, what nobody allowed is not run, what is allowed is."""
     driver = driver_or_skip("claude-code")
     project.install("claude-code")
-    settings = project.root / ".claude" / "settings.json"
+    settings = project.root / ".claude" / "settings.local.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "permissions": RULES}))
     for name in ("a.txt", "b.txt"):
         project.file(name, "x\n")

@@ -92,6 +92,8 @@ def test_the_doctor_names_missing_and_doubled_hooks(rig: HookRig, root: Path, ho
     }
 
     command_line(["install", "claude-code", "copilot", "--root", str(root)])
+    # As earlier versions installed them: Copilot reads this file, and not the local one.
+    (root / ".claude/settings.local.json").rename(root / ".claude/settings.json")
     command_line(["install", "claude-code", "--user", "--root", str(root)])
     found = findings(root)
     assert found["hooks of claude-code", "in place"].ok

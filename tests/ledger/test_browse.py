@@ -28,7 +28,7 @@ def test_with_a_root_paths_are_whole_and_ids_stay_ids() -> None:
 )
 def test_events_of_other_programs_may_have_anything_anywhere(event: dict[str, Any]) -> None:
     """R-ledger: a summary never fails."""
-    assert summary_of(event, "/w") == ("?", "", "", "", ())
+    assert summary_of(event, "/w") == ("?", "", "", "", (), "")
     assert EventFilter().test()(event)
     assert not EventFilter(files=("a",)).test()(event)
 

@@ -115,9 +115,10 @@ def _run(words: list[str]) -> int:
     if name in COMMANDS:
         args = parser_of(name).parse_args(words[1:])
         return int(args.run(args))
-    if name is None:
-        sys.stdout.write(help_page())
-        return EXIT_USAGE
+    if name is None or words == ["--json"]:
+        from noclobber.cli import first_look
+
+        return first_look.run(words)
     if name in HELP_WORDS:
         if len(words) > 1 and words[1] in COMMANDS:
             return _run([words[1], "--help"])
@@ -151,6 +152,7 @@ def help_page() -> str:
         f"usage: noclobber COMMAND [...]\n\n{SUMMARY}\n\ncommands:\n{commands}\n"
         "options:\n  -h, --help     show this page; `noclobber COMMAND --help` shows a command's\n"
         "  -V, --version  show the version\n\n"
+        "Without a command it says what it sees here, and the next step.\n\n"
         "examples:\n"
         "  noclobber demo              see it at work\n"
         "  noclobber status            what goes on here, and what was refused\n"

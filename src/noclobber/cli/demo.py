@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.clean_output import controls
+from noclobber.cli.terminal import columns_wide
+from noclobber.text.fold import fold
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -81,23 +83,24 @@ def run(args: Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    print(fold(text, columns_wide()), flush=True)
 
 
 def _print_numbers(counted: Numbers) -> None:
     from noclobber.demo.numbers import table
 
     totals = counted.totals
-    print(f"\n{table(counted)}\n")
+    print(f"\n{table(counted, columns_wide())}\n")
     for skipped in counted.skipped:
-        print(f"skipped: {skipped}")
+        _say(f"skipped: {skipped}")
     for fault in counted.faults:
-        print(f"fault: {fault}")
-    print("lost     completed updates that an agent overwrote without having seen them")
-    print("kept     not in the file, but kept aside and reported    refused  the agent had to read again")
-    print(f"levels   {', '.join(totals.levels)}: `noclobber doctor` says what each promises here")
+        _say(f"fault: {fault}")
+    _say("lost: completed updates that an agent overwrote without having seen them.")
+    _say("kept: not in the file, but kept aside and reported.")
+    _say("refused: the agent had to read again.")
+    _say(f"levels: {', '.join(totals.levels)}. `noclobber doctor` says what each promises here.")
     share = totals.lost_plain / max(1, totals.made_plain)
-    print(
+    _say(
         f"\nPlain writes lost {totals.lost_plain} of {totals.made_plain} updates ({share:.0%});"
         f" noclobber lost {totals.lost} of {totals.made}."
     )

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from typing import Any
 
+    from noclobber.hosts.hook_entries import ConfigFile
+
 EPILOG = """\
 examples:
   noclobber install                          every coding agent found in this project or for this user
-  noclobber install claude-code              this project's .claude/settings.json
+  noclobber install claude-code              this project; --portable: in the file that a team shares
   noclobber install codex --user             all projects of this user
   noclobber install cursor --dry-run         show the change only
   noclobber install gemini --uninstall       remove our hooks, leave the rest as it is
@@ -66,8 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Install or remove the hooks, and show what changed."""
     from noclobber.errors import BadRequestError
-    from noclobber.hosts.hook_entries import find_hosts, hook_file
-    from noclobber.hosts.install import carry_out, plan
+    from noclobber.hosts.hook_entries import find_hosts
 
     project = existing_folder(args.root)
     hosts = args.host or find_hosts(project)
@@ -86,33 +87,102 @@ def run(args: Namespace) -> int:
         )
     if args.form == "plugin":
         return _packages(args, hosts)
+    _refuse_short_lived(args)
     rows: list[dict[str, Any]] = []
+    is_well = True
     for host in hosts:
-        where = hook_file(host, "user" if args.user else "project", project, portable=args.portable)
-        if not args.user:
-            _refuse_to_lead_out(where.path, project)
-        change = (plan if args.dry_run else carry_out)(where, uninstall=args.uninstall)
-        rows.append({"host": host, "path": where.path, "changed": change.is_needed, "diff": change.diff()})
-        if args.json:
-            continue
-        if not change.is_needed:
-            is_gone = args.uninstall and not os.path.lexists(where.path)
-            state = "does not exist; there is nothing to remove" if is_gone else "is up to date"
-            print(f"{host}: {where.path} {state}.")
-            continue
-        verb = "would change" if args.dry_run else "changed"
-        is_shown = args.dry_run or args.diff
-        print(f"{host}: {verb} {where.path}" + ("" if is_shown else f" ({_count(change.diff())})"))
-        if is_shown:
-            print(change.diff(), end="")
-        if not args.uninstall and not args.dry_run:
-            print(_next_step(host))
-            print(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')}")
+        made = _hooks_of(host, project, args)
+        rows += made
+        is_well = is_well and all(row.get("trouble", "") == "" for row in made)
     if not args.uninstall and not args.user:
         rows += _stale_writes(args, find_project(project))
     if args.json:
         print_json(rows)
-    return EXIT_OK
+    elif not args.uninstall and not args.dry_run:
+        scope = " --user" if args.user else ""
+        print(f"undo: noclobber install {' '.join(hosts)}{scope} --uninstall")
+    return EXIT_OK if is_well else EXIT_NO
+
+
+def _refuse_short_lived(args: Namespace) -> None:
+    """Refuse to write paths into configurations that will lead nowhere (finding U4)."""
+    from noclobber.errors import BadRequestError
+    from noclobber.hosts.machine_paths import short_lived
+
+    why = "" if args.uninstall or args.portable or args.dry_run else short_lived()
+    if why:
+        raise BadRequestError(
+            "",
+            f"Hooks need a noclobber that stays: {why}, and every write would be refused afterwards. Install "
+            "it first: `uv tool install noclobber`, `pipx install noclobber`, or pip in an environment. Then "
+            "`noclobber install` again.",
+        )
+
+
+def _hooks_of(host: str, project: str, args: Namespace) -> list[dict[str, Any]]:
+    """Install the hooks of one host, or remove them; print a line or two about it."""
+    from noclobber.hosts.hook_entries import hook_file
+    from noclobber.hosts.install import carry_out, plan
+    from noclobber.hosts.machine_paths import FileStep, is_portable, keep_private, steps, temporary_folder
+
+    if args.user:
+        steps_here = [FileStep(hook_file(host, "user", project, portable=args.portable), args.uninstall)]
+    else:
+        steps_here = steps(host, project, portable=args.portable, uninstall=args.uninstall)
+    rows: list[dict[str, Any]] = []
+    for where, uninstall in steps_here:
+        if not args.user:
+            _refuse_to_lead_out(where.path, project)
+        change = (plan if args.dry_run else carry_out)(where, uninstall=uninstall)
+        row = {"host": host, "path": where.path, "changed": change.is_needed, "diff": change.diff()}
+        rows.append(row)
+        if not uninstall and not args.dry_run:
+            row["trouble"] = _trial(where)
+        if not args.json:
+            _print_change(host, where.path, row, args, uninstall=uninstall)
+    if args.uninstall or args.dry_run or args.json:
+        if not args.uninstall and not args.dry_run and not args.user and not is_portable(where):
+            keep_private(where, project)
+        return rows
+    if rows[-1]["changed"]:
+        print(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')} {_next_step(host)}")
+    advice = "" if args.user or is_portable(where) else keep_private(where, project)
+    if folder := "" if args.portable else temporary_folder():
+        advice = f"{advice} noclobber itself is in {folder}: when it is removed, every write is refused."
+    if advice:
+        print(f"{host}: {advice.strip()}")
+    return rows
+
+
+def _print_change(host: str, path: str, row: dict[str, Any], args: Namespace, *, uninstall: bool) -> None:
+    """Say in a line what became of a file, and whether the hooks in it work."""
+    tried = ""
+    if "trouble" in row:
+        tried = "; a dry event went through the hooks: they work" if not row["trouble"] else ""
+    if not row["changed"]:
+        is_gone = uninstall and not os.path.lexists(path)
+        state = "does not exist; there is nothing to remove" if is_gone else "is up to date"
+        print(f"{host}: {path} {state}{tried}.")
+    else:
+        is_shown = args.dry_run or args.diff
+        verb = "would change" if args.dry_run else "changed"
+        print(f"{host}: {verb} {path}" + ("" if is_shown else f" ({_count(row['diff'])}){tried}"))
+        if is_shown:
+            print(row["diff"], end="")
+    if row.get("trouble"):
+        print(f"{host}: the hooks do not run, so every write will be refused: {row['trouble']}")
+        print(f"{host}: repair that, or remove them again: noclobber install {host} --uninstall")
+
+
+def _trial(where: ConfigFile) -> str:
+    """Send a dry event through every command that was written; return what is wrong, empty if nothing is."""
+    from noclobber.hook.dry_event import trouble_with
+    from noclobber.hosts.command_line import command
+    from noclobber.hosts.installations import Installation
+
+    written = Installation(where.host, "project", where.path, where.entries).commands()
+    lines = dict.fromkeys(line for _, line in written) or {command(where.host, "check"): None}
+    return next((trouble for line in lines if (trouble := trouble_with(where.host, line))), "")
 
 
 def _stale_writes(args: Namespace, root: str) -> list[dict[str, Any]]:
@@ -202,5 +272,5 @@ def _count(diff: str) -> str:
 
 def _next_step(host: str) -> str:
     if host == "codex":
-        return "codex: start it once and trust the hooks when it asks (/hooks); until then it ignores them."
-    return f"{host}: takes effect in the next session."
+        return "Start it once and trust the hooks when it asks (/hooks); until then it ignores them."
+    return "It takes effect in the next session."

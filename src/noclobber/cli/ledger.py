@@ -132,7 +132,7 @@ def _show(args: Namespace) -> int:
 def _row(event: Event) -> list[str | Cell]:
     about = summary_of(event)
     kind = Cell(about.kind, _STYLES.get(about.kind, ""))
-    return [str(event.get("seq", "?")), _short_time(event), kind, about.outcome, about.agent, about.subject]
+    return [str(event.get("seq", "?")), _short_time(event), kind, about.outcome, about.who, about.subject]
 
 
 def _short_time(event: Event) -> str:
@@ -189,7 +189,7 @@ def _phrase(event: Event) -> str:
     """One event on one line, for a person. Control characters are shown, never sent to the terminal."""
     about = summary_of(event)
     kind = styled(f"{visible(about.kind):<18}", _STYLES.get(about.kind, ""))
-    words = [about.outcome, about.agent, about.subject]
+    words = [about.outcome, about.who, about.subject]
     rest = "  ".join(visible(word) for word in words if word)
     return f"{visible(str(event.get('seq', '?'))):>6}  {visible(_short_time(event))}  {kind}  {rest}".rstrip()
 

@@ -9,6 +9,7 @@ from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import Cell, add_json, print_json, styled, table, visible
 from noclobber.cli.workspace_state import read_state
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.ledger.browse import SHORT_SESSION
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -137,7 +138,7 @@ def _refusals(state: WorkspaceView) -> Section:
     rows: Rows = [
         [
             _second(refusal["time"]),
-            refusal["agent_id"],
+            " ".join(filter(None, (refusal["agent_id"], (refusal["session_id"] or "")[:SHORT_SESSION]))),
             Cell(refusal["error_type"], "bad"),
             _near(state, refusal["path"]),
             refusal["written_by"] or "",

@@ -70,7 +70,7 @@ def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceView:
     attempt(lambda: _check_config(root), None)
     turns = [turn._asdict() for turn in open_turns.look(state)]
     found = leftovers.found_in(state, clock.now_s())
-    events = attempt(lambda: _last_events(root, troubles), [])
+    events = attempt(lambda: last_events(root, troubles), [])
     return WorkspaceView(
         root,
         iso8601(clock.now_s()),
@@ -118,7 +118,8 @@ def _ledger(root: str) -> dict[str, Any]:
     }
 
 
-def _last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
+def last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
+    """Return the last events on record; what is damaged among them is told."""
     path = ledger_path(root)
     if not is_on_server() and not os.path.lexists(path):
         return []
@@ -145,6 +146,7 @@ def _refusal(event: dict[str, Any], root: str) -> dict[str, Any]:
         "kind": about.kind,
         "error_type": about.outcome,
         "agent_id": about.agent,
+        "session_id": about.session or None,
         "path": about.subject,
         "written_by": _author(event, root),
     }

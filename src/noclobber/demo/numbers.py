@@ -137,17 +137,36 @@ class _Ticker:
         self._progress(self._begin + self._width * gone, self._told)
 
 
-def table(numbers: Numbers) -> str:
-    """Return the table as text."""
+WIDE_COLUMNS = 78
+NARROW_COLUMNS = 40
+
+
+def table(numbers: Numbers, columns: int = WIDE_COLUMNS) -> str:
+    """Return the table as text; where it does not fit, a narrower one of lost and made updates."""
+    return _wide_table(numbers) if columns >= WIDE_COLUMNS else _narrow_table(numbers)
+
+
+def _wide_table(numbers: Numbers) -> str:
     head = f"{'':<26}{'plain writes':>18}   {'through noclobber':>31}\n"
     head += (
         f"{'who else writes':<26}{'made':>9}{'lost':>9}   {'made':>9}{'lost':>6}{'kept':>6}{'refused':>10}"
     )
-    lines = [head, "-" * 78]
+    lines = [head, "-" * WIDE_COLUMNS]
     for row in (*numbers.rows, numbers.totals):
         if row.kind == "all":
-            lines.append("-" * 78)
+            lines.append("-" * WIDE_COLUMNS)
         plain = f"{row.made_plain:>9}{row.lost_plain:>9}"
         guarded = f"{row.made:>9}{row.lost:>6}{row.kept:>6}{row.refused:>10}"
         lines.append(f"{row.says:<26}{plain}   {guarded}")
+    return "\n".join(lines)
+
+
+def _narrow_table(numbers: Numbers) -> str:
+    lines = [f"{'lost of made':<22}{'plain':>9}{'guarded':>9}", "-" * NARROW_COLUMNS]
+    for row in (*numbers.rows, numbers.totals):
+        if row.kind == "all":
+            lines.append("-" * NARROW_COLUMNS)
+        name = "together" if row.kind == "all" else row.says
+        plain, guarded = f"{row.lost_plain}/{row.made_plain}", f"{row.lost}/{row.made}"
+        lines.append(f"{name:<22} {plain:>8} {guarded:>8}")
     return "\n".join(lines)

@@ -1,20 +1,21 @@
 """
-A progress bar: drawn by rich if it is installed, otherwise as text; whole lines if the output is no terminal.
+A progress bar on one line of a terminal; whole lines if the output is no terminal.
 
-An output that is not a terminal gets text only: no escape codes, no carriage returns.
+An output that is not a terminal gets text only: no escape codes, no carriage returns. On a terminal the line
+is never wider than the terminal: one that wraps cannot be drawn over, and fills the screen (finding U1).
 """
 
 from __future__ import annotations
 
 import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, TextIO
+    from typing import TextIO
 
-BAR_COLUMNS = 28
-LINE_COLUMNS = 100
+MOST_BAR_COLUMNS = 28
 
 
 class Bar:
@@ -24,30 +25,21 @@ class Bar:
         self._stream = stream or sys.stdout
         self._is_terminal = self._stream.isatty()
         self._last_told = ""
-        self._rich: Any = None
-        self._task: Any = None
+        self._drawn = 0
 
     def __enter__(self) -> Bar:
-        if self._is_terminal:
-            try:
-                from rich.console import Console
-                from rich.progress import BarColumn, Progress, TextColumn
-            except ImportError:
-                return self
-            columns = (BarColumn(BAR_COLUMNS), TextColumn("{task.percentage:>3.0f} %  {task.description}"))
-            self._rich = Progress(*columns, console=Console(file=self._stream), transient=True)
-            self._rich.start()
-            self._task = self._rich.add_task("", total=1.0)
         return self
 
     def __call__(self, share: float, told: str) -> None:
-        if self._rich is not None:
-            self._rich.update(self._task, completed=share, description=told)
-        elif self._is_terminal:
-            full = round(share * BAR_COLUMNS)
-            line = f"[{'#' * full}{'.' * (BAR_COLUMNS - full)}] {share:4.0%}  {told}"
-            self._stream.write(f"\r{line[:LINE_COLUMNS]:<{LINE_COLUMNS}}")
+        if self._is_terminal:
+            columns = get_terminal_size((80, 24)).columns - 1
+            bar_columns = min(MOST_BAR_COLUMNS, columns // 3)
+            full = round(share * bar_columns)
+            line = f"[{'#' * full}{'.' * (bar_columns - full)}] {share:4.0%}  {told}"
+            line = line if len(line) <= columns else f"{line[: columns - 1]}…"
+            self._stream.write(f"\r{line:<{min(self._drawn, columns)}}")
             self._stream.flush()
+            self._drawn = len(line)
         elif told != self._last_told:
             self._stream.write(f"{share:4.0%}  {told}\n")
             self._stream.flush()
@@ -56,8 +48,6 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._rich is not None:
-            self._rich.stop()
-        elif self._is_terminal:
-            self._stream.write(f"\r{'':<{LINE_COLUMNS}}\r")
+        if self._is_terminal and self._drawn:
+            self._stream.write(f"\r{'':<{self._drawn}}\r")
             self._stream.flush()

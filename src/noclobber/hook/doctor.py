@@ -50,7 +50,9 @@ def check(project: str) -> list[Finding]:
         if found:
             installed[host] = found
         findings += _of_host(host, found, project)
-    if "copilot" in installed and any(one.form == "project" for one in installed.get("claude-code", ())):
+    if "copilot" in installed and any(
+        one.path == f"{project}/.claude/settings.json" for one in installed.get("claude-code", ())
+    ):
         findings.append(
             Finding(
                 "hooks of copilot and claude-code",

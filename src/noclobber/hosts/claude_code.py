@@ -211,7 +211,12 @@ EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "SessionEn
 
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
-    """Return where its hooks are configured, and ours."""
+    """
+    Return where its hooks are configured, and ours.
+
+    In a project, commands with this machine's paths go to the file that Claude Code keeps for one machine:
+    teams commit `settings.json` (finding U4).
+    """
     from noclobber.hosts import shell_prefix
     from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, HookMember, command, group, notes
 
@@ -232,4 +237,5 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     )
     prefix = shell_prefix.prefix(portable=portable)
     routed = () if prefix is None else (HookMember("env", shell_prefix.VARIABLE, prefix),)
-    return ConfigFile("claude-code", f"{base}/.claude/settings.json", entries, members=routed)
+    name = "settings.json" if portable or scope == "user" else "settings.local.json"
+    return ConfigFile("claude-code", f"{base}/.claude/{name}", entries, members=routed)

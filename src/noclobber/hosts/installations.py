@@ -57,8 +57,8 @@ def find(host: str, project: str) -> list[Installation]:
                 found.append(Installation(host, form, path))
         elif entries := entries_in(path):
             found.append(Installation(host, form, path, entries))
-    if host == "claude-code" and (entries := entries_in(f"{project}/.claude/settings.local.json")):
-        found.append(Installation(host, "project", f"{project}/.claude/settings.local.json", entries))
+    if host == "claude-code" and (entries := entries_in(f"{project}/.claude/settings.json")):
+        found.append(Installation(host, "project", f"{project}/.claude/settings.json", entries))
     for path in _packages(host, project):
         entries = entries_in(path)
         if entries or (host == "opencode" and os.path.exists(path)):

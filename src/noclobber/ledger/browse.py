@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 _PATHS = ("target_file", "destination", "path", "folder")
 _WILDCARDS = frozenset("*?[")
+SHORT_SESSION = 8  # Characters of a session's id that people are shown.
 
 
 class EventSummary(NamedTuple):
@@ -35,6 +36,12 @@ class EventSummary(NamedTuple):
     """What the event is about: a file, a folder, a deliverable; empty if it names none."""
     subjects: tuple[str, ...]
     """All that it names: a move has two."""
+    session: str = ""
+
+    @property
+    def who(self) -> str:
+        """The agent, and the beginning of its session: many sessions have an agent called main."""
+        return " ".join(part for part in (self.agent, self.session[:SHORT_SESSION]) if part)
 
 
 def summary_of(event: Event, root: str | None = None) -> EventSummary:
@@ -59,6 +66,7 @@ def summary_of(event: Event, root: str | None = None) -> EventSummary:
         str(identity.get("agent_id") or payload.get("holder") or ""),
         subjects[0] if subjects else "",
         tuple(subjects),
+        str(identity.get("session_id") or ""),
     )
 
 

@@ -16,6 +16,10 @@ from contextlib import ExitStack
 
 from noclobber.lock.names import GIT_PATTERNS
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 HEADING = "# noclobber: deliverable locks are local to this machine."
 MOST_BYTES = 1 << 20
 MOST_PATH = 4096
@@ -31,10 +35,10 @@ def keep_lock_files_out_of_git(folder: str) -> None:
         pass
 
 
-def keep_out_of_git(root: str) -> str | None:
+def keep_out_of_git(root: str, patterns: Sequence[str] = GIT_PATTERNS, heading: str = HEADING) -> str | None:
     """
-    Have the repository around `root` ignore lock files; return the file that says so, None if there is no
-    repository, or none whose excludes are a plain file of this user's.
+    Have the repository around `root` ignore lock files, or what other patterns match; return the file that
+    says so, None if there is no repository, or none whose excludes are a plain file of this user's.
     """
     git = _git_folder(root)
     if git is None or os.stat(git).st_uid != os.geteuid():
@@ -45,12 +49,12 @@ def keep_out_of_git(root: str) -> str | None:
             return None
         data = os.read(exclude_fd, MOST_BYTES)
         present = data.decode("utf-8", "surrogateescape").splitlines()
-        missing = [pattern for pattern in GIT_PATTERNS if pattern not in present]
+        missing = [pattern for pattern in patterns if pattern not in present]
         if missing:
             break_first = "\n" if data and not data.endswith(b"\n") else ""
             # One write at the end of the file: two that do this at once both add their lines, which harms
             # nothing.
-            os.write(exclude_fd, (break_first + "\n".join([HEADING, *missing]) + "\n").encode())
+            os.write(exclude_fd, (break_first + "\n".join([heading, *missing]) + "\n").encode())
     return os.path.join(git, "info", "exclude")
 
 
