@@ -1,7 +1,8 @@
 /*
  * Writers that do not use noclobber, by every way into a file that the kernel has and Python has not.
  *
- *     outside_writers KIND PATH LOG SEED START_S UNTIL_S      make updates until the time is over
+ *     outside_writers KIND PATH LOG SEED START_S UNTIL_S [PAUSE_US]
+ *                                                             make updates until the time is over
  *     outside_writers --probe KIND PATH                       exit code 0 if this kind works on that file
  *
  * Each changes the slot of the shared file (noclobber/demo/versions.py), or appends a line, and logs as
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +36,12 @@ static int log_fd = -1, pipe_fds[2], pair_fds[2], scratch_fd = -1, folder_fd = -
 static long made;
 static unsigned char *missed;
 static uint64_t random_state;
+static volatile sig_atomic_t is_over;
+
+static void stop(int number) {
+    (void)number;
+    is_over = 1;
+}
 
 static void say(const char *text) {
     if (log_fd >= 0 && write(log_fd, text, strlen(text)) < 0) _exit(3);
@@ -424,7 +432,9 @@ static const struct { const char *name; void (*step)(void); unsigned burst; } KI
 
 int main(int count, char **words) {
     int is_probe = count == 4 && !strcmp(words[1], "--probe");
-    if (!is_probe && count != 7) return 2;
+    if (!is_probe && count != 7 && count != 8) return 2;
+    uint64_t longest_us = count == 8 ? strtoull(words[7], NULL, 10) : 0; /* One by one, this long apart. */
+    if (longest_us) signal(SIGTERM, stop); /* The update that it is in is finished. */
     kind = is_probe ? words[2] : words[1];
     path = is_probe ? words[3] : words[2];
     snprintf(scratch, sizeof scratch, "%s.o-tmp", path);
@@ -446,15 +456,15 @@ int main(int count, char **words) {
     log_fd = open(words[3], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     double start_s = strtod(words[5], NULL), until_s = strtod(words[6], NULL), slowest_s = 0, begun_s;
     while (now_s() < start_s) pause_us(1000);
-    while ((begun_s = now_s()) < until_s) {
-        for (uint64_t left = 1 + chance(KINDS[at].burst); left; left--) {
+    while (!is_over && (begun_s = now_s()) < until_s) {
+        for (uint64_t left = longest_us ? 1 : 1 + chance(KINDS[at].burst); left; left--) {
             begun_s = now_s();
             KINDS[at].step();
             double took_s = now_s() - begun_s;
             if (took_s > slowest_s) slowest_s = took_s;
         }
         static const uint64_t PAUSES_US[] = {0, 2000, 8000, 20000};
-        pause_us(PAUSES_US[chance(4)]);
+        pause_us(longest_us ? longest_us : PAUSES_US[chance(4)]);
     }
     char text[64];
     snprintf(text, sizeof text, "D %.1f\n", slowest_s * 1000);

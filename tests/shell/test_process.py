@@ -64,13 +64,23 @@ def behind(root: Path, text: str) -> str:
 
 
 def run_with_an_outsider(
-    root: Path, text: str, outside: str, *options: str
+    root: Path, text: str, outside: str, *options: str, before: str = "true"
 ) -> subprocess.CompletedProcess[str]:
     """Run a command, and something else outside of its view after it has begun and before it ends."""
     go, wanted = root.parent / "go", root.parent / "go.wanted"
     wanted.touch()
     process = subprocess.Popen(
-        [sys.executable, "-m", "noclobber", "run", *options, "--", "sh", "-c", behind(root, text)],
+        [
+            sys.executable,
+            "-m",
+            "noclobber",
+            "run",
+            *options,
+            "--",
+            "sh",
+            "-c",
+            f"{before}; {behind(root, text)}",
+        ],
         cwd=root,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

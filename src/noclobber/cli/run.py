@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from noclobber.core.values import WriteResult
+    from noclobber.core.values import Recovered, WriteResult
     from noclobber.shell.process import CommandProcess, Ended
     from noclobber.shell.runs import RunFolder
     from noclobber.shell.watched import WatchedChange
@@ -197,7 +197,8 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
 
     _prepare_state(root)
     try:
-        runs.tidy(root)
+        if recovered := runs.tidy(root):
+            _record_recovered(asked, root, recovered)
         folder = runs.made(root)
     except OSError as error:
         raise UnavailableError(f"{error.strerror}: {error.filename}") from None
@@ -229,6 +230,19 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
         if not folder.is_refused:
             folder.remove()
         folder.close()
+
+
+def _record_recovered(asked: Asked, root: str, recovered: Sequence[Recovered]) -> None:
+    """Put on record how the landing of a killed command ended."""
+    from noclobber.errors import NoclobberError
+    from noclobber.guard.command_turn import CommandTurn
+    from noclobber.guard.commands import TOOL
+
+    try:
+        with CommandTurn(root, **_identity(asked)) as turn:
+            turn.recorder.recovered(turn.tool_call(TOOL, {"command": asked.argv}), recovered)
+    except NoclobberError as error:
+        print(f"noclobber: run: what was recovered is not on record: {error}", file=sys.stderr)
 
 
 def _expectations(path: str) -> dict[str, str]:

@@ -119,7 +119,8 @@ def _run(
     if (reason := why_not(root)) is not None:
         raise UnavailableError(reason)
     turn.recorder.prepare()
-    runs.tidy(root)
+    if recovered := runs.tidy(root):
+        turn.recorder.recovered(call, recovered)
     run = runs.made(root)
     try:
         first_ns = run.touch()

@@ -34,7 +34,7 @@ from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.disk.commit.journal import NO_HASH
 from noclobber.disk.commit.trees import TreeRow, expected_of
 from noclobber.disk.hashing import is_hash
-from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
+from noclobber.errors import ABSENT, DELETED, FileBusyError, NoclobberError, StaleFileError
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
 from noclobber.guard.git.rule import git_rule
@@ -42,6 +42,8 @@ from noclobber.guard.judge import admit
 from noclobber.guard.policies import decide
 from noclobber.shell import changes as tree
 from noclobber.shell.changes import FILE, FOLDER, ChangeSet, TreeChange, lstat
+from noclobber.shell.git_locks import GitBusyError, GitLocks, locks_for
+from noclobber.shell.runs import folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,19 +113,29 @@ def land(
         for rule in RULES:
             if (refusal := rule(command, changes, turn)) is not None:
                 raise refusal
-        for tries_left in reversed(range(MERGE_TRIES)):
-            judged = _Judging(turn, command, changes)
-            files = judged.files()
-            try:
-                results = _committed(turn, judged.rows())
-                break
-            except UnflushedError as error:
-                _landed(turn, call, files, list(error.commits), judged.merged, flushed=False, is_last=is_last)
-                raise
-            except StaleFileError as error:
-                # What was merged with has changed once more. Merge again, with what is there now.
-                if not tries_left or error.path not in judged.merged:
+        with _git_locks(turn, command, changes):
+            for tries_left in reversed(range(MERGE_TRIES)):
+                judged = _Judging(turn, command, changes)
+                files = judged.files()
+                try:
+                    results = _committed(turn, judged.rows())
+                    break
+                except UnflushedError as error:
+                    commits = list(error.commits)
+                    _landed(turn, call, files, commits, judged.merged, flushed=False, is_last=is_last)
                     raise
+                except StaleFileError as error:
+                    # What was merged with has changed once more. Merge again, with what is there now.
+                    if not tries_left or error.path not in judged.merged:
+                        raise
+    except GitBusyError as busy:
+        refusal = FileBusyError(
+            str(busy),
+            "a git process has this lock, so nothing of the command landed. Run it again when git has ended."
+            " If none is running, one was killed: remove the file.",
+        )
+        turn.recorder.refusal(call, refusal)
+        raise refusal from None
     except NoclobberError as error:
         if not isinstance(error, UnflushedError):
             turn.recorder.refusal(call, error)
@@ -131,6 +143,12 @@ def land(
     landed = _landed(turn, call, files, results, judged.merged, flushed=True, is_last=is_last)
     unchecked(changes)
     return landed
+
+
+def _git_locks(turn: Turn | CommandTurn, command: CommandRun, changes: ChangeSet) -> GitLocks:
+    """Return git's locks for these changes, to be held from the check to the commit."""
+    folder = f"{folder_of(changes.root)}/{command.run_id}"
+    return GitLocks(folder, locks_for(changes), turn.options.wait_s)
 
 
 def _committed(turn: Turn | CommandTurn, rows: list[TreeRow]) -> list[WriteResult]:

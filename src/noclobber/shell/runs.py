@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from noclobber.core.values import Recovered
+
 RUN_FOLDER = "run"
 ENVIRONMENT_RUN = "NOCLOBBER_RUN"
 NEW_PREFIX = "new-"
@@ -188,12 +190,17 @@ def all_ids(root: str) -> list[str]:
         return []
 
 
-def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> None:
-    """Remove what killed processes left, and refused commands that are too old or too many."""
+def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> list[Recovered]:
+    """
+    Remove what killed processes left, and refused commands that are too old or too many.
+
+    A landing that was cut off is finished or taken back first. What became of its files is returned.
+    """
+    recovered: list[Recovered] = []
     try:
         names = os.listdir(folder_of(root))
     except OSError:
-        return
+        return recovered
     for name in names:
         if name.startswith(NEW_PREFIX):
             _remove_if_old(f"{folder_of(root)}/{name}")
@@ -208,11 +215,35 @@ def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> None:
             is_kept = folder.is_refused and refused <= MOST_KEPT and folder.age_s < kept_days * 86400
             if not is_kept:
                 end_strays(folder)
+                if not folder.is_refused:
+                    recovered += _finish_landing(folder)
                 remove_tree(folder.path)
         except OSError:
-            pass  # Another process removes it, or it is not ours; then the next call tries again.
+            pass  # Another process is at it, or it is not ours; then the next call tries again.
         finally:
             folder.close()
+    return recovered
+
+
+def _finish_landing(folder: RunFolder) -> list[Recovered]:
+    """
+    Finish or take back the landing of a process that was killed, and give git its locks back.
+
+    In this order: a git that came in between would see half of it.
+    """
+    from noclobber.disk.file_guard import FileGuard  # Here: nearly no command finds such a folder.
+    from noclobber.errors import NoclobberError
+    from noclobber.shell.git_locks import release_left
+
+    guard = FileGuard(folder.root)
+    try:
+        recovered = guard.committer.recover_all()
+    except NoclobberError as error:
+        raise OSError(str(error)) from error
+    finally:
+        guard.close()
+    release_left(folder.path)
+    return recovered
 
 
 def _remove_if_old(path: str) -> None:

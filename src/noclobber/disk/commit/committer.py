@@ -258,6 +258,34 @@ class Committer:
         except FileBusyError:
             return []
 
+    def recover_all(self) -> list[Recovered]:
+        """
+        Finish every commit that was cut off in this workspace, before a command looks at all of it.
+
+        Whoever reads one file through a guard has its folder recovered; a command reads without one.
+        """
+        if self.root is None or not _is_there(f"{self.root}/{STATE_FOLDER}/{NOTES_FOLDER}"):
+            return []
+        store = self._store or self.open_store()
+        if store is None:
+            return []
+        folders: dict[str, None] = {}
+        for note in store.notes_in_use():
+            # Without its mutex. What it says is read again with it.
+            folders.update((planned.folder, None) for planned in note.read().files)
+        recovered: list[Recovered] = []
+        for folder in folders:
+            try:
+                folder_fd = forks.open_tracked(folder, paths.OPEN_FOLDER)
+            except OSError:
+                continue  # It was moved or removed since; the next commit there looks after it.
+            target = paths.PinnedPath(folder_fd, "", folder)
+            try:
+                recovered += self.recover_folder(target)
+            finally:
+                self.unpin(target)
+        return recovered
+
     # The commit of one file.
 
     @signals.whole

@@ -1,0 +1,116 @@
+"""
+git's own locks, held while what a command did to a repository lands.
+
+A git process that changes `index`, `HEAD`, a branch or `packed-refs` makes `<name>.lock` first, reads the
+file, writes the new one and renames it into place. One that had read the index before a landing would put its
+own over the landed one: HEAD would be the command's and the index the other's. So a landing takes the same
+locks, in sorted order, and waits for a git that has one.
+
+A lock is a second name of a file in the run's folder. So after `kill -9` it can be told from a lock of git's:
+`release_left()` removes no other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from noclobber.shell.changes import FILE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.shell.changes import ChangeSet
+
+LOCK_FILE, LIST_FILE = "git-lock", "git-locks"
+ENDING = ".lock"
+LOOK_AGAIN_S = 0.01
+_NAMES = frozenset(("index", "HEAD", "packed-refs", "config", "shallow"))
+
+
+class GitBusyError(Exception):
+    """A git process has a lock. The text is the lock's path."""
+
+
+def locks_for(changes: ChangeSet) -> list[str]:
+    """Return which locks git would take for these changes; none for a command that did not use it."""
+    found = []
+    for change in changes.checked:
+        if change.kind != FILE or ".git/" not in change.path:
+            continue
+        above, _, inside = f"/{change.path}".rpartition("/.git/")
+        if inside and (inside.rpartition("/")[2] in _NAMES or "refs" in inside.split("/")[:-1]):
+            found.append(f"{changes.root}{above}/.git/{inside}{ENDING}")
+    return sorted(found)
+
+
+class GitLocks:
+    """Use it as a context manager. `GitBusyError` if git has one of them for longer than `wait_s`."""
+
+    def __init__(self, run_folder: str, paths: list[str], wait_s: float) -> None:
+        self._folder, self._paths, self._wait_s = run_folder, paths, wait_s
+        self._held: list[str] = []
+
+    def __enter__(self) -> GitLocks:
+        if not self._paths:
+            return self
+        own = f"{self._folder}/{LOCK_FILE}"
+        _write(own, b"A command of noclobber run is landing here.\n")
+        # Before the first of them is there: whoever cleans up must know where to look.
+        _write(f"{self._folder}/{LIST_FILE}", b"\0".join(map(os.fsencode, self._paths)))
+        deadline_s = time.monotonic() + self._wait_s
+        try:
+            for path in self._paths:
+                self._take(own, path, deadline_s)
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def _take(self, own: str, path: str, deadline_s: float) -> None:
+        while True:
+            try:
+                os.link(own, path)
+            except FileExistsError:
+                if time.monotonic() > deadline_s:
+                    raise GitBusyError(path) from None
+                time.sleep(LOOK_AGAIN_S)
+            except FileNotFoundError:
+                return  # Its folder comes or goes with the command; the commit looks after that.
+            else:
+                self._held.append(path)
+                return
+
+    def _release(self) -> None:
+        while self._held:
+            try:
+                os.unlink(self._held.pop())
+            except FileNotFoundError:
+                pass  # Somebody removed it by hand, as git tells people to.
+
+    def __exit__(self, *_: object) -> None:
+        self._release()
+
+
+def release_left(run_folder: str) -> None:
+    """Remove the locks of a killed landing, after it was finished or taken back."""
+    try:
+        with open(f"{run_folder}/{LIST_FILE}", "rb") as file:
+            paths = file.read().split(b"\0")
+        own = os.stat(f"{run_folder}/{LOCK_FILE}")
+    except OSError:
+        return
+    for path in paths:
+        try:
+            status = os.lstat(path)
+            if (status.st_ino, status.st_dev) == (own.st_ino, own.st_dev):
+                os.unlink(path)
+        except OSError:
+            continue
+
+
+def _write(path: str, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
