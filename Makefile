@@ -20,7 +20,7 @@ help:
 	@echo "make e2e-table      make e2e, and its tables of scenarios and latencies into docs/hosts/proven.md"
 	@echo "make frameworks     the adapters inside the real agent frameworks, and what their own tools lose (ONLY=deepagents)"
 	@echo "make frameworks-table  make frameworks, and its table into docs/frameworks/proven.md"
-	@echo "make hosts          one lock on three hosts and a server, with every fault at once; as root (SECONDS=, SEED=)"
+	@echo "make hosts          one lock on three hosts and a server, and one volume with two mounts, with every fault at once; as root (SECONDS=, SEED=)"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
@@ -111,6 +111,7 @@ $(VENV)/.peers: $(READY) requirements-bench.txt
 
 hosts: $(READY)
 	$(PY) -m torture.hosts
+	$(PY) -m torture.sections
 
 torture: $(VENV)/.peers
 	$(PY) -m torture --all

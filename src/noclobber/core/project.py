@@ -34,6 +34,8 @@ NOTES_FOLDER = "notes"  # What a commit is about to do, for recovery after a cra
 KEPT_FOLDER = "kept"  # Versions that could neither be put back nor be dropped.
 CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.
 LOST_FOLDER = "lost"  # Sessions whose memory of what they read could not be kept.
+SECTIONS_FOLDER = "sections"  # Staged versions on a volume that several machines share.
+TREE_ID_NAME = "tree_id"  # In that folder.
 TURNS_FOLDER = "turns"  # Open turns, for `noclobber status`.
 VERSIONS_PREFIX = "versions."  # And the user id: past versions by hash, for their owner only.
 

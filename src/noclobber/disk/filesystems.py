@@ -47,6 +47,12 @@ PROMISES: dict[Level, tuple[str, str, str]] = {
         " into the old file then or later are kept aside and reported, where the filesystem has hard links;"
         " else they are lost, too. Nobody sees half of a version",
     ),
+    "section": (
+        "a network or FUSE volume, with a coordinator on PostgreSQL",
+        "lose nothing, on any machine",
+        "what is put in place between the last look and the rename is lost. What is"
+        " saved after a crash stays",
+    ),
     "create": ("a new file", "exactly one creates it", "exactly one creates it"),
 }
 """For each level: where it is given, what other guarded writers lose, what editors, shells and git lose."""
@@ -147,9 +153,14 @@ def forget_cached(descriptor: int) -> None:
     """
     if sys.platform != "linux":
         return
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    ask_anew(descriptor)
+
+
+def ask_anew(descriptor: int) -> None:
+    """Ask for the state of an open file or folder on a network: the other side, and not our cache."""
     import ctypes
 
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     statx = getattr(ctypes.CDLL(None), "statx", None)
     if statx is not None:
         statx(descriptor, b"", FORCE_SYNC | EMPTY_PATH, STATX_BASIC, ctypes.create_string_buffer(256))

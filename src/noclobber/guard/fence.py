@@ -91,6 +91,20 @@ class WriteFence:
         locked = locked_write(folder, lock, held, self._clock)
         return GuardedWrite(path, self._root, folder, locked, self._clock)
 
+    def carried(self, path: str) -> DeliverableLock | None:
+        """
+        Return the lock that the writer works under, for a server that decides about locks itself.
+
+        Raises if another agent has claimed the file, or if it is outside the lock's folder.
+        """
+        claims.refuse_if_claimed(self._root, path, self._owner, self._clock)
+        try:
+            lock = self._lock_for(path)
+        except LockLost as error:
+            raise _of_file(error, path) from None
+        _deciding_folder(path, None, lock)
+        return lock
+
     def check(self, path: str) -> None:
         """Raise if a write to `path` would be refused now; for writes that another program carries out."""
         with self.guarding(path):

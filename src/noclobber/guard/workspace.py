@@ -28,6 +28,7 @@ from noclobber.guard.hook_engine import HookEngine
 from noclobber.guard.snapshot import TurnContext
 from noclobber.guard.state import WorkspaceState
 from noclobber.guard.turn import Turn
+from noclobber.ledger.chosen import is_on_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -256,7 +257,7 @@ class Workspace:
         key = (options.durable, options.wait_s, options.hard_links, options.busy)
         guard = self._guards.get(key)
         if guard is None:
-            guard = self._guards[key] = FileGuard(
+            guard = self._guards[key] = _guard_class(self.root)(
                 self.root,
                 durable=options.durable,
                 wait_s=options.wait_s,
@@ -270,6 +271,15 @@ class Workspace:
     def _scope_folder(self, folder: str) -> str:
         lexical = self.guard.lexical(folder)
         return self.root if lexical == self.root else self.guard.locate(lexical)
+
+
+def _guard_class(root: str) -> type[FileGuard]:
+    """Return who commits: this machine's kernel, or on a volume that machines share, the coordinator."""
+    if not is_on_server():
+        return FileGuard
+    from noclobber.postgres.section_guard import SectionGuard, is_shared_volume
+
+    return SectionGuard if is_shared_volume(root) else FileGuard
 
 
 def is_inside(folder: str, other: str) -> bool:

@@ -1,10 +1,10 @@
 """
 The arbiter whose locks are rows: one holder on any number of machines.
 
-Each operation is one SQL function (schema.sql): one transaction, one round trip, the server's clock. What the
-server cannot know is whether a process on some machine still runs. It answers "refused", with the process;
-who asked looks, if that process is of its own machine, and asks again with what it found (`judged`): "the
-holder of version 7 is dead". The server believes that of this very version only.
+Each operation is one SQL function (functions.sql): one transaction, one round trip, the server's clock. What
+the server cannot know is whether a process on some machine still runs. It answers "refused", with the
+process; who asked looks, if that process is of its own machine, and asks again with what it found
+(`judged`): "the holder of version 7 is dead". The server believes that of this very version only.
 
 A holder counts its lease by its own clock as well, from the moment at which it *asked*, less `MARGIN`: its
 clock may run a little slower than the server's. If the server cannot be reached, the lock is lost in its own
@@ -113,7 +113,7 @@ class PostgresArbiter:
                 # An answer that was lost, Ctrl-C before the taker knew of it: what may be ours must not stay.
                 self._undo(place, secret, folder)
                 raise
-            if not _judge(answer, judged):
+            if not self._judge(place, answer, judged):
                 return _contention(place, folder, answer, taker.deliverable_id)
         return _contention(place, folder, answer, taker.deliverable_id)
 
@@ -209,7 +209,7 @@ class PostgresArbiter:
                     return None
                 detail = _DETAILS[why]
                 return Recovery(why, orphan["holder"], orphan["acquired"], orphan["lock_id"], detail)
-            if not _judge(answer, judged):
+            if not self._judge(place, answer, judged):
                 break
         return _contention(place, folder, answer, taker.deliverable_id)
 
@@ -268,6 +268,20 @@ class PostgresArbiter:
             raise MissingFileError(folder, "there is no such folder")
         return place_of(folder)
 
+    def _judge(self, place: SharedFolder, answer: dict[str, Any], judged: dict[str, Any]) -> bool:
+        """Look at what is in the way. True if it is not any more: then ask again."""
+        if answer["outcome"] == "unsettled" and answer.get("is_overdue"):
+            # A write on a shared volume whose writer is dead or cut off. After this it has happened, or it
+            # never will: its rename must not land in a folder that somebody has locked since.
+            from noclobber.core.clock import SYSTEM_CLOCK
+            from noclobber.postgres.sections import Sections
+            from noclobber.postgres.volume import Volume
+
+            volume = Volume(place.root, SYSTEM_CLOCK)
+            Sections(self._connection, place, volume, SYSTEM_CLOCK, 0.0).recover(answer)
+            return True
+        return _judge(answer, judged)
+
     def _find(self, place: SharedFolder, secret: str, patience_s: float | None = None) -> dict[str, Any]:
         arguments = (place.workspace, place.path, hash_of(secret))
         found = self._connection.value("SELECT noclobber.find(%s,%s,%s)", arguments, patience_s)
@@ -304,7 +318,7 @@ class RowWriteIntent:
             if answer["outcome"] == "lost":
                 assert holding is not None
                 raise _lost(holding, answer["lock"])
-            if not _judge(answer, judged):
+            if not self._arbiter._judge(place, answer, judged):
                 break
         raise _contention(place, self._folder, answer, None)
 

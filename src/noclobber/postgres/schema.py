@@ -1,8 +1,8 @@
 """
 What the server keeps: install it, and say which version is there.
 
-`schema.sql` is version 1 as a whole; each later version will be a file of its own that leads there from
-the one before. Installing is one transaction: all of it or nothing.
+Tables change in steps: `tables_2.sql` leads from version 1 to version 2, and so on. Functions are replaced
+as a whole. Both are one transaction: all of it or nothing.
 
 Two roles. The owner of the database installs and migrates. `noclobber_agent` may call the functions that
 begin a step, and touch no table: whoever has it can record and read, and change nothing that is on record.
@@ -19,11 +19,12 @@ from noclobber.postgres.address import VARIABLE, connection_options, shown
 if TYPE_CHECKING:
     import psycopg
 
-VERSION = 1
+VERSION = 2
 AGENT_ROLE = "noclobber_agent"
 # The functions that begin a step. The others are their parts.
 STEPS = (
-    *("append", "append_all", "begin_write", "chain_end", "clear", "covering", "find", "give_up"),
+    *("append", "append_all", "begin_section", "begin_write", "chain_end", "clear", "covering"),
+    *("decide_section", "find", "give_up", "is_former", "overdue_section", "settle_section", "sweep_section"),
     *("installed_version", "lines", "list", "look", "renew", "settle_write", "summary", "take"),
 )
 OLDEST_SERVER = 13
@@ -61,18 +62,24 @@ def _install(link: psycopg.Connection[Any], server: str) -> int:
             f"{server} is PostgreSQL {link.info.server_version // 10_000}; it takes {OLDEST_SERVER} or newer",
         )
     link.execute("SELECT pg_advisory_xact_lock(%s)", (_SAME_TIME,))
-    version = installed_version(link)
-    if version is None:
-        link.execute(resources.files(__package__).joinpath("schema.sql").read_bytes())
-        _grant(link)
-        return VERSION
+    version = installed_version(link) or 0
     if version > VERSION:
         raise ConfigError(
             VARIABLE,
             f"{server} has version {version} of the schema, and this noclobber knows up to {VERSION}. "
             "Upgrade noclobber on this machine",
         )
-    return version
+    if version < VERSION:
+        for number in range(version + 1, VERSION + 1):
+            link.execute(_text(f"tables_{number}.sql"))
+        for name in ("functions.sql", "sections.sql", "rights.sql"):
+            link.execute(_text(name))
+        _grant(link)
+    return VERSION
+
+
+def _text(name: str) -> bytes:
+    return resources.files(__package__).joinpath(name).read_bytes()
 
 
 def _grant(link: psycopg.Connection[Any]) -> None:

@@ -14,14 +14,18 @@ import shutil
 import tempfile
 from typing import TYPE_CHECKING
 
+from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.findings import Finding
 from noclobber.core.project import BESIDE_PREFIX, ledger_path
 from noclobber.disk import filesystems, hashing
 from noclobber.disk.commit.committer import LADDER, Committer
 from noclobber.errors import BrokenChainError, ConfigError, NoclobberError
+from noclobber.ledger.chosen import is_on_server, ledger_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from noclobber.core.values import Level
 
 SCRATCH_PREFIX = f"{BESIDE_PREFIX}doctor-"
 MOST_LOST = 100
@@ -45,14 +49,16 @@ def check_level(root: str) -> list[Finding]:
         committer = Committer(os.path.realpath(scratch))
         committer.replace("probe", "ABSENT", b"before")
         level = committer.replace("probe", hashing.of_bytes(b"before"), b"after").level
+        if is_on_server() and (found := _level_with_a_coordinator(root)) is not None:
+            level = found
     except (OSError, NoclobberError) as error:
         remedy = "no guarded write can succeed here; check the disk and the folder's permissions"
         return [Finding("level", False, f"a guarded write failed: {error}", remedy)]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    limit = "" if level == "lease+exchange" else "use a local filesystem for a stronger promise"
+    limit = "" if level in ("lease+exchange", "section") else "use a local filesystem for a stronger promise"
     kind = filesystems.filesystem_type(root)
-    if filesystems.is_remote(kind):
+    if filesystems.is_remote(kind) and level != "section":
         limit += f"; {filesystems.OTHER_SIDE}"
     _, guarded, outsiders = filesystems.PROMISES[level]
     promise = f"{level} on {kind}: other guarded writers {guarded}; editors, shells, git: {outsiders}"
@@ -67,6 +73,17 @@ def check_level(root: str) -> list[Finding]:
         limit = "files of other owners are written at the level `exchange`: leases are for one's own"
         findings.append(Finding("owner", True, f"this folder belongs to user {owner}", limit))
     return findings
+
+
+def _level_with_a_coordinator(root: str) -> Level | None:
+    """On a volume that machines share: `section`, if its renames are what they must be."""
+    from noclobber.postgres.section_guard import is_shared_volume
+    from noclobber.postgres.volume import Volume
+
+    if not is_shared_volume(root):
+        return None
+    Volume(root, SYSTEM_CLOCK).prepare()
+    return "section"
 
 
 # Options and ledger
@@ -95,7 +112,6 @@ def check_config(root: str) -> list[Finding]:
 
 def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[Finding]:
     """Verify the chain, and report lines that crashes cut off and versions that they took away."""
-    from noclobber.ledger.chosen import is_on_server, ledger_of
     from noclobber.ledger.lost_versions import find_lost_versions
 
     path, on_server = ledger_path(root), is_on_server()

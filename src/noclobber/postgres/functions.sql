@@ -1,76 +1,27 @@
--- What the coordinator keeps in PostgreSQL, and the functions that are the only way to it.
+-- Locks and the ledger: the functions that are the only way to the tables.
 --
 -- One function is one step: one statement, one transaction, one round trip. It runs behind a transaction
 -- pooler. Time is the server's. Every id is made by the client, so each step may be asked again after an
 -- answer was lost: the second time it finds that it was done, and says the same.
 --
--- Rows are locked in one order, so that nobody waits in a circle: a lock's row, then the workspace's chain.
-
-CREATE SCHEMA noclobber;
-
-CREATE TABLE noclobber.schema_version (version int NOT NULL);
-INSERT INTO noclobber.schema_version VALUES (1);
-
-CREATE TABLE noclobber.lock (
-  workspace      text NOT NULL,
-  path           text NOT NULL,               -- From the root, without a slash at the end; '' is the root.
-  token          bigint NOT NULL DEFAULT 0,   -- Rows stay for ever, so that no token is given out twice.
-  version        bigint NOT NULL DEFAULT 0,   -- Rises with every change: what a judged take-over compares.
-  secret_sha256  text,                        -- NULL: free. The id itself never comes here.
-  deliverable_id text,
-  holder         text,
-  folder         text,                        -- Where its holder has it. For people only.
-  acquired       timestamptz,
-  expires        timestamptz,
-  lease_s        int,
-  renewal_s      int,
-  process        jsonb,                       -- For those who can tell whether it still runs. NULL: nobody can.
-  ended_call     text,                        -- The call that released it, so that a repeated one is known.
-  is_wanted      boolean NOT NULL DEFAULT false,
-  PRIMARY KEY (workspace, path)
-) WITH (fillfactor = 50);
-
--- A guarded write that was let through and is not over. While it is here, nobody takes the lock over.
-CREATE TABLE noclobber.write_intent (
-  intent_id text PRIMARY KEY,
-  workspace text NOT NULL,
-  path      text NOT NULL,                    -- The lock's.
-  writer    text NOT NULL,
-  process   jsonb,
-  deadline  timestamptz NOT NULL
-);
-CREATE INDEX write_intent_lock ON noclobber.write_intent (workspace, path);
-
-CREATE TABLE noclobber.chain (
-  workspace text PRIMARY KEY,
-  seq       bigint NOT NULL,
-  head      text NOT NULL
-) WITH (fillfactor = 20);
-
-CREATE TABLE noclobber.event (
-  workspace text NOT NULL,
-  seq       bigint NOT NULL,
-  line      text NOT NULL,
-  call_id   text,                             -- So that an append that is asked again is not made again.
-  PRIMARY KEY (workspace, seq)
-);
-CREATE UNIQUE INDEX event_call ON noclobber.event (workspace, call_id) WHERE call_id IS NOT NULL;
+-- Rows are locked in one order, so that nobody waits in a circle: a lock's row, files by their paths, then the
+-- workspace's chain.
 
 -- The only clock. Tests replace it.
-CREATE FUNCTION noclobber.now_() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp()';
+CREATE OR REPLACE FUNCTION noclobber.now_() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp()';
 
-CREATE FUNCTION noclobber.stamp(moment timestamptz) RETURNS text LANGUAGE sql STABLE AS
+CREATE OR REPLACE FUNCTION noclobber.stamp(moment timestamptz) RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
 
 -- Strictly rising, also over a failover to a standby that had not heard of the last ones: the timeline is in
 -- the upper bits, and a promoted standby has a new one.
-CREATE FUNCTION noclobber.next_token(last bigint) RETURNS bigint LANGUAGE sql VOLATILE AS
+CREATE OR REPLACE FUNCTION noclobber.next_token(last bigint) RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT greatest(last + 1,
      ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint << 40) $$;
 
 -- Lock the workspace's chain until this transaction ends. Whoever has it sees everything that was recorded
 -- before, and nobody records in between.
-CREATE FUNCTION noclobber.hold_chain(ws text) RETURNS noclobber.chain LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION noclobber.hold_chain(ws text) RETURNS noclobber.chain LANGUAGE plpgsql AS $$
 DECLARE found_chain noclobber.chain;
 BEGIN
   SELECT * INTO found_chain FROM noclobber.chain c WHERE c.workspace = ws FOR UPDATE;
@@ -83,7 +34,7 @@ END $$;
 
 -- One line, spelled as the ledger file spells it: an export is a ledger file. `body` is the event's members as
 -- JSON, without braces.
-CREATE FUNCTION noclobber.record(ws text, body text, id_of_call text) RETURNS jsonb LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION noclobber.record(ws text, body text, id_of_call text) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   before noclobber.chain; at_ text; hashed text; digest text;
 BEGIN
@@ -98,7 +49,7 @@ BEGIN
   RETURN jsonb_build_object('seq', before.seq + 1, 'time', at_, 'hash', digest, 'prev_hash', before.head);
 END $$;
 
-CREATE FUNCTION noclobber.append(ws text, body text, id_of_call text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION noclobber.append(ws text, body text, id_of_call text) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE done text;
 BEGIN
@@ -116,7 +67,7 @@ BEGIN
 END $$;
 
 -- Several events, one after the other: all of them or none.
-CREATE FUNCTION noclobber.append_all(ws text, bodies text[], id_of_call text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION noclobber.append_all(ws text, bodies text[], id_of_call text) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE answers jsonb := '[]'; body text; n int := 0;
 BEGIN
@@ -128,7 +79,7 @@ BEGIN
   RETURN answers;
 END $$;
 
-CREATE FUNCTION noclobber.chain_end(ws text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION noclobber.chain_end(ws text) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT coalesce(
     (SELECT jsonb_build_object('seq', c.seq, 'head', c.head) FROM noclobber.chain c WHERE c.workspace = ws),
@@ -136,7 +87,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- Lines after `last_seen`, up to `last_wanted`: a page of the chain.
-CREATE FUNCTION noclobber.lines(ws text, last_seen bigint, last_wanted bigint, most int) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION noclobber.lines(ws text, last_seen bigint, last_wanted bigint, most int) RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT e.line FROM noclobber.event e
    WHERE e.workspace = ws AND e.seq > last_seen AND e.seq <= last_wanted ORDER BY e.seq LIMIT most
@@ -145,14 +96,14 @@ $$;
 -- Locks
 
 -- True if a folder covers another: the same one, or above it.
-CREATE FUNCTION noclobber.covers(above text, below text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+CREATE OR REPLACE FUNCTION noclobber.covers(above text, below text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT above = '' OR above = below OR starts_with(below, above || '/') $$;
 
 -- True if a client has found that this very version's holder no longer runs.
-CREATE FUNCTION noclobber.is_judged(l noclobber.lock, judged jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+CREATE OR REPLACE FUNCTION noclobber.is_judged(l noclobber.lock, judged jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT coalesce((judged->>l.path)::bigint = l.version, false) $$;
 
-CREATE FUNCTION noclobber.shown(l noclobber.lock) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION noclobber.shown(l noclobber.lock) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
   SELECT jsonb_build_object(
     'path', l.path, 'token', l.token, 'version', l.version, 'is_free', l.secret_sha256 IS NULL,
     'lock_id', left(l.secret_sha256, 32), 'deliverable_id', l.deliverable_id, 'holder', l.holder,
@@ -161,7 +112,7 @@ CREATE FUNCTION noclobber.shown(l noclobber.lock) RETURNS jsonb LANGUAGE sql VOL
     'age_s', extract(epoch FROM noclobber.now_() - l.acquired)::float8)
 $$;
 
-CREATE FUNCTION noclobber.record_lock(l noclobber.lock, kind text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION noclobber.record_lock(l noclobber.lock, kind text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM noclobber.record(l.workspace,
     '"action_type":' || to_json('LOCK_' || kind)::text
@@ -179,7 +130,7 @@ BEGIN
 END $$;
 
 -- Somebody's orphan was taken over: by acquire, by hand or by a write. One kind of event for all.
-CREATE FUNCTION noclobber.record_recovery(
+CREATE OR REPLACE FUNCTION noclobber.record_recovery(
   orphan noclobber.lock, why text, by_ text, at_ text, folder text, host jsonb, new_lock_id text, how text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -201,7 +152,7 @@ BEGIN
 END $$;
 
 -- Return a lock's row, ours until the transaction ends.
-CREATE FUNCTION noclobber.hold_lock(ws text, p text) RETURNS noclobber.lock LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION noclobber.hold_lock(ws text, p text) RETURNS noclobber.lock LANGUAGE plpgsql AS $$
 DECLARE l noclobber.lock;
 BEGIN
   SELECT * INTO l FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p FOR UPDATE;
@@ -213,14 +164,14 @@ BEGIN
 END $$;
 
 -- Why a lock may be taken over now; NULL if it may not.
-CREATE FUNCTION noclobber.orphaned(l noclobber.lock, judged jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION noclobber.orphaned(l noclobber.lock, judged jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
   SELECT CASE WHEN l.secret_sha256 IS NULL THEN NULL
               WHEN noclobber.now_() >= l.expires THEN 'lease_expired'
               WHEN noclobber.is_judged(l, judged) THEN 'pid_dead' END
 $$;
 
 -- A write that is not over; `judged_writers` are ids of those whose process no longer runs.
-CREATE FUNCTION noclobber.unsettled(ws text, p text, judged jsonb) RETURNS noclobber.write_intent
+CREATE OR REPLACE FUNCTION noclobber.unsettled(ws text, p text, judged jsonb) RETURNS noclobber.write_intent
 LANGUAGE sql VOLATILE AS $$
   SELECT i FROM noclobber.write_intent i
    WHERE i.workspace = ws AND i.path = p AND i.deadline > noclobber.now_()
@@ -229,13 +180,16 @@ LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- `judged` is an object: paths with the version that was found dead, and "intents", a list of ids.
-CREATE FUNCTION noclobber.take(
+CREATE OR REPLACE FUNCTION noclobber.take(
   ws text, p text, secret text, wanted_id text, who text, folder_ text, lease int, process_ jsonb,
   held text[], judged jsonb, is_waiting boolean
 ) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  l noclobber.lock; other noclobber.lock; intent noclobber.write_intent; why text; moment timestamptz;
+  l noclobber.lock; other noclobber.lock; intent noclobber.write_intent; section_ jsonb; why text;
+  moment timestamptz;
 BEGIN
+  -- First: a section that begins holds this, and then waits for the lock's row.
+  PERFORM pg_advisory_xact_lock(noclobber.gate(ws));
   l := noclobber.hold_lock(ws, p);
   IF l.secret_sha256 = secret THEN  -- It is ours: the answer to our first question got lost.
     RETURN jsonb_build_object('outcome', 'taken', 'lock', noclobber.shown(l));
@@ -252,6 +206,11 @@ BEGIN
     RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
       'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process,
       'remaining_s', extract(epoch FROM intent.deadline - noclobber.now_())::float8);
+  END IF;
+  section_ := noclobber.section_inside(ws, p, judged);
+  IF section_ IS NOT NULL THEN
+    RETURN section_ || jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
+      'intent_id', section_->'section_id');
   END IF;
   -- From here to the end nobody else takes a lock of this workspace: two that lock a folder and its parent at
   -- the same moment look one after the other, and the second sees the first.
@@ -280,34 +239,34 @@ BEGIN
   RETURN jsonb_build_object('outcome', 'taken', 'lock', noclobber.shown(l), 'recovered', why);
 END $$;
 
-CREATE FUNCTION noclobber.look(ws text, p text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION noclobber.look(ws text, p text) RETURNS jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown(k)
     FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p AND k.secret_sha256 IS NOT NULL
 $$;
 
 -- The lock with this secret; of any other one only who holds it.
-CREATE FUNCTION noclobber.find(ws text, p text, secret text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION noclobber.find(ws text, p text, secret text) RETURNS jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown(k) || jsonb_build_object('is_own', coalesce(k.secret_sha256 = secret, false))
     FROM noclobber.lock k WHERE k.workspace = ws AND k.path = p
 $$;
 
-CREATE FUNCTION noclobber.list(ws text, p text) RETURNS SETOF jsonb
+CREATE OR REPLACE FUNCTION noclobber.list(ws text, p text) RETURNS SETOF jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown(k) FROM noclobber.lock k
    WHERE k.workspace = ws AND noclobber.covers(p, k.path) AND k.secret_sha256 IS NOT NULL ORDER BY k.path
 $$;
 
 -- The innermost lock, live or not, that covers a path.
-CREATE FUNCTION noclobber.covering(ws text, p text) RETURNS text
+CREATE OR REPLACE FUNCTION noclobber.covering(ws text, p text) RETURNS text
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT k.path FROM noclobber.lock k
    WHERE k.workspace = ws AND noclobber.covers(k.path, p) AND k.secret_sha256 IS NOT NULL
    ORDER BY length(k.path) DESC LIMIT 1
 $$;
 
-CREATE FUNCTION noclobber.extend(l noclobber.lock, lease int) RETURNS noclobber.lock LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION noclobber.extend(l noclobber.lock, lease int) RETURNS noclobber.lock LANGUAGE plpgsql AS $$
 DECLARE renewed noclobber.lock; ends timestamptz;
 BEGIN
   -- `acquired` stays, so that acquired + lease is the true end. Never earlier than before: others count on it.
@@ -320,7 +279,7 @@ BEGIN
   RETURN renewed;
 END $$;
 
-CREATE FUNCTION noclobber.renew(ws text, p text, secret text, lease int) RETURNS jsonb
+CREATE OR REPLACE FUNCTION noclobber.renew(ws text, p text, secret text, lease int) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE l noclobber.lock;
 BEGIN
@@ -332,7 +291,7 @@ BEGIN
   RETURN noclobber.shown(l) || jsonb_build_object('is_own', true);
 END $$;
 
-CREATE FUNCTION noclobber.give_up(ws text, p text, secret text, id_of_call text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION noclobber.give_up(ws text, p text, secret text, id_of_call text) RETURNS jsonb
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE l noclobber.lock;
 BEGIN
@@ -348,13 +307,14 @@ BEGIN
   RETURN noclobber.shown(l) || jsonb_build_object('is_own', true);
 END $$;
 
-CREATE FUNCTION noclobber.clear(
+CREATE OR REPLACE FUNCTION noclobber.clear(
   ws text, p text, wanted_id text, who text, folder_ text, host jsonb, held text[], judged jsonb,
   retires boolean, how text
 ) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  l noclobber.lock; intent noclobber.write_intent; why text; at_ text;
+  l noclobber.lock; intent noclobber.write_intent; section_ jsonb; why text; at_ text;
 BEGIN
+  PERFORM pg_advisory_xact_lock(noclobber.gate(ws));
   l := noclobber.hold_lock(ws, p);
   IF l.secret_sha256 IS NULL AND NOT retires THEN
     RETURN jsonb_build_object('outcome', 'free');
@@ -368,6 +328,11 @@ BEGIN
     RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
       'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process,
       'remaining_s', extract(epoch FROM intent.deadline - noclobber.now_())::float8);
+  END IF;
+  section_ := noclobber.section_inside(ws, p, judged);
+  IF section_ IS NOT NULL THEN
+    RETURN section_ || jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
+      'intent_id', section_->'section_id');
   END IF;
   at_ := noclobber.stamp(noclobber.now_());
   IF why IS NOT NULL THEN
@@ -386,7 +351,7 @@ BEGIN
 END $$;
 
 -- A guarded write: let through, or not. What was let through is on record before it happens.
-CREATE FUNCTION noclobber.begin_write(
+CREATE OR REPLACE FUNCTION noclobber.begin_write(
   ws text, p text, secret text, id text, who text, folder_ text, process_ jsonb, judged jsonb, patience float8
 ) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE l noclobber.lock; why text;
@@ -415,18 +380,18 @@ BEGIN
   RETURN jsonb_build_object('outcome', 'begun', 'lock', noclobber.shown(l));
 END $$;
 
-CREATE FUNCTION noclobber.settle_write(ws text, p text, id text) RETURNS void
+CREATE OR REPLACE FUNCTION noclobber.settle_write(ws text, p text, id text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   DELETE FROM noclobber.write_intent i WHERE i.intent_id = id AND i.workspace = ws AND i.path = p;
 END $$;
 
-CREATE FUNCTION noclobber.installed_version() RETURNS int
+CREATE OR REPLACE FUNCTION noclobber.installed_version() RETURNS int
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
 'SELECT version FROM noclobber.schema_version';
 
 -- What there is, in numbers.
-CREATE FUNCTION noclobber.summary() RETURNS jsonb
+CREATE OR REPLACE FUNCTION noclobber.summary() RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT jsonb_build_object(
     'schema_version', noclobber.installed_version(),
@@ -435,9 +400,3 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     'writes_under_way', (SELECT count(*) FROM noclobber.write_intent),
     'events', (SELECT coalesce(sum(c.seq), 0) FROM noclobber.chain c))
 $$;
-
--- Nobody but the owner touches the tables. Who works with noclobber may call the functions that begin a step,
--- and none of those that are parts of one.
-REVOKE ALL ON SCHEMA noclobber FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA noclobber FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA noclobber FROM PUBLIC;

@@ -1,0 +1,221 @@
+"""
+The guard of a workspace on a shared volume: the same calls as `FileGuard`, landed in sections (`sections`).
+
+Used where a coordinator is set and the workspace is on a network or FUSE file system. There leases and
+mutexes say nothing about other machines, and the server does.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from noclobber.core.values import WriteResult
+from noclobber.disk import paths, signals
+from noclobber.disk.file_guard import FileGuard, FileRead
+from noclobber.disk.filesystems import filesystem_type, is_remote
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    BadRequestError,
+    FileBusyError,
+    MissingFileError,
+    ShellUnavailableError,
+    StaleFileError,
+)
+from noclobber.ledger.root import relative
+from noclobber.postgres.coordinator import shared_connection
+from noclobber.postgres.sections import CarriedLock, SectionFile, Sections
+from noclobber.postgres.volume import Volume, refresh
+from noclobber.postgres.workspace_name import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeVar
+
+    from noclobber.core.values import Recovered
+    from noclobber.disk.commit.contents import WholeFile
+    from noclobber.disk.commit.many import Change
+    from noclobber.disk.commit.section import Fence
+    from noclobber.disk.commit.trees import TreeRow
+    from noclobber.lock.lock import DeliverableLock
+    from noclobber.postgres.sections import LandedFile
+
+    Result = TypeVar("Result")
+
+
+class LockFence(Protocol):
+    """What a section asks of a fence: the server decides about locks, in the section's own transaction."""
+
+    def carried(self, path: str) -> DeliverableLock | None:
+        """Return the lock that the writer works under; raise if the path is claimed or outside of it."""
+
+
+def is_shared_volume(root: str) -> bool:
+    """True if other machines may write here without this kernel."""
+    return is_remote(filesystem_type(root))
+
+
+class SectionGuard(FileGuard):
+    """Guarded access to the files below a root that several machines have mounted."""
+
+    def __init__(self, root: str, **options: Any) -> None:
+        super().__init__(root, **options)
+        self._made: Sections | None = None
+        self._volume = Volume(self.root, self.committer.clock)
+
+    @property
+    def _sections(self) -> Sections:
+        if self._made is None:
+            place = place_of(self.root)
+            wait_s, clock = self.committer.mutex_wait_s, self.committer.clock
+            self._made = Sections(shared_connection(), place, self._volume, clock, wait_s)
+        return self._made
+
+    def scan(
+        self, path: str | os.PathLike[str], consume: Callable[[int, str], Result]
+    ) -> tuple[str, Result, tuple[Recovered, ...]]:
+        """Open a file as `FileGuard` does, past what this mount remembers of its folder."""
+        refresh(os.path.dirname(self.lexical(path)))
+        return super().scan(path, consume)
+
+    def read(self, path: str | os.PathLike[str]) -> FileRead:
+        """Read a whole file once, as it is on the other side."""
+        found = paths.locate(self.lexical(path), self.root)
+        seen = self._volume.look(found)
+        if seen.content is None:
+            return super().read(path)  # Says what is wrong with it.
+        return FileRead(found, seen.content, seen.sha256)
+
+    def digest(self, path: str | os.PathLike[str]) -> str:
+        """Return the hash of what is there now, or `DELETED`, `NOT_A_FILE`, `UNREADABLE`."""
+        seen = self._volume.look(paths.locate(self.lexical(path), self.root)).sha256
+        return DELETED if seen == ABSENT else seen
+
+    @signals.whole
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        data: bytes,
+        *,
+        expected: str | None,
+        at: str | None = None,
+        fence: Fence | None = None,
+        mode: int | None = None,
+    ) -> WriteResult:
+        """Replace or create, if the file is still `expected`."""
+        file = SectionFile(self._target(path, at, expected), data, expected, mode)
+        return self._land([file], fence)[0]
+
+    @signals.whole
+    def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[WriteResult]:
+        """Replace or create several files: all of them or none."""
+        files = [
+            SectionFile(self._target(change.path, change.at, change.expected), change.data, change.expected)
+            for change in changes
+        ]
+        if len({file.path for file in files}) < len(files):
+            raise BadRequestError(
+                "", "Two of the paths lead to one file; which content it should get is a guess."
+            )
+        return self._land(files, fence) if files else []
+
+    @signals.whole
+    def write_and_delete(
+        self, files: Sequence[WholeFile], *, fence: Fence | None = None
+    ) -> list[WriteResult]:
+        """Replace, create and delete several files: all of them or none."""
+        rows = [SectionFile(file.path, file.data, file.expected, like=file.like) for file in files]
+        return self._land(rows, fence) if rows else []
+
+    def land(self, rows: Sequence[TreeRow], *, fence: Fence | None = None) -> list[WriteResult]:
+        """What a command did to a tree does not land in one section."""
+        raise ShellUnavailableError(
+            self.root, "commands are not guarded on a volume that machines share through a coordinator"
+        )
+
+    @signals.whole
+    def delete(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        expected: str | None,
+        at: str | None = None,
+        fence: Fence | None = None,
+    ) -> WriteResult:
+        """Delete, if the file is still `expected`."""
+        target = self._target(path, at, expected)
+        if self._volume.look(target).sha256 == ABSENT:
+            raise self._gone(target, expected)
+        return self._land([SectionFile(target, None, expected)], fence)[0]
+
+    @signals.whole
+    def move(
+        self,
+        source: str | os.PathLike[str],
+        destination: str | os.PathLike[str],
+        *,
+        expected: str | None,
+        at: tuple[str, str] | None = None,
+        fence: Fence | None = None,
+    ) -> WriteResult:
+        """Move to a free name, if the file is still `expected`: one section deletes it and creates it."""
+        here, there = at if at is not None else (None, None)
+        origin, goal = self._target(source, here, expected), self._target(destination, there, ABSENT)
+        seen = self._volume.look(origin)
+        if seen.content is None:
+            raise self._gone(origin, expected)
+        if expected is not None and seen.sha256 != expected:
+            raise StaleFileError(origin, expected, seen.sha256)
+        rows = [
+            SectionFile(origin, None, seen.sha256),
+            SectionFile(goal, seen.content, ABSENT, like=origin),
+        ]
+        gone, came = self._land(rows, fence)
+        return came._replace(previous_sha256=gone.previous_sha256, recovered=gone.recovered)
+
+    def sweep(self) -> list[str]:
+        """Remove what killed writers have left in the folder of staged files."""
+        if os.path.isdir(self._volume.folder):
+            self._sections.sweep()
+        return super().sweep()
+
+    # -- parts ---------------------------------------------------------------------------------------------
+
+    def _target(self, path: str | os.PathLike[str], at: str | None, expected: str | None) -> str:
+        target = paths.locate(self.lexical(path), self.root)
+        if at is None or target == at:
+            return target
+        if expected is not None:
+            actual = self.digest(target)
+            if actual != expected:
+                raise StaleFileError(target, expected, actual)
+        raise FileBusyError(target, f"{path} led to {at} a moment ago, and leads here now; try again.")
+
+    def _land(self, files: Sequence[SectionFile], fence: Fence | None) -> list[WriteResult]:
+        lock = None
+        if fence is not None:
+            carried: LockFence = fence  # type: ignore[assignment]
+            for file in files:
+                lock = carried.carried(file.path)
+        landed, recovered = self._sections.land(files, self._carried(lock))
+        keeper = self.committer.keeper
+        for file, done in zip(files, landed, strict=True):
+            if keeper is not None and done.content_before is not None:
+                keeper.keep(file.path, done.content_before, done.previous)
+        results = [_result(file, done) for file, done in zip(files, landed, strict=True)]
+        return [results[0]._replace(recovered=tuple(recovered)), *results[1:]]
+
+    def _carried(self, lock: DeliverableLock | None) -> CarriedLock | None:
+        if lock is None or lock.lock_id is None:
+            return None
+        return CarriedLock(relative(self.root, lock.folder).removeprefix("."), lock.lock_id)
+
+    def _gone(self, path: str, expected: str | None) -> Exception:
+        if expected is None or expected == ABSENT:
+            return MissingFileError(path, "there is no such file.")
+        return StaleFileError(path, expected, DELETED)
+
+
+def _result(file: SectionFile, done: LandedFile) -> WriteResult:
+    return WriteResult(file.path, done.sha256, "section", done.previous, not_kept=done.not_kept)

@@ -1,0 +1,567 @@
+"""
+Guarded writes on a volume that several machines have mounted: the server orders them, a rename lands them.
+
+    stage the new versions → begin (on record before it happens) → look → rename → settle
+
+The server says who is next. It cannot see the volume, and a file system has no fencing tokens. What makes
+this safe is that every rename can be revoked (`volume`). A writer that is held up after `begin`, for however
+long, is found overdue by the next one, who takes its staged file away, settles its section, and goes on. When
+the late rename comes, there is nothing to rename.
+
+- One file: the rename is the commit. Overdue: the staged file is still there, and is taken away; or it is
+  gone, and so the write has landed.
+- Several files: nothing is renamed before the server has been told that it is decided. Overdue before that:
+  the server is told that it is revoked. After that: whoever finds it does the renames that are missing.
+
+Promised (level `section`): guarded writers on any machine lose nothing. Other programs are where they are at
+`plain`: what they put in place between the last look and the rename is lost. What they save after a crash
+stays, and our version is kept aside.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from noclobber.core.values import Recovered
+from noclobber.disk.commit.kept import keep_bytes
+from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
+from noclobber.disk.steps import reached
+from noclobber.errors import (
+    ABSENT,
+    ConfigError,
+    CoordinatorUnavailableError,
+    FileBusyError,
+    LockLost,
+    NotAFileError,
+    StaleFileError,
+    StorageError,
+)
+from noclobber.ledger.root import relative
+from noclobber.lock import messages
+from noclobber.lock.record import hash_of, public_id
+from noclobber.postgres.workspace_name import VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noclobber.core.clock import Clock
+    from noclobber.postgres.connection import ServerConnection
+    from noclobber.postgres.volume import SeenFile, Volume
+    from noclobber.postgres.workspace_name import SharedFolder
+
+WRITE, DELETE = "write", "delete"
+SECTION_S = 10.0  # After so long a writer that has not settled is found overdue.
+POLL_S = 0.25  # Behind a notice that did not come.
+OLD_VIEW_NAPS_S = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 2.0)
+LEFTOVER_S = 3600.0
+_ID_CHARS = 24
+
+
+class SectionFile(NamedTuple):
+    """One file of a section."""
+
+    path: str
+    """Canonical."""
+    data: bytes | None
+    """None: delete it."""
+    expected: str | None
+    """A hash, `ABSENT`, or None for whatever is there."""
+    mode: int | None = None
+    """For a file that comes: its permissions."""
+    like: str | None = None
+    """For a file that comes: one that is there, whose owner, mode and attributes it gets."""
+
+
+class LandedFile(NamedTuple):
+    """What became of one file."""
+
+    previous: str
+    sha256: str
+    not_kept: tuple[str, ...]
+    content_before: bytes | None
+
+
+class CarriedLock(NamedTuple):
+    """The lock that a writer works under."""
+
+    path: str
+    """The folder, from the root."""
+    lock_id: str
+
+
+class Sections:
+    """Writes the files of one workspace, in the order that the server gives."""
+
+    def __init__(
+        self, connection: ServerConnection, place: SharedFolder, volume: Volume, clock: Clock, wait_s: float
+    ) -> None:
+        self._connection, self._place, self._volume = connection, place, volume
+        self._clock, self._wait_s = clock, wait_s
+        self._tree_id: str | None = None
+
+    def land(
+        self, files: Sequence[SectionFile], lock: CarriedLock | None
+    ) -> tuple[list[LandedFile], list[Recovered]]:
+        """Carry out a write of one file or of several, all of them or none; say what was recovered, too."""
+        if self._tree_id is None:
+            self._volume.prepare()
+            self._tree_id = self._volume.tree_id()
+        recovered: list[Recovered] = []
+        deadline_s = self._clock.monotonic_s() + self._wait_s
+        ordered = sorted(files, key=lambda file: file.path)
+        while True:
+            attempt = _Attempt(self, ordered)
+            try:
+                landed = attempt.run(lock, deadline_s, recovered)
+            finally:
+                attempt.tidy()
+            if landed is not None:
+                by_path = dict(zip((file.path for file in ordered), landed, strict=True))
+                return [by_path[file.path] for file in files], recovered
+            # Revoked: we were held up for longer than a section may take, and somebody else went on. Nothing
+            # of ours has happened. What we expect may still be true.
+            if self._clock.monotonic_s() >= deadline_s:
+                raise FileBusyError(
+                    ordered[0].path, "writes to it take too long here; gave up. Try again later"
+                )
+
+    def recover_overdue(self) -> list[Recovered]:
+        """Finish what dead or cut off writers have left; for whoever tidies up."""
+        found: list[Recovered] = []
+        while True:
+            section = self._ask("overdue_section(%s)", self._place.workspace)
+            if section is None:
+                return found
+            found += self.recover(section)
+
+    def recover(self, section: dict[str, Any]) -> list[Recovered]:
+        """Make an overdue section a settled one: after this it has happened, or it never will."""
+        section_id, files, state = section["section_id"], section["files"], section["state"]
+        if state == "direct":
+            outcome = "revoked" if self._revoke(section_id, files[0]) else "landed"
+        else:
+            # Its writer may be about to decide. Whoever the server hears first is right.
+            state = self._ask("decide_section(%s, %s)", section_id, "revoked")
+            outcome = "landed" if state in ("decided", "landed") else "revoked"
+            if state == "decided":
+                for number, file in enumerate(files):
+                    self._roll_forward(section_id, number, file)
+        reached("section-revoked")
+        if outcome == "landed":
+            self._check_taken(section_id, files, may_come_late=state == "decided")
+        settled = self._ask("settle_section(%s, %s)", section_id, outcome)
+        for number in range(len(files)):
+            self._volume.drop(f"{section_id}.{number}")
+        word = "landed" if settled == "landed" else "discarded"
+        return [Recovered(self._absolute(file["path"]), word) for file in files]
+
+    def sweep(self) -> None:
+        """Remove staged files that nobody will ever land: of processes that were killed before they began."""
+        try:
+            names = os.listdir(self._volume.folder)
+        except OSError:
+            return
+        for name in names:
+            section_id, _, number = name.partition(".")
+            if not number or len(section_id) != _ID_CHARS or not self._is_old(name):
+                continue
+            # The server must know first: a writer that was stopped for an hour may be about to begin.
+            if self._ask("sweep_section(%s)", section_id):
+                self._volume.drop(name.removesuffix(".revoked"))
+
+    def _is_old(self, name: str) -> bool:
+        try:
+            changed_at_s = os.lstat(f"{self._volume.folder}/{name}").st_mtime
+        except OSError:
+            return False
+        return self._clock.now_s() - changed_at_s > LEFTOVER_S
+
+    # -- parts ---------------------------------------------------------------------------------------------
+
+    def _revoke(self, section_id: str, file: dict[str, Any]) -> bool:
+        name = f"{section_id}.0"
+        revoke = self._volume.revoke_deletion if file["action"] == DELETE else self._volume.revoke
+        return revoke(name)
+
+    def _roll_forward(self, section_id: str, number: int, file: dict[str, Any]) -> None:
+        """Do one rename of a decided section, if it is missing. Any number of machines may do it at once."""
+        name, path = f"{section_id}.{number}", self._absolute(file["path"])
+        actual = self._look_at_either(path, file, name)
+        try:
+            if file["action"] == DELETE:
+                if actual == file["from"]:
+                    # If somebody else has done it, and a new file stands there by now, the folder is gone:
+                    # this late rename finds no place to go to.
+                    self._volume.take_away(path, name)
+                return
+            if actual in (file["from"], file["to"]):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                self._volume.put(name, path)
+                return
+            # Another program saved here after the decision. It is as if it had saved after our write, which
+            # it never saw: its version stays, and ours is kept aside.
+            staged = self._volume.look(f"{self._volume.folder}/{name}").content
+            if staged is not None:
+                keep_bytes(self._volume.root, path, staged, name)
+        except FileNotFoundError:
+            pass  # It was done already.
+
+    def _look_at_either(self, path: str, file: dict[str, Any], name: str) -> str:
+        """Return what stands there, when it is not an earlier version that this mount still shows."""
+        for nap_s in OLD_VIEW_NAPS_S:
+            actual = self._volume.look(path).sha256
+            if actual in (file["from"], file["to"]) or not os.path.lexists(f"{self._volume.folder}/{name}"):
+                return actual
+            if not self._ask("is_former(%s, %s, %s)", self._place.workspace, file["path"], actual):
+                return actual
+            self._clock.sleep(nap_s)
+        raise _old_view(path)
+
+    def _check_taken(self, section_id: str, files: list[dict[str, Any]], *, may_come_late: bool) -> None:
+        """
+        Before the end: what was moved away must be what was to be deleted. Another version goes back.
+
+        `may_come_late`: somebody else may be about to do the same rename, and would delete a file that comes
+        after the end. So the folder goes before the end. Where there is one rename only, the folder is how
+        the next one sees that it was done, and stays until the end.
+        """
+        for number, file in enumerate(files):
+            if file["action"] != DELETE:
+                continue
+            name = f"{section_id}.{number}"
+            taken = self._volume.read_taken(name)
+            if taken.sha256 not in (file["from"], ABSENT) and taken.content is not None:
+                path = self._absolute(file["path"])
+                self._put_back(name, path, taken)
+            if may_come_late:
+                self._volume.drop(name)
+
+    def _put_back(self, name: str, path: str, taken: SeenFile) -> str:
+        """Another program saved between the last look and the rename. Give it back, or keep it aside."""
+        try:
+            os.link(f"{self._volume.folder}/{name}/file", path)
+            return ""
+        except OSError:
+            assert taken.content is not None
+            return keep_bytes(self._volume.root, path, taken.content, name)
+
+    def _ask(self, call: str, *arguments: Any) -> Any:
+        return self._connection.value(f"SELECT noclobber.{call}", arguments)
+
+    def _relative(self, path: str) -> str:
+        name = relative(self._place.root, path)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise NotAFileError(
+                path, "a name that is not UTF-8 has no place on the server. Rename it"
+            ) from None
+        return name
+
+    def _absolute(self, path: str) -> str:
+        return f"{self._place.root.rstrip('/')}/{path}"
+
+
+class _Attempt:
+    """One section, from the staged files to the end."""
+
+    def __init__(self, sections: Sections, files: Sequence[SectionFile]) -> None:
+        self._sections, self._files = sections, files
+        self._volume = sections._volume
+        self.section_id = os.urandom(_ID_CHARS // 2).hex()
+        self._rows: list[dict[str, Any]] = []
+        self._may_tidy = True
+
+    def run(
+        self, lock: CarriedLock | None, deadline_s: float, recovered: list[Recovered]
+    ) -> list[LandedFile] | None:
+        """Return what landed; None if somebody revoked it. A refusal is raised."""
+        not_kept, before = self._stage()
+        try:
+            begun = self._begin(lock, before, deadline_s, recovered)
+            reached("section-begun")
+            seen = [self._check(file, head) for file, head in zip(self._files, begun["heads"], strict=True)]
+            for file, was, now in zip(self._files, before, seen, strict=True):
+                if (
+                    now.sha256 != was.sha256
+                ):  # Between our two looks. Whoever asked for no check gets another try.
+                    if file.expected is not None:
+                        raise _stale(file, now)
+                    self._settle("refused")
+                    return None
+            reached("section-checked")
+            landed = self._rename() if len(self._files) == 1 else self._rename_all()
+        except CoordinatorUnavailableError:
+            self._may_tidy = False  # It is not known what was decided. Whoever comes next finds out.
+            raise
+        except BaseException:
+            self._give_up()
+            raise
+        if not landed:
+            return None
+        return [
+            LandedFile(was.sha256, _hash(file), kept, was.content)
+            for file, was, kept in zip(self._files, seen, not_kept, strict=True)
+        ]
+
+    def tidy(self) -> None:
+        """Remove what is left of our staged files."""
+        if self._may_tidy:
+            for number in range(len(self._files)):
+                self._volume.drop(f"{self.section_id}.{number}")
+
+    def _stage(self) -> tuple[list[tuple[str, ...]], list[SeenFile]]:
+        not_kept: list[tuple[str, ...]] = []
+        before: list[SeenFile] = []
+        for number, file in enumerate(self._files):
+            seen, name = self._volume.look(file.path), f"{self.section_id}.{number}"
+            _refuse_other_kinds(file, seen)
+            before.append(seen)
+            if file.data is None:
+                self._volume.stage_deletion(name)
+                not_kept.append(())
+                continue
+            like = file.path if seen.content is not None else file.like
+            not_kept.append(self._volume.stage(name, file.data, like, file.mode))
+        reached("section-staged")
+        return not_kept, before
+
+    def _begin(
+        self, lock: CarriedLock | None, before: list[SeenFile], deadline_s: float, recovered: list[Recovered]
+    ) -> dict[str, Any]:
+        sections, process = self._sections, identify()
+        rows = [
+            {
+                "path": sections._relative(file.path),
+                "action": DELETE if file.data is None else WRITE,
+                "from": seen.sha256,
+                "to": _hash(file),
+            }
+            for file, seen in zip(self._files, before, strict=True)
+        ]
+        self._rows = rows
+        judged: dict[str, Any] = {}
+        while True:
+            answer = sections._ask(
+                "begin_section(%s,%s,%s,%s::jsonb,%s,%s,%s,%s::jsonb,%s::jsonb,%s)",
+                *(sections._place.workspace, sections._tree_id, self.section_id, _json(rows)),
+                *((None, None) if lock is None else (lock.path, hash_of(lock.lock_id))),
+                *(f"pid {process.pid} on {process.host}", _json(process._asdict()), _json(judged), SECTION_S),
+            )
+            outcome = answer["outcome"]
+            if outcome == "begun":
+                return answer  # type: ignore[no-any-return]
+            if outcome == "other_tree":
+                raise ConfigError(
+                    VARIABLE,
+                    f"the workspace {sections._place.workspace!r} is another tree of files than "
+                    f"{sections._place.root}. Give each tree that machines share a name of its own",
+                )
+            if outcome == "settled":  # Swept away as a leftover, because we were held up for so long.
+                raise FileBusyError(self._files[0].path, "this process was stopped for too long; try again")
+            if outcome in ("lost", "refused"):
+                row = answer["lock"]
+                if outcome == "refused" and _is_gone(row["process"]):
+                    judged[row["path"]] = row["version"]
+                    continue
+                raise self._locked(outcome, row, lock)
+            if not answer["is_overdue"] and _is_gone(answer["process"]):
+                judged.setdefault("intents", []).append(answer["section_id"])
+                continue
+            if answer["is_overdue"]:
+                recovered += sections.recover(answer)
+                continue
+            left_s = deadline_s - sections._clock.monotonic_s()
+            if left_s <= 0:
+                raise FileBusyError(
+                    sections._absolute(answer["path"]),
+                    f"{messages.plain(answer['writer'])} is writing it; gave up. Try again later",
+                )
+            sections._connection.wait(_notice_key(sections._place), min(left_s, POLL_S))
+
+    def _locked(self, outcome: str, row: dict[str, Any], lock: CarriedLock | None) -> Exception:
+        path, holder = self._files[0].path, messages.plain(row.get("holder") or "")
+        folder = self._sections._absolute(row["path"]).rstrip("/")
+        if outcome == "lost":
+            assert lock is not None
+            by = None if row.get("is_free", True) else holder
+            why = "it was released, or recovered by somebody" if by is None else f"it was taken over by {by}"
+            lost: LockLost = messages.lost(path, public_id(hash_of(lock.lock_id)), why, by)
+            return lost
+        left_s = max(0, round(float(row["remaining_s"])))
+        return messages.contention(
+            path, holder, row["deliverable_id"], left_s, self._sections._clock.now_s(), where=folder
+        )
+
+    def _check(self, file: SectionFile, head: dict[str, Any]) -> SeenFile:
+        """
+        Return what stands there, and raise if it is not what is expected.
+
+        A mount may show an old version for a while. What the server knows for an earlier version is not
+        believed: a write that is checked against it would undo the newer one.
+        """
+        seen = self._volume.look(file.path)
+        for nap_s in OLD_VIEW_NAPS_S:
+            is_old = seen.sha256 != head["head"] and seen.sha256 in head["former"]
+            if not is_old:
+                break
+            self._sections._clock.sleep(nap_s)
+            seen = self._volume.look(file.path)
+        else:
+            raise _old_view(file.path)
+        _refuse_other_kinds(file, seen)
+        if file.expected is not None and seen.sha256 != file.expected:
+            raise _stale(file, seen)
+        return seen
+
+    def _rename(self) -> bool:
+        [file], name = self._files, f"{self.section_id}.0"
+        try:
+            if file.data is None:
+                self._volume.take_away(file.path, name)
+            else:
+                os.makedirs(os.path.dirname(file.path), exist_ok=True)
+                self._volume.put(name, file.path)
+        except FileNotFoundError:
+            if file.data is None and self._volume.look(file.path).sha256 == ABSENT:
+                raise StaleFileError(file.path, file.expected or "", "DELETED") from None
+            # Revoked; or this very rename was carried out, and its answer got lost. If nothing is left to
+            # see, whoever revoked it has tidied up, and the server knows: its first answer stands.
+            is_revoked = self._sections._revoke(self.section_id, self._kind())
+            if self._settle("revoked" if is_revoked else "landed") != "landed":
+                return False
+        except OSError as error:
+            raise _failed(error, file.path) from error
+        reached("section-renamed")
+        if file.data is None:
+            taken = self._volume.read_taken(name)
+            if file.expected is not None and taken.sha256 != file.expected and taken.content is not None:
+                self._sections._put_back(name, file.path, taken)
+                raise _stale(file, taken)
+        _flush_name(file.path)
+        self._settle_landed()
+        return True
+
+    def _rename_all(self) -> bool:
+        sections = self._sections
+        state = sections._ask("decide_section(%s, %s)", self.section_id, "decided")
+        if state not in ("decided", "landed"):
+            self._settle("revoked")
+            return False
+        reached("section-decided")
+        try:
+            for number, row in enumerate(self._rows):
+                sections._roll_forward(self.section_id, number, row)
+                reached("section-one-renamed")
+            sections._check_taken(self.section_id, self._rows, may_come_late=True)
+            for file in self._files:
+                _flush_name(file.path)
+        except OSError as error:
+            # It is decided, so it will land: whoever comes next does what is missing.
+            self._may_tidy = False
+            raise StorageError(
+                self._files[0].path,
+                f"the volume failed in the middle of a write that is decided ({error.strerror}). The next "
+                "guarded write to one of its files finishes it",
+            ) from error
+        self._settle_landed()
+        return True
+
+    def _kind(self) -> dict[str, Any]:
+        return {"action": DELETE if self._files[0].data is None else WRITE}
+
+    def _settle(self, outcome: str) -> str | None:
+        settled: str | None = self._sections._ask("settle_section(%s, %s)", self.section_id, outcome)
+        return settled
+
+    def _settle_landed(self) -> None:
+        try:
+            self._settle("landed")
+        except CoordinatorUnavailableError:
+            # It has landed, and nobody can revoke it any more. Whoever comes next tells the server.
+            self._may_tidy = False
+
+    def _give_up(self) -> None:
+        """Nothing of ours may happen any more, and the server is told so. Raises nothing."""
+        try:
+            outcome = "refused"
+            if len(self._files) > 1:
+                state = self._sections._ask("decide_section(%s, %s)", self.section_id, "revoked")
+                if state == "decided":  # It will land. Whoever comes next does what is missing.
+                    self._may_tidy = False
+                    return
+            elif not self._sections._revoke(self.section_id, self._kind()):
+                outcome = "landed"
+            self._settle(outcome)
+        except Exception:
+            # Others find it overdue. Our staged files stay: one that is gone would mean that it has landed.
+            self._may_tidy = False
+
+
+def _refuse_other_kinds(file: SectionFile, seen: SeenFile) -> None:
+    if seen.sha256 == "NOT_A_FILE":
+        raise NotAFileError(file.path, "this is not a file")
+    if seen.sha256 == "UNREADABLE":
+        raise StorageError(file.path, "it cannot be read here; check its permissions and the mount")
+    if seen.links > 1:
+        raise NotAFileError(
+            file.path,
+            "it has several names (hard links), and on a shared volume only one of them would change",
+        )
+
+
+def _old_view(path: str) -> FileBusyError:
+    return FileBusyError(
+        path,
+        "this machine's mount shows an earlier version than the last one that was written. Wait for its "
+        "caches, or mount it again. If somebody put the earlier version back on purpose, save it with any "
+        "difference",
+    )
+
+
+def _stale(file: SectionFile, seen: SeenFile) -> StaleFileError:
+    actual = "DELETED" if seen.sha256 == ABSENT else seen.sha256
+    return StaleFileError(file.path, file.expected or "", actual)
+
+
+def _hash(file: SectionFile) -> str:
+    from noclobber.disk import hashing
+
+    return ABSENT if file.data is None else hashing.of_bytes(file.data)
+
+
+def _failed(error: OSError, path: str) -> Exception:
+    from noclobber.disk.system_errors import commit_failed
+
+    return commit_failed(error, path)
+
+
+def _flush_name(path: str) -> None:
+    """The new name is on the server's disk before the end is on record."""
+    try:
+        descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # Not every network file system can; those that cannot are as safe as their server is.
+    finally:
+        os.close(descriptor)
+
+
+def _is_gone(process: dict[str, Any] | None) -> bool:
+    return process is not None and fate(ProcessIdentity(**process)) == GONE
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def _notice_key(place: SharedFolder) -> str:
+    from hashlib import md5
+
+    return md5(f"{place.workspace}/sections".encode(), usedforsecurity=False).hexdigest()

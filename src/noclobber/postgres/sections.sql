@@ -1,0 +1,168 @@
+-- Sections: the order in which machines write the files of a shared volume.
+--
+-- A section is begun, its writer renames files, and it is settled. The server cannot see the volume. Whoever
+-- finds a section overdue looks at the volume, makes sure that the write has happened or never will (sections.py
+-- says how), and settles it.
+
+-- Nobody takes a lock while a section begins, and the other way round: each sees what the other has done.
+CREATE OR REPLACE FUNCTION noclobber.gate(ws text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT ('x' || left(md5('noclobber/' || ws), 16))::bit(64)::bigint $$;
+
+CREATE OR REPLACE FUNCTION noclobber.shown_section(s noclobber.section, judged jsonb) RETURNS jsonb
+LANGUAGE sql VOLATILE AS $$
+  SELECT jsonb_build_object('section_id', s.section_id, 'writer', s.writer, 'process', s.process,
+    'state', s.state, 'files', s.files,
+    'remaining_s', extract(epoch FROM s.deadline - noclobber.now_())::float8,
+    'is_overdue', noclobber.now_() >= s.deadline OR coalesce((judged->'intents') ? s.section_id, false))
+$$;
+
+-- A section with a file inside a folder; NULL if there is none.
+CREATE OR REPLACE FUNCTION noclobber.section_inside(ws text, p text, judged jsonb) RETURNS jsonb
+LANGUAGE sql VOLATILE AS $$
+  SELECT noclobber.shown_section(s, judged) FROM noclobber.section s
+   WHERE s.workspace = ws
+     AND EXISTS (SELECT FROM jsonb_array_elements(s.files) f WHERE noclobber.covers(p, f->>'path'))
+   ORDER BY s.deadline LIMIT 1
+$$;
+
+-- Return a file's row, ours until the transaction ends.
+CREATE OR REPLACE FUNCTION noclobber.hold_file(ws text, p text) RETURNS noclobber.file LANGUAGE plpgsql AS $$
+DECLARE f noclobber.file;
+BEGIN
+  SELECT * INTO f FROM noclobber.file k WHERE k.workspace = ws AND k.path = p FOR UPDATE;
+  IF NOT FOUND THEN
+    INSERT INTO noclobber.file (workspace, path) VALUES (ws, p) ON CONFLICT DO NOTHING;
+    SELECT * INTO f FROM noclobber.file k WHERE k.workspace = ws AND k.path = p FOR UPDATE;
+  END IF;
+  RETURN f;
+END $$;
+
+-- `files_` is sorted by path: two sections that share files wait for each other in one order. `secret` is the
+-- writer's own lock, on the folder `own`.
+CREATE OR REPLACE FUNCTION noclobber.begin_section(
+  ws text, tree text, id text, files_ jsonb, own text, secret text, who text, process_ jsonb, judged jsonb,
+  patience float8
+) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  known text; outcome_ text; s noclobber.section; f noclobber.file; l noclobber.lock; row_ jsonb;
+  heads jsonb := '[]';
+BEGIN
+  PERFORM pg_advisory_xact_lock(noclobber.gate(id));  -- Not while somebody sweeps its staged files away.
+  INSERT INTO noclobber.tree VALUES (ws, tree) ON CONFLICT DO NOTHING;
+  SELECT t.tree_id INTO known FROM noclobber.tree t WHERE t.workspace = ws;
+  IF known <> tree THEN
+    RETURN jsonb_build_object('outcome', 'other_tree');
+  END IF;
+  SELECT e.outcome INTO outcome_ FROM noclobber.settled_section e WHERE e.section_id = id;
+  IF FOUND THEN  -- Settled before its writer heard that it had begun.
+    RETURN jsonb_build_object('outcome', 'settled', 'as', outcome_);
+  END IF;
+  -- A lock that is taken now is taken before this, or sees the section.
+  PERFORM pg_advisory_xact_lock_shared(noclobber.gate(ws));
+  IF secret IS NOT NULL THEN
+    l := noclobber.hold_lock(ws, own);
+    IF l.secret_sha256 IS DISTINCT FROM secret THEN
+      RETURN jsonb_build_object('outcome', 'lost', 'lock', noclobber.shown(l));
+    END IF;
+    IF noclobber.now_() >= l.expires THEN
+      l := noclobber.extend(l, l.renewal_s);
+    END IF;
+  END IF;
+  FOR row_ IN SELECT * FROM jsonb_array_elements(files_) LOOP
+    SELECT k.* INTO l FROM noclobber.lock k
+     WHERE k.workspace = ws AND k.secret_sha256 IS NOT NULL AND k.secret_sha256 IS DISTINCT FROM secret
+       AND k.expires > noclobber.now_() AND NOT noclobber.is_judged(k, judged)
+       AND noclobber.covers(k.path, row_->>'path')
+       AND (secret IS NULL OR NOT noclobber.covers(k.path, own))
+     ORDER BY length(k.path) DESC LIMIT 1;
+    IF FOUND THEN
+      RETURN jsonb_build_object('outcome', 'refused', 'lock', noclobber.shown(l), 'path', row_->>'path');
+    END IF;
+    f := noclobber.hold_file(ws, row_->>'path');
+    IF f.section_id IS NOT NULL AND f.section_id <> id THEN
+      SELECT * INTO s FROM noclobber.section k WHERE k.section_id = f.section_id;
+      RETURN noclobber.shown_section(s, judged) || jsonb_build_object('outcome', 'busy', 'path', f.path);
+    END IF;
+    heads := heads || jsonb_build_object('path', f.path, 'head', f.head, 'former', to_jsonb(f.former));
+  END LOOP;
+  INSERT INTO noclobber.section VALUES
+    (id, ws, who, process_, noclobber.now_() + make_interval(secs => patience),
+     CASE jsonb_array_length(files_) WHEN 1 THEN 'direct' ELSE 'open' END, files_)
+    ON CONFLICT (section_id) DO NOTHING;
+  UPDATE noclobber.file k SET section_id = id
+   WHERE k.workspace = ws AND k.path IN (SELECT e->>'path' FROM jsonb_array_elements(files_) e);
+  RETURN jsonb_build_object('outcome', 'begun', 'heads', heads);
+END $$;
+
+-- Several files: from here on they land, all of them, whoever carries it out. Or from here on none will.
+CREATE OR REPLACE FUNCTION noclobber.decide_section(id text, wanted text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE found_state text;
+BEGIN
+  UPDATE noclobber.section s SET state = wanted
+   WHERE s.section_id = id AND s.state = 'open' AND wanted IN ('decided', 'revoked');
+  SELECT s.state INTO found_state FROM noclobber.section s WHERE s.section_id = id;
+  IF NOT FOUND THEN
+    SELECT e.outcome INTO found_state FROM noclobber.settled_section e WHERE e.section_id = id;
+  END IF;
+  RETURN found_state;
+END $$;
+
+-- How it ended. The first answer stands; whoever asks again hears it.
+CREATE OR REPLACE FUNCTION noclobber.settle_section(id text, outcome_ text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE s noclobber.section; row_ jsonb; earlier text;
+BEGIN
+  IF outcome_ NOT IN ('landed', 'refused', 'revoked') THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'a section lands, is refused or is revoked';
+  END IF;
+  SELECT * INTO s FROM noclobber.section k WHERE k.section_id = id FOR UPDATE;
+  IF NOT FOUND THEN
+    SELECT e.outcome INTO earlier FROM noclobber.settled_section e WHERE e.section_id = id;
+    RETURN earlier;
+  END IF;
+  -- What was decided lands: a file may have been replaced already.
+  IF s.state = 'decided' THEN outcome_ := 'landed'; END IF;
+  IF s.state IN ('open', 'revoked') AND outcome_ = 'landed' THEN outcome_ := 'revoked'; END IF;
+  FOR row_ IN SELECT * FROM jsonb_array_elements(s.files) LOOP
+    UPDATE noclobber.file f
+       SET section_id = NULL,
+           version = f.version + CASE outcome_ WHEN 'landed' THEN 1 ELSE 0 END,
+           head = CASE outcome_ WHEN 'landed' THEN row_->>'to' ELSE f.head END,
+           former = CASE WHEN outcome_ = 'landed' AND f.head IS NOT NULL
+                         THEN (array_prepend(f.head, f.former))[1:32] ELSE f.former END
+     WHERE f.workspace = s.workspace AND f.path = row_->>'path' AND f.section_id = id;
+  END LOOP;
+  DELETE FROM noclobber.section k WHERE k.section_id = id;
+  INSERT INTO noclobber.settled_section VALUES (id, outcome_, noclobber.now_()) ON CONFLICT DO NOTHING;
+  DELETE FROM noclobber.settled_section e
+   WHERE e.section_id IN (SELECT o.section_id FROM noclobber.settled_section o
+                           WHERE o.settled < noclobber.now_() - interval '7 days' LIMIT 10);
+  PERFORM pg_notify('noclobber', md5(s.workspace || '/sections'));
+  RETURN outcome_;
+END $$;
+
+-- A staged file whose section nobody began: from now on nobody will. False if it is under way.
+CREATE OR REPLACE FUNCTION noclobber.sweep_section(id text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(noclobber.gate(id));
+  INSERT INTO noclobber.settled_section
+    SELECT id, 'swept', noclobber.now_()
+     WHERE NOT EXISTS (SELECT FROM noclobber.section s WHERE s.section_id = id) ON CONFLICT DO NOTHING;
+  RETURN NOT EXISTS (SELECT FROM noclobber.section s WHERE s.section_id = id);
+END $$;
+
+-- An overdue section of this workspace; for whoever tidies up.
+CREATE OR REPLACE FUNCTION noclobber.overdue_section(ws text) RETURNS jsonb
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT noclobber.shown_section(s, '{}') FROM noclobber.section s
+   WHERE s.workspace = ws AND noclobber.now_() >= s.deadline ORDER BY s.deadline LIMIT 1
+$$;
+
+-- True for a version that stood there once: a mount that shows it shows an old cache.
+CREATE OR REPLACE FUNCTION noclobber.is_former(ws text, p text, sha256 text) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce((SELECT sha256 = ANY (f.former) AND sha256 IS DISTINCT FROM f.head
+                     FROM noclobber.file f WHERE f.workspace = ws AND f.path = p), false)
+$$;

@@ -1,0 +1,238 @@
+"""
+A volume that other machines have mounted as well: look past old caches, and stage what is to be written.
+
+Every kernel keeps names, sizes and pages of a network file system for seconds. So before each look the folder
+is asked for anew, pages are dropped, and a name whose file was replaced elsewhere (ESTALE) is tried again.
+
+A staged file has a name of its own in `.noclobber/sections/`. That name is what makes a write revocable:
+take the source away, and its rename can never happen, however late it comes and wherever it was held up. A
+deletion is a rename *into* a folder of its own; remove the folder, and it can never happen.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from noclobber.core.project import SECTIONS_FOLDER, TREE_ID_NAME, state_folder
+from noclobber.disk import filesystems, hashing, metadata
+from noclobber.disk.reading import read_all
+from noclobber.errors import ABSENT, NOT_A_FILE, UNREADABLE, ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from noclobber.core.clock import Clock
+
+STALE_NAPS_S = (0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ID_CHARS = 32
+
+
+class SeenFile(NamedTuple):
+    """What stands under a name now."""
+
+    sha256: str
+    """A hash, `ABSENT`, `NOT_A_FILE` or `UNREADABLE`."""
+    content: bytes | None = None
+    links: int = 1
+
+
+class Volume:
+    """The files of one workspace on a shared volume."""
+
+    def __init__(self, root: str, clock: Clock) -> None:
+        self.root, self._clock = root, clock
+        self.folder = f"{state_folder(root)}/{SECTIONS_FOLDER}"
+
+    # -- look ----------------------------------------------------------------------------------------------
+
+    def look(self, path: str) -> SeenFile:
+        """Return what stands there, on the other side of every cache that can be told to look again."""
+        refresh(os.path.dirname(path))
+        for nap_s in STALE_NAPS_S:
+            try:
+                return _look(path)
+            except FileNotFoundError:
+                return SeenFile(ABSENT)
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    return SeenFile(NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE)
+            # The mount has the name of a file that was replaced elsewhere. It forgets it within seconds.
+            self._clock.sleep(nap_s)
+            refresh(os.path.dirname(path))
+        return SeenFile(UNREADABLE)
+
+    # -- stage ---------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make the folder for staged files, and refuse a volume on which a rename is not one step."""
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        self._refuse_two_step_renames()
+
+    def _refuse_two_step_renames(self) -> None:
+        """
+        Replace a file that is open, and see whether it leaves a trace.
+
+        Many FUSE file systems move an open file out of the way before they put another in its place. If the
+        second step fails, because the source was revoked, the file is gone: nobody's write, and lost.
+        """
+        probe = f"{self.folder}/probe-{os.urandom(8).hex()}"
+        os.mkdir(probe, 0o700)
+        try:
+            target, source = f"{probe}/target", f"{probe}/source"
+            for path in (target, source):
+                os.close(os.open(path, _NEW, 0o600))
+            held = os.open(target, _READ)
+            try:
+                os.rename(source, target)
+                left = os.listdir(probe)
+            finally:
+                os.close(held)
+        finally:
+            shutil.rmtree(probe, ignore_errors=True)
+        if left != ["target"]:
+            raise ConfigError(
+                self.root,
+                "on this volume a rename over an open file is not one step, so a file could vanish. Mount it "
+                "so that it is (FUSE: -o hard_remove), or work without a coordinator",
+            )
+
+    def tree_id(self) -> str:
+        """Return this tree's own id: made once, and read by every machine that has mounted it."""
+        path = f"{self.folder}/{TREE_ID_NAME}"
+        for _ in range(2):
+            try:
+                with open(path, encoding="ascii") as file:
+                    found = file.read(2 * _ID_CHARS).strip()
+                if len(found) == _ID_CHARS and found.isalnum():
+                    return found
+                raise ConfigError(path, "this is not the id of a tree. Delete it while nobody writes here")
+            except FileNotFoundError:
+                self._make_tree_id(path)
+            except (OSError, UnicodeDecodeError) as error:
+                raise StorageError(path, f"the id of this tree cannot be read ({error})") from error
+        raise StorageError(path, "the id of this tree can be neither read nor made")
+
+    def _make_tree_id(self, path: str) -> None:
+        staged = f"{path}.{os.urandom(6).hex()}"
+        descriptor = os.open(staged, _NEW, 0o600)
+        try:
+            os.write(descriptor, os.urandom(_ID_CHARS // 2).hex().encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        try:
+            os.link(staged, path)  # Of two machines that make one at once, one wins.
+        except FileExistsError:
+            pass
+        except OSError:  # No hard links here. Two ids at once: the second is refused, and nothing is lost.
+            if not os.path.lexists(path):
+                os.rename(staged, path)
+                return
+        os.unlink(staged)
+
+    def stage(self, name: str, data: bytes, like: str | None, mode: int | None) -> tuple[str, ...]:
+        """Write a new version under its own name, with the old one's metadata; return what was not kept."""
+        kept_mode = 0o600 if like is not None else 0o666 if mode is None else mode
+        descriptor = os.open(f"{self.folder}/{name}", _NEW, kept_mode)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            not_kept: tuple[str, ...] = ()
+            if like is not None:
+                source = os.open(like, _READ)
+                try:
+                    not_kept = metadata.give(descriptor, metadata.of(source), path=like, source=source)
+                finally:
+                    os.close(source)
+            os.fsync(descriptor)  # A rename must not be on the disk before its bytes.
+            return not_kept
+        finally:
+            os.close(descriptor)
+
+    def stage_deletion(self, name: str) -> None:
+        """Make the folder that a file will be moved into."""
+        os.mkdir(f"{self.folder}/{name}", 0o700)
+
+    # -- land and revoke -----------------------------------------------------------------------------------
+
+    def put(self, name: str, path: str) -> None:
+        """Replace or create a file by its staged version; `FileNotFoundError` if that was revoked."""
+        os.rename(f"{self.folder}/{name}", path)
+
+    def take_away(self, path: str, name: str) -> None:
+        """Delete a file, by moving it into its own folder; `FileNotFoundError` if that was revoked."""
+        os.rename(path, f"{self.folder}/{name}/file")
+
+    def revoke(self, name: str) -> bool:
+        """Make sure that a staged version never lands. False if it has landed."""
+        staged, revoked = f"{self.folder}/{name}", f"{self.folder}/{name}.revoked"
+        refresh(self.folder)
+        try:
+            os.rename(staged, revoked)
+            return True
+        except FileNotFoundError:
+            # It landed; or somebody revoked it who was killed before saying so. Our own rename has just
+            # looked that name up, so ask the other side and not the cache.
+            refresh(self.folder)
+            return os.path.lexists(revoked)
+
+    def revoke_deletion(self, name: str) -> bool:
+        """Make sure that a file is never moved into this folder. False if it was."""
+        refresh(self.folder)
+        try:
+            os.rmdir(f"{self.folder}/{name}")
+            return True
+        except FileNotFoundError:
+            return True  # Somebody else did, or tidied up after the end, and the server knows which.
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
+
+    def read_taken(self, name: str) -> SeenFile:
+        """Return what was moved away."""
+        return self.look(f"{self.folder}/{name}/file")
+
+    def drop(self, name: str) -> None:
+        """Remove what is left of a staged name. Only after its section was settled, or can only land."""
+        for leaf in (name, f"{name}.revoked", f"{name}/file"):
+            try:
+                os.unlink(f"{self.folder}/{leaf}")
+            except OSError:
+                pass
+        try:
+            os.rmdir(f"{self.folder}/{name}")
+        except OSError:
+            pass
+
+
+def refresh(folder: str) -> None:
+    """Ask the file server, and not our cache, whether a folder has changed."""
+    if sys.platform != "linux":
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        filesystems.ask_anew(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _look(path: str) -> SeenFile:
+    descriptor = os.open(path, _READ)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return SeenFile(NOT_A_FILE)
+        filesystems.forget_cached(descriptor)
+        content = read_all(descriptor)
+        return SeenFile(hashing.of_bytes(content), content, os.fstat(descriptor).st_nlink)
+    finally:
+        os.close(descriptor)
