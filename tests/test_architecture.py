@@ -20,7 +20,7 @@ PROJECT = PACKAGE.parents[1]
 # Bottom to top. What is in a folder imports from that folder and from those before it.
 ORDER = [
     *("errors", "core", "text", "disk", "ledger", "lock", "postgres", "shell", "guard", "aio", "hosts"),
-    *("hook", "mcp", "adapters", "demo", "cli", "__main__"),
+    *("hook", "mcp", "adapters", "demo", "view", "cli", "__main__"),
 ]
 
 

@@ -340,7 +340,7 @@ WORDS = st.one_of(
     st.text(max_size=8),
 )
 # These start processes of their own, wait, or run for long; they are called with arguments that end at once.
-SLOW = {"demo", "watch", "lock", "mcp", "hook", "install", "run"}
+SLOW = {"demo", "watch", "view", "lock", "mcp", "hook", "install", "run"}
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -335,7 +335,7 @@ def test_the_passing_of_time_is_no_change(root: Path) -> None:
     """N-cli: the seconds that a lease has left do not make a new picture every second."""
     (root / "q3").mkdir()
     code = (
-        "import sys\nfrom noclobber.cli.workspace_state import read_state\n"
+        "import sys\nfrom noclobber.view.workspace_state import read_state\n"
         "class Clock:\n"
         "    def __init__(self, s): self.s = s\n"
         "    def now_s(self): return self.s\n"

@@ -38,6 +38,7 @@ COMMANDS = {
     "demo": ("demo", "show it at work on a scratch folder, with real processes, in half a minute"),
     "status": ("status", "open turns, claims, locks, recent refusals and kept files of a workspace"),
     "watch": ("watch", "the same as `status`, updated live"),
+    "view": ("view", "a live page of the project in a browser, on this machine only"),
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
     "versions": ("versions", "past versions of files: list, show, restore, prune"),
     "run": ("run", "run a command as one transaction: its changes land all together, or not at all"),

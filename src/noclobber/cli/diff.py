@@ -187,8 +187,8 @@ def _known(event: dict[str, Any], root: str, path: str) -> Known | None:
 
 
 def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
-    from noclobber.cli import session_memories
     from noclobber.errors import UNKNOWN
+    from noclobber.view import session_memories
 
     known = {session_memories.key_of(name): name for name in (*names, "main")}
     for agent in session_memories.agents():
@@ -203,7 +203,7 @@ def _from_sessions(path: str, names: set[str]) -> Iterator[Known]:
 
 def _held_by_sessions(sha256: str) -> tuple[bytes | None, str | None]:
     """Return the bytes of a version that a session of a coding agent saw, if its memory still holds them."""
-    from noclobber.cli import session_memories
+    from noclobber.view import session_memories
 
     for agent in session_memories.agents():
         data = session_memories.held_by(agent, sha256)

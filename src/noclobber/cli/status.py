@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from noclobber.cli import EXIT_OK
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import Cell, add_json, print_json, styled, table, visible
-from noclobber.cli.workspace_state import read_state
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.ledger.browse import SHORT_SESSION
+from noclobber.view.workspace_state import read_state
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from noclobber.cli.workspace_state import WorkspaceView
+    from noclobber.view.workspace_state import WorkspaceView
 
     Rows = list[list[str | Cell]]
     Section = tuple[str, tuple[str, ...], Rows]

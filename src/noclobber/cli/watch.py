@@ -15,8 +15,8 @@ from noclobber.cli.clean_output import cleaned, controls
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.status import add_refusals, page
 from noclobber.cli.terminal import add_json, is_terminal, print_json, rows_high, styled, wait_while_read
-from noclobber.cli.workspace_state import read_state
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.view.workspace_state import read_state
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -21,6 +21,7 @@ from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.section import Section
 from noclobber.disk.processes import mutex_holder
 from noclobber.errors import FileBusyError, NoclobberError
+from noclobber.guard import kept_versions
 from noclobber.guard.open_turns import left_behind
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
     kept = list(leftovers.kept_in(f"{state}/{KEPT_FOLDER}"))
     for folder in seen.beside:
         kept += leftovers.kept_in(folder)
-    findings += [_kept_finding(file, _origin(root, file)) for file in kept]
+    findings += [_kept_finding(file, kept_versions.origin(root, file)) for file in kept]
     findings += _orphan_locks(root, clock)
     if not seen.is_whole:
         detail = f"looked at the first {seen.folder_count:,} folders only"
@@ -287,28 +288,6 @@ def _lock_finding(status: LockStatus) -> Finding:
         f"{status.folder} ({status.state}: {status.detail})",
         f"the next to acquire takes it over; `noclobber lock recover {status.folder}` clears it now",
     )
-
-
-def _origin(root: str, kept: Kept) -> str | None:
-    """Return the path of the file that a kept version belonged to, from the ledger."""
-    from noclobber.ledger.chosen import lines_of
-    from noclobber.ledger.root import absolute
-
-    if kept.replaced_sha256 is None:
-        return None
-    needle = f'"before_hash":"sha256:{kept.replaced_sha256}"'.encode()
-    import json
-
-    found = None
-    try:
-        for line in lines_of(root):
-            if needle in line:
-                path = absolute(root, json.loads(line)["payload"]["target_file"])
-                if os.path.basename(path).startswith(kept.name):
-                    found = path
-    except (OSError, NoclobberError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    return found
 
 
 def _kept_finding(kept: Kept, origin: str | None) -> Finding:

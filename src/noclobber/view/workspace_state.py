@@ -11,7 +11,6 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.cli import session_memories
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.project import STATE_FOLDER, is_marked, ledger_path
 from noclobber.disk.commit import leftovers
@@ -20,6 +19,7 @@ from noclobber.errors import ConfigError, NoclobberError
 from noclobber.guard import open_turns
 from noclobber.ledger.browse import summary_of
 from noclobber.ledger.chosen import is_on_server, ledger_of
+from noclobber.view import session_memories
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +55,8 @@ class WorkspaceView(NamedTuple):
         return self._replace(time="", locks=locks, claims=claims)
 
 
-def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceView:
-    """Read every part once."""
+def read_state(root: str, clock: Clock, *, refusals: int = 5, with_ledger: bool = True) -> WorkspaceView:
+    """Read every part once. Without the ledger: for who follows it anyway, and looks at sessions itself."""
     state = f"{root}/{STATE_FOLDER}"
     troubles: list[str] = []
 
@@ -70,12 +70,12 @@ def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceView:
     attempt(lambda: _check_config(root), None)
     turns = [turn._asdict() for turn in open_turns.look(state)]
     found = leftovers.found_in(state, clock.now_s())
-    events = attempt(lambda: last_events(root, troubles), [])
+    events = attempt(lambda: last_events(root, troubles), []) if with_ledger else []
     return WorkspaceView(
         root,
         iso8601(clock.now_s()),
         [turn for turn in turns if turn["state"] != GONE],
-        attempt(lambda: session_memories.rows(root, _names(events)), []),
+        attempt(lambda: session_memories.rows(root, _names(events)), []) if with_ledger else [],
         attempt(lambda: _claims(root, clock), []),
         attempt(lambda: _locks(root, clock, troubles), []),
         [_refusal(event, root) for event in events if event.get("action_type") in REFUSALS][-refusals:]
@@ -87,7 +87,7 @@ def read_state(root: str, clock: Clock, *, refusals: int = 5) -> WorkspaceView:
             "swaps": list(found.swaps),
             "turns": sorted({turn["file"] for turn in turns if turn["state"] == GONE}),
         },
-        attempt(lambda: _ledger(root), {"path": ledger_path(root), "exists": True}),
+        attempt(lambda: _ledger(root), {"path": ledger_path(root), "exists": True}) if with_ledger else {},
         troubles,
     )
 

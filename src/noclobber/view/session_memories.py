@@ -46,6 +46,16 @@ class KnownFile(NamedTuple):
     time: str
 
 
+class LastRead(NamedTuple):
+    """The file that an agent saw last."""
+
+    agent: str
+    host: str
+    session: str
+    path: str
+    time: str
+
+
 def key_of(name: str) -> str:
     """Return the key that stands for a session's or an agent's id in a folder's name."""
     return hashing.of_bytes(name.encode("utf-8", "surrogatepass"))[:24]
@@ -133,4 +143,17 @@ def rows(root: str, names: Iterable[str]) -> list[dict[str, Any]]:
                     "last_event": max(one.time for one in seen),
                 }
             )
+    return found
+
+
+def last_reads(root: str, names: Iterable[str]) -> list[LastRead]:
+    """Return what each agent of a workspace saw last; `names` are ids from the ledger."""
+    known = {key_of(name): name for name in (*names, "main")}
+    found = []
+    for agent in agents():
+        seen = below(agent, root)
+        if seen:
+            last = max(seen, key=lambda one: one.time)
+            who, session = (known.get(key, f"#{key[:8]}") for key in (agent.agent_key, agent.session_key))
+            found.append(LastRead(who, agent.host, session, last.path, last.time))
     return found

@@ -1,0 +1,145 @@
+"""
+What needs a person: versions that were kept aside, commands that were refused, and what `doctor` found wrong.
+
+Each has a diff, where there is one, and what can be done about it. Doing it is up to `actions`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from noclobber.core.clock import iso8601
+from noclobber.core.project import STATE_FOLDER, state_folder
+from noclobber.disk.commit import leftovers
+from noclobber.disk.reading import LOOK
+from noclobber.shell import runs
+from noclobber.text.diff import unified
+from noclobber.view.shown_events import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from noclobber.core.findings import Finding
+
+MOST_ITEMS = 100
+MOST_DIFFED_BYTES = 1 << 20
+MOST_DIFF_LETTERS = 200_000
+KEPT, RUN, FINDING = "kept", "run", "finding"
+
+
+class Attention(NamedTuple):
+    """One thing that waits for a person."""
+
+    kind: str
+    """`kept`, `run` or `finding`."""
+    name: str
+    """Names it among its kind: the kept file's own name, the command's id, the check's name."""
+    title: str
+    detail: str
+    time: str
+    actions: tuple[str, ...]
+
+
+def found_in(root: str, findings: Iterable[Finding], now_s: float) -> list[Attention]:
+    """Return everything that waits, the newest first; findings before the rest."""
+    wrong = [
+        Attention(FINDING, finding.name, shortened(finding.name), _told(finding), "", ())
+        for finding in findings
+        if not finding.ok
+    ]
+    waiting = [*kept_versions(root, now_s), *refused_runs(root, now_s)]
+    return [*wrong, *sorted(waiting, key=lambda item: item.time, reverse=True)][:MOST_ITEMS]
+
+
+def _told(finding: Finding) -> str:
+    return shortened(f"{finding.detail}{f' → {finding.remedy}' if finding.remedy else ''}", 600)
+
+
+def kept_versions(root: str, now_s: float) -> list[Attention]:
+    """Return the versions that could neither be put back nor be dropped."""
+    return [
+        Attention(
+            KEPT,
+            os.path.basename(each.path),
+            f"a version of {shortened(each.name)} is kept",
+            f"{each.size_bytes} bytes that somebody saved and a write replaced: {STATE_FOLDER}/"
+            f"{shortened(os.path.relpath(each.path, state_folder(root)))}",
+            each.changed,
+            ("restore", "drop"),
+        )
+        for each in leftovers.found_in(state_folder(root), now_s).kept
+    ]
+
+
+def refused_runs(root: str, now_s: float) -> list[Attention]:
+    """Return the commands that were refused, and wait to be run again or dropped."""
+    listed = []
+    for run_id in runs.all_ids(root):
+        folder = runs.found(root, run_id)
+        if folder is None:
+            continue  # Somebody works in it.
+        try:
+            if not folder.is_refused:
+                continue
+            job, refused = folder.noted("job") or {}, folder.noted("refused") or {}
+            listed.append(_refused(folder, job, refused, now_s))
+        except OSError:
+            continue  # Dropped meanwhile.
+        finally:
+            folder.close()
+    return listed
+
+
+def _refused(folder: runs.RunFolder, job: dict[str, Any], refused: dict[str, Any], now_s: float) -> Attention:
+    argv = job.get("argv")
+    command = " ".join(str(word) for word in argv) if isinstance(argv, list) else "?"
+    who, why = shortened(job.get("agent_id"), 60) or "somebody", shortened(refused.get("code"), 60)
+    return Attention(
+        RUN,
+        folder.run_id,
+        f"a command of {who} was refused: {shortened(command)}",
+        f"{why}; nothing of it landed",
+        iso8601(now_s - folder.age_s),
+        ("retry", "drop"),
+    )
+
+
+# -- diffs ------------------------------------------------------------------------------------------------
+
+
+def diff_of_kept(root: str, name: str, target: str | None, now_s: float) -> str:
+    """Return what putting a kept version back would change; `target` is the file that it belongs to."""
+    for each in leftovers.found_in(state_folder(root), now_s).kept:
+        if os.path.basename(each.path) == name:
+            content = read_bounded(each.path)
+            if target is None or content is None:
+                break
+            return diff_text(read_bounded(target) or b"", content, target.removeprefix(root.rstrip("/")))
+    else:
+        return "It is not there any more."
+    if content is None:
+        return "It cannot be read, or is too large to be shown."
+    return diff_text(b"", content, f"/{each.name}")
+
+
+def diff_text(before: bytes, after: bytes, path: str) -> str:
+    """Return a diff, cut if it is long."""
+    text = unified(before, after, path) or "There is no difference."
+    if len(text) > MOST_DIFF_LETTERS:
+        text = f"{text[:MOST_DIFF_LETTERS]}\n(The rest is not shown.)\n"
+    return text
+
+
+def read_bounded(path: str) -> bytes | None:
+    """Return a file's bytes; None if there is none, or it is too large, or cannot be read."""
+    try:
+        descriptor = os.open(path, LOOK)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        try:
+            data = file.read(MOST_DIFFED_BYTES + 1)
+        except OSError:
+            return None
+    return data if len(data) <= MOST_DIFFED_BYTES else None

@@ -1,0 +1,143 @@
+"""
+The timeline of one file: which versions it had, who wrote each, and who was refused; diffs between any two.
+
+The ledger is searched from its end, in blocks, for lines that can be about the file, until enough are found.
+Only those are parsed. A search has a deadline: what was not looked at is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from noclobber.core.project import ledger_path
+from noclobber.disk.reading import look_at
+from noclobber.disk.versions import Versions
+from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError
+from noclobber.guard.past_bytes import find_bytes
+from noclobber.ledger.backwards import lines_backwards
+from noclobber.ledger.browse import summary_of
+from noclobber.view.attention import MOST_DIFFED_BYTES, diff_text, read_bounded
+from noclobber.view.shown_events import Authors, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from noclobber.core.clock import Clock
+    from noclobber.view.shown_events import ShownEvent
+
+MOST_EVENTS = 200
+PATIENCE_S = 5.0
+NOW = "now"
+
+
+class Timeline(NamedTuple):
+    """What is known of a file, the newest first."""
+
+    file: str
+    events: list[ShownEvent]
+    kept: frozenset[str]
+    """The hashes of those versions whose bytes are kept."""
+    current: str
+    """The hash of what is there now, or a word."""
+    is_whole: bool
+    """False if older lines of the ledger were not looked at."""
+
+
+def timeline(root: str, file: str, clock: Clock, *, most: int = MOST_EVENTS) -> Timeline:
+    """Return what happened to a file; `file` is its name from the root."""
+    path = located(root, file)
+    deadline_s = clock.monotonic_s() + PATIENCE_S
+    found: list[dict[str, Any]] = []
+    is_whole = True
+    for event in _about(root, path):
+        if event is None:  # A block was searched.
+            if clock.monotonic_s() > deadline_s:
+                is_whole = False
+                break
+            continue
+        found.append(event)
+        if len(found) >= most:
+            is_whole = False
+            break
+    authors = Authors()
+    events = [shown(event, root, authors) for event in reversed(found)]
+    named = {version for event in events for version in (event.before, event.after) if len(version) == 64}
+    return Timeline(
+        path.removeprefix(root.rstrip("/") + "/"),
+        events[::-1],
+        _kept(root, named),
+        _current(root, path),
+        is_whole,
+    )
+
+
+def diff_between(root: str, file: str, before: str, after: str) -> str:
+    """Return the diff between two versions of a file, each a hash, a word such as `ABSENT`, or `now`."""
+    path = located(root, file)
+    old, new = (_content(root, path, version) for version in (before, after))
+    for version, content in ((before, old), (after, new)):
+        if content is None:
+            return f"The bytes of version {version[:12]} are kept nowhere, so there is nothing to compare."
+        if len(content) > MOST_DIFFED_BYTES:
+            return f"Version {version[:12]} is too large to be shown."
+    return diff_text(old or b"", new or b"", path.removeprefix(root.rstrip("/")))
+
+
+def located(root: str, file: str) -> str:
+    """Return the path of a file of the project; nothing outside it is shown."""
+    if not file or "\0" in file or len(file) > 4096:
+        raise BadRequestError("", "That is no file's name.")
+    path = os.path.normpath(os.path.join(root, file))
+    inside = root.rstrip("/") + "/"
+    real_folder = os.path.realpath(os.path.dirname(path))
+    if not path.startswith(inside) or not f"{real_folder}/".startswith(inside):
+        raise BadRequestError("", "That file is not in the project.")
+    return path
+
+
+def _content(root: str, path: str, version: str) -> bytes | None:
+    if version == NOW:
+        return read_bounded(path) if os.path.lexists(path) else b""
+    if version in (ABSENT, DELETED):
+        return b""
+    if len(version) != 64 or set(version) - set("0123456789abcdef"):
+        raise BadRequestError("", "A version is named by its SHA-256.")
+    return find_bytes(root, path, version)[0]
+
+
+def _kept(root: str, versions: set[str]) -> frozenset[str]:
+    try:
+        with Versions(root, make=False) as kept:
+            return frozenset(version for version in versions if kept.find(version))
+    except OSError:
+        return frozenset()
+
+
+def _current(root: str, path: str) -> str:
+    try:
+        return look_at(path, root).sha256
+    except (NoclobberError, OSError):
+        return ""
+
+
+def _about(root: str, path: str) -> Iterator[dict[str, Any] | None]:
+    """Yield the events about a file, the newest first, and None after each block that was searched."""
+    sign = _sign(os.path.basename(path))
+    for line in lines_backwards(ledger_path(root)):
+        if line is None:
+            yield None
+        elif sign is None or sign in line or b"\\u" in line:
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict) and path in summary_of(event, root).subjects:
+                yield event
+
+
+def _sign(name: str) -> bytes | None:
+    """Return bytes that every line about a file of this name has, unless it has escapes; None if unsure."""
+    plain = name.isascii() and name.isprintable() and not {'"', "\\", "/"} & set(name)
+    return name.encode() if plain else None

@@ -1,0 +1,204 @@
+"""
+Follow a ledger for as long as somebody looks: its last events at once, what is appended, and the rest
+counted.
+
+Bounded work: the first look reads the last `FIRST_BYTES`, whatever the ledger's size. Each further look
+reads what was appended since, at most `ROUND_BYTES`. `count_back()` counts everything before the first
+look, a block at a time and the newest first, so that the last hour is right long before the total is.
+
+The chain is followed as well: each appended line must name the one before, and have the hash that it carries.
+The lines before the first look are for `doctor` to check.
+
+A ledger that is missing, replaced or shortened is no error here: the feed says so (`troubles`), and begins
+anew. Nothing is written, and no mutex is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time as system_time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from noclobber.core.project import ledger_path
+from noclobber.errors import LedgerError, NoclobberError
+from noclobber.ledger.line import MAX_LINE_BYTES, is_sealed, link_of
+from noclobber.ledger.open_file import FOR_READING, open_ledger
+from noclobber.view.shown_events import Authors, ShownEvent, shown
+from noclobber.view.tallies import MINUTES_KEPT, Tallies
+
+if TYPE_CHECKING:
+    from noclobber.core.clock import Clock
+
+FIRST_BYTES = 1 << 20
+ROUND_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
+EVENTS_KEPT = 500
+_PREV_AT = -(len(b"sha256:") + 64 + len(b'","hash":"sha256:') + 64 + len(b'"}'))
+
+
+class LedgerFeed:
+    """What is known of one ledger. Not for several threads at once: its owner has a lock."""
+
+    def __init__(self, root: str, clock: Clock) -> None:
+        self.root, self.path, self._clock = root, ledger_path(root), clock
+        self.troubles: dict[str, str] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.events: deque[ShownEvent] = deque(maxlen=EVENTS_KEPT)
+        self.seen_count = 0
+        """How many events were shown so far: the place of the newest one."""
+        self.tallies, self._authors = Tallies(), Authors()
+        self._identity: tuple[int, int] | None = None
+        self._offset = self._counted_from = self._first_offset = 0
+        self._carry = b""
+        self._skips_to_newline = False
+        self.head: str | None = None
+        self.size_bytes = 0
+
+    # -- what to show ---------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """True if there is a ledger."""
+        return self._identity is not None
+
+    @property
+    def counted_share(self) -> float:
+        """How much of the ledger is counted: 1.0 is all of it."""
+        return 1.0 if not self._first_offset else 1.0 - self._counted_from / self._first_offset
+
+    def minutes(self) -> list[dict[str, object]]:
+        """Return what happened in each of the last minutes."""
+        return self.tallies.minutes(self._last_minutes())
+
+    def chain(self) -> dict[str, object]:
+        """Return whether the chain is whole as far as it was followed, and where it ends."""
+        trouble = self.troubles.get("chain")
+        return {"ok": trouble is None, "detail": trouble or "", "head": self.head}
+
+    def _last_minutes(self) -> list[str]:
+        now_s = self._clock.now_s()
+        return [
+            system_time.strftime("%Y-%m-%dT%H:%M", system_time.gmtime(now_s - 60 * back))
+            for back in range(MINUTES_KEPT - 1, -1, -1)
+        ]
+
+    # -- looking --------------------------------------------------------------------------------------
+
+    def look(self) -> bool:
+        """Read what was appended since the last look; True if something is new."""
+        before = dict(self.troubles)
+        try:
+            status = os.lstat(self.path)
+        except OSError:
+            if self.exists:
+                self._begin()
+                self.troubles = {"ledger": "The ledger is gone: it was deleted or moved away."}
+            return self.troubles != before
+        if (status.st_dev, status.st_ino) == self._identity and status.st_size == self.size_bytes:
+            return False
+        try:
+            descriptor, identity = open_ledger(self.path, FOR_READING)
+        except NoclobberError as error:
+            self.troubles["ledger"] = str(error)
+            return self.troubles != before
+        try:
+            return self._read(descriptor, identity) or self.troubles != before
+        except OSError as error:
+            self.troubles["ledger"] = f"{self.path} cannot be read: {error.strerror}."
+            return self.troubles != before
+        finally:
+            os.close(descriptor)
+
+    def _read(self, descriptor: int, identity: tuple[int, int]) -> bool:
+        size = os.fstat(descriptor).st_size
+        if identity != self._identity or size < self._offset:
+            was_followed = self.exists
+            self._begin()
+            self.troubles.pop("ledger", None)
+            self.troubles.pop("chain", None)
+            if was_followed:
+                self.troubles["cut"] = "The ledger was replaced or shortened while it was watched."
+            self._identity = identity
+            self._offset = self._counted_from = self._first_offset = max(0, size - FIRST_BYTES)
+            self._skips_to_newline = self._offset > 0
+        data = os.pread(descriptor, ROUND_BYTES, self._offset)
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) > MAX_LINE_BYTES - 1:
+            end = len(data)  # Longer than any entry: it is passed over in pieces.
+        # Not yet complete: it is looked at again when the file has grown.
+        self.size_bytes = size if self._offset + len(data) >= size else self._offset + end
+        lines = data[:end].split(b"\n")
+        if self._skips_to_newline and end:
+            self._give_back(lines.pop(0))
+        for line in lines:
+            if line:
+                self._take(line)
+        self._offset += end
+        return bool(end)
+
+    def _give_back(self, beginning: bytes) -> None:
+        """The first look began inside a line: that line is counted with what is before it."""
+        self._skips_to_newline = False
+        self._carry = beginning + b"\n"
+
+    def _take(self, line: bytes) -> None:
+        self.tallies.count(line, self._last_minutes()[0])
+        self._follow_chain(line)
+        try:
+            event: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(event, dict):
+            made = shown(event, self.root, self._authors)
+            self.events.append(made)
+            self.seen_count += 1
+            self.tallies.saw(made)
+
+    def _follow_chain(self, line: bytes) -> None:
+        link = link_of(line)
+        if link is None or not is_sealed(line):
+            self.troubles.setdefault(
+                "chain",
+                "A line of the ledger is not an entry as it was written; run `noclobber ledger verify`.",
+            )
+            return
+        prev = line[_PREV_AT : _PREV_AT + 71].decode("ascii", "replace")
+        if self.head is not None and prev != self.head:
+            self.troubles.setdefault(
+                "chain",
+                f"Entry {link.seq} does not follow the one before it; run `noclobber ledger verify`.",
+            )
+        self.head = f"sha256:{link.hex.decode()}"
+
+    # -- counting what was there before ---------------------------------------------------------------
+
+    def count_back(self) -> bool:
+        """Count one block more of what was there before the first look; False if all of it is counted."""
+        if not self._counted_from or self._identity is None:
+            return False
+        try:
+            descriptor, identity = open_ledger(self.path, FOR_READING)
+        except LedgerError:
+            return False  # `look()` says why.
+        try:
+            if identity != self._identity:
+                return False
+            start = max(0, self._counted_from - BLOCK_BYTES)
+            data = os.pread(descriptor, self._counted_from - start, start)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        lines = (data + self._carry).split(b"\n")
+        # The first may have begun before this block. A line without an end is not kept in memory for ever.
+        self._carry = (lines.pop(0) + b"\n")[:MAX_LINE_BYTES] if start else b""
+        oldest = self._last_minutes()[0]
+        for line in lines:
+            if line:
+                self.tallies.count(line, oldest)
+        self._counted_from = start
+        return start > 0
