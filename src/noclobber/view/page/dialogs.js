@@ -18,6 +18,7 @@ const chosen = (id) => /** @type {HTMLSelectElement} */ (byId(id));
 let asked = null;
 /** @type {string} */
 let file = "";
+let compared = 0;
 
 /**
  * Show what an action would change, and wait for a yes.
@@ -75,7 +76,8 @@ export async function openTimeline(name) {
   byId("timeline-diff").replaceChildren();
   if (!dialog("timeline").open) dialog("timeline").showModal();
   try {
-    show(await ask("/api/timeline", { file: name }));
+    const found = await ask("/api/timeline", { file: name });
+    if (file === name) show(found);
   } catch (error) {
     byId("timeline-note").textContent = String(error instanceof Error ? error.message : error);
   }
@@ -131,13 +133,14 @@ function versionsOf(found, kept) {
 }
 
 async function compare() {
+  const mine = ++compared; // An answer that comes late must not replace a newer one.
   showDiff("timeline-diff", "…");
   pressed("put-back").disabled = chosen("to").value === "now";
   try {
     const { diff } = await ask("/api/diff", { file, from: chosen("from").value, to: chosen("to").value });
-    showDiff("timeline-diff", diff);
+    if (mine === compared) showDiff("timeline-diff", diff);
   } catch (error) {
-    showDiff("timeline-diff", String(error instanceof Error ? error.message : error));
+    if (mine === compared) showDiff("timeline-diff", String(error instanceof Error ? error.message : error));
   }
 }
 
