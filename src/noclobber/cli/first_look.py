@@ -81,7 +81,7 @@ def _agents(root: str) -> list[dict[str, Any]]:
 
 def _record(root: str) -> tuple[int, int, str]:
     """Return how many events there are, how many of the last 2000 are refusals, and what is in the way."""
-    from noclobber.cli.workspace_state import REFUSALS, last_events
+    from noclobber.view.workspace_state import REFUSALS, last_events
 
     troubles: list[str] = []
     try:

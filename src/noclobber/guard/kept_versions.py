@@ -13,11 +13,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.core.project import ledger_path, state_folder
+from noclobber.core.project import state_folder
 from noclobber.disk.commit import leftovers
 from noclobber.disk.reading import LOOK
 from noclobber.errors import BadRequestError, MissingFileError
-from noclobber.ledger.backwards import lines_backwards
+from noclobber.ledger.backwards import recent_lines
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def origin(root: str, kept: Kept) -> str | None:
     own = os.path.basename(kept.path).partition("~")[0].encode("utf-8", "surrogateescape")
     replaced = f'"before_hash":"sha256:{kept.replaced_sha256}"'.encode() if kept.replaced_sha256 else own
     likely = None
-    for line in lines_backwards(ledger_path(root)):
+    for line in recent_lines(root):
         if line is None or (own not in line and (likely is not None or replaced not in line)):
             continue
         path = _target(line, root)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from noclobber.core.project import ledger_path
 from noclobber.errors import LedgerError
+from noclobber.ledger.chosen import is_on_server, ledger_of
 from noclobber.ledger.line import MAX_LINE_BYTES
 from noclobber.ledger.open_file import FOR_READING, open_ledger
 
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BLOCK_BYTES = 4 << 20
+SERVER_LINES = 20_000
+
+
+def recent_lines(root: str) -> Iterator[bytes | None]:
+    """Yield the lines of a workspace's ledger, the last one first; of one on a server, the last ones only."""
+    if is_on_server():
+        yield from reversed(ledger_of(root).last_lines(SERVER_LINES))
+        yield None
+    else:
+        yield from lines_backwards(ledger_path(root))
 
 
 def lines_backwards(path: str, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes | None]:

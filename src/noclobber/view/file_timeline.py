@@ -11,12 +11,11 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.core.project import ledger_path
 from noclobber.disk.reading import look_at
 from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError
 from noclobber.guard.past_bytes import find_bytes
-from noclobber.ledger.backwards import lines_backwards
+from noclobber.ledger.backwards import recent_lines
 from noclobber.ledger.browse import summary_of
 from noclobber.view.attention import MOST_DIFFED_BYTES, diff_text, read_bounded
 from noclobber.view.shown_events import Authors, shown
@@ -125,7 +124,7 @@ def _current(root: str, path: str) -> str:
 def _about(root: str, path: str) -> Iterator[dict[str, Any] | None]:
     """Yield the events about a file, the newest first, and None after each block that was searched."""
     sign = _sign(os.path.basename(path))
-    for line in lines_backwards(ledger_path(root)):
+    for line in recent_lines(root):
         if line is None:
             yield None
         elif sign is None or sign in line or b"\\u" in line:
