@@ -28,7 +28,7 @@ _RUN_ID = _HEX | {"-"}
 SCOPES = ("call", "turn", "session", "agent")
 
 
-class Told(NamedTuple):
+class ActionResult(NamedTuple):
     """How it ended."""
 
     done: bool
@@ -37,19 +37,19 @@ class Told(NamedTuple):
     """The same at the command line."""
 
 
-def carry_out(root: str, asked: Mapping[str, Any]) -> Told:
+def carry_out(root: str, asked: Mapping[str, Any]) -> ActionResult:
     """Do what a person has confirmed."""
     action, kind = _text(asked, "action"), str(asked.get("kind", ""))
     if (action, kind) == ("restore", "kept"):
         name = _text(asked, "name")
         path = kept_versions.restore(root, name)
-        return Told(
+        return ActionResult(
             True, f"{_near(root, path)} has the kept version again.", f"noclobber kept restore {name}"
         )
     if (action, kind) == ("drop", "kept"):
         name = _text(asked, "name")
         kept_versions.drop(root, name)
-        return Told(True, "The kept version was removed.", f"noclobber kept drop {name}")
+        return ActionResult(True, "The kept version was removed.", f"noclobber kept drop {name}")
     return _ran(_command(root, action, kind, asked))
 
 
@@ -89,7 +89,7 @@ def _command(root: str, action: str, kind: str, asked: Mapping[str, Any]) -> lis
     raise BadRequestError("", "There is no such action.")
 
 
-def _ran(command: list[str]) -> Told:
+def _ran(command: list[str]) -> ActionResult:
     spelled = " ".join(["noclobber", *command[3:]])
     try:
         done = subprocess.run(
@@ -102,9 +102,9 @@ def _ran(command: list[str]) -> Told:
             cwd="/",
         )
     except subprocess.TimeoutExpired:
-        return Told(False, f"It was ended: it took more than {PATIENCE_S} s.", spelled)
+        return ActionResult(False, f"It was ended: it took more than {PATIENCE_S} s.", spelled)
     text = done.stdout.decode("utf-8", "replace")
-    return Told(done.returncode == 0, text[:MOST_TOLD] or "Done.", spelled)
+    return ActionResult(done.returncode == 0, text[:MOST_TOLD] or "Done.", spelled)
 
 
 def _shown(words: list[str]) -> str:
