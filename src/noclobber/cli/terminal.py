@@ -111,7 +111,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str | Cell]], stream: T
 def _plain_table(titles: Sequence[str], rows: list[list[Cell]], stream: TextIO) -> str:
     names = [title.removeprefix(">").upper() for title in titles]
     widths = [
-        max([_cells_wide(name), *(_cells_wide(row[number].text) for row in rows)])
+        max([cells_wide(name), *(cells_wide(row[number].text) for row in rows)])
         for number, name in enumerate(names)
     ]
     lines = [_plain_line([Cell(name, "strong") for name in names], titles, widths, stream)]
@@ -122,7 +122,7 @@ def _plain_table(titles: Sequence[str], rows: list[list[Cell]], stream: TextIO) 
 def _plain_line(row: list[Cell], titles: Sequence[str], widths: list[int], stream: TextIO) -> str:
     words = []
     for cell, title, width in zip(row, titles, widths, strict=True):
-        blank = " " * (width - _cells_wide(cell.text))
+        blank = " " * (width - cells_wide(cell.text))
         text = styled(cell.text, cell.style, stream)
         words.append(blank + text if title.startswith(">") else text + blank)
     return "  ".join(words).rstrip(" ") + "\n"
@@ -169,7 +169,7 @@ def rows_high() -> int:
     return get_terminal_size((80, 24)).lines
 
 
-def _cells_wide(text: str) -> int:
+def cells_wide(text: str) -> int:
     """Return how many cells a terminal needs: two for East Asian letters, none for combining marks."""
     if not text or ord(max(text)) < _FIRST_WIDE:
         return len(text)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -55,8 +56,10 @@ class Cursor:
 class Live:
     """The state of one project for everybody who looks at it."""
 
-    def __init__(self, root: str, *, clock: Clock = SYSTEM_CLOCK, with_doctor: bool = True) -> None:
-        self.root, self._clock = root, clock
+    def __init__(
+        self, root: str, *, clock: Clock = SYSTEM_CLOCK, with_doctor: bool = True, state_s: float = STATE_S
+    ) -> None:
+        self.root, self._clock, self._state_s = root, clock, state_s
         self._changed = threading.Condition()
         self._feed = LedgerFeed(root, clock)
         self._sections: Sections = {}
@@ -69,6 +72,7 @@ class Live:
         self._asked_s = clock.monotonic_s()
         self._with_doctor, self._is_checking = with_doctor, False
         self._threads: list[threading.Thread] = []
+        self._doctor: subprocess.Popen[bytes] | None = None
         self._set("project", {"root": root, "name": os.path.basename(root) or root, "version": __version__})
         self._set("checks", {"state": "not run", "findings": [], "time": None})
         self._set("gone", False)
@@ -89,6 +93,8 @@ class Live:
         """End the threads."""
         self._ends.set()
         self._look_now.set()
+        if self._doctor is not None and self._doctor.poll() is None:
+            self._doctor.send_signal(signal.SIGINT)  # Not killed: it removes what it has tried things with.
         with self._changed:
             self._changed.notify_all()
         for thread in self._threads:
@@ -139,12 +145,13 @@ class Live:
         while not self._ends.is_set():
             began_s = self._clock.monotonic_s()
             if began_s - self._asked_s < NOBODY_WATCHES_S or "locks" not in self._sections:
-                self._look_at_state()
+                self.look_at_state()
             took_s = self._clock.monotonic_s() - began_s
-            self._look_now.wait(max(STATE_S, took_s * LOOKING_SHARE))
+            self._look_now.wait(max(self._state_s, took_s * LOOKING_SHARE))
             self._look_now.clear()
 
-    def _look_at_state(self) -> None:
+    def look_at_state(self) -> None:
+        """Look at turns, claims, locks and kept files now."""
         now_s = self._clock.now_s()
         if not os.path.isdir(self.root):
             with self._changed:
@@ -181,22 +188,26 @@ class Live:
             self._is_checking = True
             self._set("checks", {**self._sections["checks"], "state": "running"})
             self._changed.notify_all()
-        threading.Thread(target=self._check, name="noclobber-view-doctor", daemon=True).start()
+        thread = threading.Thread(target=self._check, name="noclobber-view-doctor", daemon=True)
+        thread.start()
+        self._threads.append(thread)
         return True
 
     def _check(self) -> None:
         state, findings = "done", []
         command = [sys.executable, "-m", "noclobber", "doctor", self.root, "--no-repair", "--json"]
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=DOCTOR_PATIENCE_S,
-                check=False,
-                cwd="/",
+            self._doctor = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
             )
-            findings = _findings(done.stdout)
+            with self._doctor as process:
+                if self._ends.is_set():
+                    process.send_signal(signal.SIGINT)
+                try:
+                    findings = _findings(process.communicate(timeout=DOCTOR_PATIENCE_S)[0])
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    raise
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             state = f"doctor could not be run: {type(error).__name__}"
         with self._changed:
