@@ -48,6 +48,15 @@ def rows() -> Iterator[Row]:
         found = json.loads(line)
         for kind in ("read", "write"):
             own, ours = found[f"{kind} own"], found[f"{kind} guarded"]
+            if (nothing := found.get(f"{kind} nothing")) is not None:
+                yield Row(
+                    what=f"{name}: the same with a user's tool that does nothing, ms added",
+                    against=f"{name}'s own {kind}",
+                    ratio=(nothing - own) * 1000,
+                    bar="none",
+                    ok=True,
+                    detail=f"{spelled(nothing)} against {spelled(own)}",
+                )
             yield Row(
                 what=f"{name}: a step with a {kind}, ms added",
                 against=f"{name}'s own tool",

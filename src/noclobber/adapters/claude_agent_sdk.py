@@ -22,14 +22,15 @@ import json
 import tempfile
 from typing import TYPE_CHECKING, Any, Literal
 
-from claude_agent_sdk import HookMatcher, create_sdk_mcp_server, tool
+from claude_agent_sdk import HookMatcher
 
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.clashes import refuse_clashes
+from noclobber.adapters.claude_sdk_server import sdk_server
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import BadRequestError
-from noclobber.guard.tools import arguments
+from noclobber.guard.tools.answers import refused
 from noclobber.guard.tools.tool_list import carry_out, chosen
 from noclobber.hook.main import CHECK, NOTE, respond
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from noclobber.adapters.runs import RunTurns
     from noclobber.core.options import OptionValues
+    from noclobber.guard.tools.answers import ToolAnswer
     from noclobber.guard.tools.definitions import ModelTool
 
 HOST = "claude-agent-sdk"
@@ -46,8 +48,11 @@ SERVER = "noclobber"
 REPLACED = ["Read", "Write", "Edit", "MultiEdit", "NotebookEdit"]
 """The built-in tools that ours take the place of."""
 HOOK_TIMEOUT_S = 60.0
-_CALL = "noclobber_call"
-"""A parameter that models are not shown: the hook adds the call's id, and the tool finds who calls by it."""
+MOST_WAITING = 10_000
+_NOT_TOLD = (
+    "Claude Code did not say who makes this call. Pass on everything that guarded() returns, hooks included, "
+    "and use the Claude Code that comes with the SDK."
+)
 
 
 def guarded(
@@ -106,66 +111,37 @@ def _by_tools(turns: RunTurns, tools: Mapping[str, ModelTool]) -> dict[str, Any]
     callers: dict[str, Caller] = {}
 
     async def note_caller(event: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
-        """
-        Note who calls, and let the tool find it: its own arguments do not say.
-
-        Arguments are checked here, because what the SDK's own check says of them does not name the parameter.
-        """
+        """Note who calls: what reaches a tool has the call's id, and nothing about the agent."""
         caller = _caller(event)
         call_id = caller.call_id or tool_use_id or ""
-        caller = caller._replace(call_id=call_id)
-        each = tools.get(event["tool_name"].removeprefix(f"mcp__{SERVER}__"))
-        if each is None:
-            return {}
-        said: dict[str, Any] = {"hookEventName": "PreToolUse"}
-        try:
-            given = arguments.checked(each.name, each.parameters, event["tool_input"])
-        except BadRequestError:
-            wrong = await in_thread(answer, each, event["tool_input"], caller)
-            told = wrong["content"][0]["text"]
-            return {
-                "hookSpecificOutput": said | {"permissionDecision": "deny", "permissionDecisionReason": told}
-            }
-        callers[call_id] = caller
-        return {"hookSpecificOutput": said | {"updatedInput": {**given, _CALL: call_id}}}
+        callers[call_id] = caller._replace(call_id=call_id)
+        while len(callers) > MOST_WAITING:
+            callers.pop(next(iter(callers)))  # Calls that were refused elsewhere, and never came to a tool.
+        return {}
 
     async def forget(event: Any, tool_use_id: str | None, context: Any) -> dict[str, Any]:
         """The model's memory is about to be summarised: what it saw no longer counts."""
         await in_thread(turns.forget_session, _caller(event).session_id)
         return {}
 
-    def answer(each: ModelTool, given: dict[str, Any], caller: Caller) -> dict[str, Any]:
-        done = carry_out(turns.turn(caller), each.name, given, call_id=caller.call_id)
-        # Without what there is to say beside a refusal: Claude Code makes one text of an error's parts, and
-        # the object would no longer be the whole of it.
-        return {"content": [{"type": "text", "text": done.text}], "is_error": done.is_error}
+    def answer(name: str, given: dict[str, Any], caller: Caller) -> ToolAnswer:
+        return carry_out(turns.turn(caller), name, given, call_id=caller.call_id, tools=dict(tools))
 
-    def served(each: ModelTool) -> Any:
-        async def run(given: dict[str, Any]) -> dict[str, Any]:
-            caller = callers.pop(str(given.pop(_CALL, None)), Caller())
-            return await in_thread(answer, each, given, caller)
+    async def run(name: str, given: dict[str, Any], call_id: str | None) -> ToolAnswer:
+        caller = callers.pop(call_id or "", None)
+        if caller is None:  # It would have an empty snapshot, and be checked against nothing.
+            return refused(BadRequestError("", _NOT_TOLD, tool=name))
+        return await in_thread(answer, name, given, caller)
 
-        return tool(each.name, each.description, _open(each.parameters))(run)
-
-    names = [f"mcp__{SERVER}__{name}" for name in tools]
-    server: Any = create_sdk_mcp_server(SERVER, tools=[served(each) for each in tools.values()])
-    # Without it the model has to search for the tools first, and refusals get a note about that appended.
-    server["alwaysLoad"] = True
     return {
-        "mcp_servers": {SERVER: server},
-        "allowed_tools": names,
+        "mcp_servers": {SERVER: sdk_server(SERVER, tools.values(), run)},
+        "allowed_tools": [f"mcp__{SERVER}__{name}" for name in tools],
         "disallowed_tools": REPLACED,
         "hooks": {
-            # A call without its caller would have an empty snapshot, and be checked against nothing.
             "PreToolUse": [_matcher(f"mcp__{SERVER}__.*", note_caller, on_failure="block")],
             "PreCompact": [_matcher(None, forget)],
         },
     }
-
-
-def _open(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that lets the hook's parameter through; what a model sends is checked by ourselves."""
-    return {name: value for name, value in schema.items() if name not in ("additionalProperties", "required")}
 
 
 def _caller(event: Mapping[str, Any]) -> Caller:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, query
+from claude_agent_sdk import ClaudeAgentOptions, ResultMessage, create_sdk_mcp_server, query, tool
 
 from noclobber.adapters.claude_agent_sdk import guarded
 from tests.e2e.model import ScriptedModel
@@ -160,4 +160,32 @@ class HooksDriver(Driver):
     }
 
 
+class FloorDriver(Driver):
+    """For `make bench`: tools of a user's own that do nothing, so what a call into this process costs by itself."""
+
+    text: ClassVar = ("x" * 79 + "\n") * 128
+    """What a read answers: as much as the benchmark's files have."""
+
+    def restart(self) -> None:
+        async def load(given: dict[str, Any]) -> dict[str, Any]:
+            return {"content": [{"type": "text", "text": self.text}]}
+
+        async def save(given: dict[str, Any]) -> dict[str, Any]:
+            return {"content": [{"type": "text", "text": "written"}]}
+
+        takes = {"read_file": {"path": str}, "write_file": {"path": str, "content": str}}
+        tools = [
+            tool(name, "Does nothing.", takes[name])(run)
+            for name, run in (("read_file", load), ("write_file", save))
+        ]
+        server: Any = create_sdk_mcp_server("noclobber", tools=tools)
+        self._given = {
+            "cwd": str(self.root),
+            "mcp_servers": {"noclobber": {**server, "alwaysLoad": True}},
+            "allowed_tools": [f"mcp__noclobber__{name}" for name in takes],
+            "disallowed_tools": ["Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "Bash"],
+        }
+
+
 VARIANTS = [HooksDriver]
+FLOOR = FloorDriver
