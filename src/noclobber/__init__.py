@@ -71,6 +71,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.guard.catalogue import Catalogue as Catalogue
     from noclobber.guard.catalogue import Tool as Tool
     from noclobber.guard.commands import CommandResult as CommandResult
+    from noclobber.guard.commands import CommandStop as CommandStop
     from noclobber.guard.controller import AgentController as AgentController
     from noclobber.guard.controller import Attempt as Attempt
     from noclobber.guard.controller import Transition as Transition
@@ -115,6 +116,7 @@ _HOMES = {
     "CannotCommitError": "errors",
     "CannotUndoError": "errors",
     "CommandResult": "guard.commands",
+    "CommandStop": "guard.commands",
     "ShellUnavailableError": "errors",
     "GaveUpError": "errors",
     "HookEngine": "guard.hook_engine",

@@ -41,14 +41,14 @@ from noclobber.lock.aio import DeliverableLock
 if TYPE_CHECKING:
     import os
     import random
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
     from noclobber.core.clock import Clock
     from noclobber.core.options import OptionValues
     from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
-    from noclobber.guard.commands import CommandResult
+    from noclobber.guard.commands import CommandResult, CommandStop
     from noclobber.guard.git.commit import CommitMade
     from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.tools.tool_list import ToolList as SyncToolList
@@ -82,10 +82,28 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) 
     A thread cannot be stopped. Were the cancellation passed on at once, the write would land after its
     caller had been told that it was cancelled, and after the turn had been closed.
     """
-    running = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    return await _waited_for(asyncio.to_thread(work, *args, **kwargs))
+
+
+async def stoppable(work: Callable[[CommandStop], T], stop: CommandStop | None = None) -> T:
+    """
+    Run a command in a thread. Cancelled, it is ended, and what it changed does not land.
+
+    If its landing has begun by then, it lands whole, and is on record.
+    """
+    from noclobber.guard.commands import CommandStop  # Few programs run commands.
+
+    asked = stop or CommandStop()
+    return await _waited_for(asyncio.to_thread(work, asked), asked.ask)
+
+
+async def _waited_for(thread: Coroutine[Any, Any, T], cancelled: Callable[[], None] | None = None) -> T:
+    running = asyncio.ensure_future(thread)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        if cancelled is not None:
+            cancelled()
         while not running.done():
             try:
                 await asyncio.wait([running])
@@ -323,16 +341,20 @@ class Turn:
         stdin: bytes = b"",
         expected_hashes: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
+        stop: CommandStop | None = None,
     ) -> CommandResult:
-        """Run a command as one transaction."""
-        return await in_thread(
-            self.sync.run,
-            command,
-            cwd=cwd,
-            environment=environment,
-            stdin=stdin,
-            expected_hashes=expected_hashes,
-            timeout_s=timeout_s,
+        """Run a command as one transaction. Cancelled, it is ended, and nothing of it lands."""
+        return await stoppable(
+            lambda asked: self.sync.run(
+                command,
+                cwd=cwd,
+                environment=environment,
+                stdin=stdin,
+                expected_hashes=expected_hashes,
+                timeout_s=timeout_s,
+                stop=asked,
+            ),
+            stop,
         )
 
     async def delete_file(

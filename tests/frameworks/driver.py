@@ -14,7 +14,7 @@ class Call(NamedTuple):
     """One tool call of the scripted model, without any framework's names."""
 
     kind: str
-    """`read`, `write` (the whole file), `edit`, `delete`."""
+    """`read`, `write` (the whole file), `edit`, `delete`, `run` (`content` is the command)."""
     path: str
     content: str = ""
     old: str = ""
@@ -31,6 +31,7 @@ class Call(NamedTuple):
             "write": {"path": self.path, "content": self.content},
             "edit": {"path": self.path, "old": self.old, "new": self.new},
             "delete": {"path": self.path},
+            "run": {"command": self.content},
         }
         return by_kind[self.kind]
 
@@ -48,6 +49,11 @@ def write(path: str, content: str) -> Call:
 def edit(path: str, old: str, new: str) -> Call:
     """Replace a piece of a file."""
     return Call("edit", path, old=old, new=new)
+
+
+def run_command(command: str) -> Call:
+    """Run a command."""
+    return Call("run", "", command)
 
 
 class Received(NamedTuple):

@@ -30,6 +30,7 @@ from noclobber.adapters.pydantic_ai import (
 )
 from noclobber.adapters.shared import run_turns
 from noclobber.core.wire import parse_refusal
+from tests.shell.test_process import is_available
 
 pytestmark = pytest.mark.wrong_errors
 
@@ -257,8 +258,8 @@ def test_own_local_workspace_of_the_harness_is_what_ours_stands_in_for(root: Pat
     assert theirs.ref == ours.ref
 
 
-class TestWorkspaceContract(WorkspaceBackendSuite):
-    """Pydantic AI's own suite for workspaces, on ours."""
+class TestPlainWorkspaceContract(WorkspaceBackendSuite):
+    """Pydantic AI's own suite for workspaces, on ours, with commands as they are."""
 
     @pytest.fixture
     def anyio_backend(self) -> str:
@@ -268,4 +269,30 @@ class TestWorkspaceContract(WorkspaceBackendSuite):
     @pytest.fixture
     def backend(self, root: Path) -> WorkspaceBackend:
         """A guarded folder."""
+        return GuardedWorkspaceBackend(run_turns(root, "pydantic-ai"), commands="plain")
+
+
+@pytest.mark.skipif(not is_available(), reason="no namespaces here")
+class TestWorkspaceContract(TestPlainWorkspaceContract):
+    """The same suite, with commands that are guarded. Two of its tests look at a command while it runs."""
+
+    @pytest.fixture
+    def backend(self, root: Path) -> WorkspaceBackend:
+        """A guarded folder."""
         return GuardedWorkspaceBackend(run_turns(root, "pydantic-ai"))
+
+    async def test_cancellation_stops_foreground_work(
+        self, backend: WorkspaceBackend, has_real_posix_shell: bool
+    ) -> None:
+        """Played in test_commands.py: nobody sees what a command writes before it lands."""
+
+    async def test_background_child_does_not_hold_up_completed_command(
+        self,
+        backend: WorkspaceBackend,
+        has_real_posix_shell: bool,
+        can_detect_exit_with_inherited_output_pipes: bool,
+    ) -> None:
+        """A command that leaves a process behind ends, and so does the process: it could not land later."""
+        assert isinstance(backend, GuardedWorkspaceBackend)
+        done = await backend.run("(sleep 600; echo late > late.md) & echo done", shell=True)
+        assert (done.exit_code, done.stdout) == (0, "done\n")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from noclobber import ShellUnavailableError, StaleFileError, Workspace, aio
-from noclobber.errors import ABSENT, NoclobberError, OutsideScopeError, ReservedFileError
+from noclobber.errors import ABSENT, FileBusyError, NoclobberError, OutsideScopeError, ReservedFileError
+from noclobber.guard.commands import CommandStop
 from tests.conftest import sha256
 from tests.shell.test_process import events, is_available
 
@@ -182,3 +183,50 @@ def test_every_version_that_a_command_replaces_is_kept(root: Path) -> None:
     kept = {path.read_text() for path in state.glob("versions*/??/*")}
     assert {f"before {number}\n" for number in range(count)} <= kept
     assert os.listdir(state / "swap") == []
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' TERM; "], ids=["listens", "stubborn"])
+def test_a_cancelled_command_is_ended_and_nothing_of_it_lands(
+    root: Path, trap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-shell, N-frameworks: a task that is cancelled does not wait for the command's own end."""
+    monkeypatch.setattr("noclobber.guard.commands.LISTENS_S", 0.2)
+    begun = root.parent / "begun"  # Outside of the view, where a FIFO connects both sides.
+    os.mkfifo(begun)
+
+    async def play() -> None:
+        async with aio.Workspace(root).turn() as turn:
+            command = asyncio.ensure_future(
+                turn.run(f"{trap}echo mine > plan.md; echo > {begun}; sleep 600; echo late > late.md")
+            )
+            await asyncio.to_thread(begun.read_text)
+            command.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await command
+
+    asyncio.run(play())
+    assert not (root / "plan.md").exists()
+    assert not (root / "late.md").exists()
+
+
+def test_a_command_that_was_stopped_before_it_began_lands_nothing(root: Path) -> None:
+    """N-shell: the stop may come before the process is there."""
+    stop = CommandStop()
+    stop.ask()
+    with Workspace(root).turn() as turn:
+        try:
+            assert turn.run("echo mine > plan.md; sleep 600", stop=stop).timed_out
+        except NoclobberError as error:
+            assert error.timed_out  # type: ignore[attr-defined]
+    assert not (root / "plan.md").exists()
+
+
+def test_a_command_whose_time_is_over_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-shell: with nothing to land it is a result, with something it is a refusal; both say why."""
+    monkeypatch.setattr("noclobber.guard.commands.LISTENS_S", 0.2)
+    with Workspace(root).turn() as turn:
+        assert turn.run("sleep 600", timeout_s=0.2).timed_out
+        with pytest.raises(FileBusyError) as refused:
+            turn.run("echo mine > plan.md; sleep 600", timeout_s=1)
+    assert refused.value.timed_out  # type: ignore[attr-defined]
+    assert not (root / "plan.md").exists()

@@ -5,6 +5,9 @@ deepagents: a backend whose writes are compare-and-swap.
 
     agent = create_deep_agent(model=..., backend=GuardedBackend("path/to/project"))
 
+`GuardedShellBackend` is the same with `execute`, in the place of `LocalShellBackend`: a command is one
+transaction.
+
 The framework's tools, names and prompts stay as they are: `read_file`, `write_file`, `edit_file`, `ls`,
 `glob`, `grep` and `delete` go through this backend. A refusal is the exact 009 object, as the content of a
 `ToolMessage` with the status `error`.
@@ -23,6 +26,7 @@ from deepagents.backends import FilesystemBackend
 from deepagents.backends.protocol import (
     DeleteResult,
     EditResult,
+    ExecuteResponse,
     FileData,
     FileDownloadResponse,
     FileUploadResponse,
@@ -30,13 +34,15 @@ from deepagents.backends.protocol import (
     GrepResult,
     LsResult,
     ReadResult,
+    SandboxBackendProtocol,
     WriteResult,
 )
 from deepagents.backends.utils import check_empty_content
 
+from noclobber.adapters import commands
 from noclobber.adapters.langgraph_calls import HOST, current_caller
 from noclobber.adapters.shared import run_turns
-from noclobber.aio import in_thread
+from noclobber.aio import in_thread, stoppable
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError, MissingFileError, NoclobberError, NotAFileError
 from noclobber.guard.tools.answers import refused, sendable
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from noclobber.core.options import OptionValues
+    from noclobber.guard.commands import CommandStop
     from noclobber.guard.turn import Turn
 
     Result = TypeVar("Result")
@@ -239,6 +246,80 @@ class GuardedBackend(FilesystemBackend):
                 return work(turn)
         except (NoclobberError, OSError) as error:
             return failed(refused(error).text)
+
+
+class GuardedShellBackend(GuardedBackend, SandboxBackendProtocol):
+    """
+    `GuardedBackend` with deepagents' `execute` tool: deepagents' `LocalShellBackend`, guarded.
+
+    What a command changes in the workspace lands all together, or is refused (docs/shell.md). It may still do
+    anything outside. `env` and `inherit_env` are as for `LocalShellBackend`.
+    """
+
+    def __init__(
+        self,
+        workspace: Any,
+        *,
+        timeout: int = 120,
+        max_output_bytes: int = 100_000,
+        env: dict[str, str] | None = None,
+        inherit_env: bool = False,
+        max_file_size_mb: int = 10,
+        **options: Unpack[OptionValues],
+    ) -> None:
+        super().__init__(workspace, max_file_size_mb=max_file_size_mb, **options)
+        if timeout <= 0:
+            raise BadRequestError("", f"timeout must be more than 0, not {timeout}.", parameter="timeout")
+        self._timeout_s, self._most_bytes = timeout, max_output_bytes
+        self._environment = {**(os.environ if inherit_env else {}), **(env or {})}
+        self._id = f"noclobber-{os.urandom(4).hex()}"
+
+    @property
+    def id(self) -> str:
+        """This backend's name among others."""
+        return self._id
+
+    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """Run a command. The refusal of what it changed is the whole output, without an exit code."""
+        return self._execute(command, timeout, None)
+
+    async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        """Async version of `execute`. Cancelled, the command is ended, and nothing of it lands."""
+        return await stoppable(lambda stop: self._execute(command, timeout, stop))
+
+    def _execute(self, command: str, timeout: int | None, stop: CommandStop | None) -> ExecuteResponse:
+        limit_s = self._timeout_s if timeout is None else timeout
+        if limit_s <= 0:
+            raise ValueError(f"timeout must be positive, got {limit_s}")  # As the framework's own says it.
+        caller = current_caller()
+        try:
+            with self._turns.call(caller) as turn:
+                done = commands.run(
+                    turn,
+                    command,
+                    environment=self._environment,
+                    timeout_s=limit_s,
+                    call_id=caller.call_id,
+                    stop=stop,
+                )
+        except (NoclobberError, OSError) as error:
+            return ExecuteResponse(refused(error).text)
+        if done.timed_out:
+            return ExecuteResponse(
+                f"Error: Command timed out after {limit_s} seconds, and nothing of it landed.", exit_code=124
+            )
+        return self._told(done)
+
+    def _told(self, done: commands.Ran) -> ExecuteResponse:
+        parts = [done.stdout] if done.stdout else []
+        parts += [f"[stderr] {line}" for line in done.stderr.strip().split("\n") if done.stderr]
+        output = "\n".join(parts) or "<no output>"
+        data = output.encode("utf-8", "replace")
+        is_long = len(data) > self._most_bytes
+        if is_long:
+            output = data[: self._most_bytes].decode("utf-8", "ignore")
+            output += f"\n\n... Output truncated at {self._most_bytes} bytes."
+        return ExecuteResponse(output, exit_code=done.exit_code, truncated=is_long)
 
 
 class _CountedEdit:

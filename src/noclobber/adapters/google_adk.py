@@ -5,8 +5,9 @@ Two parts that belong together, and one line each:
 
 - `plugins=[GuardedFilesPlugin("project", tools=[Tool(…)])]` in the `Runner` or `App`: says who calls, and
   puts a check around tools of your own. The check is weaker than a guarded write: see `guard/hook_engine`.
-- `EnvironmentToolset(environment=plugin.environment)`: ADK's `ReadFile`, `EditFile` and `WriteFile` over a
-  guarded folder, in place of `LocalEnvironment`. The check and the write are one step.
+- `EnvironmentToolset(environment=plugin.environment)`: ADK's `ReadFile`, `EditFile`, `WriteFile` and
+  `Execute` over a guarded folder, in place of `LocalEnvironment`. The check and the write are one step; a
+  command is one transaction.
 
 `GuardedFileToolset(plugin)` has our own file tools, for agents that need more than ADK's three.
 
@@ -18,12 +19,13 @@ file again before it changes it.
 
 from __future__ import annotations
 
+import os
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from google.adk.environment import LocalEnvironment
+from google.adk.environment import ExecutionResult, LocalEnvironment
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
@@ -32,6 +34,7 @@ from google.genai import types
 from noclobber.adapters.call_queue import QUEUE
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.clashes import refuse_clashes
+from noclobber.adapters.commands import checked_choice
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.runs import MOST_RUNS
 from noclobber.adapters.shared import run_turns
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
     from google.adk.tools.tool_context import ToolContext
 
+    from noclobber.adapters.commands import Commands
     from noclobber.core.options import OptionValues
     from noclobber.core.values import ToolCall
     from noclobber.guard.catalogue import Tool
@@ -71,12 +75,17 @@ class GuardedFilesPlugin(BasePlugin):
         *,
         tools: Iterable[Tool] = (),
         name: str = "noclobber",
+        commands: Commands = "guarded",
         **options: Unpack[OptionValues],
     ) -> None:
-        """`tools` says what tools of your own do to files; the others go through unchecked."""
+        """
+        `tools` says what tools of your own do to files; the others go through unchecked.
+
+        `commands="plain"`: what `Execute` runs is not guarded.
+        """
         super().__init__(name=name)
         self.turns = run_turns(workspace, HOST, **options)
-        self.environment = GuardedEnvironment(self)
+        self.environment = GuardedEnvironment(self, commands=commands)
         self._own = OwnTools(self.turns, tools)
         self._given: list[BaseTool] = []
         self._judged: dict[tuple[str, str], ToolCall] = {}
@@ -224,10 +233,28 @@ class _CallIO(ToolIO):
 
 
 class GuardedEnvironment(LocalEnvironment):
-    """`LocalEnvironment` whose files are guarded. Commands are not: see `noclobber run`."""
+    """`LocalEnvironment` whose files are guarded, and what commands make of them."""
 
-    def __init__(self, plugin: GuardedFilesPlugin, *, env_vars: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        plugin: GuardedFilesPlugin,
+        *,
+        env_vars: dict[str, str] | None = None,
+        commands: Commands = "guarded",
+    ) -> None:
         super().__init__(working_dir=Path(plugin.turns.workspace.root), env_vars=env_vars)
+        self._are_commands_guarded = checked_choice(commands)
+
+    async def execute(self, command: str, *, timeout: float | None = None) -> ExecutionResult:
+        """Run a command. What it changed lands all together, or is refused."""
+        if not self._are_commands_guarded:
+            return await super().execute(command, timeout=timeout)
+        io = self._io()
+        environment = {**os.environ, **(self._env_vars or {})}
+        done = await io.run(command, environment=environment, timeout_s=timeout)
+        return ExecutionResult(
+            exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr, timed_out=done.timed_out
+        )
 
     async def read_file(self, path: str | Path) -> bytes:
         """Read a file. The agent has seen it only if the tool's response shows it."""

@@ -123,11 +123,14 @@ def _refusal(request: ToolCallRequest, error: NoclobberError) -> ToolMessage:
 
 def _with_artifact(result: Any) -> Any:
     """Give the program the 011 object beside a refusal that a guarded tool or backend gave to the model."""
-    if isinstance(result, ToolMessage) and result.status == "error" and result.artifact is None:
-        stale = wire.parse_stale(result.content)
-        if stale is not None:
-            return result.model_copy(update={"artifact": dict(stale.to_controller())})
-    return result
+    if not isinstance(result, ToolMessage):
+        return result
+    # deepagents marks no result of `execute` as an error, and its artifact is only about the output.
+    is_refusal = result.name == "execute" or (result.status == "error" and result.artifact is None)
+    stale = wire.parse_stale(result.content) if is_refusal else None
+    if stale is None:
+        return result
+    return result.model_copy(update={"artifact": dict(stale.to_controller()), "status": "error"})
 
 
 # -- guarded tools -----------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from noclobber.adapters.commands import run_async
 from noclobber.adapters.decoded_bytes import bytes_of
 from noclobber.aio import in_thread
 from noclobber.core.actions import EDIT, READ, Action
@@ -47,9 +48,10 @@ from noclobber.guard.tools.definitions import as_replacement
 from noclobber.text.lines import is_uniform, with_ending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeVar
 
+    from noclobber.adapters.commands import Ran
     from noclobber.core.values import Peeked, ToolCall, WriteResult
     from noclobber.guard.turn import Turn
 
@@ -105,6 +107,26 @@ class ToolIO:
     def delete(self, path: str | os.PathLike[str]) -> WriteResult:
         """Delete a file, if it is what the agent saw."""
         return self._noting(self._delete, path)
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Ran:
+        """Run a command. What it changed lands, if it is what the agent saw, or is refused."""
+        try:
+            return await run_async(
+                lambda: self.turn,
+                command,
+                environment=environment,
+                timeout_s=timeout_s,
+                call_id=self.call_id,
+            )
+        except NoclobberError as error:
+            self.refusal = error
+            raise
 
     def baseline(self, path: str | os.PathLike[str]) -> str | None:
         """Return what the agent last saw of a file: a hash, `ABSENT`, or None for nothing."""

@@ -32,12 +32,13 @@ from noclobber.guard.landing import CommandRun, land
 from noclobber.shell import runs
 from noclobber.shell.changes import changes
 from noclobber.shell.namespace import UnavailableError, is_inside
-from noclobber.shell.process import GRACE_S, Ended
+from noclobber.shell.process import GRACE_S, Ended, all_below
 from noclobber.shell.roots import why_not
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from subprocess import Popen
     from typing import NamedTuple
 
     from noclobber.core.values import ToolCall, WriteResult
@@ -49,6 +50,8 @@ else:
 GUARDED = "guarded"
 JOINED = "joined"
 TOOL = "run_command"
+LISTENS_S = 5.0
+"""How long a command has to end after it was asked to."""
 
 
 class CommandResult(NamedTuple):
@@ -64,6 +67,48 @@ class CommandResult(NamedTuple):
     left_behind: int = 0
     """How many processes the command left, which were ended."""
     run_id: str = ""
+    timed_out: bool = False
+    """True if it was ended because its time was over, or because it was stopped; then nothing landed."""
+
+
+class CommandStop:
+    """Ends a command from another thread. Nothing of it lands, unless that has begun by then."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._process: Popen[bytes] | None = None
+
+    def ask(self) -> None:
+        """End the command, or let it not begin."""
+        self.is_asked = True  # First: a command that begins now looks at it after it can be found here.
+        if self._process is not None:
+            _end(self._process)
+
+    def begun(self, process: Popen[bytes]) -> None:
+        """The command runs, with this process around it."""
+        self._process = process
+        if self.is_asked:
+            _end(process)
+
+
+def _end(process: Popen[bytes]) -> None:
+    """End a command. What does not listen is killed, and everything that it has started."""
+    import threading
+
+    process.terminate()
+    timer = threading.Timer(LISTENS_S, _kill_below, (process,))
+    timer.daemon = True
+    timer.start()
+
+
+def _kill_below(process: Popen[bytes]) -> None:
+    """Kill what the process has started, and not itself: it waits for them, and would leave them behind."""
+    if process.poll() is None:
+        for child in all_below(process.pid):
+            try:
+                os.kill(child, 9)
+            except ProcessLookupError:
+                pass
 
 
 def run_command(
@@ -76,16 +121,17 @@ def run_command(
     expect: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     call: ToolCall | None = None,
+    stop: CommandStop | None = None,
 ) -> CommandResult:
     """
     Run a command in a private view of the turn's workspace and land what it changed.
 
     A string is run by `sh -c`. Its output is captured. Refusals are exceptions, with `run_id` and
-    `exit_code` as attributes, and `stdout` and `stderr`; then nothing has landed.
+    `exit_code` as attributes, and `stdout`, `stderr` and `timed_out`; then nothing has landed.
     `ShellUnavailableError`: nothing was run.
     """
     try:
-        return _run(turn, command, cwd, environment, stdin, expect, timeout_s, call)
+        return _run(turn, command, cwd, environment, stdin, expect, timeout_s, call, stop or CommandStop())
     except UnavailableError as error:
         raise ShellUnavailableError(
             turn.root, f"There is no guarded shell here: {error}. The command was not run."
@@ -101,6 +147,7 @@ def _run(
     expect: Mapping[str, str] | None,
     timeout_s: float | None,
     call: ToolCall | None,
+    stop: CommandStop,
 ) -> CommandResult:
     argv = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
     if not argv or not argv[0]:
@@ -125,13 +172,15 @@ def _run(
     try:
         first_ns = run.touch()
         note_job(run, argv, folder, call, expect or {}, first_ns)
-        ended, out, err = _in_a_process(run, folder, variables, stdin, timeout_s)
+        ended, out, err, is_late = _in_a_process(run, folder, variables, stdin, timeout_s, stop)
         try:
             landed = conclude(turn, call, run, argv, folder, ended, expect or {})
         except NoclobberError as error:
-            error.stdout, error.stderr = out, err  # type: ignore[attr-defined]
+            error.stdout, error.stderr, error.timed_out = out, err, is_late  # type: ignore[attr-defined]
             raise
-        return CommandResult(ended.exit_code, landed, out, err, GUARDED, ended.left_behind, run.run_id)
+        return CommandResult(
+            ended.exit_code, landed, out, err, GUARDED, ended.left_behind, run.run_id, is_late
+        )
     finally:
         if not run.is_refused:
             run.remove()
@@ -258,14 +307,31 @@ def checked_hash(path: str, sha256: str) -> str:
     return sha256
 
 
+def _stopped(run: runs.RunFolder) -> FileBusyError:
+    error = FileBusyError(
+        run.root, "the command was stopped before it had ended, so nothing of it landed. Run it again."
+    )
+    error.timed_out = True  # type: ignore[attr-defined]
+    return error
+
+
 def _as_shell(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
 def _in_a_process(
-    run: runs.RunFolder, cwd: str, environment: Mapping[str, str], stdin: bytes, timeout_s: float | None
-) -> tuple[Ended, bytes, bytes]:
-    """Run the command with a process of its own around it; return how it ended, and what it printed."""
+    run: runs.RunFolder,
+    cwd: str,
+    environment: Mapping[str, str],
+    stdin: bytes,
+    timeout_s: float | None,
+    stop: CommandStop,
+) -> tuple[Ended, bytes, bytes, bool]:
+    """
+    Run the command with a process of its own around it.
+
+    Returns how it ended, what it printed, and whether its time was over or it was stopped.
+    """
     import subprocess  # Not at the top: `noclobber run` does without.
 
     from noclobber.shell import enclosed
@@ -285,13 +351,12 @@ def _in_a_process(
         )
     finally:
         os.close(in_fd)
-    is_late = False
+    stop.begun(process)
     try:
         try:
             out, err = process.communicate(stdin, timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            is_late = True
-            process.terminate()
+            stop.ask()
             out, err = process.communicate()
     except BaseException:
         process.kill()
@@ -302,6 +367,9 @@ def _in_a_process(
     while piece := os.read(out_fd, 65536):
         told += piece
     os.close(out_fd)
+    is_late = stop.is_asked
+    if not told and is_late:
+        raise _stopped(run)
     if not told:
         raise UnavailableError("the process around the command was killed")
     report = parse(told)
@@ -310,4 +378,4 @@ def _in_a_process(
     ended = Ended(**report)
     if is_late:
         ended = ended._replace(signal=15)
-    return ended, out, err
+    return ended, out, err, is_late

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.catalogue import Catalogue
-    from noclobber.guard.commands import CommandResult
+    from noclobber.guard.commands import CommandResult, CommandStop
     from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.recording import Recorder
     from noclobber.guard.snapshot import TurnContext
@@ -291,12 +291,13 @@ class Turn:
         stdin: bytes = b"",
         expected_hashes: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
+        stop: CommandStop | None = None,
     ) -> CommandResult:
         """
         Run a command as one transaction: its changes land all together or not at all (docs/shell.md).
 
         A string is run by `sh -c`, a list as it is; output is captured. `ShellUnavailableError` where there
-        is no guarded shell: then nothing was run.
+        is no guarded shell: then nothing was run. `stop.ask()`, from another thread, ends the command.
         """
         from noclobber.guard import commands  # Few turns run commands.
 
@@ -308,6 +309,7 @@ class Turn:
             stdin=stdin,
             expect=expected_hashes,
             timeout_s=timeout_s,
+            stop=stop,
         )
 
     def call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> Any:

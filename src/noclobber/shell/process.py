@@ -259,7 +259,7 @@ def end_left_behind(grace_s: float, helper: int = 0) -> tuple[int, bool]:
             rounds += 1
             if rounds > MOST_ROUNDS:
                 return len(ended_ones), False
-            for child in _all_below(os.getpid()):
+            for child in all_below(os.getpid()):
                 if child == helper:
                     continue
                 try:
@@ -273,7 +273,7 @@ def end_left_behind(grace_s: float, helper: int = 0) -> tuple[int, bool]:
         pause_s = min(0.01, pause_s * 2)
 
 
-def _all_below(pid: int) -> list[int]:
+def all_below(pid: int) -> list[int]:
     """Return every process below one, by what the kernel says of each one's children."""
     found, to_ask = [], [pid]
     while to_ask:

@@ -24,6 +24,7 @@ from agent_framework import (
 
 from noclobber.adapters.agent_framework import GuardedFiles
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
+from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 
 class ScriptedClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
@@ -158,4 +159,20 @@ class ToolsDriver(Driver):
         return f"{call.kind}_file", given
 
 
-VARIANTS = [ToolsDriver]
+class OwnToolsDriver(ToolsDriver):
+    """Functions that open files themselves, with the middleware's check around them."""
+
+    lacks: ClassVar = NO_MOMENT
+
+    def _new_files(self) -> GuardedFiles | None:
+        return GuardedFiles(self.root, tools=SAID, **self.options)
+
+    def given(self) -> dict[str, Any]:
+        notes = [tool(approval_mode="never_require")(note) for note in note_tools(self.root)]
+        return {"tools": notes, "middleware": [self._files]}
+
+    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
+        return note_arguments(call)
+
+
+VARIANTS = [ToolsDriver, OwnToolsDriver]

@@ -21,9 +21,9 @@ from crewai.state import CheckpointConfig
 from crewai.tools import tool
 from crewai_tools import FileReadTool, FileWriterTool
 
-from noclobber import Tool
 from noclobber.adapters.crewai import file_tools, guard_tool, guarded_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
+from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 NO_EDIT = "CrewAI has no tool of its own that edits a file"
 
@@ -174,44 +174,18 @@ class OwnToolsDriver(Driver):
     """Tools that open files themselves, each with `guard_tool` around it."""
 
     lacks: ClassVar = {
-        "cancelled": "the tools write by themselves; there is no moment inside a commit of ours",
+        **NO_MOMENT,
         "resumed": "a checkpoint restores no tools of the user's own",
     }
 
     def tools(self) -> list[Any]:
-        root = self.root
-
-        @tool("load_note")
-        def load_note(path: str) -> str:
-            """Read a note."""
-            return (root / path).read_bytes().decode("utf-8", "surrogateescape")
-
-        @tool("save_note")
-        def save_note(path: str, content: str) -> str:
-            """Write a note."""
-            (root / path).write_bytes(content.encode("utf-8", "surrogateescape"))
-            return "saved"
-
-        @tool("change_note")
-        def change_note(path: str, old_string: str, new_string: str) -> str:
-            """Change a part of a note."""
-            text = (root / path).read_bytes().decode("utf-8", "surrogateescape")
-            (root / path).write_bytes(
-                text.replace(old_string, new_string, 1).encode("utf-8", "surrogateescape")
-            )
-            return "changed"
-
-        said = (
-            (load_note, Tool("load_note", "read")),
-            (save_note, Tool("save_note", "write")),
-            (change_note, Tool("change_note", "edit", form="replacement")),
-        )
-        return [guard_tool(each, root, does, **self.options) for each, does in said]
+        return [
+            guard_tool(tool(note.__name__)(note), self.root, does, **self.options)
+            for note, does in zip(note_tools(self.root), SAID, strict=True)
+        ]
 
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        names = {"old": "old_string", "new": "new_string"}
-        given = {names.get(key, key): value for key, value in call.given().items()}
-        return {"read": "load_note", "write": "save_note", "edit": "change_note"}[call.kind], given
+        return note_arguments(call)
 
 
 VARIANTS = [OwnToolsDriver]

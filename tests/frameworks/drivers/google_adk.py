@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from google.genai import types
 from noclobber.adapters.google_adk import GuardedFilesPlugin, GuardedFileToolset
 from noclobber.core.light.json_text import spell_for_any_reader
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
+from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 
 class ScriptedLlm(BaseLlm):
@@ -104,7 +106,8 @@ class Driver(FrameworkDriver):
         error = said.get("error")
         if error is not None:
             return (error if isinstance(error, str) else spell_for_any_reader(error)), True
-        return str(said.get("content", said.get("result", said.get("message", "")))), False
+        shown = (said[key] for key in ("content", "result", "message", "stdout") if key in said)
+        return str(next(shown, "")), False
 
     def function_call(self, call_id: str, call: Call) -> types.FunctionCall:
         """A call as the model sends it."""
@@ -115,7 +118,7 @@ class Driver(FrameworkDriver):
         given = call.given()
         if call.kind == "edit":
             given = {f"{key}_string" if key in ("old", "new") else key: value for key, value in given.items()}
-        return f"{call.kind.capitalize()}File", given
+        return "Execute" if call.kind == "run" else f"{call.kind.capitalize()}File", given
 
     def shown(self, text: str) -> str:
         """Without the line numbers."""
@@ -139,4 +142,30 @@ class ToolsetDriver(Driver):
         return text
 
 
-VARIANTS = [ToolsetDriver]
+class OwnToolsDriver(ToolsetDriver):
+    """Functions that open files themselves, with the plugin's check around them."""
+
+    lacks: ClassVar = NO_MOMENT
+
+    def _new_plugin(self) -> GuardedFilesPlugin | None:
+        return GuardedFilesPlugin(self.root, tools=SAID, **self.options)
+
+    def tools(self) -> list[Any]:
+        def told(note: Any) -> Any:
+            @functools.wraps(note)
+            def run(*args: Any, **kwargs: Any) -> dict[str, str]:
+                try:
+                    return {"result": note(*args, **kwargs)}
+                except FileNotFoundError:  # Raised, it would end the run.
+                    return {"error": "There is no such note."}
+
+            return run
+
+        return [told(note) for note in note_tools(self.root)]
+
+    def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
+        return note_arguments(call)
+
+
+VARIANTS = [ToolsetDriver, OwnToolsDriver]
+COMMANDS = Driver

@@ -16,9 +16,9 @@ from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
 from agents.testing import ModelStep, ScriptedModel, assistant_message
 from openai.types.responses import ResponseApplyPatchToolCall, ResponseFunctionToolCall
 
-from noclobber import Tool
 from noclobber.adapters.openai_agents import GuardedEditor, guard_tool, guarded_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
+from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 
 class OwnEditor:
@@ -167,51 +167,21 @@ class Driver(FrameworkDriver):
 class OwnToolsDriver(Driver):
     """Function tools that open files themselves, each with `guard_tool` around it."""
 
-    lacks: ClassVar = {
-        "cancelled": "the tools write by themselves; there is no moment inside a commit of ours",
-    }
+    lacks: ClassVar = NO_MOMENT
 
     def restart(self) -> None:
         self.tools = []
         gc.collect()
-        root = self.root
-
-        @function_tool
-        async def load_note(path: str) -> str:
-            """Read a note."""
-            return (root / path).read_bytes().decode("utf-8", "surrogateescape")
-
-        @function_tool
-        async def save_note(path: str, content: str) -> str:
-            """Write a note."""
-            (root / path).write_bytes(content.encode("utf-8", "surrogateescape"))
-            return "saved"
-
-        @function_tool
-        async def change_note(path: str, old_string: str, new_string: str) -> str:
-            """Change a part of a note."""
-            text = (root / path).read_bytes().decode("utf-8", "surrogateescape")
-            (root / path).write_bytes(
-                text.replace(old_string, new_string, 1).encode("utf-8", "surrogateescape")
-            )
-            return "changed"
-
-        said = (
-            (load_note, Tool("load_note", "read")),
-            (save_note, Tool("save_note", "write")),
-            (change_note, Tool("change_note", "edit", form="replacement")),
-        )
-        self.tools = [guard_tool(tool, root, does, **self.options) for tool, does in said]
+        self.tools = [
+            guard_tool(function_tool(note), self.root, does, **self.options)
+            for note, does in zip(note_tools(self.root), SAID, strict=True)
+        ]
 
     def read_part(self, path: str) -> Call:
         return Call("read", path)
 
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        given = {
-            {"old": "old_string", "new": "new_string"}.get(key, key): value
-            for key, value in call.given().items()
-        }
-        return {"read": "load_note", "write": "save_note", "edit": "change_note"}[call.kind], given
+        return note_arguments(call)
 
 
 VARIANTS = [OwnToolsDriver]

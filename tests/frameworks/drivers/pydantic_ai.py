@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -19,10 +20,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai_harness.filesystem import FileSystem
+from pydantic_ai_harness.shell import Shell
 
-from noclobber import Tool
 from noclobber.adapters.pydantic_ai import GuardedCalls, GuardedTools, GuardedToolset, GuardedWorkspace
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
+from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
 
 class Driver(FrameworkDriver):
@@ -110,7 +112,7 @@ class Driver(FrameworkDriver):
             given = {
                 {"old": "old_text", "new": "new_text"}.get(key, key): value for key, value in given.items()
             }
-        return f"{call.kind}_file", given
+        return "run_command" if call.kind == "run" else f"{call.kind}_file", given
 
     def shown(self, text: str) -> str:
         """Without the header and the line numbers."""
@@ -139,56 +141,45 @@ class ToolsetDriver(Driver):
 class OwnToolsDriver(ToolsetDriver):
     """Tools that open files themselves, in a toolset with the check around it."""
 
-    lacks: ClassVar = {
-        "cancelled": "the tools write by themselves; there is no moment inside a commit of ours",
-    }
-    said: ClassVar = (
-        Tool("load_note", "read"),
-        Tool("save_note", "write"),
-        Tool("change_note", "edit", form="replacement"),
-    )
+    lacks: ClassVar = NO_MOMENT
 
     def notes(self) -> FunctionToolset[Any]:
-        """The tools."""
-        root = self.root
+        """The tools. What one raises would end the run, so a missing note is told to the model."""
 
-        def load_note(path: str) -> str:
-            """Read a note."""
-            try:
-                return (root / path).read_bytes().decode("utf-8", "surrogateescape")
-            except FileNotFoundError as error:
-                raise ModelRetry("There is no such note.") from error
+        def told(note: Any) -> Any:
+            @functools.wraps(note)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return note(*args, **kwargs)
+                except FileNotFoundError as error:
+                    raise ModelRetry("There is no such note.") from error
 
-        def save_note(path: str, content: str) -> str:
-            """Write a note."""
-            (root / path).write_bytes(content.encode("utf-8", "surrogateescape"))
-            return "saved"
+            return run
 
-        def change_note(path: str, old_string: str, new_string: str) -> str:
-            """Change a part of a note."""
-            text = (root / path).read_bytes().decode("utf-8", "surrogateescape")
-            (root / path).write_bytes(
-                text.replace(old_string, new_string, 1).encode("utf-8", "surrogateescape")
-            )
-            return "changed"
-
-        return FunctionToolset([load_note, save_note, change_note])
+        return FunctionToolset([told(note) for note in note_tools(self.root)])
 
     def given(self) -> dict[str, Any]:
-        return {"toolsets": [GuardedTools(self.notes(), self.root, tools=self.said, **self.options)]}
+        return {"toolsets": [GuardedTools(self.notes(), self.root, tools=SAID, **self.options)]}
 
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
-        names = {"old": "old_string", "new": "new_string"}
-        given = {names.get(key, key): value for key, value in call.given().items()}
-        return {"read": "load_note", "write": "save_note", "edit": "change_note"}[call.kind], given
+        return note_arguments(call)
 
 
 class OwnCallsDriver(OwnToolsDriver):
     """The same tools, with a capability that checks each call."""
 
     def given(self) -> dict[str, Any]:
-        checks = GuardedCalls(self.root, tools=self.said, options=self.options)
+        checks = GuardedCalls(self.root, tools=SAID, options=self.options)
         return {"toolsets": [self.notes()], "capabilities": [checks]}
 
 
+class CommandsDriver(Driver):
+    """With the harness's `Shell`."""
+
+    def given(self) -> dict[str, Any]:
+        workspace = GuardedWorkspace(self.root, options=self.options)
+        return {"capabilities": [workspace, FileSystem(), Shell()]}
+
+
+COMMANDS = CommandsDriver
 VARIANTS = [ToolsetDriver, OwnToolsDriver, OwnCallsDriver]
