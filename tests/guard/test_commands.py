@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -222,11 +223,21 @@ def test_a_command_that_was_stopped_before_it_began_lands_nothing(root: Path) ->
 
 
 def test_a_command_whose_time_is_over_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-shell: with nothing to land it is a result, with something it is a refusal; both say why."""
+    """N-shell: as a result if there is nothing to land, and as a refusal if there is."""
     monkeypatch.setattr("noclobber.guard.commands.LISTENS_S", 0.2)
+    begun = root.parent / "begun"
+    os.mkfifo(begun)
+    stop = CommandStop()
+    reader = threading.Thread(target=lambda: begun.read_text() and stop.ask())
+    reader.start()
     with Workspace(root).turn() as turn:
-        assert turn.run("sleep 600", timeout_s=0.2).timed_out
+        try:
+            told: object = turn.run("sleep 600", timeout_s=0.2)
+        except NoclobberError as error:  # It had not begun by then.
+            told = error
+        assert told.timed_out  # type: ignore[attr-defined]
         with pytest.raises(FileBusyError) as refused:
-            turn.run("echo mine > plan.md; sleep 600", timeout_s=1)
+            turn.run(f"echo mine > plan.md; echo begun > {begun}; sleep 600", stop=stop)
+    reader.join()
     assert refused.value.timed_out  # type: ignore[attr-defined]
     assert not (root / "plan.md").exists()
