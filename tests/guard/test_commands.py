@@ -228,7 +228,12 @@ def test_a_command_whose_time_is_over_says_so(root: Path, monkeypatch: pytest.Mo
     begun = root.parent / "begun"
     os.mkfifo(begun)
     stop = CommandStop()
-    reader = threading.Thread(target=lambda: begun.read_text() and stop.ask())
+
+    def stop_it() -> None:
+        begun.read_text()
+        stop.ask()
+
+    reader = threading.Thread(target=stop_it, daemon=True)
     reader.start()
     with Workspace(root).turn() as turn:
         try:

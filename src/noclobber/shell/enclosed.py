@@ -2,6 +2,7 @@
 # command and its folder are in the folder's job.json, its environment is ours. A process of its own,
 # because it waits for every process that the command leaves behind, and a program may have children of its
 # own.
+import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import os
 import sys
 
@@ -9,7 +10,7 @@ if __name__ == "__main__":
     sys.path.append(__file__.rpartition("/noclobber/shell/")[0])
     from noclobber.core.light.json_text import spell
     from noclobber.shell.namespace import UnavailableError
-    from noclobber.shell.process import CommandProcess, start
+    from noclobber.shell.process import CommandProcess, Ended, start
     from noclobber.shell.runs import RunFolder
 
     path, report_fd = sys.argv[1], int(sys.argv[2])
@@ -17,6 +18,18 @@ if __name__ == "__main__":
     folder = RunFolder(path.rsplit("/", 3)[0], path.rpartition("/")[2], -1)
     job = folder.noted("job") or {}
     report = {}
+    begun: CommandProcess | Ended | None = None
+    early: list[int] = []
+
+    def end_it(number: int, frame: object) -> None:
+        if isinstance(begun, CommandProcess):
+            os.kill(begun.pid, number)
+        else:
+            early.append(number)
+
+    # Before there is anything to end: were we ended between the command's start and our wait for it, what it
+    # has started would stay, and hold its output open for ever.
+    _signal.signal(_signal.SIGTERM, end_it)
     try:
         environment = dict(os.environ)
         begun = start(
@@ -26,6 +39,8 @@ if __name__ == "__main__":
             environment=environment,
             first_ns=job["first_ns"],
         )
+        if early and isinstance(begun, CommandProcess):
+            os.kill(begun.pid, early[0])
         ended = begun.wait(job["grace_s"]) if isinstance(begun, CommandProcess) else begun
         report = ended._asdict()
     except UnavailableError as error:
