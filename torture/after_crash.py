@@ -47,6 +47,7 @@ OPERATIONS = ("write", "linked", "several", "delete", "create", "move")
 LEVELS: tuple[Level, ...] = ("lease+exchange", "lease+exchange", "exchange", "plain")
 SAVES = ("truncate", "append", "patch", "rename", "delete and create", "nothing")
 SAVED_AT = ("noted", "before-exchange", "exchanged")
+LEFT = "files left behind"
 A, B, MOVED = "one/a", "two/b", "two/a"
 
 
@@ -245,7 +246,7 @@ def _judge(
         wrong.append(f"the second file is {_look(_content(f'{root}/{B}'))}")
     state = f"{root}/.noclobber"
     if left := os.listdir(f"{state}/swap"):
-        wrong.append(f"{len(left)} files left behind, such as {left[0]}")
+        wrong.append(f"{len(left)} {LEFT}, such as {left[0]}")
     return wrong
 
 
@@ -306,5 +307,6 @@ def run(args: argparse.Namespace) -> bool:
     print(f"\n{done} kills with saves afterwards: {len(wrong)} wrong ({took_s:.0f} s)", flush=True)
     for text in wrong[:20]:
         print(f"    MISSED: {text}", flush=True)
-    bars.note(args.figures, "crash", kills=done, moved=len(wrong))
+    left = sum(LEFT in text for text in wrong)
+    bars.note(args.figures, "crash", kills=done, moved=len(wrong) - left, left=left)
     return not wrong

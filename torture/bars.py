@@ -89,6 +89,7 @@ def of(noted: list[dict[str, Any]], *, seconds: float, cuts: int, kills: int) ->
         ),
         least("kills, with saves afterwards", KILLS, killed, has_kills),
         none("saved after the crash, and moved", sum(each["moved"] for each in crashes)),
+        none("swap files that stay after a crash", sum(each["left"] for each in crashes)),
         least("power cuts", CUTS, cut, has_cuts, f" on {' '.join(cut_on) or 'nothing'}"),
         Bar("power cuts on three filesystems", "3", str(len(cut_on)), len(cut_on) == 3 if has_cuts else None),
         none("files empty, torn or mixed after a cut", sum(each["wrong"] for each in power)),

@@ -245,6 +245,35 @@ def test_both_versions_of_a_killed_agents_file_were_written_to(three: Path) -> N
     assert [each.read_bytes() for each in (three / ".noclobber/kept").iterdir()] == [b"b1+late"]
 
 
+@pytest.mark.parametrize("cleared", [1, 2])
+def test_what_a_commit_replaced_does_not_stay_if_it_was_killed_while_it_cleared_its_notes(
+    three: Path, cleared: int
+) -> None:
+    """N-many: one note is idle, another still speaks of files that nobody else is going to sweep."""
+    code = CHILD.replace("steps.observer", "from noclobber.disk.commit.journal import Note\n"
+        f"clear, left = Note.clear, [{cleared}]\n"
+        "def clear_some(note):\n"
+        "    if left[0] == 0:\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "    left[0] -= 1\n"
+        "    clear(note)\n"
+        "Note.clear = clear_some\n"
+        "steps.observer", 1)  # fmt: skip
+    rows = [
+        part for change in changes() for part in (change.path, change.data.decode(), str(change.expected))
+    ]
+    child = subprocess.run([sys.executable, "-c", code, str(three), "never", "1", *rows], check=False)
+    assert child.returncode == -9
+    late = next((three / ".noclobber/swap").glob("*c.md"))
+    late.write_bytes(b"written to it since")
+    committer = Committer(str(three))
+    for name in ("a.md", "sub/b.md", "fresh/d.md"):
+        committer.replace(name, None, b"y")
+    committer.sweep()
+    assert os.listdir(three / ".noclobber/swap") == []
+    assert [each.read_bytes() for each in (three / ".noclobber/kept").iterdir()] == [b"written to it since"]
+
+
 @pytest.mark.parametrize("moment", ["before the note speaks of it", "after it spoke of it"])
 def test_the_record_of_a_commit_that_is_over_does_not_stay_for_ever(three: Path, moment: str) -> None:
     """N-many: kill -9 between the note and its book."""

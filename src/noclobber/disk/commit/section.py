@@ -322,6 +322,8 @@ class Section:
                 leader = self._content(content.leader)
                 if leader.state not in (journal.IDLE, journal.MEMBER):
                     self._finish(leader, content.leader)
+                # Killed between two notes: while this one spoke of them, no sweep took its files for orphans.
+                self.store(folder).leave_all_marked(content.prefix, folder)
             self.note(folder).clear()
             return
         note, store = self.note(folder), self.store(folder)

@@ -322,6 +322,15 @@ class Store:
             return  # It is back at its name, or never left it; or it is an orphan now, and is swept as one.
         self.set_aside(name, path, descriptor)
 
+    def leave_all_marked(self, prefix: str, folder: str) -> None:
+        """The same for every swap file of a commit that is over."""
+        if not journal.is_swap_prefix(prefix, self.prefix):
+            return
+        waiting = {displaced.name for displaced in tuple(self.waiting)}
+        for name in os.listdir(self.swap_fd):
+            if name.startswith(prefix) and journal.is_swap_name(name, self.prefix) and name not in waiting:
+                self.leave_marked(name, f"{folder}/{name.partition('~')[2]}")
+
 
 def beside_note_name(folder: os.stat_result) -> str:
     """
