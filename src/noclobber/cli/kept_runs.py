@@ -61,7 +61,8 @@ def _list(root: str, *, as_json: bool) -> int:
         print(spell_for_any_reader(listed))
         return 0
     for row in listed:
-        print(f"{row['id']}  {row['agent']}  {row['code']}  {visible(' '.join(row['command']))}")
+        words = [row["agent"], row["code"], " ".join(row["command"])]
+        print("  ".join([row["id"], *map(visible, words)]))
     if not listed:
         print("No refused commands are kept.")
     return 0
@@ -70,14 +71,32 @@ def _list(root: str, *, as_json: bool) -> int:
 def _summary(folder: runs.RunFolder, job: dict[str, Any], refused: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": folder.run_id,
-        "command": job.get("argv", []),
-        "cwd": job.get("cwd", ""),
-        "agent": job.get("agent_id", ""),
-        "code": refused.get("code", ""),
+        "command": _words(job),
+        "cwd": _text(job.get("cwd")),
+        "agent": _text(job.get("agent_id")),
+        "code": _text(refused.get("code")),
         "age_s": round(folder.age_s),
         "refusal": refused.get("error"),
         "others": refused.get("others", []),
     }
+
+
+def _words(job: dict[str, Any]) -> list[str]:
+    """What was run; nothing if the record says what no command can be."""
+    argv = job.get("argv")
+    words = argv if isinstance(argv, list) else []
+    return words if all(isinstance(word, str) and _is_possible(word) for word in words) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and _is_possible(value) else ""
+
+
+def _is_possible(word: str) -> bool:
+    try:
+        return "\0" not in word and bool(os.fsencode(word) or True)
+    except UnicodeEncodeError:
+        return False
 
 
 def _one(verb: str, folder: runs.RunFolder, asked: Asked) -> int:
@@ -132,13 +151,13 @@ def _rerun(folder: runs.RunFolder, asked: Asked) -> int:
     from noclobber.cli.run import guarded
 
     job = folder.noted("job") or {}
-    argv, cwd = job.get("argv"), job.get("cwd")
-    if not isinstance(argv, list) or not argv or not isinstance(cwd, str):
+    argv, cwd = _words(job), _text(job.get("cwd"))
+    if not argv or not cwd:
         print(f"noclobber: run rerun: it is not known what {folder.run_id} was.", file=sys.stderr)
         return 1
     os.chdir(cwd)
-    asked.argv = [str(word) for word in argv]
-    asked.root, asked.agent = folder.root, asked.agent or str(job.get("agent_id") or "")
+    asked.argv = argv
+    asked.root, asked.agent = folder.root, asked.agent or _text(job.get("agent_id"))
     code = guarded(asked)
     if code != 75:
         folder.remove()

@@ -13,6 +13,7 @@ A lock is a second name of a file in the run's folder. So after `kill -9` it can
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from noclobber.shell.changes import FILE
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 LOCK_FILE, LIST_FILE = "git-lock", "git-locks"
 ENDING = ".lock"
 LOOK_AGAIN_S = 0.01
+MOST_LISTED_BYTES = 1 << 22
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAMES = frozenset(("index", "HEAD", "packed-refs", "config", "shallow"))
 
 
@@ -91,21 +94,40 @@ class GitLocks:
         self._release()
 
 
-def release_left(run_folder: str) -> None:
-    """Remove the locks of a killed landing, after it was finished or taken back."""
+def release_left(root: str, run_folder: str) -> None:
+    """
+    Remove the locks of a killed landing, after it was finished or taken back.
+
+    Both files may have come with a folder. So no link is followed, and only what can be a lock of a
+    repository in this project is removed, if it is a second name of our own file.
+    """
     try:
-        with open(f"{run_folder}/{LIST_FILE}", "rb") as file:
-            paths = file.read().split(b"\0")
-        own = os.stat(f"{run_folder}/{LOCK_FILE}")
+        descriptor = os.open(f"{run_folder}/{LIST_FILE}", _READ)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return
+            paths = os.read(descriptor, MOST_LISTED_BYTES).split(b"\0")
+        finally:
+            os.close(descriptor)
+        own = os.lstat(f"{run_folder}/{LOCK_FILE}")
     except OSError:
+        return
+    if not stat.S_ISREG(own.st_mode):
         return
     for path in paths:
         try:
-            status = os.lstat(path)
-            if (status.st_ino, status.st_dev) == (own.st_ino, own.st_dev):
-                os.unlink(path)
-        except OSError:
+            if _is_lock_below(root, os.fsdecode(path)):
+                status = os.lstat(path)
+                if (status.st_ino, status.st_dev) == (own.st_ino, own.st_dev):
+                    os.unlink(path)
+        except (OSError, ValueError):
             continue
+
+
+def _is_lock_below(root: str, path: str) -> bool:
+    inside = path[len(root) :] if path.startswith(f"{root}/") else ""
+    is_lock = "/.git/" in inside and inside.endswith(ENDING)
+    return is_lock and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path)
 
 
 def _write(path: str, content: bytes) -> None:

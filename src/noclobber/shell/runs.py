@@ -19,6 +19,7 @@ Light to import: every guarded command loads it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -42,6 +43,9 @@ KEPT_DAYS = 7.0
 MOST_KEPT = 50
 TICK_S = 0.0002
 LONGEST_TICK_S = 2.5  # Some filesystems count whole seconds, FAT two.
+MOST_NOTED_BYTES = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _ID_SIGNS = frozenset("0123456789abcdef-")
 
 
@@ -61,7 +65,7 @@ class RunFolder:
 
     def remove(self) -> None:
         """Remove it with all that is in it, and let go of it."""
-        remove_tree(self.path)
+        _remove(self.root, self.run_id)
         self.close()
 
     # When the command began.
@@ -104,8 +108,13 @@ class RunFolder:
     def noted(self, name: str) -> dict[str, Any] | None:
         """Read `job` or `refused`; None if there is none that can be read."""
         try:
-            with open(f"{self.path}/{name}.json", "rb") as file:
-                value = parse(file.read())
+            descriptor = os.open(f"{self.path}/{name}.json", _READ)
+            try:  # It may have come with a folder, and be anything.
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return None
+                value = parse(os.read(descriptor, MOST_NOTED_BYTES))
+            finally:
+                os.close(descriptor)
         except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
@@ -147,13 +156,14 @@ def made(root: str) -> RunFolder:
     # Under another name until it is held: one that nobody holds is removed by the next command.
     path = f"{above}/{NEW_PREFIX}{run_id}"
     try:
-        os.mkdir(path, 0o700)
+        os.close(_opened(root))
     except FileNotFoundError:
         try:
             os.mkdir(above, 0o700)
         except FileExistsError:
             pass  # Another command was as quick.
-        os.mkdir(path, 0o700)
+        os.close(_opened(root))
+    os.mkdir(path, 0o700)
     lock_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     for name in ("upper", "work", "empty"):
@@ -169,9 +179,11 @@ def found(root: str, run_id: str) -> RunFolder | None:
     if not run_id or not _ID_SIGNS.issuperset(run_id):
         return None
     try:
-        lock_fd = os.open(
-            f"{folder_of(root)}/{run_id}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        )
+        above_fd = _opened(root)
+        try:
+            lock_fd = os.open(run_id, _FOLDER, dir_fd=above_fd)
+        finally:
+            os.close(above_fd)
     except OSError:
         return None
     try:
@@ -184,10 +196,49 @@ def found(root: str, run_id: str) -> RunFolder | None:
 
 def all_ids(root: str) -> list[str]:
     """Return the ids of all folders, the oldest first."""
+    return sorted(name for name in _names(root) if _ID_SIGNS.issuperset(name))
+
+
+def _opened(root: str) -> int:
+    """
+    Return a descriptor of the folder of runs. OSError if it is none of ours.
+
+    It may have come with a repository: a link there would have us make, look at and remove somebody else's
+    folders. In one that others may write to, anything can become a link at any moment.
+    """
+    state_fd = os.open(f"{root}/{STATE_FOLDER}", _FOLDER)
     try:
-        return sorted(name for name in os.listdir(folder_of(root)) if _ID_SIGNS.issuperset(name))
+        above_fd = os.open(RUN_FOLDER, _FOLDER, dir_fd=state_fd)
+    finally:
+        os.close(state_fd)
+    status = os.fstat(above_fd)
+    # Root works in the projects of others, too.
+    if status.st_mode & 0o022 or status.st_uid not in (os.geteuid(), os.stat(root).st_uid):
+        os.close(above_fd)
+        raise PermissionError(errno.EPERM, "others may write to it; remove it", folder_of(root))
+    return above_fd
+
+
+def _names(root: str) -> list[str]:
+    try:
+        above_fd = _opened(root)
     except OSError:
         return []
+    try:
+        return os.listdir(above_fd)
+    except OSError:
+        return []
+    finally:
+        os.close(above_fd)
+
+
+def _remove(root: str, name: str) -> None:
+    """Remove one of them with all that is in it."""
+    above_fd = _opened(root)
+    try:
+        _remove_below(above_fd, name)
+    finally:
+        os.close(above_fd)
 
 
 def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> list[Recovered]:
@@ -197,13 +248,10 @@ def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> list[Recovered]:
     A landing that was cut off is finished or taken back first. What became of its files is returned.
     """
     recovered: list[Recovered] = []
-    try:
-        names = os.listdir(folder_of(root))
-    except OSError:
-        return recovered
+    names = _names(root)
     for name in names:
         if name.startswith(NEW_PREFIX):
-            _remove_if_old(f"{folder_of(root)}/{name}")
+            _remove_if_old(root, name)
     ids = sorted(name for name in names if _ID_SIGNS.issuperset(name))
     refused = 0
     for run_id in reversed(ids):
@@ -217,7 +265,7 @@ def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> list[Recovered]:
                 end_strays(folder)
                 if not folder.is_refused:
                     recovered += _finish_landing(folder)
-                remove_tree(folder.path)
+                _remove(root, run_id)
         except OSError:
             pass  # Another process is at it, or it is not ours; then the next call tries again.
         finally:
@@ -242,15 +290,15 @@ def _finish_landing(folder: RunFolder) -> list[Recovered]:
         raise OSError(str(error)) from error
     finally:
         guard.close()
-    release_left(folder.path)
+    release_left(folder.root, folder.path)
     return recovered
 
 
-def _remove_if_old(path: str) -> None:
+def _remove_if_old(root: str, name: str) -> None:
     """Remove what a process left that was killed while it made a folder."""
     try:
-        if time.time() - os.stat(path).st_mtime > NEW_S:
-            remove_tree(path)
+        if time.time() - os.lstat(f"{folder_of(root)}/{name}").st_mtime > NEW_S:
+            _remove(root, name)
     except OSError:
         pass
 
@@ -272,15 +320,6 @@ def end_strays(folder: RunFolder) -> None:
                 os.kill(int(name), 9)
         except OSError:
             continue
-
-
-def remove_tree(path: str) -> None:
-    """Remove a folder and everything in it, whatever modes it has. No link is followed."""
-    folder_fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _remove_below(folder_fd, os.path.basename(path))
-    finally:
-        os.close(folder_fd)
 
 
 def _remove_below(folder_fd: int, name: str) -> None:
