@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE = COORDINATOR
+_SECRETS = ("password", "sslpassword")
+_WEAKER = ("disable", "allow", "prefer", "require", "verify-ca")
 _LOOPBACK = frozenset(("", "localhost", "127.0.0.1", "::1"))
 
 
@@ -35,13 +37,14 @@ def connection_options(address: str) -> dict[str, Any]:
 
     try:
         options = conninfo_to_dict(address)
-    except ProgrammingError as error:
+    except (ProgrammingError, UnicodeError) as error:
+        reason = _without_values(str(error)) if isinstance(error, ProgrammingError) else "it is no text"
         raise ConfigError(
             VARIABLE,
-            f"this is not the address of a PostgreSQL server: {_without_values(str(error))}. It looks like "
+            f"this is not the address of a PostgreSQL server: {reason}. It looks like "
             "postgresql://user@host:5432/database",
         ) from None
-    if options.get("password"):
+    if any(options.get(name) for name in _SECRETS):
         raise ConfigError(
             VARIABLE,
             "the address has a password in it, where errors and process lists show it. Take it out, and put "
@@ -52,7 +55,8 @@ def connection_options(address: str) -> dict[str, Any]:
         if mode != "verify-full":
             raise ConfigError(
                 VARIABLE,
-                f"sslmode={mode} lets another machine pretend to be the server. Use sslmode=verify-full, and "
+                f"sslmode={mode if mode in _WEAKER else '…'} lets another machine pretend to be the server. "
+                "Use sslmode=verify-full, and "
                 "sslrootcert= for a certificate authority of your own",
             )
         if "sslrootcert" not in options and "PGSSLROOTCERT" not in os.environ:
@@ -61,8 +65,17 @@ def connection_options(address: str) -> dict[str, Any]:
 
 
 def is_this_machine(options: Mapping[str, Any]) -> bool:
-    """True for a socket in the file system and for the loopback address: nobody is in between."""
-    hosts = str(options.get("hostaddr") or options.get("host") or os.environ.get("PGHOST") or "").split(",")
+    """
+    True for a socket in the file system and for the loopback address: nobody is in between.
+
+    As libpq sees it: an address of numbers wins over a name, wherever each comes from. A service file that we
+    do not read may hold one, so a service counts as another machine unless the address has numbers itself.
+    """
+    numbers = options.get("hostaddr")
+    if not numbers and (options.get("service") or os.environ.get("PGSERVICE")):
+        return False
+    numbers = numbers or os.environ.get("PGHOSTADDR")
+    hosts = str(numbers or options.get("host") or os.environ.get("PGHOST") or "").split(",")
     return all(host.startswith(("/", "@")) or host in _LOOPBACK for host in hosts)
 
 
