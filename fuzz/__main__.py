@@ -45,7 +45,8 @@ def _by_atheris(name: str, seconds: float, seed: int) -> bool:
     is_fine, said = with_atheris.run(name, seconds, seed)
     runs, branches = (re.findall(rf"{word}:? (\d+)", said) for word in ("Done", "cov"))
     tried, reached = (int(found[-1]) if found else 0 for found in (runs, branches))
-    verdict = "ok" if is_fine else "BROKEN"
+    # libFuzzer says so when it has read the seeds. Before that no input was tried, and none broke anything.
+    verdict = "ok" if is_fine else "BROKEN" if "INITED" in said else "DID NOT START"
     print(f"{name:18} {tried:9,} inputs {reached:6,} branches  {verdict} (atheris)", flush=True)
     if not is_fine:
         print(said[-4000:])

@@ -167,15 +167,26 @@ def _ledger_of(root_name: str) -> bytes:
     )
 
 
+def _record(rows: list[list[Any]]) -> bytes:
+    return json.dumps(rows).replace("7", "INODE").replace("8", "FOLDER").encode() + b"\n"
+
+
 def acting_targets(where: Place) -> list[Target]:
     """Every reader that acts."""
     acting = Acting(where)
     planned = ["exchange", "", "a.txt", "0" * 64, "1" * 64, "swap-0123456789ab-x~a.txt", 7, "", 8]
-    row = json.dumps([planned]).replace("7", "INODE").replace("8", "FOLDER").encode() + b"\n"
+    row = _record([planned])
     notes = [
         state + b"swap-0123456789ab\n".ljust(journal.RECORD_AT - 1, b"\0") + row
         for state in (b"S", b"L", b"R", b"P")
     ]
+    # Every other kind of row, alone; a move has two.
+    for kind in ("create", "delete", "inplace", "remove", "mode"):
+        undo_name = "swap-0123456789ab-y~a.txt" if kind == "inplace" else ""
+        rows = [[kind, *planned[1:7], undo_name, 8]]
+        notes.append(notes[0][: journal.RECORD_AT] + _record(rows))
+    moved = ["move", "", "a.txt", *planned[3:]], ["moved", "", "c.txt", *planned[3:]]
+    notes.append(notes[0][: journal.RECORD_AT] + _record([*moved]))
     calls: list[dict[str, Any]] = [
         {"tool": "write_file", "path": "ROOT/a.txt", "content": "x"},
         {"tool": "edit_file", "path": "ROOT/a.txt", "edits": [{"oldText": "hello", "newText": "x"}]},

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fuzz.acting_targets import acting_targets
+from fuzz.command_targets import command_targets
 from fuzz.engine import Target
 from noclobber.core import options_file
 from noclobber.core.light import json_text
@@ -23,13 +24,15 @@ from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME
 from noclobber.disk.commit import journal
 from noclobber.errors import NoclobberError
 from noclobber.guard import claims, open_turns
+from noclobber.guard.git import literal
 from noclobber.hook import main
 from noclobber.hook.session_memory import SessionMemory
 from noclobber.hosts import HOSTS, json_edit, load
 from noclobber.ledger import browse, line, tail, verify
 from noclobber.ledger.ledger import AgentTraceLedger
 from noclobber.lock import liveness, record
-from noclobber.shell import recognise
+from noclobber.shell import read_only, recognise
+from noclobber.shell import targets as shell_targets
 from noclobber.text import apply_patch, search_blocks
 
 PATCH = "*** Begin Patch\n*** Update File: a.txt\n@@\n-hello\n+x\n*** Add File: b.txt\n+y\n*** End Patch\n"
@@ -181,9 +184,14 @@ def _patch(data: bytes) -> None:
 
 
 def _shell(data: bytes) -> None:
+    text = _text(data)
     for kind in ("pre", "post"):
         with suppress(NoclobberError):
-            recognise.actions(_text(data), kind)
+            recognise.actions(text, kind)
+    # A command that only reads names nothing that it writes.
+    assert not (read_only.is_read_only(text) and shell_targets.targets(text))
+    read_only.is_background(text)
+    literal.reaches_of(text, "/p")
 
 
 def _blocks(data: bytes) -> None:
@@ -324,6 +332,8 @@ def targets(where: Place) -> list[Target]:
     known = {"path": f"{where.root}/a.txt", "seen": ["0" * 64, "0" * 64, None, None], "noted": {}}
     commands = [
         b"cat a.txt && sed -n '1,5p' b | head -3",
+        b"cd x && git -C y checkout -- a.txt; git stash push -m z | tee log > out &",
+        b"find . -name '*.py' -exec grep -l x {} + | xargs -n1 sed -i s/a/b/ && cp a b",
         b"cd x; apply_patch <<'EOF'\n" + PATCH.encode() + b"EOF\n",
     ]
     return [
@@ -345,4 +355,5 @@ def targets(where: Place) -> list[Target]:
         Target("json edit", _json_edit, [b'{"a": [1, 2], // x\n "b": {"c": "d",}}']),
         *(Target(f"note {host}", _Hook(host, where, main.NOTE), events[host]) for host in HOSTS),
         *acting_targets(where),
+        *command_targets(where),
     ]
