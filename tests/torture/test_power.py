@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torture import large_cuts, power, power_disk
+from torture import divided_cuts, power, power_disk
 
 SEED = 20_240_611
 
@@ -50,13 +50,26 @@ def test_after_a_power_cut_every_file_is_whole() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("without_flush", [False, True])
-def test_a_commit_of_thousands_of_files_needs_its_one_flush_and_no_more(without_flush: bool) -> None:
+@pytest.mark.parametrize("left_out", ["", "flush"])
+def test_a_commit_of_thousands_of_files_needs_its_one_flush_and_no_more(left_out: str) -> None:
     """Ruling 15, N-power: a few fixed cuts hold, and without the flush of the swap files' folder they do not."""
+    count, wrong = divided_cuts.differing(_slow_ext4(), 4, what="large", left_out=left_out)
+    assert count == 4 * divided_cuts.COMMITS
+    assert bool(wrong) == bool(left_out), wrong
+
+
+def _slow_ext4() -> power.Filesystem:
     ext4 = power.FILESYSTEMS[0]
     if reason := power.unavailable(ext4):
         pytest.skip(reason)
-    slow = ext4._replace(options="commit=60")  # The filesystem does not commit by itself in between.
-    count, wrong = large_cuts.differing(slow, 4, without_flush=without_flush)
-    assert count == 4 * large_cuts.COMMITS
-    assert bool(wrong) == without_flush, wrong
+    return ext4._replace(options="commit=60")  # It does not commit by itself in between.
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("left_out", ["", *divided_cuts.LEFT_OUT["tree"]])
+def test_the_commit_of_a_command_s_changes_needs_each_of_its_waits(left_out: str) -> None:
+    """Ruling 15, N-power, N-shell: a few fixed cuts hold, and none does without one of the steps."""
+    count, wrong = divided_cuts.differing(_slow_ext4(), 1, what="tree", left_out=left_out, commits=1)
+    assert count == divided_cuts.PLACES["tree"]
+    assert bool(wrong) == bool(left_out), wrong
