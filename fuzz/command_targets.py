@@ -145,9 +145,7 @@ def command_targets(where: Place) -> list[Target]:
     """What the command line reads."""
     commands = Commands(where)
     mirrored = {"mirror_of": "postgresql", "secret_sha256": "0" * 64, "holder": "h", "deliverable_id": "d"}
-    kept = (
-        b'{"argv":["sh","-c","x"],"cwd":"/p","agent_id":"a"}\x1e{"code":"STALE_FILE","error":{}}'
-    )
+    kept = b'{"argv":["sh","-c","x"],"cwd":"/p","agent_id":"a"}\x1e{"code":"STALE_FILE","error":{}}'
     addresses = [
         b"postgresql://me@db.example:5432/noclobber?sslmode=verify-full",
         b"postgresql://me:hunter2@db.example/noclobber",
