@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages release-check clean help
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages release-check clean help
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make test           lint, types, tests, and a short torture run"
@@ -29,6 +29,7 @@ help:
 	@echo "make merges         generated merges, compared with git merge-file; agents on shared files (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=, ENGINE=own|atheris|both)"
+	@echo "make score          what hosts, frameworks and MCP servers lose, alone and with noclobber, into docs/score.* (ONLY=, SEED=, REPETITIONS=)"
 	@echo "make bench          speed and memory as ratios within one run"
 	@echo "make mutants        change the decisions one by one and see whether a test notices (ONLY=policies)"
 	@echo "make lock           renew requirements-dev.lock from the ranges"
@@ -55,8 +56,8 @@ demo: python
 	@PYTHONPATH=src $(PYTHON) -m noclobber demo
 
 lint: $(READY)
-	$(PY) -m ruff check src tests torture bench fuzz tools
-	$(PY) -m ruff format --check src tests torture bench fuzz tools
+	$(PY) -m ruff check src tests torture bench score fuzz tools
+	$(PY) -m ruff format --check src tests torture bench score fuzz tools
 	$(PY) -m mypy
 
 # Three workers: much of the time goes into waiting for processes that the tests start (6:19 in all on two cores).
@@ -104,6 +105,9 @@ frameworks: $(VENV)/.uv
 
 frameworks-table: $(VENV)/.uv
 	VENV=$(VENV) $(PY) -m tests.frameworks --write docs/frameworks/proven.md
+
+score: $(VENV)/.e2e $(VENV)/.uv $(VENV)/.peers
+	VENV=$(VENV) $(PY) -m score --write docs
 
 $(VENV)/.peers: $(READY) requirements-bench.txt
 	$(PIP) -r requirements-bench.txt

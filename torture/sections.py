@@ -78,6 +78,7 @@ def agent(name: str, root: str, log: str, seed: int, *, revokes: bool) -> None:
     sections.SECTION_S = SECTION_S
     if not revokes:
         volume.Volume.revoke = _believe_what_is_there  # type: ignore[method-assign]
+        volume.Volume.drop = _leave_it  # type: ignore[method-assign]
 
     def at_step(step: str) -> None:
         if chance.random() < 0.004:
@@ -107,6 +108,10 @@ def agent(name: str, root: str, log: str, seed: int, *, revokes: bool) -> None:
 def _believe_what_is_there(self: volume.Volume, name: str) -> bool:
     """The control: nothing is taken away; a staged file that is there counts as one that never lands."""
     return os.path.lexists(f"{self.folder}/{name}")
+
+
+def _leave_it(self: volume.Volume, name: str) -> None:
+    """The control: what is not taken away may still land."""
 
 
 # -- the arena ---------------------------------------------------------------------------------------------
