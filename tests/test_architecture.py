@@ -162,7 +162,7 @@ SCENARIOS = {
     *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
     "containers",
 }
-WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz"}
+WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz", "score"}
 
 
 def test_tests_are_found_by_the_name_of_what_they_test() -> None:
