@@ -20,6 +20,7 @@ from noclobber.hosts.event import Event
 from noclobber.hosts.shell_prefix import START, prefix
 from noclobber.shell.level import GUARDED, probe
 from tests.rigs.hooks import HookRig, refusal
+from tests.rigs.meanwhile import Meanwhile
 
 
 @pytest.fixture
@@ -130,6 +131,48 @@ def test_a_stale_file_refuses_the_whole_command_with_the_exact_object(
     assert rig.kinds() == ["MUTATION_CONFLICT"]
     rig.read(file)
     assert shell.run("echo more >> a.txt") == (0, "")
+
+
+def test_a_command_is_merged_with_what_others_save_while_it_runs(
+    shell: Shell, rig: HookRig, tmp_path: Path
+) -> None:
+    """N-merge, N-shell: the model hears of it, and may go on: the merged version is its own."""
+    (rig.root / "noclobber.toml").write_text('on_stale = "merge"\n')
+    lines = "".join(f"line {number}\n" for number in range(9))
+    file = rig.root / "plan.md"
+    file.write_text(lines)
+    rig.read(file)
+    then = Meanwhile(tmp_path / "pipes", lambda: file.write_text(lines.replace("line 7", "theirs 7")))
+    code, said = shell.run(f"sed -i 's/line 2/LINE 2/' plan.md; {then.pause}")
+    assert code == 0, said
+    assert "was changed by an outsider while the command ran" in said
+    assert "+theirs 7" in said
+    both = lines.replace("line 7", "theirs 7").replace("line 2", "LINE 2")
+    assert file.read_text() == both
+    file.write_text(both.replace("line 0", "theirs 0"))
+    code, said = shell.run(f"cat > plan.md <<'EOF'\n{both.replace('line 4', 'LINE 4')}EOF\n")
+    assert code == 0, said
+    assert file.read_text() == both.replace("line 0", "theirs 0").replace("line 4", "LINE 4")
+    assert rig.kinds() == ["MUTATION", "MUTATION"]
+    file.write_text("theirs before it began\n")
+    assert shell.run("sed -i 1d plan.md")[0] == 75
+
+
+def test_a_text_in_a_command_is_refused_over_a_file_that_was_read_in_part(
+    shell: Shell, rig: HookRig, file: Path
+) -> None:
+    """N-merge, ruling 17: the session knows which part of the file its model has seen."""
+    (rig.root / "noclobber.toml").write_text('on_stale = "merge"\n')
+    lines = "".join(f"line {number}\n" for number in range(9))
+    file.write_text(lines)
+    part = {"content": "line 0\nline 1\nline 2\n", "startLine": 1, "numLines": 3, "totalLines": 9}
+    given = {"file_path": str(file), "offset": 1, "limit": 3}
+    rig.call("claude-code", rig.tool("PostToolUse", "Read", given, tool_response={"file": part}))
+    file.write_text(lines.replace("line 7", "theirs 7"))
+    code, said = shell.run(f"cat > a.txt <<'EOF'\n{lines.replace('line 2', 'LINE 2')}EOF\n")
+    assert code == 75, said
+    assert "It was not merged: You have read only part of the file." in said
+    assert file.read_text() == lines.replace("line 7", "theirs 7")
 
 
 def test_a_file_that_was_never_read_must_be_read_after_a_command_changed_it(

@@ -15,7 +15,7 @@ import pytest
 from noclobber.hosts import load
 from noclobber.hosts.event import Event
 from tests.e2e.attended import JsonLines, claude_control
-from tests.e2e.calls import Edit, Read, Write
+from tests.e2e.calls import Edit, Read, Shell, Write
 from tests.e2e.conftest import driver_or_skip
 from tests.e2e.driver import HostDriver
 from tests.e2e.drivers import DRIVERS
@@ -23,6 +23,7 @@ from tests.e2e.model import ScriptedModel
 from tests.e2e.project import Project
 from tests.e2e.scenarios import save_keeping_its_date
 from tests.e2e.story import LANDED, REFUSED, Stage, Story, Telling, demand, tell_attended
+from tests.rigs.meanwhile import Meanwhile
 
 Outcomes = Mapping[str, BaseException | None]
 SEEN = "one\ntwo\nthree\nfour\nfive\nsix\n"
@@ -31,6 +32,7 @@ OURS = SEEN.replace("five", "FIVE")
 BOTH = THEIRS.replace("five", "FIVE")
 TAKES_OTHER_CONTENT = ("claude-code", "gemini", "opencode")
 CHECKS_BY_ITSELF = ("qwen",)  # After us, by date and size: what we let through it refuses.
+GUARDS_COMMANDS = ("claude-code", "opencode")
 REPLACES_NO_FILE = ("cline", "copilot")  # They have no tool for that.
 
 
@@ -112,12 +114,28 @@ def notice(stage: Stage, heard: Hearing) -> Story:
     assert file.read_text() == BOTH
 
 
-SCENARIOS = (merged_edit, merged_write, conflict, notice)
+def merged_command(stage: Stage, heard: Hearing) -> Story:
+    """N-merge, N-shell: somebody saves while a command runs; both changes land, and the model is shown theirs."""
+    file, pipes = stage.file(SEEN), stage.file("", ".pipes")
+    yield Read(file)
+    then = Meanwhile(pipes.parent.parent / f"{pipes.name}.folder", lambda: file.write_text(THEIRS))
+    told = yield Shell(f"sed -i s/five/FIVE/ {file}; {then.pause}")
+    assert file.read_text() == BOTH, told
+    assert "was changed by an outsider while the command ran" in told
+    assert "-two\n+TWO" in told.replace("\\n", "\n")
+    stage.assert_record(file, LANDED)
+    assert "merged" in stage.events(file)[0]["payload"]
+    yield Shell(f"cat > {file} <<'EOF'\n{BOTH.replace('six', 'SIX')}EOF")
+    assert file.read_text() == BOTH.replace("six", "SIX")
+
+
+SCENARIOS = (merged_edit, merged_write, conflict, notice, merged_command)
 
 
 def left_out(host: str) -> set[str]:
     """Return the scenarios that a host has no tool for."""
-    return {"merged_write", "conflict"} if host in REPLACES_NO_FILE else set()
+    commands = set() if host in GUARDS_COMMANDS else {"merged_command"}
+    return commands | ({"merged_write", "conflict"} if host in REPLACES_NO_FILE else set())
 
 
 def tell(driver: HostDriver, project: Project) -> Outcomes:

@@ -109,68 +109,6 @@ def test_where_there_is_no_guarded_shell_nothing_is_run(root: Path, monkeypatch:
     assert not (root / "ran").exists()
 
 
-LINES = "".join(f"line {number}\n" for number in range(12))
-
-
-def test_a_commands_change_is_merged_with_what_others_changed(root: Path) -> None:
-    """N-merge, N-shell: both changes are there; base, theirs and ours are on record; the agent is told."""
-    plan = root / "plan.md"
-    plan.write_text(LINES)
-    with Workspace(root, on_stale="merge").turn() as turn:
-        turn.read_file("plan.md")
-        theirs = LINES.replace("line 9", "theirs 9")
-        plan.write_text(theirs)
-        done = turn.run("sed -i 's/line 2/LINE 2/' plan.md")
-        (landed,) = done.landed
-        assert plan.read_text() == theirs.replace("line 2", "LINE 2")
-        assert landed.merged is not None
-        assert landed.merged.base_sha256 == sha256(LINES.encode())
-        turn.write_file("plan.md", "mine alone\n")  # Its baseline is the merged version.
-    (first, *_) = [event for event in events(root) if event["action_type"] == "MUTATION"]
-    assert set(first["payload"]["merged"]) >= {"base_hash", "theirs_hash", "ours_hash"}
-
-
-def test_a_command_that_saw_the_old_version_is_merged_too(root: Path) -> None:
-    """N-merge, N-shell: it had its copy before the other one saved."""
-    plan = root / "plan.md"
-    plan.write_text(LINES)
-    with Workspace(root, on_stale="merge").turn() as turn:
-        turn.read_file("plan.md")
-        theirs = LINES.replace("line 9", "theirs 9")
-        (root / "old.md").write_text(LINES)
-        plan.write_text(theirs)
-        done = turn.run("sed 's/line 2/LINE 2/' old.md > plan.md")
-        assert done.landed[0].merged is not None
-        assert plan.read_text() == theirs.replace("line 2", "LINE 2")
-
-
-def test_commands_that_touch_the_same_lines_are_refused_with_the_reason(root: Path) -> None:
-    """N-merge, N-shell: a conflict, a delete and a file that the agent has not seen stay stale; nothing lands."""
-    plan = root / "plan.md"
-    plan.write_text(LINES)
-    with Workspace(root, on_stale="merge").turn() as turn:
-        turn.read_file("plan.md")
-        plan.write_text(LINES.replace("line 2", "theirs 2"))
-        with pytest.raises(StaleFileError) as refused:
-            turn.run("sed -i 's/.* 2/LINE 2/' plan.md; echo new > new.md")
-        assert "same lines" in (refused.value.not_merged or "")
-        with pytest.raises(StaleFileError):
-            turn.run("rm plan.md")
-    assert plan.read_text() == LINES.replace("line 2", "theirs 2")
-    assert not (root / "new.md").exists()
-
-
-def test_without_the_option_a_commands_stale_file_is_refused(root: Path) -> None:
-    """009-FR-004, N-merge: refusing is the default."""
-    plan = root / "plan.md"
-    plan.write_text(LINES)
-    with Workspace(root).turn() as turn:
-        turn.read_file("plan.md")
-        plan.write_text(LINES.replace("line 9", "theirs 9"))
-        with pytest.raises(StaleFileError):
-            turn.run("sed -i 's/line 2/LINE 2/' plan.md")
-
-
 def test_every_version_that_a_command_replaces_is_kept(root: Path) -> None:
     """N-shell, N-versions: however many files it changes; none is left to be removed by a later call."""
     count = 150

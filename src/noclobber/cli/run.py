@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from noclobber.core.values import Recovered, WriteResult
+    from noclobber.guard.command_turn import SeenOf
     from noclobber.shell.process import CommandProcess, Ended
     from noclobber.shell.runs import RunFolder
     from noclobber.shell.watched import WatchedChange
@@ -37,6 +38,7 @@ examples:
 
 exit codes: the command's own; 75 refused, nothing landed; 69 not available here (with --require)
 """
+SHELLS = ("sh", "bash", "zsh", "dash", "ksh")
 KEPT = ("list", "show", "diff", "rerun", "drop")
 VALUES = (
     "--root",
@@ -97,6 +99,9 @@ class Asked:
         """The command as the agent wrote it, if `argv` has more around it."""
         self.expect: dict[str, str] = {}
         self.require = self.as_json = False
+        self.is_merging: bool | None = None
+        """True if the project merges; None if nobody has looked yet."""
+        self.seen_of: SeenOf | None = None
         self.argv: list[str] = []
 
 
@@ -203,6 +208,10 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
     except OSError as error:
         raise UnavailableError(f"{error.strerror}: {error.filename}") from None
     try:
+        if asked.expect and _is_merging(asked, root):
+            from noclobber.shell.steady import hold
+
+            hold(folder, list(asked.expect), cwd, asked.text or " ".join(asked.argv))
         first_ns = folder.touch()
         environment = runs.environment_of(folder.run_id, os.environ)
         begun = process.start(folder, asked.argv, cwd=cwd, environment=environment, first_ns=first_ns)
@@ -245,6 +254,19 @@ def _record_recovered(asked: Asked, root: str, recovered: Sequence[Recovered]) -
         print(f"noclobber: run: what was recovered is not on record: {error}", file=sys.stderr)
 
 
+def _is_merging(asked: Asked, root: str) -> bool:
+    """True if the project merges stale writes. Only then is it worth knowing what the command reads."""
+    if asked.is_merging is None:
+        from noclobber.core.options import load_options
+        from noclobber.errors import NoclobberError
+
+        try:
+            asked.is_merging = load_options(root).on_stale == "merge"
+        except NoclobberError:
+            return False  # The landing says so.
+    return asked.is_merging
+
+
 def _expectations(path: str) -> dict[str, str]:
     from noclobber.core.light.json_text import parse
 
@@ -278,6 +300,7 @@ def _reported(
         "exit_code": exit_code,
         "refused": refused,
         "landed": [["ABSENT" if word == "DELETED" else word for word in row] for row in found],
+        "merged": {done.path: done.merged.base_sha256 for done in landed if done.merged is not None},
     }
     try:
         with open(f"{asked.report}.new", "w", encoding="utf-8") as file:
@@ -304,18 +327,42 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
     from noclobber.guard.commands import TOOL, conclude, note_job, refused_note
 
     try:
-        with CommandTurn(folder.root, **_identity(asked)) as turn:
+        with CommandTurn(folder.root, **_identity(asked), seen_of=asked.seen_of) as turn:
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
             try:
                 note_job(folder, asked.argv, cwd, call, asked.expect, 0)
             except OSError:
                 pass  # The disk is full. It cannot be run again from a note, then.
-            landed = conclude(turn, call, folder, asked.argv, cwd, ended, asked.expect, is_last=True)
+            landed = conclude(
+                turn, call, folder, asked.argv, cwd, ended, asked.expect, text=_text(asked), is_last=True
+            )
     except NoclobberError as error:
         _tell_refused(folder, error)
         note = refused_note(error)
         return _reported(asked, EXIT_REFUSED, folder.run_id, refused=note["error"])
+    _tell_merged(landed)
     return _reported(asked, ended.exit_code, folder.run_id, landed=landed)
+
+
+def _text(asked: Asked) -> str:
+    """Return the command as its agent wrote it for a shell, empty if it is not one for a shell."""
+    is_shell = len(asked.argv) == 3 and asked.argv[1] == "-c" and asked.argv[0].rpartition("/")[2] in SHELLS
+    return asked.text or (asked.argv[2] if is_shell else "")
+
+
+def _tell_merged(landed: Sequence[WriteResult]) -> None:
+    """Say which files were merged with what others changed meanwhile, and how those had changed them."""
+    for done in landed:
+        if done.merged is not None:
+            from noclobber.text.short_diff import bounded
+            from noclobber.text.visible import visible
+
+            print(
+                f"noclobber: run: {visible(done.path)} was changed by {done.merged.by or 'an outsider'} while"
+                " the command ran. Both changes are in the file. What they changed:\n"
+                f"{bounded(done.merged.changes)}",
+                file=sys.stderr,
+            )
 
 
 def _identity(asked: Asked) -> dict[str, Any]:
@@ -331,6 +378,7 @@ def _tell_errors(error: Any) -> None:
     """Print the object for the model alone on its line, then every other file."""
     from noclobber.core.wire import to_json
     from noclobber.guard.commands import others
+    from noclobber.text.visible import visible
 
     try:
         print(to_json(error), file=sys.stderr)
@@ -338,6 +386,10 @@ def _tell_errors(error: Any) -> None:
         print(f"noclobber: run: {error}", file=sys.stderr)
     for other in others(error):
         print(to_json(other), file=sys.stderr)
+    for one in (error, *others(error)):
+        reason = getattr(one, "not_merged", None)
+        if reason:
+            print(f"noclobber: run: {visible(one.path)}: It was not merged: {reason}", file=sys.stderr)
 
 
 def _tell_refused(folder: RunFolder, error: Any) -> None:

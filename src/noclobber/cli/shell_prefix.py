@@ -83,6 +83,8 @@ def _asked(host: str, session_id: str, command: str, plain: list[str]) -> Asked 
     asked.root, asked.agent, asked.session, asked.host = call.root, call.agent_id, call.session_id, call.host
     asked.turn, asked.call = call.turn_id or "", call.call_id or ""
     asked.expect = _known(call)
+    asked.is_merging = call.is_merging
+    asked.seen_of = lambda path, sha256: _seen_of(call, path, sha256)
     asked.report = guarded_calls.report_of(call.host, call.session_id, call.call_id)
     return asked
 
@@ -97,6 +99,18 @@ def _known(call: GuardedCall) -> dict[str, str]:
     return {
         path: sha256 for path, sha256, _ in known if path.startswith(f"{call.root}/") and sha256 != UNKNOWN
     }
+
+
+def _seen_of(call: GuardedCall, path: str, sha256: str) -> tuple[bool, bytes | None]:
+    """Return whether the agent has seen all of that version of a file, and its bytes if they are held."""
+    from noclobber.hook.session_memory import SessionMemory
+
+    turn_id = call.turn_id if call.scope == "turn" else None
+    with SessionMemory(call.host, call.session_id, call.agent_id, root=call.root, turn_id=turn_id) as memory:
+        snapshot, _ = memory.recall(path, path)
+        coverage = snapshot.coverage_for(path, path)
+        is_whole = snapshot.expected_for(path, path) == sha256 and coverage is not None and coverage.is_whole
+        return is_whole, memory.held(sha256)
 
 
 def command_in(text: str) -> str | None:

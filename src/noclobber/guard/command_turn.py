@@ -23,9 +23,11 @@ from noclobber.ledger.chosen import ledger_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from noclobber.core.values import WriteResult
+
+    SeenOf = Callable[[str, str], tuple[bool, bytes | None]]
 
 
 class CommandTurn:
@@ -39,6 +41,7 @@ class CommandTurn:
         session_id: str | None = None,
         turn_id: str | None = None,
         host: str | None = None,
+        seen_of: SeenOf | None = None,
     ) -> None:
         self.root = self.confined_to = self.folder = os.path.realpath(root)
         self.clock, self.options, self.host = SYSTEM_CLOCK, load_options(self.root), host
@@ -62,6 +65,8 @@ class CommandTurn:
         self.recorder = Recorder(self.root, self._ledger)
         scope = self.options.write_scope
         self.merges: list[WriteResult] = []
+        self.seen_of = seen_of
+        """Asks the command's session: was all of that version of a file seen? And its bytes, if held."""
         self.write_scope = None if scope is None else tuple(self._scope_folders(scope))
 
     def _scope_folders(self, scope: Sequence[str]) -> list[str]:

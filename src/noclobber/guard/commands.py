@@ -170,11 +170,21 @@ def _run(
         turn.recorder.recovered(call, recovered)
     run = runs.made(root)
     try:
+        text = command if isinstance(command, str) else ""
+        if turn.options.on_stale == "merge":
+            from noclobber.shell.steady import hold  # Here: few projects merge.
+
+            hold(
+                run,
+                [*(expect or ()), *(path for path, _ in reversed(turn.context.baselines()))],
+                folder,
+                text,
+            )
         first_ns = run.touch()
         note_job(run, argv, folder, call, expect or {}, first_ns)
         ended, out, err, is_late = _in_a_process(run, folder, variables, stdin, timeout_s, stop)
         try:
-            landed = conclude(turn, call, run, argv, folder, ended, expect or {})
+            landed = conclude(turn, call, run, argv, folder, ended, expect or {}, text=text)
         except NoclobberError as error:
             error.stdout, error.stderr, error.timed_out = out, err, is_late  # type: ignore[attr-defined]
             raise
@@ -220,6 +230,7 @@ def conclude(
     ended: Ended,
     expect: Mapping[str, str],
     *,
+    text: str = "",
     is_last: bool = False,
 ) -> tuple[WriteResult, ...]:
     """Land what an ended command left in its upper layer. A refusal is noted in the run's folder."""
@@ -244,6 +255,7 @@ def conclude(
             ended.began_ns,
             ended.exit_code,
             {canonical(cwd, path): checked_hash(path, sha256) for path, sha256 in expect.items()},
+            text,
         )
         for change in found.files():
             _refuse_undecodable(f"{run.root}/{change.path}")

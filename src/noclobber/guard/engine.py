@@ -390,6 +390,11 @@ def _resolve(turn: Turn, targets: Sequence[Target], error: StaleFileError) -> bo
         if current.content is None:
             return False
         seen = turn.context.baseline_bytes(facts.name, facts.path)
+        if seen is None and turn.options.on_stale == "merge":
+            from noclobber.guard.past_bytes import seen_bytes  # Here: few turns let go of what they read.
+
+            # The turn holds some megabytes. What it let go may be among the versions, or in git.
+            seen = seen_bytes(turn.context, turn.root, facts.name, facts.path, facts.baseline)
         if seen is not None:  # Whoever overwrote it kept nothing; for `diff`, `undo` and `blame`.
             turn.guard.keep_version(facts.path, seen)
         answer = turn.stale_writes.resolve(target, seen, current)

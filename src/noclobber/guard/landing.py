@@ -12,7 +12,8 @@ How that is known, for each file that the command changed:
   are asked as well.
 - A file that the command created must not be there.
 
-With `on_stale = "merge"` a stale file's two versions are merged if that loses nothing (`merging_commands`).
+With `on_stale = "merge"` what others changed while the command ran is merged with what the command did to the
+same file, if that loses nothing (`merging_commands`).
 
 No scan is made beforehand, and nothing is hashed that the command did not change.
 
@@ -71,7 +72,8 @@ class CommandRun(NamedTuple):
     exit_code: int
     expect: Mapping[str, str]
     """What the caller says of files: canonical paths to hashes, or `ABSENT`."""
-    environment: Mapping[str, str] = {}
+    text: str = ""
+    """The command as the agent wrote it, where that is known: a text for a shell."""
 
 
 class FileChange(NamedTuple):
@@ -267,7 +269,7 @@ class _Judging:
         from noclobber.guard.merging_commands import merged_file  # Here: few projects merge.
 
         number = len(self.merged)
-        merged = merged_file(self._turn, self._command.run_id, facts, change.upper, number, error)
+        merged = merged_file(self._turn, self._command, change, facts, number, error)
         if merged is None:
             return False
         self.merged[facts.path] = merged

@@ -53,7 +53,7 @@ class MergeStale:
         assert ours is not None  # A whole-file write that does not say its content is not asked about.
         merged = merge(seen, ours, theirs)
         if merged.content is None:
-            return Unresolved(_ranges(merged.conflicts), merged.conflicts)
+            return Unresolved(where_in_conflict(merged.conflicts), merged.conflicts)
         if on_disk is not None and merged.content != on_disk:
             return Unresolved("In the current file the edit would go to another place.")
         note = MergedWrite(
@@ -102,7 +102,7 @@ def _edited(target: Target, content: bytes) -> bytes:
     return change.apply(content, target.facts.path)
 
 
-def _ranges(conflicts: tuple[Conflict, ...]) -> str:
+def where_in_conflict(conflicts: tuple[Conflict, ...]) -> str:
     """Say where in the current file the conflicts are; lines are counted from 1."""
     named = [_range(conflict) for conflict in conflicts[:MOST_RANGES_NAMED]]
     more = f" and {len(conflicts) - len(named)} more places" if len(conflicts) > len(named) else ""

@@ -18,6 +18,8 @@ from noclobber.errors import ABSENT, DELETED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from noclobber.guard.snapshot import TurnContext
+
 GIT_COMMITS = 50
 _GIT_PATIENCE_S = 10
 
@@ -32,6 +34,16 @@ def find_bytes(root: str, path: str, sha256: str) -> tuple[bytes | None, str | N
         if hashing.of_bytes(content).startswith(sha256):
             return content, source
     return None, None
+
+
+def seen_bytes(context: TurnContext, root: str, name: str, path: str, baseline: str | None) -> bytes | None:
+    """Return what an agent saw of a file: from the turn's own memory, or wherever its bytes still are."""
+    kept = context.baseline_bytes(name, path)
+    if kept is not None and (baseline is None or hashing.of_bytes(kept) == baseline):
+        return kept
+    if baseline is None or not hashing.is_hash(baseline):
+        return None
+    return find_bytes(root, path, baseline)[0]
 
 
 def find_displaced(root: str, path: str, sha256: str) -> bytes | None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.catalogue import Catalogue
+    from noclobber.guard.command_turn import SeenOf
     from noclobber.guard.commands import CommandResult, CommandStop
     from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.recording import Recorder
@@ -100,6 +101,7 @@ class Turn:
         self.kept: list[str] = []
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
         self.merges: list[WriteResult] = []
+        self.seen_of: SeenOf | None = None  # What the turn saw, it knows itself.
         """Writes that were stale and landed merged, the first one first (`on_stale = "merge"`)."""
         self.on_changes: Callable[[list[ChangeNotice]], object] | None = None
         """If set: called before a guarded tool call with what has changed since the last one."""

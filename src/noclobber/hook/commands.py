@@ -48,7 +48,13 @@ def before(turn: HookTurn, event: Event) -> NoclobberError | None:
     wish = "off" if event.is_background else turn.options.shell
     if is_routed(event):
         is_guarded = wish == "guarded" and "noclobber" not in event.command and level(turn, event) == GUARDED
-        guarded_calls.leave(event, turn.root, turn.options.scope, is_plain=not is_guarded)
+        guarded_calls.leave(
+            event,
+            turn.root,
+            turn.options.scope,
+            is_plain=not is_guarded,
+            is_merging=turn.options.on_stale == "merge",
+        )
         if is_guarded:
             turn.is_command_guarded = True
             return None

@@ -46,14 +46,17 @@ class GuardedCall(NamedTuple):
     """True for one that runs as it is: the host does not wait for it, or it is only watched."""
     scope: str
     """`turn` or `session`: how long what the agent has read counts."""
+    is_merging: bool = False
+    """True if the project merges stale writes."""
 
 
-def leave(event: Event, root: str, scope: str, *, is_plain: bool) -> None:
+def leave(event: Event, root: str, scope: str, *, is_plain: bool, is_merging: bool = False) -> None:
     """Note that a command may run. Plain ones are noted, too: nobody may take another command's note."""
     call = GuardedCall(
         *(root, event.host, event.session_id, event.agent_id, event.turn_id, event.call_id),
         is_plain=is_plain,
         scope=scope,
+        is_merging=is_merging,
     )
     name = f"{_prefix(event.host, event.session_id)}{_key(event.command)}.{_short(event.call_id or '')}"
     runtime_fd = open_runtime()

@@ -2,8 +2,9 @@
 What a command in the guarded shell left behind, as the agent's memory takes it.
 
 A file that was what the agent had seen when the command began is the agent's own version now: nobody else
-touched it in between, or the command would have been refused. So is a file that the command created. A file
-that the agent had never seen and that its command changed must be read before the agent writes it.
+touched it in between, or the command was refused, or it was merged and the agent was told. So is a file that
+the command created. A file that the agent had never seen and that its command changed must be read before the
+agent writes it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def learn(turn: HookTurn, report: dict[str, Any]) -> None:
     is_watched = report.get("level") == WATCHED
     landed = report.get("landed")
     rows = [row for row in landed if _is_row(row)] if isinstance(landed, list) else []
+    merged = report.get("merged")
+    bases = merged if isinstance(merged, dict) else {}
     with turn.memory as memory:
         for path, before, after in rows[:MOST_FILES]:
             snapshot, notes = memory.recall(path, path)
@@ -38,8 +41,8 @@ def learn(turn: HookTurn, report: dict[str, Any]) -> None:
                 notes.pop("wrote", None)
             elif is_watched:
                 continue  # Somebody else may have written in it meanwhile: it must be read again.
-            elif known == before or before == ABSENT:
-                seen = snapshot.coverage_for(path, path) if known == before else None
+            elif before == ABSENT or (known is not None and known in (before, bases.get(path))):
+                seen = None if before == ABSENT else snapshot.coverage_for(path, path)
                 snapshot.wrote(path, path, after, None, seen or NOTHING_SEEN)
                 notes["wrote"] = [after, turn.clock.now_s()]
                 state = look_at(path, keep=True)

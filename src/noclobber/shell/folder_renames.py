@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 from noclobber.core.project import BESIDE_PREFIX
 
@@ -123,6 +124,9 @@ class RenameHelper:
         """Keep nothing open that somebody waits for, and take no signals that are for the command."""
         import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 
+        # A module that is imported for the first time is written down compiled, by a rename: the helper would
+        # wait for its own answer.
+        sys.dont_write_bytecode = True
         for number in ("SIGINT", "SIGQUIT", "SIGHUP", "SIGTERM", "SIGTSTP", "SIGTTIN", "SIGTTOU"):
             _signal.signal(getattr(_signal, number), _signal.SIG_IGN)
         needed = {self._listener, self._lower_fd, self._upper_fd, self.life_fd}

@@ -25,6 +25,7 @@ import sys
 
 from noclobber.core.project import STATE_FOLDER
 from noclobber.shell.folder_renames import RenameHelper
+from noclobber.shell.runs import STEADY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class PrivateView:
         self._errno, self._ulong = ctypes.get_errno, ctypes.c_ulong
         self.renames = RenameHelper(self._libc, root, run_folder)
         self.uid, self.gid = os.geteuid(), os.getegid()
+        self._steady: Any = None
+        if os.path.isdir(f"{run_folder}/{STEADY}"):
+            from noclobber.shell import steady  # Here: few projects merge, and the child imports nothing.
+
+            self._steady = steady
 
     def prctl(self, option: int, value: int) -> None:
         """Set an attribute of this process."""
@@ -95,10 +101,15 @@ class PrivateView:
         self.renames.open_layers()
         through = [(state, os.open(state, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW))]
         through += [(point, os.open(point, O_PATH)) for point in mounts_below(root)]
+        has_steady = self._has_steady()
         # By descriptors: a name in the options may have commas, colons and backslashes.
         opened = [os.open(path, O_PATH | os.O_DIRECTORY) for path in self._layers()]
         names = [f"/proc/self/fd/{descriptor}" for descriptor in opened]
         layers = "lowerdir={},upperdir={},workdir={},userxattr".format(*names)
+        if has_steady:
+            opened.append(os.open(f"{self.run_folder}/{self._steady.IN_MEMORY}", O_PATH | os.O_DIRECTORY))
+            # `xino`: with two filesystems below, files and folders would be on different devices.
+            layers = layers.replace("=", f"=/proc/self/fd/{opened[-1]}:", 1) + ",xino=on"
         self._mount(SOURCE, root, "overlay", 0, layers)
         for point, descriptor in through:
             self._mount(f"/proc/self/fd/{descriptor}", point, None, MS_BIND | MS_REC)
@@ -107,6 +118,18 @@ class PrivateView:
         self._make_read_only(f"{state}/run")
         for descriptor in (*opened, *(descriptor for _, descriptor in through)):
             os.close(descriptor)
+
+    def _has_steady(self) -> bool:
+        """True if there is a layer of files that stay as they are (`steady`), which lies above the root."""
+        if self._steady is None:
+            return False
+        try:
+            self._mount(SOURCE, f"{self.run_folder}/{self._steady.IN_MEMORY}", "tmpfs", 0, "mode=700")
+            self._steady.fill(self.run_folder, self.root)
+            return True
+        except OSError:
+            self._steady.give_up(self.run_folder)
+            return False
 
     def _layers(self) -> tuple[str, str, str]:
         return self.root, f"{self.run_folder}/upper", f"{self.run_folder}/work"

@@ -7,6 +7,7 @@ The folder of one guarded command: what it wrote, and what is known of it.
 |---|---|
 | `upper/`, `work/` | the layers of the overlay: what the command wrote |
 | `empty/` | what the command sees instead of `run/` |
+| `steady/` | if the project merges: the files that the agent has seen, as the command reads them (`steady`) |
 | `marker` | its ctime says when the command began |
 | `job.json` | the command, its folder and who ran it |
 | `refused.json` | if nothing landed: why. Then the folder is kept for a while |
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from noclobber.core.values import Recovered
 
 RUN_FOLDER = "run"
+STEADY = "steady"
 ENVIRONMENT_RUN = "NOCLOBBER_RUN"
 NEW_PREFIX = "new-"
 NEW_S = 60.0

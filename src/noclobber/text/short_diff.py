@@ -28,6 +28,14 @@ def short_diff(before: bytes, after: bytes) -> str:
     return "\n".join([f"@@ from line {start + 1} @@", *_side("-", old), *_side("+", new)])
 
 
+def bounded(diff: str) -> str:
+    """Return the first lines of a unified diff, without the names above it, and how many more there are."""
+    lines = [line for line in diff.splitlines() if not line.startswith(("--- ", "+++ "))]
+    shown = [_short(line) for line in lines[: 2 * MOST_LINES]]
+    more = len(lines) - len(shown)
+    return "\n".join([*shown, f"… {more} more lines"] if more > 0 else shown)
+
+
 def _side(sign: str, lines: list[str]) -> list[str]:
     shown = [f"{sign}{_short(line)}" for line in lines[:MOST_LINES]]
     more = len(lines) - MOST_LINES
