@@ -158,6 +158,7 @@ SCENARIOS = {
         "access",
         "bad_input",
         "power_cut",
+        "terminal",
     ),
     *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
     "containers",

@@ -146,9 +146,11 @@ def _change(workspace: Workspace, dice: random.Random, name: str, count: int, ag
         else:
             # Not next to the person's lines at the end: who never commits is in the way for ever.
             free = next((at for at, line in enumerate(lines) if line.startswith(b"person")), len(lines)) - 4
-            portion = free // agents
-            at = dice.randrange(portion) + portion * me if kind == "own" else dice.randrange(free)
-            gone = dice.choice([0, 1, 1, 2]) if len(lines) > LINES // 2 else 0
+            # Without them, too, or a person who types much leaves nothing to choose from.
+            portion = max(1, free // agents)
+            at = dice.randrange(portion) + portion * me if kind == "own" else dice.randrange(max(1, free))
+            at = max(0, min(at, free))
+            gone = dice.choice([0, 1, 1, 2]) if free > LINES // 2 else 0
             after = [*lines[:at], new, *lines[at + gone :]]
         if dice.random() < 0.3:
             time.sleep(dice.random() * 0.002)  # Others get between the read and the write.

@@ -253,6 +253,7 @@ def judge(work: Work, done: list[Done]) -> Verdict:
         account = shell_outsiders.settle(root, work.logs, kind, [str(path) for path in kept_paths])
         lost, mixed = lost + account.lost, mixed + account.torn
         ended["outsiders"] += account.updates
+        ended["old mappings"] += account.not_promised
         ways[f"beside {kind}"] += account.commits
         evidence += account.trouble
     ended["outsiders"] += sum(each.kind == "outsider" for each in done)
@@ -379,7 +380,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _ran(verdict: Verdict) -> int:
-    return sum(verdict.commands.values()) - verdict.commands["outsiders"] - verdict.commands["plain git"]
+    others = sum(verdict.commands[name] for name in ("outsiders", "plain git", "old mappings"))
+    return sum(verdict.commands.values()) - others
 
 
 def _print(name: str, verdict: Verdict, most: int = 12) -> None:

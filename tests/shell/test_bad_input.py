@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from noclobber.shell import process
 from noclobber.shell.namespace import mounts_below
 from noclobber.shell.roots import why_not
-from tests.shell.test_process import is_available, noclobber_run, project, shell
+from tests.shell.test_process import is_available, noclobber_run, project, run_with_an_outsider, shell
 
 __all__ = ["project"]
 pytestmark = pytest.mark.skipif(not is_available(), reason="no namespaces here")
@@ -173,7 +175,90 @@ def test_a_command_that_does_not_exist(project: Path) -> None:
     """N-shell: exit codes as a shell has them."""
     assert noclobber_run(project, "no-such-command").returncode == 127
     assert noclobber_run(project, "./plan.md").returncode == 126
-    assert noclobber_run(project, "sh", "-c", "kill -9 $$").returncode == 137
+    assert noclobber_run(project, "sh", "-c", "kill -9 $$").returncode == -9
+    assert noclobber_run(project, "sh", "-c", "sh -c 'kill -9 $$'; exit $?").returncode == 137
     assert (
         subprocess.run([sys.executable, "-m", "noclobber", "run", "--"], capture_output=True).returncode == 2
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="another user is needed")
+def test_a_user_without_rights_has_the_same_shell() -> None:
+    """N-shell: in a namespace of their own; what lands is theirs, and others' files stay as they are."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        root = Path(folder, "project")
+        (root / "sub").mkdir(parents=True)
+        (root / ".noclobber").mkdir(mode=0o700)
+        for name in ("plan.md", "sub/a", "of-root"):
+            (root / name).write_text("one\n")
+        os.chmod(folder, 0o755)
+        for path in (root, root / ".noclobber", root / "plan.md", root / "sub", root / "sub/a"):
+            os.chown(path, 65534, 65534)
+
+        def as_nobody(*words: str) -> subprocess.CompletedProcess[str]:
+            become = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+            environment = {**os.environ, "HOME": "/nonexistent"}
+            return subprocess.run(
+                [*become, *words], cwd=root, capture_output=True, text=True, env=environment
+            )
+
+        if as_nobody(sys.executable, "-c", "import noclobber, ctypes").returncode:
+            pytest.skip("that user cannot read this installation")
+        if as_nobody("unshare", "-Urm", "true").returncode:
+            pytest.skip("that user may not make namespaces here")
+        run = [sys.executable, "-m", "noclobber", "run", "--require", "--", "sh", "-c"]
+        text = "id -u; echo two >> plan.md; mv sub moved; mkdir new; echo n > new/n; chmod 600 plan.md"
+        done = as_nobody(*run, text)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "65534\n", "")
+        assert (root / "plan.md").read_text() == "one\ntwo\n"
+        assert {path.name for path in root.iterdir()} == {".noclobber", "plan.md", "of-root", "moved", "new"}
+        assert {path.stat().st_uid for path in (root / "plan.md", root / "new/n")} == {65534}
+        assert as_nobody(*run, "echo x >> of-root").returncode != 0
+        assert as_nobody(*run, "rm of-root; echo mine > of-root").returncode in (0, 75)
+        assert (root / "of-root").exists()
+        assert mounts_below(str(root)) == []
+
+
+def test_a_disk_that_fills_up_before_the_landing(project: Path) -> None:
+    """N-shell: the old tree or the new one, an error that says so, and the next command works."""
+    small = project / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(small)]).returncode:
+        pytest.skip("may not mount here")
+    try:
+        (small / ".noclobber").mkdir(mode=0o700)
+        for name in ("a", "b"):
+            (small / name).write_text("one\n")
+        if shell(small, "true", "--require").returncode == 69:
+            pytest.skip("no private view on this filesystem")
+        text = "echo two >> a; echo two >> b; mkdir new; echo n > new/n"
+        fill = "head -c 1000000 /dev/zero > fill; true"
+        done = run_with_an_outsider(small, "true", fill, "--require", before=text)
+        tree = {(small / name).read_text() for name in ("a", "b")}
+        assert len(tree) == 1
+        assert done.returncode in (0, 75)
+        if done.returncode == 75:
+            assert tree == {"one\n"}
+            assert "No space left" in done.stderr or "full" in done.stderr, done.stderr
+        (small / "fill").unlink()
+        assert shell(small, "echo three >> a", "--require").returncode == 0
+        assert (small / "a").read_text().endswith("three\n")
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_no_process_and_no_mount_is_left_by_a_command_that_tries_to_stay(project: Path) -> None:
+    """N-shell: a daemon with a session of its own that ignores signals and keeps a file open is ended."""
+    daemon = "setsid sh -c 'trap \"\" TERM HUP INT; exec 3>> plan.md; while :; do echo late >&3; sleep 0.02; done' &"
+    done = shell(project, f"{daemon} echo started > log; echo $NOCLOBBER_RUN")
+    assert (done.returncode, "ended" in done.stderr) == (0, True)
+    before = (project / "plan.md").read_text()
+    assert shell(project, "true").returncode == 0
+    assert (project / "plan.md").read_text() == before
+    sign = f"NOCLOBBER_RUN={done.stdout.strip()}\0".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            assert sign not in environment.read_bytes()
+        except OSError:
+            continue
+    assert mounts_below(str(project)) == []

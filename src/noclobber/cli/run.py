@@ -102,6 +102,8 @@ class Asked:
         self.is_merging: bool | None = None
         """True if the project merges; None if nobody has looked yet."""
         self.seen_of: SeenOf | None = None
+        self.died_of = 0
+        """The signal that ended the command."""
         self.argv: list[str] = []
 
 
@@ -190,9 +192,25 @@ def guarded(asked: Asked) -> int:
     try:
         if (reason := why_not(root)) is not None:
             raise UnavailableError(reason)
-        return _in_a_view(asked, root, cwd)
+        code = _in_a_view(asked, root, cwd)
     except UnavailableError as error:
-        return _unavailable(asked, root, cwd, str(error))
+        code = _unavailable(asked, root, cwd, str(error))
+    if asked.died_of and code == 128 + asked.died_of:
+        _die_of(asked.died_of)
+    return code
+
+
+def _die_of(number: int) -> None:
+    """End as the command did: a shell goes on with its loop after an exit code, and not after Ctrl-C."""
+    import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
+    import resource
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if number not in (_signal.SIGKILL, _signal.SIGSTOP):
+        _signal.signal(number, _signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
@@ -219,6 +237,7 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
             print(f"noclobber: run: {asked.argv[0]}: {begun.complaint}", file=sys.stderr)
             return _reported(asked, begun.exit_code, folder.run_id)
         ended = begun.wait(meanwhile=lambda: _load_if_it_writes(begun, folder))
+        asked.died_of = ended.signal
         if ended.left_behind:
             left = ended.left_behind
             told = "one process was ended" if left == 1 else f"{left} processes were ended"
@@ -453,6 +472,7 @@ def _watched(asked: Asked, root: str, cwd: str) -> int:
         sys.stderr.flush()
         begun = start_plainly(asked.argv)
         ended = begun.wait() if isinstance(begun, PlainProcess) else begun
+        asked.died_of = ended.signal
         if ended.complaint:
             print(f"noclobber: run: {asked.argv[0]}: {ended.complaint}", file=sys.stderr)
             return _reported(asked, ended.exit_code, level=LEVEL)

@@ -158,6 +158,17 @@ def open_to_read(target: PinnedPath, patience: Patience) -> int:
                 raise
 
 
+def open_path(path: str, patience_s: float = SHORT_PATIENCE_S) -> int:
+    """The same by a path whose folder nobody holds, for callers that only look. `os.close()` it."""
+    patience = Patience(patience_s, SYSTEM_CLOCK)
+    while True:
+        try:
+            return os.open(path, LOOK)
+        except BlockingIOError:
+            if not patience.nap():
+                raise
+
+
 def open_name(target: PinnedPath) -> int:
     """Open what is at a pinned name now. `forks.close()` it."""
     return _while_listed(target, lambda: forks.open_tracked(target.name, LOOK, dir_fd=target.folder_fd))

@@ -238,7 +238,7 @@ def conclude(
         found = changes(run.root, run.upper)
         if not found.changes:
             return ()
-        if ended.signal in (2, 3, 9, 15):
+        if ended.signal:
             raise FileBusyError(
                 run.root,
                 f"the command was ended by signal {ended.signal} in the middle of its work, so none of its"

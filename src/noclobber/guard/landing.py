@@ -193,6 +193,8 @@ class _Judging:
         expected = now if is_plain or change.action == tree.DELETE else None
         merged = self.merged.get(path)
         upper = change.upper if merged is None else merged.source
+        if change.action == tree.WRITE:
+            tree.separate(upper)
         self._rows.append(TreeRow(change.action, change.kind, path, expected, upper, change.mode, mode))
         after = now if change.action == tree.MODE else TOLD_BY_COMMIT
         return FileChange(change, path, now, after)

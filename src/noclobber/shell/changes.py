@@ -37,6 +37,7 @@ UNCHECKED = frozenset(
     )
 )
 PIECE = 1 << 20
+SEPARATE_SUFFIX = ".noclobber-own"
 
 
 class TreeChange(NamedTuple):
@@ -132,7 +133,9 @@ class _Scan:
         kind, mode = kind_of(new), stat.S_IMODE(new.st_mode)
         if old is not None and kind_of(old) == kind:
             if is_same(upper, new, f"{self.root}/{path}", old):
-                if mode != stat.S_IMODE(old.st_mode) and kind != LINK:
+                if kind == FILE and attributes(upper) != attributes(f"{self.root}/{path}"):
+                    self._add(WRITE, FILE, path, upper, old, mode, is_checked)
+                elif mode != stat.S_IMODE(old.st_mode) and kind != LINK:
                     self._add(MODE, kind, path, upper, old, mode, is_checked)
                 elif new.st_mtime_ns != old.st_mtime_ns:
                     self._add(TIMES, kind, path, upper, old, mode, is_checked)
@@ -222,6 +225,37 @@ def lstat(path: str) -> os.stat_result | None:
         return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def separate(path: str) -> None:
+    """
+    Make a file of the upper layer that has several names one that has this name only.
+
+    A commit that exchanges a file has it to itself, and could not have it for two of its rows.
+    """
+    status = os.lstat(path)
+    if status.st_nlink < 2:
+        return
+    import shutil
+
+    copy = f"{path}{SEPARATE_SUFFIX}"
+    shutil.copy2(path, copy, follow_symlinks=False)
+    if os.geteuid() == 0:
+        os.chown(copy, status.st_uid, status.st_gid)
+    os.rename(copy, path)
+
+
+def attributes(path: str) -> dict[str, bytes]:
+    """Return a file's extended attributes and ACLs, without those of the overlay and of the system."""
+    try:
+        names = os.listxattr(path, follow_symlinks=False)
+        return {
+            name: os.getxattr(path, name, follow_symlinks=False)
+            for name in names
+            if name.startswith(("user.", "system.posix_acl")) and ".overlay." not in name
+        }
+    except OSError:
+        return {}  # There are none on this filesystem.
 
 
 def is_same(one: str, one_status: os.stat_result, other: str, other_status: os.stat_result) -> bool:

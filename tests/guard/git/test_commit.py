@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from noclobber import CannotCommitError, ShellUnavailableError, Workspace
+from noclobber.disk import leases
 from noclobber.guard.git import commit as commit_module
 from noclobber.guard.git.commit import CommitMade, commit_mine
 from noclobber.guard.git.mine import Mine
+from noclobber.guard.git.others_work import content_of
 from tests.rigs.clones import IDENTITY, Clone
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 21))
@@ -413,3 +416,25 @@ def test_a_move_by_a_command_counts_as_a_deletion_and_a_new_file(clone: Clone) -
     assert len(made.plan.files) == 2
     assert clone.shown("moved.md") == b"other\n"
     assert clone.git("ls-tree", "--name-only", "HEAD").split() == ["moved.md", "plan.md"]
+
+
+LEASE_HOLDER = """
+import fcntl, os, signal, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+signal.signal(signal.SIGIO, lambda *_: os._exit(0))
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(not leases.SUPPORTED, reason="no leases here")
+def test_a_file_that_is_being_committed_is_waited_for(clone: Clone) -> None:
+    """N-shell: somebody else's commit has it for a moment; it is neither unreadable nor gone."""
+    path = str(clone.root / "plan.md")
+    for use in (lambda: commit(clone, "ana").commit, lambda: content_of(path)):
+        words = [sys.executable, "-S", "-c", LEASE_HOLDER, path]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"held\n"
+            assert use()

@@ -17,7 +17,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.disk import hashing
-from noclobber.disk.reading import LOOK, read_all
+from noclobber.disk.reading import open_path, read_all
 from noclobber.disk.versions import Versions
 from noclobber.guard.git.lineage import (
     OUTSIDER,
@@ -231,7 +231,7 @@ class _Planner:
     def _in_work_tree(self, path: str) -> tuple[bytes | None, str]:
         """Return what is at a path now, and the mode that git has for it."""
         try:
-            descriptor = os.open(path, LOOK)
+            descriptor = open_path(path)  # Somebody's commit may have it for a moment.
         except (FileNotFoundError, NotADirectoryError):
             return None, FILE
         except OSError as error:

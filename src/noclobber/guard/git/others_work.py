@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.disk import hashing
+from noclobber.disk.reading import open_path
 from noclobber.errors import ABSENT, DELETED, CannotCommitError, NoclobberError, OthersWorkError
 from noclobber.guard.git.lineage import OUTSIDER, WrittenBy, author_of
 from noclobber.guard.git.repository import GitEntry, GitFailedError, Repository
@@ -303,7 +304,7 @@ def _is_in_git(path: str) -> bool:
 def content_of(path: str) -> bytes | None:
     """Return what a file holds, None if it is not there or cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_path(path)  # Somebody's commit may have it for a moment.
         with open(descriptor, "rb") as file:
             return file.read()
     except OSError:
