@@ -23,6 +23,7 @@ What all of them mean by their words:
 | `own_tools` | a check around tools of the user's own |
 | `clashes` | two tools with one name |
 | `tool_io` | a framework's own file tools over a guarded folder: what a call reads and writes |
+| `otel` | no framework: metrics and traces for OpenTelemetry |
 | `decoded_bytes`, `call_queue` | what those tools would lose: bytes that are not UTF-8, parallel edits |
 
 A framework's module is named after its package. It holds what that framework alone needs, and no rule of its

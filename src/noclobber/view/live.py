@@ -36,10 +36,14 @@ LOOK_S = 0.05
 STATE_S = 1.0
 LOOKING_SHARE = 10
 COUNT_PAUSE_S = 0.002
+BLOCKS_TOLD = 16
 DOCTOR_PATIENCE_S = 600
 MOST_DOCTOR_BYTES = 4 << 20
 EVENTS_AT_ONCE = 200
 NOBODY_WATCHES_S = 5.0
+FIRST_PAGE_S = 2.0  # What takes long waits for so long, because the first page comes first.
+
+NOT_LOOKED: list[Finding] = []
 
 Sections = dict[str, Any]
 
@@ -66,7 +70,7 @@ class Live:
         self._versions: dict[str, int] = {}
         self._epoch = 0
         """Rises when the ledger begins anew: what a page holds of it is history."""
-        self._findings: list[Finding] = []
+        self._findings: list[Finding] = NOT_LOOKED
         self._ends = threading.Event()
         self._look_now = threading.Event()
         self._asked_s = clock.monotonic_s()
@@ -134,11 +138,13 @@ class Live:
         self._changed.notify_all()
 
     def _count(self) -> None:
-        more = True
+        self._ends.wait(FIRST_PAGE_S)
+        more, blocks = True, 0
         while more and not self._ends.is_set():
             with self._changed:
-                more = self._feed.count_back()
-                self._note_ledger()
+                more, blocks = self._feed.count_back(), blocks + 1
+                if not more or blocks % BLOCKS_TOLD == 0:
+                    self._note_ledger()
             self._ends.wait(COUNT_PAUSE_S)  # Others need the interpreter as well: the first page waits.
 
     def _watch_state(self) -> None:
@@ -194,6 +200,8 @@ class Live:
         return True
 
     def _check(self) -> None:
+        if self._findings is NOT_LOOKED:
+            self._ends.wait(FIRST_PAGE_S)
         state, findings = "done", []
         command = [sys.executable, "-m", "noclobber", "doctor", self.root, "--no-repair", "--json"]
         try:
