@@ -396,9 +396,8 @@ def stale_script(stage: Stage) -> Story:
         assert not Path(f"{file}2").exists()
         stage.assert_record(file, REFUSED)
         return
-    # Codex gives its model what a hook adds in a message of its own, beside the result. In Cline the warning did
-    # not reach the model, and why is not known; what was overwritten is kept and on record all the same.
-    assert "MUTATION_RACE" in told or stage.driver.name in ("codex", "cline"), told
+    # Codex and Cline give their models what a hook adds in a message of its own, beside the result.
+    assert any("MUTATION_RACE" in said and file.name in said for said in stage.heard()), told
     assert file.read_text() == "mine"
     assert theirs.encode() in stage.project.kept()
     stage.assert_record(file, ("MUTATION_RACE", "RACED"))

@@ -62,6 +62,8 @@ class Stage(NamedTuple):
     name: str
     side: Side
     person: Person
+    heard: Callable[[], list[str]]
+    """Every text of the conversation so far, wherever the host puts what a hook adds."""
 
     def file(self, content: str | bytes, suffix: str = ".txt") -> Path:
         """Make this scenario's file."""
@@ -137,6 +139,7 @@ class Telling:
         self.driver, self.project = driver, project
         self.side = Side(driver)
         self.person = Person()
+        self.heard: Callable[[], list[str]] = list
         self.outcomes: dict[str, BaseException | None] = {}
         """How each scenario ended. None: well."""
         self.messages = 0
@@ -152,11 +155,14 @@ class Telling:
         calls = None if self._now is None else self._go_on(new if isinstance(self._asked, list) else new[-1])
         while calls is None and self._left:
             name, scenario = self._left.pop(0)
-            self._now = name, scenario(Stage(self.driver, self.project, name, self.side, self.person))
+            self._now = name, scenario(self._stage(name))
             calls = self._go_on(None)
         self._asked = calls
         self.messages += 1
         return calls
+
+    def _stage(self, name: str) -> Stage:
+        return Stage(self.driver, self.project, name, self.side, self.person, lambda: self.heard())
 
     def end(self) -> None:
         """Tell the scenario that is being told that the host ended its turn without asking the model again."""
@@ -182,6 +188,7 @@ def tell(
     """Run a host through scenarios, and return how each ended."""
     telling = Telling(driver, project, scenarios)
     with ScriptedModel(one=driver.script(telling), side=driver.script(telling.side)) as model:
+        telling.heard = lambda: model.heard["one"]
         done = driver.start(project, model.url, "script:one").wait()
     outcomes = dict(telling.outcomes)
     for name in scenarios:

@@ -31,12 +31,6 @@ def test_two_sessions_lose_nothing(host: str, project: Project) -> None:
 
     assert (account.landed, account.lost, account.twice) == (8, [], []), account
     assert account.refusals, f"the sessions never met, so this run proves nothing: {account}"
-    if account.saves_lost and WRITES < BAR_WRITES:
-        pytest.xfail(
-            f"finding H4: of {account.saves} saves {len(account.saves_lost)} are neither in a file nor kept: "
-            "a host that writes within the same millisecond is let in together with the save"
-        )
-    assert account.saves_lost == [], account
 
 
 @pytest.mark.parametrize("hosts", PAIRS, ids="-and-".join)
@@ -68,5 +62,11 @@ def test_two_hosts_with_two_sessions_each_and_an_editor_lose_nothing(
     with capsys.disabled():
         print(f"\n{' and '.join(hosts)}, two sessions each, {WRITES} writes a session: {account}")
     assert (account.landed, account.lost) == (4 * WRITES, []), account
+    if account.saves_lost and WRITES < BAR_WRITES:
+        pytest.xfail(
+            f"finding H4: of {account.saves} saves {len(account.saves_lost)} are neither in a file nor kept: "
+            "a host that writes within the same millisecond is let in together with the save"
+        )
+    assert account.saves_lost == [], account
     assert account.saves_kept <= account.races
     assert account.refusals, f"the sessions never met, so this run proves nothing: {account}"

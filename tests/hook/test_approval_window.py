@@ -367,6 +367,59 @@ def test_what_was_saved_and_overwritten_while_the_file_stayed_open_is_no_half(
     assert [watch.content_of(copy) for copy in watch.copies_of(str(root), "key")] == [THEIRS]
 
 
+def test_a_save_by_rename_that_the_host_replaces_before_anybody_looks_is_kept(
+    root: Path, tmp_path: Path
+) -> None:
+    """finding H4: the new file is held from the moment that it is made, under whatever name."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        pytest.skip("files are not held here")
+    file, staged = root / "a.txt", root / ".a.txt.swp"
+    file.write_bytes(b"hello\nworld\n")
+    (root / ".noclobber").mkdir(exist_ok=True)
+    own = Watch(str(root), "key", str(tmp_path / "mark"), 0, ())
+    sight = lookout.Sight(own, WatchedFile(str(file), sha256(b"hello\nworld\n"), (sha256(MINE),)))
+    sight.look()
+    staged.write_bytes(THEIRS)
+    sight.look()
+    os.rename(staged, file)
+    save(file, MINE, "renamed")
+    assert sight.look()
+    sight.close()
+
+    assert [watch.content_of(copy) for copy in watch.copies_of(str(root), "key")] == [THEIRS]
+
+
+def test_a_scratch_file_that_comes_and_goes_is_nobodys_save(root: Path, tmp_path: Path) -> None:
+    """finding H4, 009-SC-002: lock files and the like are in the folder for a moment, and raise no alarm."""
+    file, scratch = root / "a.txt", root / "index.lock"
+    file.write_bytes(b"hello\nworld\n")
+    (root / ".noclobber").mkdir(exist_ok=True)
+    own = Watch(str(root), "key", str(tmp_path / "mark"), 0, ())
+    sight = lookout.Sight(own, WatchedFile(str(file), sha256(b"hello\nworld\n"), (sha256(MINE),)))
+    sight.look()
+    scratch.write_bytes(b"4711\n")
+    sight.look()
+    scratch.unlink()
+    sight.look()
+    save(file, MINE, "in place" if not hasattr(fcntl, "F_SETLEASE") else "renamed")
+    assert sight.look()
+    sight.close()
+
+    assert watch.copies_of(str(root), "key") == []
+
+
+def test_short_turns_change_neither_the_share_nor_the_policy() -> None:
+    """finding H4: a hook may run at a nice value that its user chose."""
+    program = (
+        "import os\nfrom noclobber.guard import short_turns\nos.nice(3)\nprint(short_turns.ask(), "
+        "os.getpriority(os.PRIO_PROCESS, 0), getattr(os, 'sched_getscheduler', lambda _: 0)(0))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    said, nice, policy = done.stdout.split()
+
+    assert (said in ("True", "False"), int(nice) >= 3, policy) == (True, True, "0"), done
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

@@ -9,11 +9,17 @@ again as soon as the writer has closed the file, and the bytes are read again:
 |---|---|---|
 | in place | by rename | the save is in the old file, which is held open: it cannot be missed |
 | in place | in place | the save ends while this process looks, and the host waits in `open()` |
-| by rename | either way | the kernel tells of changes in the folder; the process leases the new file |
+| by rename | either way | the new file is held open since it was made, and leased since it was closed |
 
-What is left to speed: the host opens the file while somebody else is saving it, or before the process has the
-lease again. Then both have it open at once. The file is read at each change meanwhile, so what was saved is
-mostly seen; but a host that empties the file at that moment may be faster.
+What is left to speed: the host opens the file while somebody else is saving it in place, or before the
+process has the lease again, or both wait in `open()` already when it wakes up. Then both have the file open
+at once, and nobody can keep them apart: a lease that is given up lets in everybody who waits. The file is
+read at each change meanwhile, so what was saved is mostly seen; but a host that empties the file at that
+moment may be faster. Also left: a save by rename whose new file was made in another folder, if the host
+replaces it at once. To be woken at once, the process asks for short turns (`short_turns`).
+
+Not done, because it would put people's saves at risk: giving each writer a file of its own and joining them
+afterwards (a save would be lost with this process), and stopping the host meanwhile (its shell would notice).
 
 A file is judged when nobody has it open for writing. Half of a host's own write is nobody's save. Glimpses
 of a file that was being written count only if no writer in the middle can have left them (`is_half`).
@@ -37,6 +43,7 @@ import time
 from noclobber.disk import hashing
 from noclobber.disk.reading import KEPT_BYTES, LOOK, look_at, read_all
 from noclobber.errors import ABSENT
+from noclobber.guard import short_turns
 from noclobber.guard.watch import Watch, WatchedFile, copy, is_half
 
 LIFE_S = 1800.0
@@ -48,6 +55,10 @@ BUSY_NAPS_S = ((0.05, 0.00005), (1.0, 0.001), (10.0, 0.005), (LIFE_S, 0.05))
 LEASED_NAP_S = 0.25  # Nothing can happen unnoticed; this is for signals that are lost.
 HOST_CHECK_S = 1.0
 MOST_COPIES = 32
+MOST_NAMES = 2000  # In a folder that is listed at each change; that takes half a millisecond.
+MOST_NEWCOMERS = 32
+TICK_S = 0.02
+EARLY_S = 0.1  # In this time a host that asks nobody writes: nothing is done but looking.
 MOST_GLIMPSES = 64
 MOST_GLIMPSED_BYTES = 64 << 20
 SMALL_BYTES = 1 << 16  # Read at each glimpse: two changes within a tick of the clock have one date.
@@ -76,6 +87,8 @@ def run(watch: Watch, told_fd: int | None = None) -> None:
         # process looks on already. Waiting for its end, this one's hook would never answer.
         os.close(mark_fd)
         return
+    is_late = False
+    short_turns.ask()  # Whoever waits in `open()` waits for this process; the next one may come meanwhile.
     waker = Waker({os.path.dirname(path) for path in (watch.mark, *(file.path for file in watch.files))})
     sights = [Sight(watch, file) for file in watch.files]
     try:
@@ -84,10 +97,12 @@ def run(watch: Watch, told_fd: int | None = None) -> None:
             if told_fd is not None:
                 os.close(told_fd)
                 told_fd = None
-                for sight in sights:
-                    sight.ask_filesystem()
                 continue
             age_s = time.monotonic() - start_s
+            if age_s > EARLY_S and not is_late:
+                is_late = True
+                for sight in sights:
+                    sight.ask_filesystem()
             if not sights or age_s > LIFE_S:
                 return
             if not os.path.exists(watch.mark):
@@ -248,10 +263,18 @@ class Sight:
         """The file that has the name."""
         self._replaced: list[OpenFile] = []
         """Files that had it, and that somebody may still be writing."""
+        self._known: set[str] | None = None
+        """The names in the folder when the watch began; None: too many to look at."""
+        self._folder_ns, self._folder_s = -1, 0.0
+        self._newcomers: dict[str, OpenFile] = {}
+        """Files that were made since: one of them may be a save that is about to get the name."""
         self._has_leases = _F_SETLEASE >= 0
         self._is_written = False
         self._status = ""
         self._copied: set[str] = set()
+        self._before = b""
+        """What was checked, once it was read."""
+        self._know_folder()
 
     def ask_filesystem(self) -> None:
         """Do without leases where they do not notice everybody who writes."""
@@ -278,6 +301,7 @@ class Sight:
         for file in (*self._replaced, self._now):
             if file is not None:
                 self._judge(file, file.read())
+        self._meet()
 
     def nap_s(self, age_s: float) -> float:
         """Return for how long nothing has to be looked at, if no signal comes."""
@@ -287,10 +311,10 @@ class Sight:
 
     def close(self) -> None:
         """Let go of everything."""
-        for file in (*self._replaced, self._now):
+        for file in (*self._replaced, self._now, *self._newcomers.values()):
             if file is not None:
                 os.close(file.descriptor)
-        self._replaced, self._now = [], None
+        self._replaced, self._now, self._newcomers = [], None, {}
 
     def _look(self) -> bool:
         try:
@@ -301,7 +325,8 @@ class Sight:
             self._replaced.append(self._now)
             self._now = None
         if self._now is None and status is not None:
-            self._open()
+            self._open(status)
+        self._meet()
         if status is None and ABSENT in self._file.own:
             self._is_written = True
         for file in (*self._replaced, self._now):
@@ -315,18 +340,93 @@ class Sight:
             os.close(file.descriptor)
         return self._is_written and not self._replaced
 
-    def _open(self) -> None:
+    def _open(self, expected: os.stat_result) -> None:
+        for name, file in self._newcomers.items():
+            if file.has_status(expected):  # Held since it was made, and leased since it was closed.
+                self._now = self._newcomers.pop(name)
+                return
         descriptor = os.open(self._file.path, LOOK)
         self._now = OpenFile(descriptor)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_size > KEPT_BYTES:
             raise OSError(errno.EINVAL, "not to be leased")
 
+    # -- files that are about to get the name ------------------------------------------------------------
+
+    def _know_folder(self) -> None:
+        names = self._names()
+        self._known = set(names) if len(names) <= MOST_NAMES else None
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(os.path.dirname(self._file.path))
+        except OSError:
+            return []
+
+    def _meet(self) -> None:
+        """
+        Hold files that come into the folder, and look at those that have gone.
+
+        A person saves by rename, and the host opens or replaces the new file before this process has seen it
+        under the name. It was made under another name first, and that takes longer.
+        """
+        if self._known is None:
+            return
+        now_s = time.monotonic()
+        changed_ns = os.stat(os.path.dirname(self._file.path)).st_mtime_ns
+        if changed_ns != self._folder_ns:
+            self._folder_ns, self._folder_s = changed_ns, now_s
+        if now_s - self._folder_s > TICK_S:  # Two changes within a tick of the clock have one date.
+            return
+        names = self._names()
+        for name in names:
+            if name not in self._known and len(self._newcomers) < MOST_NEWCOMERS:
+                self._known.add(name)
+                self._welcome(name)
+        for name, file in list(self._newcomers.items()):
+            status = os.fstat(file.descriptor)
+            if status.st_nlink == 0:
+                # It is gone. Did it have the name in between? That is not told; its content tells it.
+                data = file.read()
+                if _is_version(data, self._before):
+                    self._copy(data, hashing.of_bytes(data))
+                os.close(self._newcomers.pop(name).descriptor)
+            elif name not in names:
+                self._known.discard(name)  # Renamed, perhaps to the name; else it is nothing to us.
+                if not self._is_now(status):
+                    os.close(self._newcomers.pop(name).descriptor)
+            else:
+                file.look()
+
+    def _is_now(self, status: os.stat_result) -> bool:
+        try:
+            return os.path.samestat(status, os.stat(self._file.path, follow_symlinks=False))
+        except OSError:
+            return False
+
+    def _welcome(self, name: str) -> None:
+        path = f"{os.path.dirname(self._file.path)}/{name}"
+        if path == self._file.path:
+            return
+        try:
+            descriptor = os.open(path, LOOK)
+        except OSError:
+            return  # Gone already, or none of our business.
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= KEPT_BYTES:
+            self._newcomers[name] = OpenFile(descriptor)
+        else:
+            os.close(descriptor)
+
+    # -- what was saved ----------------------------------------------------------------------------------
+
     def _judge(self, file: OpenFile, data: bytes) -> bool:
         """Copy what somebody saved; True if this is what the call must leave."""
         for saved in file.settle(data):
             self._copy(saved, hashing.of_bytes(saved))
         sha256 = hashing.of_bytes(data)
+        if sha256 == self._file.before:
+            self._before = data
         self._copy(data, sha256)
         return sha256 in self._file.own
 
@@ -354,6 +454,12 @@ class Sight:
         if state.content is not None:
             self._copy(state.content, state.sha256)
         return state.sha256 in self._file.own
+
+
+def _is_version(data: bytes, before: bytes) -> bool:
+    """True if a file has at least half of another's lines: a version of it, and no lock or scratch file."""
+    lines = set(before.splitlines())
+    return bool(lines) and 2 * len(lines & set(data.splitlines())) >= len(lines)
 
 
 def _nap_s(naps_s: tuple[tuple[float, float], ...], age_s: float) -> float:

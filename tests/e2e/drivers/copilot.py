@@ -82,6 +82,10 @@ class Copilot(HostDriver):
                 return Use("task", {**task, "agent_type": "general-purpose", "mode": "sync"})
         raise AssertionError(call)
 
+    def shown(self, told: str) -> str | None:
+        """Return what was shown, without what our hook said beside it."""
+        return told.partition('\n\n\nTool "view" succeeded.')[0]
+
     def is_success(self, told: str) -> bool:
         """Return whether the model was told that a write or an edit was carried out, and nothing beside it."""
         is_done = told.endswith("updated with changes.") or " with " in told.partition("Created file ")[2]
