@@ -8,9 +8,11 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages release-check clean help
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages release-check clean help docs demo-svg
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
+	@echo "make demo-svg       the demo once more, and its recording into docs/demo.svg"
+	@echo "make docs           the documentation site, into build/site; a dead link or an unknown name fails"
 	@echo "make test           lint, types, tests, and a short torture run"
 	@echo "make lint           ruff and mypy only"
 	@echo "make coverage       the tests once more, with the lines that no test reached"
@@ -54,6 +56,18 @@ $(READY): pyproject.toml requirements-dev.txt requirements-dev.lock | python
 # From the checkout as it is: the demo needs nothing but Python, so nobody waits for an installation.
 demo: python
 	@PYTHONPATH=src $(PYTHON) -m noclobber demo
+
+demo-svg: python
+	@PYTHONPATH=src COLUMNS=80 $(PYTHON) -m noclobber demo --record docs/demo.svg
+
+# An environment of its own: the generator brings many packages, and nothing of ours needs them.
+$(VENV)/docs/.ready: requirements-docs.txt | python
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+	@touch $@
+
+docs: $(VENV)/docs/.ready
+	$(VENV)/docs/bin/python tools/build_docs.py
 
 lint: $(READY)
 	$(PY) -m ruff check src tests torture bench score fuzz tools

@@ -2,7 +2,7 @@
 Keep files safe when several AI agents and people write to them at the same time.
 
 No agent overwrites what it has not seen, no two agents work in one deliverable at once, and every
-refusal is on record. Start with `Workspace`; README.md has twenty lines that work when pasted.
+refusal is on record. Start with `Workspace`; README.md has lines that work when pasted.
 """
 
 from __future__ import annotations

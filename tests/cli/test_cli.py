@@ -98,7 +98,7 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant() -> None:
         ["ledger", "tail", "-n", "x"],
         ["ledger", "show", "--since", "teatime"],
         ["ledger", "export", "--format", "xml"],
-        ["ledger", "export", "--format", "csv", "--json"],
+        ["ledger", "export", "--format", "nothing"],
         ["config"],
         ["diff"],
         ["diff", "x", "--against", "zz"],
@@ -120,15 +120,15 @@ def test_a_wrong_call_exits_with_2_and_says_why(words: list[str], root: Path) ->
 
 
 def test_a_refusal_is_a_sentence_for_people_and_an_object_for_programs(root: Path) -> None:
-    """N-cli: with --json errors are JSON too, on stderr, in the shape that every refusal has."""
+    """N-cli: with --json errors are JSON too, on stdout, in the shape that every refusal has."""
     for_people = run("ledger", "verify", "--root", str(root))
     for_programs = run("ledger", "verify", "--root", str(root), "--json")
 
     assert (for_people.code, for_programs.code) == (3, 3)
     assert for_people.err.startswith("noclobber: ")
-    refusal = json.loads(for_programs.err)
+    refusal = json.loads(for_programs.out)
     assert set(refusal) == {"error_type", "file_path", "message", "resolution", "details"}
-    assert for_programs.out == ""
+    assert for_programs.err == ""
 
 
 def test_a_folder_that_is_none_is_refused(root: Path) -> None:

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from noclobber import Workspace
 from noclobber.cli import COMMANDS
 from noclobber.cli.completion import nodes
 from tests.rigs.commands import Terminal, environment, run
@@ -48,6 +50,8 @@ CASES = [
     ("noclobber completion z", {"zsh"}),
     ("noclobber watch --ch", {"--changes"}),
     ("noclobber config ", {"show"}),
+    ("noclobber install clau", {"claude-code"}),
+    ("noclobber ledger show --kind LOCK_RET", {"LOCK_RETIRED"}),
 ]
 
 
@@ -137,3 +141,29 @@ def test_the_scripts_know_every_command_and_option() -> None:
                     )
                     assert spelled in text, (shell, flag)
         assert all(name in text for name in COMMANDS)
+
+
+def test_words_of_the_project_are_plain_and_complete(root: Path, script: Callable[[str], Path]) -> None:
+    """finding U11: agents, sessions, versions; and a name that a shell would expand is never offered."""
+    (root / "plan.md").write_text("one\n")
+    with Workspace(root) as workspace:
+        for agent in ("builder-1", "$(touch owned)", "`touch owned`", "a b", "-x", "é\x1b"):
+            with workspace.turn(agent_id=agent, session_id=f"session-of-{agent}") as turn:
+                turn.read_file("plan.md")
+                turn.write_file("plan.md", f"{agent}\n".encode())
+    assert run("completion", "--values", "agents", cwd=root).out.split() == ["builder-1"]
+    assert "session-of-builder-1" in run("completion", "--values", "sessions", cwd=root).out.split()
+    assert len(run("completion", "--values", "versions", cwd=root).out.split()) >= 6
+    assert run("completion", "--values", "runs", cwd="/").out == ""
+    assert run("completion").code == 2
+
+    source = script("bash")
+    program = root.parent / "noclobber"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m noclobber "$@"\n')
+    program.chmod(0o755)
+    ask = (
+        f'PATH="{root.parent}:$PATH"; source "{source}"; COMP_WORDS=(noclobber undo --agent ""); COMP_CWORD=3; '
+        '_noclobber; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    assert in_shell(["bash", "-c", ask], root).split() == ["builder-1"]
+    assert not (root / "owned").exists()

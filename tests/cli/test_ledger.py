@@ -118,7 +118,7 @@ def test_tail_shows_the_last_events_and_sends_no_escapes_to_the_terminal(
     assert [line.split()[0] for line in lines] == ["4", "5"]
     assert all("ana" in line and "\\x1b" in line and "\x1b" not in line for line in lines)
 
-    assert main(["ledger", "tail", "--json", "-n", "99", ledger.path]) == 0
+    assert main(["ledger", "tail", "--jsonl", "-n", "99", ledger.path]) == 0
     assert [json.loads(line)["seq"] for line in capsys.readouterr().out.splitlines()] == [1, 2, 3, 4, 5]
     assert main(["ledger", "tail", "-n", "0", ledger.path]) == 0
     assert capsys.readouterr().out == ""
@@ -162,7 +162,7 @@ def test_who_looks_for_locks_in_the_workspaces_ledger_is_told_where_they_are(roo
 
     done = run("ledger", "show", "--kind", "LOCK_*", cwd=root)
 
-    assert ".lock-ledger.jsonl" in done.err
+    assert "noclobber ledger show --locks" in done.err
     there = run("ledger", "show", "work/.lock-ledger.jsonl", "--kind", "LOCK_*", cwd=root)
     assert ("LOCK_ACQUIRED" in there.out, there.err) == (True, "")
 

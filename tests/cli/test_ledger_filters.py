@@ -23,7 +23,7 @@ def ledger(root: Path, request: pytest.FixtureRequest) -> Iterator[AgentTraceLed
 
 
 def shown(root: Path, *words: str) -> list[int]:
-    done = run("ledger", "show", "--json", *words, cwd=root)
+    done = run("ledger", "show", "--jsonl", *words, cwd=root)
     assert (done.code, done.err) == (0, "")
     return [json.loads(line)["seq"] for line in done.out.splitlines()]
 
@@ -65,14 +65,14 @@ def test_show_is_a_table_for_people(ledger: AgentTraceLedger, root: Path) -> Non
     path = list(ledger.events())[1]["payload"]["target_file"]  # As it is on record.
     assert lines[0].split() == ["SEQ", "TIME", "KIND", "OUTCOME", "AGENT", "ABOUT"]
     assert lines[2].split() == [
-        "2", "2027-01-15T08:01:00Z", "MUTATION_CONFLICT", "STALE_FILE", "ben", path,
+        "2", "2027-01-15T08:01:00Z", "MUTATION_CONFLICT", "STALE_FILE", "ben", "s", path,
     ]  # fmt: skip
     assert lines[-1] == "5 events"
 
 
 def test_tail_takes_the_last_of_those_that_pass(ledger: AgentTraceLedger, root: Path) -> None:
     """R-ledger: filters first, then the number."""
-    done = run("ledger", "tail", "-n", "1", "--agent", "ana", "--json", cwd=root)
+    done = run("ledger", "tail", "-n", "1", "--agent", "ana", "--jsonl", cwd=root)
     assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [4]
 
 
@@ -81,7 +81,7 @@ def test_follow_shows_what_is_appended_also_after_the_file_was_begun_anew(
 ) -> None:
     """R-ledger: as it happens."""
     with subprocess.Popen(
-        noclobber_command("ledger", "tail", "-n", "1", "-f", "--kind", "mutation", "--json"),
+        noclobber_command("ledger", "tail", "-n", "1", "-f", "--kind", "mutation", "--jsonl"),
         cwd=root, stdout=subprocess.PIPE, text=True, env=environment(),
     ) as tail:  # fmt: skip
         assert json.loads(tail.stdout.readline())["seq"] == 4

@@ -12,7 +12,7 @@ from noclobber.disk.hashing import of_bytes
 from noclobber.errors import MetadataNotKeptError
 from tests.rigs.mounts import BINDFS, OVERLAY, USER_OVERLAY, run_in_mounts
 
-README = Path(__file__).parents[2] / "README.md"
+LEVELS = Path(__file__).parents[2] / "docs/levels.md"
 OWN_PIDS = ("--mount", "--pid", "--fork", "--mount-proc")  # All processes there are ours to look at.
 IN_USER_NAMESPACE = ("--user", "--map-root-user", *OWN_PIDS)
 
@@ -206,9 +206,9 @@ def test_an_unknown_filesystem_gets_no_lease(root: Path, monkeypatch: pytest.Mon
         FileGuard(root).write("f", b"again", expected=of_bytes(b"after"))
 
 
-def test_the_readme_says_of_each_level_what_doctor_says() -> None:
+def test_the_documents_say_of_each_level_what_doctor_says() -> None:
     """finding R3: one table, in `filesystems`; `doctor` prints its words."""
-    rows = [line for line in README.read_text().splitlines() if line.startswith("| `")]
+    rows = [line for line in LEVELS.read_text().splitlines() if line.startswith("| `")]
     for level, (where, guarded, outsiders) in filesystems.PROMISES.items():
         assert f"| `{level}` | {where} | {guarded} | {outsiders} |" in rows
 

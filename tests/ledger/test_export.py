@@ -140,5 +140,5 @@ def test_events_of_other_programs_are_shown_as_well_as_can_be(root: Path) -> Non
         ledger.append({"action_type": "OTHER", "payload": {"path": 7}, "more": {"deep": [None]}})
     for how in ("jsonl", "csv", "agent-trace", "otlp"):
         exported(root, how)
-    assert run("ledger", "show", "--json", "--file", "x", cwd=root).out == ""
+    assert run("ledger", "show", "--jsonl", "--file", "x", cwd=root).out == ""
     assert run("ledger", "show", cwd=root).out.count("OTHER") == 2

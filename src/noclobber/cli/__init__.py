@@ -2,8 +2,13 @@
 The command line: a table of commands, each in a module of its own that is imported when it is called.
 
 A command module has `add_arguments(parser)` and `run(args) -> int`, the exit code, and as a rule `EXAMPLES`,
-which its `--help` ends with. Errors that are ours become one line on stderr (one JSON object with `--json`)
-and a documented exit code; a traceback never reaches the user.
+which its `--help` ends with. An error becomes one line on stderr and a documented exit code; a traceback
+never reaches the user.
+
+With `--json` stdout has exactly one JSON document, and nothing else: the answer, or the error as an object.
+With `--jsonl`, which commands have whose answer is a list that may be long or has no end, it has one a line.
+`cli/schemas` has a schema for each command's document. Commands that run another program (`run`, `lock run`)
+leave stdout to it, and print their own object only if they refuse.
 
 | exit code | meaning |
 |---|---|
@@ -41,6 +46,9 @@ COMMANDS = {
     "view": ("view", "a live page of the project in a browser, on this machine only"),
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
     "versions": ("versions", "past versions of files: list, show, restore, prune"),
+    "write": ("write", "a guarded write for scripts: stdin becomes the file, if it still has a hash"),
+    "hash": ("hash", "the SHA-256 of files, for `write --expect`"),
+    "kept": ("kept", "versions kept aside for a person: list, show, restore, drop"),
     "run": ("run", "run a command as one transaction: its changes land all together, or not at all"),
     "undo": ("undo", "take back what one agent, session, turn or call wrote, and nothing else"),
     "blame": ("blame", "which agent, or who else, each line of a file comes from"),
@@ -101,10 +109,16 @@ def _ended(words: list[str]) -> int:
     except BrokenPipeError:
         _discard_stdout()  # The reader has gone (`| head`).
         return EXIT_OK
-    except SystemExit as ended:  # argparse has printed its message already.
+    except SystemExit as ended:  # `--help` was shown.
         return ended.code if isinstance(ended.code, int) else EXIT_USAGE
     except Exception as error:
-        return _explain(error, as_json="--json" in words)
+        return _explain(error, as_json=_wants_json(words))
+
+
+def _wants_json(words: list[str]) -> bool:
+    """True if the answer is for a program; what follows `--` is another program's."""
+    own = words[: words.index("--")] if "--" in words else words
+    return "--json" in own or "--jsonl" in own
 
 
 def _run(words: list[str]) -> int:
@@ -130,19 +144,20 @@ def _run(words: list[str]) -> int:
 
         print(f"noclobber {__version__}")
         return EXIT_OK
-    return _unknown(name)
+    raise _unknown(name)
 
 
-def _unknown(name: str) -> int:
+def _unknown(name: str) -> Exception:
     from difflib import get_close_matches
+
+    from noclobber.cli.parsing import WrongCallError
 
     kind = "option" if name.startswith("-") else "command"
     near = get_close_matches(name, COMMANDS, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else "`noclobber --help` lists the commands."
     if name == "uninstall":
         hint = "Use `noclobber install HOST --uninstall`."
-    _print_error(f"there is no {kind} {name!r}. {hint}")
-    return EXIT_USAGE
+    return WrongCallError("noclobber", "", f"there is no {kind} {name!r}. {hint}")
 
 
 def help_page() -> str:
@@ -168,14 +183,15 @@ def parser_of(name: str) -> ArgumentParser:
     import argparse
     from importlib import import_module
 
+    from noclobber.cli.parsing import CommandParser
+
     module_name, summary = COMMANDS[name]
     module = import_module(f"noclobber.cli.{module_name}")
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"noclobber {name}",
         description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=getattr(module, "EXAMPLES", None),
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # An abbreviation that works today is ambiguous when an option is added.
     )
     module.add_arguments(parser)
     parser.set_defaults(run=module.run)
@@ -201,18 +217,27 @@ def _discard_stdout() -> None:
 
 
 def _explain(error: Exception, *, as_json: bool) -> int:
+    from noclobber.cli.parsing import WrongCallError
     from noclobber.cli.terminal import visible
-    from noclobber.errors import NoclobberError, RefusalError, StaleFileError
+    from noclobber.errors import NoclobberError
 
+    if isinstance(error, WrongCallError):
+        if as_json:
+            _print_object("BAD_REQUEST", error.message, "CHANGE_REQUEST")
+        elif error.usage:
+            _print_error(f"{error.usage}{error.program}: error: {error.message}", prefix="")
+        else:
+            _print_error(error.message)
+        return EXIT_USAGE
     if isinstance(error, NoclobberError):
-        if as_json and isinstance(error, (StaleFileError, RefusalError)):
-            from noclobber.core.wire import to_json
-
-            _print_error(to_json(error), prefix="", is_data=True)
+        if as_json:
+            _print_ours(error)
         else:
             _print_error(visible(str(error)))
         return _EXIT_BY_CODE.get(error.code, EXIT_REFUSED)
     if isinstance(error, OSError):
+        if as_json:
+            _print_object("STORAGE_FAILED", str(error) or "a system call failed", "ASK_A_PERSON")
         _print_error(visible(str(error)))
         _discard_stdout()  # It may be what failed: `>` to a full disk.
         return EXIT_REFUSED
@@ -221,15 +246,45 @@ def _explain(error: Exception, *, as_json: bool) -> int:
 
         traceback.print_exception(error, file=sys.stderr)  # Raised, it would go round `clean_output`.
         return EXIT_REFUSED
+    told = f"internal error: {type(error).__name__}: {error}"
+    if as_json:
+        _print_object("NOCLOBBER_ERROR", told, "ASK_A_PERSON")
     _print_error(
-        f"internal error: {type(error).__name__}: {error}\n"
-        "This is a bug in noclobber. Run again with NOCLOBBER_DEBUG=1 and report what it prints."
+        f"{told}\nThis is a bug in noclobber. Run again with NOCLOBBER_DEBUG=1 and report what it prints."
     )
     return EXIT_REFUSED
 
 
-def _print_error(text: str, prefix: str = "noclobber: ", *, is_data: bool = False) -> None:
+def _print_ours(error: Exception) -> None:
+    """Print an error of ours as the object that it has for programs."""
+    from noclobber.core.wire import to_object
+    from noclobber.errors import NoclobberError
+
+    assert isinstance(error, NoclobberError)
     try:
-        print(f"{prefix}{text}", file=clean_output.data_out(sys.stderr) if is_data else sys.stderr)
+        _print_document(to_object(error))
+    except TypeError:  # It is no refusal: a fact about the caller, or about what was to be done.
+        resolution = getattr(error, "resolution", None) or "ASK_A_PERSON"
+        _print_object(error.code, str(error), resolution, str(getattr(error, "path", "") or ""))
+
+
+def _print_object(kind: str, message: str, resolution: str, path: str = "") -> None:
+    """Print an error in the shape that every refusal has."""
+    about = {"error_type": kind, "file_path": path, "message": message or kind, "resolution": resolution}
+    _print_document({**about, "details": {}})
+
+
+def _print_document(value: object) -> None:
+    from noclobber.core.light.json_text import spell_for_any_reader
+
+    try:
+        print(spell_for_any_reader(value), file=clean_output.data_out(), flush=True)
+    except (OSError, ValueError):
+        pass  # The exit code still says it.
+
+
+def _print_error(text: str, prefix: str = "noclobber: ") -> None:
+    try:
+        print(f"{prefix}{text}", file=sys.stderr)
     except OSError:
         pass  # The exit code still says it.

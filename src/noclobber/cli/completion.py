@@ -1,8 +1,9 @@
 """
 `noclobber completion SHELL`: a script that completes commands, options and their values.
 
-It is made from the parsers, so it knows what `--help` knows. The script is static: completing does not start
-Python.
+It is made from the parsers, so it knows what `--help` knows. Commands, options and fixed values are in the
+script itself, so that completing them starts no Python. For what only a project knows (agents, sessions,
+versions, refused commands) it asks `noclobber completion --values KIND`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli import COMMANDS, EXIT_OK, parser_of
+from noclobber.cli.completion_values import KINDS_OF_WORDS, words
 from noclobber.cli.terminal import add_json, print_json
+from noclobber.errors import BadRequestError
+from noclobber.hosts import HOSTS
+from noclobber.ledger.kinds import KINDS
 
 if TYPE_CHECKING:
     from argparse import Action, ArgumentParser, Namespace
@@ -24,6 +29,18 @@ examples:
   noclobber completion fish > ~/.config/fish/completions/noclobber.fish    once
 """
 
+# What is known without looking at the project, by the word that `--help` uses for it.
+_FIXED = {"HOST": tuple(HOSTS), "KIND": tuple(KINDS)}
+# What the project knows, by the argument's name.
+_LIVE = {
+    "agent": "agents",
+    "session": "sessions",
+    "turn": "turns",
+    "call": "calls",
+    "version": "versions",
+    "against": "versions",
+    "name": "kept",
+}
 _FOLDER_WORDS = frozenset(("DIR", "FOLDER", "ROOT"))
 _FILE_WORDS = frozenset(("PATH", "FILE"))
 
@@ -34,8 +51,10 @@ class Option(NamedTuple):
     flags: tuple[str, ...]
     summary: str
     value: str
-    """`none`, `file`, `folder`, `choice` or `text`."""
+    """`none`, `file`, `folder`, `choice`, `live` or `text`."""
     choices: tuple[str, ...] = ()
+    live: str = ""
+    """Which words of the project, for `completion --values`."""
 
 
 class CommandNode(NamedTuple):
@@ -49,13 +68,28 @@ class CommandNode(NamedTuple):
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("shell", metavar="SHELL", choices=list(SHELLS), help=", ".join(SHELLS))
+    parser.add_argument("shell", metavar="SHELL", nargs="?", choices=list(SHELLS), help=", ".join(SHELLS))
+    parser.add_argument(
+        "--values",
+        choices=list(KINDS_OF_WORDS),
+        metavar="KIND",
+        help=f"print words of this project instead: {', '.join(KINDS_OF_WORDS)}",
+    )
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
     """Print the script."""
-    script = SHELLS[args.shell](list(nodes()))
+    if args.values is not None:
+        found = words(args.values)
+        if args.json:
+            print_json({"kind": args.values, "words": found})
+        else:
+            sys.stdout.writelines(f"{word}\n" for word in found)
+        return EXIT_OK
+    if args.shell is None:
+        raise BadRequestError("", f"Name the shell: {', '.join(SHELLS)}.")
+    script = SHELLS[args.shell]([*nodes(), *_kept_commands()])
     if args.json:
         print_json({"shell": args.shell, "script": script})
     else:
@@ -76,6 +110,12 @@ def nodes() -> Iterator[CommandNode]:
     yield CommandNode((), commands, top, ())
     for name in COMMANDS:
         yield from _nodes_of(parser_of(name), (name,))
+
+
+def _kept_commands() -> Iterator[CommandNode]:
+    """`noclobber run show ID` and the like, which the parser of `run` leaves to `run` itself."""
+    for verb in ("show", "diff", "rerun", "drop"):
+        yield CommandNode(("run", verb), (), (), (Option((), "a refused command", "live", live="runs"),))
 
 
 def _nodes_of(parser: ArgumentParser, path: tuple[str, ...]) -> Iterator[CommandNode]:
@@ -108,7 +148,12 @@ def _option(action: Action) -> Option:
     else:
         value = "folder" if word in _FOLDER_WORDS else "file" if word in _FILE_WORDS else "text"
     choices = tuple(str(choice) for choice in action.choices or ())
-    return Option(tuple(action.option_strings), _one_line(action.help or ""), value, choices)
+    live = ""
+    if value == "text":
+        choices = _FIXED.get(word, ())
+        live = _LIVE.get(action.dest, "")
+        value = "choice" if choices else "live" if live else "text"
+    return Option(tuple(action.option_strings), _one_line(action.help or ""), value, choices, live)
 
 
 def _one_line(text: str) -> str:
@@ -154,18 +199,33 @@ def _bash(found: list[CommandNode]) -> str:
     paths = [f'            "{" ".join(["", *node.path])}") at="$at $word" ;;' for node in found if node.path]
     values = []
     for node, option in _valued(found):
-        answer = (
-            f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$cur"))' if option.choices else ":"
-        )
+        answer = f'COMPREPLY=($(compgen -W "{_bash_words(option)}" -- "$cur"))' if _known(option) else ":"
         values += [
             f'        "{" ".join(["", *node.path, flag])}") {answer}; return ;;' for flag in option.flags
         ]
     words = [
         f'        "{" ".join(["", *node.path])}") '
-        f'COMPREPLY=($(compgen -W "{" ".join(_words(node))}" -- "$cur")) ;;'
+        f'COMPREPLY=($(compgen -W "{" ".join([*_words(node), *_live_words(node)])}" -- "$cur")) ;;'
         for node in found
     ]
     return _BASH.format(paths="\n".join(paths), values="\n".join(values), words="\n".join(words))
+
+
+def _known(option: Option) -> bool:
+    return bool(option.choices or option.live)
+
+
+def _bash_words(option: Option) -> str:
+    return " ".join(option.choices) if option.choices else _asked(option.live)
+
+
+def _live_words(node: CommandNode) -> list[str]:
+    return [_asked(option.live) for option in node.positionals if option.live]
+
+
+def _asked(live: str) -> str:
+    """The words of the project, in every shell's spelling; only plain words come back."""
+    return f"$(noclobber completion --values {live} 2>/dev/null)"
 
 
 # zsh
@@ -198,11 +258,13 @@ def _zsh_function(node: CommandNode) -> list[str]:
             "folder": ":folder:_files -/",
             "file": ":file:_files",
             "choice": f":value:({' '.join(option.choices)})",
+            "live": f":value:{_zsh_live(option)}",
             "text": ":value:",
         }[option.value]
         specs += [f"'{flag}[{text}]{value}'" for flag in option.flags]
     for number, option in enumerate(node.positionals, 1):
         values = {"folder": "_files -/", "file": "_files", "choice": f"({' '.join(option.choices)})"}
+        values["live"] = _zsh_live(option)
         specs.append(f"'{number}::argument:{values.get(option.value, '')}'")
     if not node.subcommands:
         body = " \\\n        ".join(["_arguments -s", *specs])
@@ -227,6 +289,10 @@ def _zsh_function(node: CommandNode) -> list[str]:
         "    esac",
         "}",
     ]
+
+
+def _zsh_live(option: Option) -> str:
+    return f'{{compadd -- ${{(f)"{_asked(option.live)}"}}}}'
 
 
 def _zsh_text(text: str) -> str:
@@ -268,7 +334,7 @@ def _fish(found: list[CommandNode]) -> str:
             text = _fish_text(option.summary)
             lines.append(f"complete -c noclobber {condition} {flags}{_fish_value(option)} -d {text}\n")
         for option in node.positionals:
-            if option.value in ("file", "folder", "choice"):
+            if option.value in ("file", "folder", "choice", "live"):
                 value = _fish_value(option).removeprefix(" -r").removeprefix(" -x")
                 lines.append(f"complete -c noclobber {condition}{value}\n")
     return "".join(lines)
@@ -280,6 +346,7 @@ def _fish_value(option: Option) -> str:
         "folder": " -r -a '(__fish_complete_directories)'",
         "file": " -r -F",
         "choice": f" -x -a '{' '.join(option.choices)}'",
+        "live": f" -x -a '{_asked(option.live)[1:]}'",
         "text": " -x",
     }[option.value]
 

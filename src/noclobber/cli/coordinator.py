@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.terminal import add_json, print_json, styled, visible
+from noclobber.cli.working import Working
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -47,7 +48,8 @@ def run(args: Namespace) -> int:
 def _init(args: Namespace) -> int:
     from noclobber.postgres.coordinator import install
 
-    version = install()
+    with Working("making noclobber's tables"):
+        version = install()
     _print(args, {"schema_version": version}, [f"noclobber's tables are there, version {version}."])
     if not args.json:
         print("Let others use it: GRANT noclobber_agent TO <user>;")

@@ -16,6 +16,7 @@ from noclobber.text.fold import fold
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from noclobber.demo.numbers import Numbers
     from noclobber.demo.story import Told
@@ -25,6 +26,7 @@ examples:
   noclobber demo                   the story, then the numbers
   noclobber demo --seconds 60      longer, for more reliable numbers
   noclobber demo --json | jq .     for programs
+  noclobber demo --record demo.svg     a picture of it, animated
 """
 
 SECONDS = 18.0
@@ -36,6 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--seconds", type=_seconds, default=SECONDS, help="how long to count (default: 18)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choices (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--record", metavar="FILE", help="also draw it there, as an animated SVG")
     parser.add_argument("--keep", action="store_true", help="keep the scratch folder, and say where it is")
 
 
@@ -58,7 +61,8 @@ def run(args: Namespace) -> int:
 
     scratch = tempfile.mkdtemp(prefix="noclobber-demo-")
     try:
-        said = (lambda _: None) if args.json else _say
+        recorder = _Recorder(quiet=args.json)
+        said = recorder.say
         said("== The story ==\n")
         home = os.path.join(scratch, "story")
         os.mkdir(home)
@@ -72,8 +76,9 @@ def run(args: Namespace) -> int:
             )
         if args.json:
             print(json.dumps(_as_json(told, counted), indent=2, ensure_ascii=False))
-        else:
-            _print_numbers(counted)
+        _tell_numbers(counted, said, columns_wide())
+        if args.record:
+            recorder.draw(args.record, scratch, counted)
     finally:
         if args.keep:
             print(f"Kept: {scratch}", file=sys.stderr)
@@ -82,25 +87,51 @@ def run(args: Namespace) -> int:
     return EXIT_OK if counted.is_clean else EXIT_NO
 
 
-def _say(text: str) -> None:
-    print(fold(text, columns_wide()), flush=True)
+class _Recorder:
+    """Says what the demo says, and remembers it for a picture."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._said: list[str] = []
+
+    def say(self, text: str) -> None:
+        """Print a paragraph, folded to the terminal."""
+        self._said.append(text)
+        if not self._quiet:
+            print(fold(text, columns_wide()), flush=True)
+
+    def draw(self, path: str, scratch: str, counted: Numbers) -> None:
+        """Draw everything that was said, for a terminal of the picture's own width."""
+        from noclobber.demo.recording import COLUMNS, Paragraph, svg
+
+        cut = next(number for number, text in enumerate(self._said) if "numbers ==" in text)
+        said = [*self._said[: cut + 3]]
+        _tell_numbers(counted, said.append, COLUMNS)
+        paragraphs = [Paragraph(("$ noclobber demo", ""))]
+        for text in said:
+            plain = fold(text.replace(scratch, "/tmp/demo"), COLUMNS)  # noqa: S108 - shown, not used
+            paragraphs.append(Paragraph(tuple(plain.split("\n"))))
+        totals = counted.totals
+        title = f"Plain writes lost {totals.lost_plain} of {totals.made_plain}; noclobber {totals.lost}."
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(svg(paragraphs, title))
 
 
-def _print_numbers(counted: Numbers) -> None:
+def _tell_numbers(counted: Numbers, say: Callable[[str], None], columns: int) -> None:
     from noclobber.demo.numbers import table
 
     totals = counted.totals
-    print(f"\n{table(counted, columns_wide())}\n")
+    say(f"\n{table(counted, columns)}\n")
     for skipped in counted.skipped:
-        _say(f"skipped: {skipped}")
+        say(f"skipped: {skipped}")
     for fault in counted.faults:
-        _say(f"fault: {fault}")
-    _say("lost: completed updates that an agent overwrote without having seen them.")
-    _say("kept: not in the file, but kept aside and reported.")
-    _say("refused: the agent had to read again.")
-    _say(f"levels: {', '.join(totals.levels)}. `noclobber doctor` says what each promises here.")
+        say(f"fault: {fault}")
+    say("lost: completed updates that an agent overwrote without having seen them.")
+    say("kept: not in the file, but kept aside and reported.")
+    say("refused: the agent had to read again.")
+    say(f"levels: {', '.join(totals.levels)}. `noclobber doctor` says what each promises here.")
     share = totals.lost_plain / max(1, totals.made_plain)
-    _say(
+    say(
         f"\nPlain writes lost {totals.lost_plain} of {totals.made_plain} updates ({share:.0%});"
         f" noclobber lost {totals.lost} of {totals.made}."
     )

@@ -109,7 +109,10 @@ def _recorded(seen: dict[str, Any]) -> str:
     if not seen["events"]:
         return "no guarded write yet"
     noun = "event" if seen["events"] == 1 else "events"
-    return f"{seen['events']:,} {noun}, {seen['refused']:,} of the last ones refusals"
+    from noclobber.view.workspace_state import EVENTS_LOOKED_AT
+
+    lately = f" of the last {EVENTS_LOOKED_AT:,}" if seen["events"] > EVENTS_LOOKED_AT else ""
+    return f"{seen['events']:,} {noun}; refused{lately}: {seen['refused']:,}"
 
 
 def _next(agents: list[dict[str, Any]], events: int, refused: int, trouble: str) -> list[Step]:

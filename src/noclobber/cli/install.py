@@ -76,6 +76,8 @@ def run(args: Namespace) -> int:
         if host not in HOSTS:
             raise BadRequestError("", f"There is no host {host!r}. There are: {', '.join(HOSTS)}.")
     if not hosts:
+        if args.json:
+            print_json([])
         print(f"Found no coding agent's configuration in {project} or in your home folder.", file=sys.stderr)
         print(f"Name one: noclobber install {{{','.join(HOSTS)}}}", file=sys.stderr)
         return EXIT_NO

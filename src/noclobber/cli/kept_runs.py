@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.core.project import existing_folder, find_project
+from noclobber.errors import BadRequestError
 from noclobber.shell import runs
 from noclobber.shell.changes import DELETE, FILE, changes
 from noclobber.text.visible import visible, visible_lines
@@ -27,21 +28,29 @@ def look(verb: str, ids: list[str], asked: Asked) -> int:
     if verb == "list":
         return _list(root, as_json=asked.as_json)
     if not ids:
-        print(f"noclobber: run {verb}: name a command: `noclobber run list` has their ids.", file=sys.stderr)
-        return 2
-    code = 0
+        raise BadRequestError("", f"run {verb}: name a command: `noclobber run list` has their ids.")
+    code, answers = 0, []
     for run_id in ids:
         folder = runs.found(root, run_id)
         if folder is None or not folder.is_refused:
-            print(f"noclobber: run {verb}: there is no refused command {visible(run_id)!r}.", file=sys.stderr)
             if folder is not None:
                 folder.close()
+            if asked.as_json:
+                answers.append({"id": run_id, "found": False})
+            else:
+                told = f"run {verb}: there is no refused command {visible(run_id)!r}."
+                print(f"noclobber: {told}", file=sys.stderr)
             code = 1
             continue
         try:
-            code = _one(verb, folder, asked) or code
+            done, answer = _one(verb, folder, asked)
+            code = done or code
+            if answer is not None:
+                answers.append(answer)
         finally:
             folder.close()
+    if asked.as_json and verb != "rerun":  # What is run again has stdout for itself.
+        print(spell_for_any_reader(answers[0] if len(ids) == 1 else answers))
     return code
 
 
@@ -99,41 +108,46 @@ def _is_possible(word: str) -> bool:
         return False
 
 
-def _one(verb: str, folder: runs.RunFolder, asked: Asked) -> int:
+def _one(verb: str, folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str, Any] | None]:
+    """Do it with one command; return the exit code, and the answer for programs."""
     if verb == "drop":
         folder.remove()
-        return 0
+        return 0, {"id": folder.run_id, "found": True}
     if verb == "rerun":
-        return _rerun(folder, asked)
+        return _rerun(folder, asked), None
     found = changes(folder.root, folder.upper).changes
     if verb == "show":
         summary = _summary(folder, folder.noted("job") or {}, folder.noted("refused") or {})
         rows = [{"action": change.action, "kind": change.kind, "path": change.path} for change in found]
         if asked.as_json:
-            print(spell_for_any_reader({**summary, "changes": rows}))
-            return 0
+            return 0, {**summary, "changes": rows}
         print(f"{folder.run_id}: {visible(' '.join(summary['command']))}")
         print(spell_for_any_reader(summary["refusal"]))
         for row in rows:
             print(f"{row['action']:7} {row['kind']:7} {visible(row['path'])}")
-        return 0
-    _diff(folder, found)
-    return 0
+        return 0, None
+    text = _diff(folder, found)
+    if asked.as_json:
+        return 0, {"id": folder.run_id, "diff": text}
+    sys.stdout.write(visible_lines(text))
+    return 0, None
 
 
-def _diff(folder: runs.RunFolder, found: Any) -> None:
+def _diff(folder: runs.RunFolder, found: Any) -> str:
     from noclobber.text.diff import unified
 
+    parts = []
     for change in found:
         if change.kind != FILE:
-            print(f"{change.action} {change.kind} {visible(change.path)}")
+            parts.append(f"{change.action} {change.kind} {visible(change.path)}\n")
             continue
         old = b"" if change.old is None else _bytes(f"{folder.root}/{change.path}")
         new = b"" if change.action == DELETE else _bytes(change.upper)
         if old is None or new is None:
-            print(f"{change.action} {visible(change.path)}: too large, or not readable")
+            parts.append(f"{change.action} {visible(change.path)}: too large, or not readable\n")
             continue
-        sys.stdout.write(visible_lines(unified(old, new, change.path)))
+        parts.append(unified(old, new, change.path))
+    return "".join(parts)
 
 
 def _bytes(path: str) -> bytes | None:

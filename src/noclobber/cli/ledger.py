@@ -13,18 +13,32 @@ the end of the ledger was cut off, which nothing inside the file can show.
 
 from __future__ import annotations
 
+import json
 import sys
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_USAGE
+from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.clean_output import data_out
-from noclobber.cli.ledger_filters import EventReader, add_filters, filter_of, is_filtered, open_existing
+from noclobber.cli.ledger_filters import (
+    EventReader,
+    add_filters,
+    filter_of,
+    is_filtered,
+    lock_ledgers,
+    open_existing,
+)
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import (
     Cell,
     Progress,
     add_json,
+    add_jsonl,
+    columns_wide,
+    is_terminal,
     print_json,
+    shortened,
     styled,
     table,
     use_utf8,
@@ -53,12 +67,13 @@ examples:
   noclobber ledger tail -n 20                        the last events
   noclobber ledger tail --follow --kind '*CONFLICT'  refusals as they happen
   noclobber ledger show --file plan.md --since 2h    what happened to a file
-  noclobber ledger show --agent builder-1 --json     one event a line
+  noclobber ledger show --agent builder-1 --jsonl    one event a line
   noclobber ledger verify                            check the chain; save the head it prints
   noclobber ledger export --format otlp > logs.jsonl
 """
 
 _FOLLOW_S = 0.25
+_WITH_DATE = 100  # Columns of a terminal from which on there is room for the date.
 _STYLES = {
     "MUTATION_CONFLICT": "bad",
     "MUTATION_REFUSED": "bad",
@@ -85,12 +100,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         where.add_argument("path", nargs="?", metavar="PATH", help="a ledger file (default: the workspace's)")
         add_root(where)  # type: ignore[arg-type]
         add_json(subcommand)
+        if name != "verify":
+            add_jsonl(subcommand)
         declare(subcommand)
 
 
 def run(args: Namespace) -> int:
     """Run a subcommand."""
-    if args.json or args.subcommand == "export":
+    if args.json or args.subcommand == "export" or getattr(args, "jsonl", False):
         use_utf8()  # Lines are printed as they are in the file, whatever the terminal's encoding.
     return SUBCOMMANDS[args.subcommand][1](args)
 
@@ -109,24 +126,72 @@ def _root(args: Namespace) -> str | None:
 # show
 
 
+def _declare_show(parser: ArgumentParser) -> None:
+    add_filters(parser)
+    parser.add_argument(
+        "--locks", action="store_true", help="with the events of the locks of all folders below, by time"
+    )
+
+
 def _show(args: Namespace) -> int:
     ledger = _open(args)
     reader = EventReader(filter_of(args, _root(args)))
-    entries = reader.events(ledger.follow())
+    entries: Iterable[tuple[bytes, Event]] = reader.events(ledger.follow())
+    if args.locks:
+        entries = _with_locks(args, reader, entries)
     if args.json:
+        _print_document(ledger.path, entries, reader)
+    elif args.jsonl:
         for line, _ in entries:
             print(line.decode(), file=data_out())
     else:
         rows = [_row(event) for _, event in entries]
-        print(table((">seq", "time", "kind", "outcome", "agent", "about"), rows), end="")
+        if rows:
+            print(table((">seq", "time", "kind", "outcome", "agent", "about"), rows), end="")
         print(styled(f"{len(rows):,} event{'s' if len(rows) != 1 else ''}", "faint"))
-        if not rows and any(kind.upper().startswith("LOCK") for kind in args.kind or ()):
-            print(
-                "Events of a lock are in the ledger of the locked folder: "
-                "noclobber ledger show FOLDER/.lock-ledger.jsonl (`noclobber status` lists the folders).",
-                file=sys.stderr,
-            )
+        if not rows and is_filtered(args):
+            _tell_nothing_passed(args)
     return EXIT_NO if reader.bad_lines else EXIT_OK
+
+
+def _with_locks(
+    args: Namespace, reader: EventReader, entries: Iterable[tuple[bytes, Event]]
+) -> list[tuple[bytes, Event]]:
+    """Return events with those of the locks below the project: each locked folder has a ledger of its own."""
+    root = _root(args)
+    if root is None:
+        raise BadRequestError("", "--locks needs a project; this ledger is in no state folder.")
+    found = list(entries)
+    for path in lock_ledgers(root):
+        found += reader.events(open_existing(path).follow())
+    return sorted(found, key=lambda entry: str(entry[1].get("time", "")))
+
+
+def _tell_nothing_passed(args: Namespace) -> None:
+    """Say why a list is empty: nothing is worse than a filter with a typing mistake and no answer."""
+    told = "No event passes these filters."
+    if any(kind.upper().startswith("LOCK") for kind in args.kind or ()):
+        told += " Events of locks are in the ledgers of the locked folders: `noclobber ledger show --locks`."
+    elif args.kind:
+        from noclobber.ledger.kinds import KINDS
+
+        unknown = [kind for kind in args.kind if not any(fnmatchcase(each, kind.upper()) for each in KINDS)]
+        if unknown:
+            near = get_close_matches(unknown[0].upper(), KINDS, n=1)
+            told += f" There is no kind {visible(unknown[0])!r}."
+            told += f" Did you mean {near[0]}?" if near else f" There are: {', '.join(KINDS)}."
+    print(f"noclobber: {told}", file=sys.stderr)
+
+
+def _print_document(path: str, entries: Iterable[tuple[bytes, Event]], reader: EventReader) -> None:
+    """Print events as one JSON document, each as it is in the file. A ledger may be larger than memory."""
+    out = data_out()
+    print(f'{{"path": {json.dumps(path, ensure_ascii=False)}, "events": [', end="", file=out)
+    between = ""
+    for line, _ in entries:
+        print(f"{between}{line.decode()}", end="", file=out)
+        between = ", "
+    print(f'], "bad_lines": {reader.bad_lines}}}', file=out, flush=True)
 
 
 def _row(event: Event) -> list[str | Cell]:
@@ -157,6 +222,8 @@ def _tail(args: Namespace) -> int:
 
     if args.n < 0:
         raise BadRequestError("", f"-n takes a number that is not negative, not {args.n}.")
+    if args.follow and args.json:
+        raise BadRequestError("", "--follow has no end, so it is no document: use --jsonl.")
     ledger = _open(args)
     reader = EventReader(filter_of(args, _root(args)))
     if is_filtered(args) or args.follow:
@@ -165,8 +232,14 @@ def _tail(args: Namespace) -> int:
         lines: Iterable[bytes] = source if is_filtered(args) else deque(source, args.n)
     else:
         lines = ledger.last_lines(args.n)
-    for line, event in deque(reader.events(lines), args.n):
+    last = deque(reader.events(lines), args.n)
+    if args.json:
+        _print_document(ledger.path, last, reader)
+        return EXIT_NO if reader.bad_lines else EXIT_OK
+    for line, event in last:
         _print_event(args, line, event)
+    if not last and is_filtered(args) and not args.follow and args.n:
+        _tell_nothing_passed(args)
     if args.follow:
         try:
             while True:
@@ -179,7 +252,7 @@ def _tail(args: Namespace) -> int:
 
 
 def _print_event(args: Namespace, line: bytes, event: Event) -> None:
-    if args.json:
+    if args.jsonl:
         print(line.decode(), flush=args.follow, file=data_out())
     else:
         print(_phrase(event), flush=args.follow)
@@ -191,7 +264,12 @@ def _phrase(event: Event) -> str:
     kind = styled(f"{visible(about.kind):<18}", _STYLES.get(about.kind, ""))
     words = [about.outcome, about.who, about.subject]
     rest = "  ".join(visible(word) for word in words if word)
-    return f"{visible(str(event.get('seq', '?'))):>6}  {visible(_short_time(event))}  {kind}  {rest}".rstrip()
+    number, time = visible(str(event.get("seq", "?"))), visible(_short_time(event))
+    if is_terminal():
+        columns = columns_wide()
+        time = time if columns >= _WITH_DATE else time[11:19]
+        rest = shortened(rest, columns - max(6, len(number)) - len(time) - max(18, len(about.kind)) - 6)
+    return f"{number:>6}  {time}  {kind}  {rest}".rstrip()
 
 
 # verify
@@ -212,8 +290,7 @@ def _verify(args: Namespace) -> int:
         with Progress("events") as bar:
             report = ledger.verify(head=args.head, progress=bar.show)
     except BadRequestError as error:
-        print(f"noclobber: --head: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        raise BadRequestError("", f"--head: {error.message}") from None
     except BrokenChainError as error:
         answer = {"ok": False, "path": error.path, "message": error.message, **error.details}
         if args.json:
@@ -264,17 +341,21 @@ def _declare_export(parser: ArgumentParser) -> None:
 def _export(args: Namespace) -> int:
     from noclobber.ledger.export import export
 
-    if args.json and args.format == "csv":
-        raise BadRequestError("", "--json and --format csv contradict each other; choose one.")
+    if args.format != "jsonl" and (args.json or args.jsonl):
+        option = "--json" if args.json else "--jsonl"
+        raise BadRequestError("", f"{option} and --format {args.format} contradict each other; choose one.")
     ledger = _open(args)
     wanted = filter_of(args, _root(args))
     reader = EventReader(wanted)
+    if args.json:
+        _print_document(ledger.path, reader.events(ledger.follow()), reader)
+        return EXIT_NO if reader.bad_lines else EXIT_OK
     export(args.format, reader.events(ledger.follow()), data_out(), wanted.root)
     return EXIT_NO if reader.bad_lines else EXIT_OK
 
 
 SUBCOMMANDS: dict[str, tuple[Callable[[ArgumentParser], None], Callable[[Namespace], int], str]] = {
-    "show": (add_filters, _show, "show every event, or those that pass the filters"),
+    "show": (_declare_show, _show, "show every event, or those that pass the filters"),
     "tail": (_declare_tail, _tail, "show the last events, and go on with --follow"),
     "verify": (_declare_verify, _verify, "check every line of a ledger, and name the first broken one"),
     "export": (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli.terminal import visible
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
+from noclobber.core.project import STATE_FOLDER
 from noclobber.errors import BadRequestError, LedgerError
 from noclobber.ledger.browse import EventFilter
 
@@ -116,3 +117,13 @@ def open_existing(path: str) -> AgentTraceLedger:
             "For another one give its PATH, or --root of the workspace",
         )
     return AgentTraceLedger(path)
+
+
+def lock_ledgers(root: str) -> Iterator[str]:
+    """Yield the ledger of every folder below a project that was ever locked."""
+    from noclobber.lock.names import LEDGER_NAME
+
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in (".git", STATE_FOLDER)]
+        if LEDGER_NAME in names:
+            yield f"{folder}/{LEDGER_NAME}"

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
+from noclobber.cli.parsing import CommandParser
+
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from argparse import ArgumentParser, Namespace
     from collections.abc import Callable
     from typing import Any
 
@@ -124,7 +125,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     run.epilog = "The command finds NOCLOBBER_LOCK_ID and NOCLOBBER_LOCK_FOLDER in its environment."
 
 
-class _UpToDashes(ArgumentParser):
+class _UpToDashes(CommandParser):
     """Parse arguments up to `--`, options in any place; what follows is the command to run."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -139,27 +140,12 @@ class _UpToDashes(ArgumentParser):
 
 def run(args: Namespace) -> int:
     """Run the action; return the exit code."""
-    from noclobber.errors import BadRequestError, LockContention, RefusalError
-
-    try:
-        return int(args.act(args))
-    except LockContention as error:
-        if args.json:
-            _print_json(error.to_report())
-            return 75
-        raise  # The command line prints it and returns 75.
-    except BadRequestError as error:
-        print(f"noclobber: {_visible(str(error))}", file=sys.stderr)
-        return 2
-    except RefusalError as error:
-        if args.json:
-            _print_json(error.to_refusal())
-            return 3
-        raise
+    return int(args.act(args))
 
 
 def _acquire(args: Namespace) -> int:
     from noclobber.cli.lock_caller import calling_process
+    from noclobber.errors import BadRequestError
     from noclobber.lock.git_exclude import keep_lock_files_out_of_git
     from noclobber.lock.lock import DeliverableLock
 
@@ -177,8 +163,7 @@ def _acquire(args: Namespace) -> int:
     try:
         lock.acquire(timeout_s=args.timeout)
     except ProcessLookupError as error:
-        print(f"noclobber: --pid: {error}", file=sys.stderr)
-        return 2
+        raise BadRequestError("", f"--pid: {error}") from None
     status = lock.status()
     lock_id = lock.detach()
     keep_lock_files_out_of_git(status.folder)

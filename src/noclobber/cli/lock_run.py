@@ -33,15 +33,14 @@ def run_locked(args: Namespace) -> int:
     """Run a command under a folder's lock and return its exit code."""
     from noclobber.cli.lock import default_holder
     from noclobber.cli.terminal import visible
-    from noclobber.errors import LockLost, NoclobberError
+    from noclobber.errors import BadRequestError, LockLost, NoclobberError
     from noclobber.lock.git_exclude import keep_lock_files_out_of_git
     from noclobber.lock.lock import DeliverableLock
     from noclobber.lock.names import ENVIRONMENT_FOLDER, ENVIRONMENT_ID, ENVIRONMENT_TOKEN
 
     command = args.command
     if not command:
-        print("noclobber: lock run: write the command to run after --", file=sys.stderr)
-        return 2
+        raise BadRequestError("", "lock run: write the command to run after --")
     folder = os.path.realpath(args.folder)
     pid, start = _fork_waiting(command)
     lost: list[LockLost] = []

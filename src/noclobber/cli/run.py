@@ -76,7 +76,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--report", metavar="FILE", help="write what became of it there, as JSON")
     parser.add_argument("--require", action="store_true", help="exit with 69 where there is no private view")
-    parser.add_argument("--json", action="store_true", help="list and show: print JSON")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="answer in JSON; with a command: print only a refusal, if there is one",
+    )
     parser.add_argument("command", nargs="*", metavar="COMMAND")
 
 
@@ -117,8 +121,9 @@ def main(words: Sequence[str]) -> int:
     try:
         asked = _asked(list(words))
     except UsageError as error:
-        print(f"noclobber: run: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        from noclobber.errors import BadRequestError
+
+        raise BadRequestError("", f"run: {error}") from None
     if not isinstance(asked, Asked):
         from noclobber.cli.kept_runs import look
 
@@ -356,7 +361,7 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
                 turn, call, folder, asked.argv, cwd, ended, asked.expect, text=_text(asked), is_last=True
             )
     except NoclobberError as error:
-        _tell_refused(folder, error)
+        _tell_refused(folder, error, as_json=asked.as_json)
         note = refused_note(error)
         return _reported(asked, EXIT_REFUSED, folder.run_id, refused=note["error"])
     _tell_merged(landed)
@@ -393,14 +398,14 @@ def _identity(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _tell_errors(error: Any) -> None:
-    """Print the object for the model alone on its line, then every other file."""
+def _tell_errors(error: Any, *, as_json: bool = False) -> None:
+    """Print the object for the model alone on its line, on stdout with `--json`; then every other file."""
     from noclobber.core.wire import to_json
     from noclobber.guard.commands import others
     from noclobber.text.visible import visible
 
     try:
-        print(to_json(error), file=sys.stderr)
+        print(to_json(error), file=sys.stdout if as_json else sys.stderr)
     except TypeError:
         print(f"noclobber: run: {error}", file=sys.stderr)
     for other in others(error):
@@ -411,9 +416,9 @@ def _tell_errors(error: Any) -> None:
             print(f"noclobber: run: {visible(one.path)}: It was not merged: {reason}", file=sys.stderr)
 
 
-def _tell_refused(folder: RunFolder, error: Any) -> None:
+def _tell_refused(folder: RunFolder, error: Any, *, as_json: bool = False) -> None:
     """Print what was refused, and what to do."""
-    _tell_errors(error)
+    _tell_errors(error, as_json=as_json)
     if folder.is_refused:
         print(
             f"noclobber: run: nothing of this command landed. `noclobber run diff {folder.run_id}` shows"
@@ -465,7 +470,7 @@ def _watched(asked: Asked, root: str, cwd: str) -> int:
         try:
             start = commands.begin(turn, call, text, cwd=cwd, expect=asked.expect)
         except NoclobberError as error:
-            _tell_errors(error)
+            _tell_errors(error, as_json=asked.as_json)
             print("noclobber: run: the command was not run.", file=sys.stderr)
             return _reported(asked, EXIT_REFUSED, level=LEVEL, refused=refused_note(error)["error"])
         sys.stdout.flush()

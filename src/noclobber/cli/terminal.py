@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CODES = {"good": "32", "bad": "31", "warn": "33", "faint": "2", "strong": "1"}
 _RICH_WORDS = {"good": "green", "bad": "red", "warn": "yellow", "faint": "dim", "strong": "bold"}
 _BAR_CELLS = 30
+_LEAST_CELLS = 4  # Of a column that has to give way.
 _FIRST_WIDE = 0x300  # Below it every character is one cell wide.
 
 
@@ -61,12 +62,33 @@ def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
 
+def add_jsonl(parser: ArgumentParser) -> None:
+    """Declare `--jsonl`, for a list that may be long or has no end."""
+    parser.add_argument("--jsonl", action="store_true", help="one JSON object a line, for programs")
+
+
 # Text
 
 
 def styled(text: str, style: str, stream: TextIO | None = None) -> str:
     """Return text in a style, where colours are wanted."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style and wants_colour(stream) else text
+
+
+def shortened(text: str, columns: int) -> str:
+    """Return text that is at most so wide, cut in the middle: a path's end says most, its start the place."""
+    if cells_wide(text) <= columns:
+        return text
+    kept = max(columns - 1, 1)
+    head, tail = (kept + 1) // 3, kept - (kept + 1) // 3
+    cut = f"{text[:head]}…{text[len(text) - tail :]}"
+    while cells_wide(cut) > columns and len(cut) > 1:  # Letters of two cells.
+        tail = max(tail - 1, 0)
+        head = head if tail else max(head - 1, 0)
+        cut = f"{text[:head]}…{text[len(text) - tail :] if tail else ''}"
+        if not head and not tail:
+            break
+    return cut
 
 
 def use_utf8() -> None:
@@ -114,9 +136,24 @@ def _plain_table(titles: Sequence[str], rows: list[list[Cell]], stream: TextIO) 
         max([cells_wide(name), *(cells_wide(row[number].text) for row in rows)])
         for number, name in enumerate(names)
     ]
+    if is_terminal(stream):  # In a pipe nothing is cut: a program, or a pager, reads it.
+        widths = _fitting(widths, columns_wide() - 2 * (len(widths) - 1))
+        names = [shortened(name, width) for name, width in zip(names, widths, strict=True)]
+        rows = [
+            [Cell(shortened(cell.text, width), cell.style) for cell, width in zip(row, widths, strict=True)]
+            for row in rows
+        ]
     lines = [_plain_line([Cell(name, "strong") for name in names], titles, widths, stream)]
     lines += [_plain_line(row, titles, widths, stream) for row in rows]
     return "".join(lines)
+
+
+def _fitting(widths: list[int], columns: int) -> list[int]:
+    """Return widths that fit: the widest column gives first."""
+    widths = list(widths)
+    while sum(widths) > columns and max(widths) > _LEAST_CELLS:
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
 def _plain_line(row: list[Cell], titles: Sequence[str], widths: list[int], stream: TextIO) -> str:

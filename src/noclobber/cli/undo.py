@@ -10,6 +10,7 @@ from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_REFUSED
 from noclobber.cli.clean_output import data_out
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import add_json, print_json, styled, visible
+from noclobber.cli.working import Working
 from noclobber.disk import hashing
 from noclobber.errors import BadRequestError
 from noclobber.guard.undo import AGENT_ID, FileUndo, Selection, UndoPlan, carry_out, plan
@@ -53,10 +54,12 @@ def run(args: Namespace) -> int:
     _refuse_ambiguous(root, args.session)
     with Workspace(root) as workspace, workspace.turn(agent_id=AGENT_ID, on_stale="refuse") as turn:
         turn_id = turn.turn_id
-        planned = plan(turn, chosen)
+        with Working("looking for the writes on record"):
+            planned = plan(turn, chosen)
         is_possible = bool(planned.writes) and not planned.obstacles
         if is_possible and not args.dry_run:
-            carry_out(turn, planned)
+            with Working("taking them back"):
+                carry_out(turn, planned)
     if args.json:
         print_json(_as_json(planned, turn_id if is_possible and not args.dry_run else None))
     else:

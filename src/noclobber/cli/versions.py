@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.project import add_root, root_of
 from noclobber.cli.terminal import Cell, add_json, is_terminal, print_json, table, visible
+from noclobber.cli.working import Working
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk.versions import PastVersion, Versions
 from noclobber.errors import BadRequestError, MissingFileError
@@ -168,7 +169,7 @@ def _all(root: str) -> list[PastVersion]:
 def _show(args: Namespace, root: str) -> int:
     sha256, content = find(root, args.version)
     if args.json:
-        print_json({"sha256": sha256, "size_bytes": len(content), **_spelled(content)})
+        print_json({"sha256": sha256, "size_bytes": len(content), **spelled(content)})
         return EXIT_OK
     if is_terminal():
         for line in content.decode("utf-8", "replace").splitlines():
@@ -179,7 +180,8 @@ def _show(args: Namespace, root: str) -> int:
     return EXIT_OK
 
 
-def _spelled(content: bytes) -> dict[str, str]:
+def spelled(content: bytes) -> dict[str, str]:
+    """Return bytes as JSON can have them."""
     try:
         return {"encoding": "utf-8", "content": content.decode()}
     except UnicodeDecodeError:
@@ -251,7 +253,8 @@ def _prune(args: Namespace, root: str) -> int:
         else:
             print("No versions are kept.")
         return EXIT_OK
-    pruned = versions.prune(SYSTEM_CLOCK.now_s(), days, most_bytes)
+    with Working("removing old versions"):
+        pruned = versions.prune(SYSTEM_CLOCK.now_s(), days, most_bytes)
     if args.json:
         print_json(pruned._asdict())
     else:

@@ -6,7 +6,7 @@ whether a mutex excludes other machines, whether inode numbers stay what they ar
 every writer. FUSE grants leases that do not see who writes on the other side. For these the kind decides,
 and what is not known to be good is taken for bad.
 
-`PROMISES` is the one table of levels: the README has its rows, and `doctor` prints its words.
+`PROMISES` is the one table of levels: docs/levels.md has its rows, and `doctor` prints its words.
 """
 
 from __future__ import annotations

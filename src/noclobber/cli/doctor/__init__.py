@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.doctor import crash_leftovers, versions_check, workspace_checks
 from noclobber.cli.terminal import Progress, add_json, print_json, styled, visible
+from noclobber.cli.working import Working
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.findings import Finding
 from noclobber.core.project import existing_folder, find_project
@@ -56,14 +57,18 @@ def run(args: Namespace) -> int:
 
 def examine(root: str, *, repair: bool) -> list[Finding]:
     """Return every finding about a folder."""
-    findings = workspace_checks.check_level(root)
-    findings += workspace_checks.check_config(root)
-    findings += crash_leftovers.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
-    findings += _ask("versions", lambda folder: versions_check.check_versions(folder, repair=repair), root)
+    with Working("looking at the filesystem and at what crashes left"):
+        findings = workspace_checks.check_level(root)
+        findings += workspace_checks.check_config(root)
+        findings += crash_leftovers.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
+        findings += _ask(
+            "versions", lambda folder: versions_check.check_versions(folder, repair=repair), root
+        )
     with Progress("events") as bar:
         findings += workspace_checks.check_ledger(root, bar.show)
-    findings += _ask("locks", lock_doctor.check, root)
-    findings += _ask("hooks", hook_doctor.check, root)
+    with Working("trying locks and hooks"):
+        findings += _ask("locks", lock_doctor.check, root)
+        findings += _ask("hooks", hook_doctor.check, root)
     return findings
 
 

@@ -2,7 +2,7 @@
 The doctor's checks of a workspace: the level that writes have here, the options, the ledger.
 
 The level is found by a real guarded write in a scratch folder on the same filesystem, and is explained in the
-words of `disk.filesystems.PROMISES`, as in the README. What crashes left behind is in `crash_leftovers`.
+words of `disk.filesystems.PROMISES`, as in docs/levels.md. What crashes left behind is in `crash_leftovers`.
 
 A finding that is only a limit of this filesystem is `ok`, and its remedy says what is not promised.
 """

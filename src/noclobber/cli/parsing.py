@@ -1,0 +1,66 @@
+"""
+The parser of every command and subcommand: one way to be called wrongly, and a suggestion for what was meant.
+
+argparse prints its complaint and leaves. Ours raises `WrongCallError`, so that the command line can say it as
+text to people and as a JSON object to programs. Abbreviated options are off everywhere: one that works today
+is ambiguous when an option is added.
+"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import ArgumentParser
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from argparse import Action
+    from collections.abc import Iterator
+    from typing import Any
+
+_UNKNOWN = "unrecognized arguments: "
+
+
+class WrongCallError(Exception):
+    """The words on the command line make no sense; `usage` says which would."""
+
+    def __init__(self, program: str, usage: str, message: str) -> None:
+        super().__init__(message)
+        self.program, self.usage, self.message = program, usage, message
+
+
+class CommandParser(ArgumentParser):
+    """A parser that raises, and suggests. Subcommands get one of the same kind."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        options.setdefault("allow_abbrev", False)
+        super().__init__(*given, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
+        if message.startswith(_UNKNOWN):
+            for word in message.removeprefix(_UNKNOWN).split():
+                near = get_close_matches(word.partition("=")[0], set(_options_of(self)), n=1)
+                if word.startswith("--") and near:
+                    message = f"{message}. Did you mean {near[0]}?"
+                    break
+        raise WrongCallError(self.prog, self.format_usage(), message)
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        near = get_close_matches(str(value), known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise argparse.ArgumentError(
+            action, f"invalid choice: {value!r} (choose from {', '.join(known)}).{hint}"
+        )
+
+
+def _options_of(parser: ArgumentParser) -> Iterator[str]:
+    """Yield every option of a parser and of what is below it: the top one reports what nobody knew."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _options_of(below)
