@@ -17,6 +17,7 @@ import os
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.light.json_text import parse, spell
+from noclobber.core.project import COORDINATOR
 from noclobber.disk import hashing
 from noclobber.errors import HookFailedError, NoclobberError, RefusalError
 from noclobber.hosts import HOSTS, load
@@ -42,6 +43,10 @@ DUTIES = (CHECK, NOTE, SHELL, AUTO, WRITE)
 def main(words: Sequence[str]) -> int:
     """Answer one event; return the exit code."""
     hashing.start_light()
+    if COORDINATOR in os.environ:
+        from noclobber.postgres.coordinator import ask_lightly
+
+        ask_lightly()
     has_stdout = _keep_standard_descriptors()
     if not words or words[0] not in HOSTS or any(word not in DUTIES for word in words[1:2]):
         _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [{'|'.join(DUTIES)}] < event.json\n")

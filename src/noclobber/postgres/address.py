@@ -32,13 +32,10 @@ def address_in(environment: Mapping[str, str]) -> str | None:
 
 def connection_options(address: str) -> dict[str, Any]:
     """Return what to connect with; `ConfigError` if the address is none, or is not safe."""
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
     try:
-        options = conninfo_to_dict(address)
-    except (ProgrammingError, UnicodeError) as error:
-        reason = _without_values(str(error)) if isinstance(error, ProgrammingError) else "it is no text"
+        options = _parsed(address)
+    except (ValueError, UnicodeError) as error:
+        reason = "it is no text" if isinstance(error, UnicodeError) else _without_values(str(error))
         raise ConfigError(
             VARIABLE,
             f"this is not the address of a PostgreSQL server: {reason}. It looks like "
@@ -62,6 +59,22 @@ def connection_options(address: str) -> dict[str, Any]:
         if "sslrootcert" not in options and "PGSSLROOTCERT" not in os.environ:
             options["sslrootcert"] = "system"
     return options
+
+
+def _parsed(address: str) -> dict[str, Any]:
+    """Return the parts, as libpq reads them; `ValueError` in its words."""
+    from noclobber.postgres.light_connection import parsed  # Here: it asks this module about the parts.
+
+    found = parsed(address)
+    if found is not None:
+        return found
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        return conninfo_to_dict(address)
+    except ProgrammingError as error:
+        raise ValueError(str(error)) from None
 
 
 def is_this_machine(options: Mapping[str, Any]) -> bool:

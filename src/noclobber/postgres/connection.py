@@ -20,20 +20,20 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from noclobber.errors import ConfigError, CoordinatorUnavailableError
-from noclobber.postgres.address import VARIABLE, connection_options, shown
+from noclobber.postgres.address import connection_options, shown
+from noclobber.postgres.asking import (
+    ANSWER_MS,
+    CONNECT_S,
+    LONGEST_NAP_S,
+    PATIENCE_S,
+    explained,
+    may_ask_again,
+    naps,
+    unavailable,
+)
 
 if TYPE_CHECKING:
     import psycopg
-
-PATIENCE_S = 10.0
-CONNECT_S = 3  # libpq's own limit, for each address of a host name.
-ANSWER_MS = 5000  # TCP without an answer for so long is a broken connection.
-_FIRST_NAP_S, _LONGEST_NAP_S = 0.02, 0.5
-
-# The connection was lost, or the server is going down, starting, switching over, or has no room: asking
-# again may help. Everything else is an answer.
-_ASK_AGAIN = ("08", "57P", "53", "40", "25006")
 
 
 class ServerConnection:
@@ -61,19 +61,19 @@ class ServerConnection:
         import psycopg
 
         deadline_s = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
-        nap_s = _FIRST_NAP_S
-        while True:
+        for nap_s in naps():
             try:
                 with self._mutex:
                     return self._open().execute(statement, arguments, prepare=False).fetchall()
             except psycopg.Error as error:
                 self._drop()
                 if not _may_ask_again(error):
-                    raise self._explained(error) from error
+                    said = error.diag.message_primary or str(error)
+                    raise explained(self.server, error.sqlstate, said) from error
                 if time.monotonic() + nap_s >= deadline_s:
-                    raise self._unavailable(error) from error
+                    raise unavailable(self.server, str(error)) from error
             time.sleep(nap_s)
-            nap_s = min(nap_s * 2, _LONGEST_NAP_S)
+        raise AssertionError  # Naps do not end.
 
     def value(self, statement: str, arguments: tuple[Any, ...], patience_s: float | None = None) -> Any:
         """Run one statement and return the first column of its first row; None if there is no row."""
@@ -105,7 +105,7 @@ class ServerConnection:
             with suppress(psycopg.Error):
                 if listener is not None:
                     listener.close()
-            time.sleep(min(at_most_s, _LONGEST_NAP_S))
+            time.sleep(min(at_most_s, LONGEST_NAP_S))
 
     def close(self) -> None:
         """Say goodbye to the server. The next question opens a new connection."""
@@ -161,55 +161,12 @@ class ServerConnection:
                 if link is not None:
                     link.close()
 
-    def _unavailable(self, error: Exception) -> CoordinatorUnavailableError:
-        reason = str(error).strip().splitlines()
-        return CoordinatorUnavailableError(
-            self.server,
-            f"the coordinator does not answer ({reason[0] if reason else type(error).__name__}). Writes and "
-            "locks wait for it; reading goes on. Try again when the server is back, and see `noclobber "
-            "coordinator doctor`",
-        )
-
-    def _explained(self, error: psycopg.Error) -> Exception:
-        """Return the error with a remedy, for what a person has to put right."""
-        state = error.sqlstate or ""
-        if state in ("3F000", "42883", "42P01"):
-            return ConfigError(
-                VARIABLE,
-                f"noclobber is not installed in {self.server}, or it is of another version. Run `noclobber "
-                "coordinator init` or `noclobber coordinator migrate` as the owner of the database",
-            )
-        if state.startswith("28") or state == "42501":
-            return ConfigError(
-                VARIABLE,
-                f"this user may not use the coordinator in {self.server}: "
-                f"{error.diag.message_primary or error}. "
-                "Its owner grants it with: GRANT noclobber_agent TO <user>",
-            )
-        if state == "3D000":
-            return ConfigError(VARIABLE, f"there is no such database: {error.diag.message_primary or error}")
-        return CoordinatorUnavailableError(
-            self.server,
-            f"the coordinator could not do what it was asked: {error.diag.message_primary or error} "
-            f"({state or type(error).__name__}). Run `noclobber coordinator doctor`",
-        )
-
 
 def _may_ask_again(error: psycopg.Error) -> bool:
     import psycopg
 
-    state = error.sqlstate
-    if state is None:  # It never came to an answer.
-        return isinstance(error, psycopg.OperationalError) and not _is_about_rights(str(error))
-    return state.startswith(_ASK_AGAIN)
-
-
-def _is_about_rights(message: str) -> bool:
-    """psycopg gives a failed login no state. Asking again would lock the account of some servers."""
-    return any(
-        part in message
-        for part in ("authentication failed", "no password supplied", "does not exist", "no pg_hba")
-    )
+    is_answer = error.sqlstate is not None or isinstance(error, psycopg.OperationalError)
+    return is_answer and may_ask_again(error.sqlstate, str(error))
 
 
 def _forget(link: psycopg.Connection[Any]) -> None:

@@ -43,6 +43,15 @@ def ledger(root: str) -> PostgresLedger:
     return PostgresLedger(connection, lambda: place_of(root).workspace)
 
 
+def ask_lightly() -> None:
+    """For a process that asks once or twice and ends: without the driver, if its library is there."""
+    global _is_light
+    _is_light = True
+
+
+_is_light = False
+
+
 def shared_connection() -> ServerConnection:
     """Return this process's connection to the server that the environment names; `ConfigError`."""
     return _connection(_address())
@@ -57,6 +66,11 @@ def _address() -> str:
 
 @lru_cache(8)
 def _connection(address: str) -> ServerConnection:
+    if _is_light:
+        from noclobber.postgres.light_connection import LightConnection, library
+
+        if library() is not None:
+            return LightConnection(address)  # type: ignore[return-value]  # All that a hook asks for.
     try:
         from noclobber.postgres.connection import ServerConnection
 

@@ -1,0 +1,79 @@
+"""
+When to ask the server again, for how long, and what to say if it does not help: for every way of asking.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from noclobber.core.project import COORDINATOR
+from noclobber.errors import ConfigError, CoordinatorUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE_S = 10.0
+CONNECT_S = 3  # libpq's own limit, for each address of a host name.
+ANSWER_MS = 5000  # TCP without an answer for so long is a broken connection.
+_FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
+
+# The connection was lost, or the server is going down, starting, switching over, or has no room: asking
+# again may help. Everything else is an answer.
+_ASK_AGAIN = ("08", "57P", "53", "40", "25006")
+
+
+def naps() -> Iterator[float]:
+    """Yield how long to wait before each further try, without end."""
+    nap_s = _FIRST_NAP_S
+    while True:
+        yield nap_s
+        nap_s = min(nap_s * 2, LONGEST_NAP_S)
+
+
+def may_ask_again(state: str | None, message: str) -> bool:
+    """True if the same question may have an answer later. `state` is None if it never came to one."""
+    return not _is_about_rights(message) if state is None else state.startswith(_ASK_AGAIN)
+
+
+def _is_about_rights(message: str) -> bool:
+    """A failed login has no state. Asking again would lock the account of some servers."""
+    return any(
+        part in message
+        for part in ("authentication failed", "no password supplied", "does not exist", "no pg_hba")
+    )
+
+
+def unavailable(server: str, message: str) -> CoordinatorUnavailableError:
+    """The error for a server that stays away."""
+    reason = message.strip().splitlines()
+    return CoordinatorUnavailableError(
+        server,
+        f"the coordinator does not answer ({reason[0] if reason else 'it says nothing'}). Writes and "
+        "locks wait for it; reading goes on. Try again when the server is back, and see `noclobber "
+        "coordinator doctor`",
+    )
+
+
+def explained(server: str, state: str | None, message: str) -> Exception:
+    """Return the error with a remedy, for what a person has to put right."""
+    state = state or ""
+    said = (message.strip().splitlines() or [""])[0]
+    if state in ("3F000", "42883", "42P01"):
+        return ConfigError(
+            COORDINATOR,
+            f"noclobber is not installed in {server}, or it is of another version. Run `noclobber "
+            "coordinator init` or `noclobber coordinator migrate` as the owner of the database",
+        )
+    if state.startswith("28") or state == "42501":
+        return ConfigError(
+            COORDINATOR,
+            f"this user may not use the coordinator in {server}: {said}. "
+            "Its owner grants it with: GRANT noclobber_agent TO <user>",
+        )
+    if state == "3D000":
+        return ConfigError(COORDINATOR, f"there is no such database: {said}")
+    return CoordinatorUnavailableError(
+        server,
+        f"the coordinator could not do what it was asked: {said} "
+        f"({state or 'no state'}). Run `noclobber coordinator doctor`",
+    )

@@ -1,0 +1,242 @@
+"""
+Ask the server without its driver's import time: libpq itself, through ctypes.
+
+A hook is a process for each tool call. Importing psycopg takes longer than everything else that a hook does;
+loading the library below it takes a few milliseconds. Here is what a hook needs of `ServerConnection`: one
+question, asked again if its answer got lost, with the same errors. No notices, no threads, no forks.
+
+The library comes from where psycopg's own is (`psycopg_binary.libs`), else from the system (`libpq.so.5`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from functools import cache
+from typing import Any
+
+from noclobber.errors import ConfigError, CoordinatorUnavailableError
+from noclobber.postgres.address import connection_options, shown
+from noclobber.postgres.asking import (
+    ANSWER_MS,
+    CONNECT_S,
+    PATIENCE_S,
+    explained,
+    may_ask_again,
+    naps,
+    unavailable,
+)
+
+_OK, _TUPLES, _COMMAND = 0, 2, 1
+_JSON, _BOOL, _WHOLE, _REAL = (114, 3802), (16,), (20, 21, 23), (700, 701)
+_SQLSTATE, _PRIMARY = ord("C"), ord("M")
+
+
+class _Option(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_char_p) for name in ("keyword", "envvar", "compiled", "val", "label", "dispchar")),
+        ("dispsize", ctypes.c_int),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return libpq; None if this machine has none that can be found without looking for long."""
+    found = []
+    for folder in _folders():
+        try:
+            found += [f"{folder}/{name}" for name in os.listdir(folder) if name.startswith("libpq-")]
+        except OSError:
+            continue
+    for name in (*found, "libpq.so.5", "libpq.5.dylib"):
+        try:
+            return _declared(ctypes.CDLL(name))
+        except OSError:
+            continue
+    return None
+
+
+def _folders() -> tuple[str, ...]:
+    """Where psycopg has put its libraries: beside this package, or in the interpreter's environment."""
+    beside = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    environment = os.path.dirname(os.path.dirname(sys.executable))  # A hook runs without `site`.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = (beside, f"{environment}/lib/{version}/site-packages")
+    return tuple(f"{folder}/psycopg_binary.libs" for folder in packages)
+
+
+def _declared(libpq: ctypes.CDLL) -> ctypes.CDLL:
+    texts = ctypes.POINTER(ctypes.c_char_p)
+    for name, result, arguments in (
+        ("PQconninfoParse", ctypes.POINTER(_Option), (ctypes.c_char_p, texts)),
+        ("PQconnectdbParams", ctypes.c_void_p, (texts, texts, ctypes.c_int)),
+        ("PQstatus", ctypes.c_int, (ctypes.c_void_p,)),
+        ("PQerrorMessage", ctypes.c_char_p, (ctypes.c_void_p,)),
+        ("PQfinish", None, (ctypes.c_void_p,)),
+        (
+            "PQexecParams",
+            ctypes.c_void_p,
+            (
+                *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, texts),
+                *(ctypes.c_void_p,) * 2,
+                ctypes.c_int,
+            ),
+        ),
+        ("PQresultStatus", ctypes.c_int, (ctypes.c_void_p,)),
+        ("PQresultErrorField", ctypes.c_char_p, (ctypes.c_void_p, ctypes.c_int)),
+        ("PQclear", None, (ctypes.c_void_p,)),
+        ("PQntuples", ctypes.c_int, (ctypes.c_void_p,)),
+        ("PQnfields", ctypes.c_int, (ctypes.c_void_p,)),
+        ("PQftype", ctypes.c_uint, (ctypes.c_void_p, ctypes.c_int)),
+        ("PQgetisnull", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)),
+        ("PQgetlength", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)),
+        ("PQgetvalue", ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)),
+    ):
+        function = getattr(libpq, name)
+        function.restype, function.argtypes = result, arguments
+    return libpq
+
+
+def parsed(address: str) -> dict[str, Any] | None:
+    """Return the parts of an address; None without the library. `ValueError` with its words if it is none."""
+    libpq = library()
+    if libpq is None:
+        return None
+    trouble = ctypes.c_char_p()
+    options = libpq.PQconninfoParse(address.encode(), ctypes.byref(trouble))
+    if not options:
+        raise ValueError((trouble.value or b"").decode("utf-8", "replace"))
+    found: dict[str, Any] = {}
+    number = 0
+    while options[number].keyword:
+        if options[number].val is not None:
+            found[options[number].keyword.decode()] = options[number].val.decode()
+        number += 1
+    return found  # libpq's copy is not freed: a few hundred bytes, in a process that ends.
+
+
+class LightConnection:
+    """A way to the server for a process that asks once or twice, and ends."""
+
+    def __init__(self, address: str) -> None:
+        libpq = library()
+        assert libpq is not None
+        self._libpq, self._link = libpq, 0
+        self._options = connection_options(address)
+
+    @property
+    def server(self) -> str:
+        """Which server this is, for messages."""
+        return shown(self._options)
+
+    def ask(self, statement: str, arguments: tuple[Any, ...], patience_s: float | None = None) -> list[Any]:
+        """Run one statement in a transaction of its own and return its rows; see `ServerConnection.ask`."""
+        deadline_s = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+        for nap_s in naps():
+            try:
+                return self._ask(statement, arguments)
+            except _LostError as error:
+                self.close()
+                if not may_ask_again(error.state, str(error)):
+                    raise explained(self.server, error.state, str(error)) from error
+                if time.monotonic() + nap_s >= deadline_s:
+                    raise unavailable(self.server, str(error)) from error
+            time.sleep(nap_s)
+        raise AssertionError  # Naps do not end.
+
+    def value(self, statement: str, arguments: tuple[Any, ...], patience_s: float | None = None) -> Any:
+        """Run one statement and return the first column of its first row; None if there is no row."""
+        rows = self.ask(statement, arguments, patience_s)
+        return rows[0][0] if rows else None
+
+    def wait(self, key: str, at_most_s: float) -> None:
+        """Notices are not heard here; the time that was given is the poll."""
+        time.sleep(at_most_s)
+
+    def close(self) -> None:
+        """Say goodbye to the server."""
+        link, self._link = self._link, 0
+        if link:
+            self._libpq.PQfinish(link)
+
+    # -- parts ---------------------------------------------------------------------------------------------
+
+    def _ask(self, statement: str, arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        libpq, link = self._libpq, self._open()
+        parts = statement.split("%s")
+        numbered = parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))
+        given = (ctypes.c_char_p * max(1, len(arguments)))(*[_spelled(each) for each in arguments])
+        result = libpq.PQexecParams(link, numbered.encode(), len(arguments), None, given, None, None, 0)
+        try:
+            if libpq.PQresultStatus(result) not in (_TUPLES, _COMMAND):
+                state = libpq.PQresultErrorField(result, _SQLSTATE) if result else None
+                message = libpq.PQresultErrorField(result, _PRIMARY) if result else None
+                said = message or libpq.PQerrorMessage(link) or b""
+                raise _LostError(state.decode() if state else None, said.decode("utf-8", "replace"))
+            kinds = [libpq.PQftype(result, column) for column in range(libpq.PQnfields(result))]
+            return [
+                tuple(self._field(result, row, column, kind) for column, kind in enumerate(kinds))
+                for row in range(libpq.PQntuples(result))
+            ]
+        finally:
+            libpq.PQclear(result)
+
+    def _field(self, result: int, row: int, column: int, kind: int) -> Any:
+        libpq = self._libpq
+        if libpq.PQgetisnull(result, row, column):
+            return None
+        size = libpq.PQgetlength(result, row, column)
+        text = ctypes.string_at(libpq.PQgetvalue(result, row, column), size).decode()
+        if kind in _JSON:
+            import json
+
+            return json.loads(text)
+        if kind in _BOOL:
+            return text == "t"
+        return int(text) if kind in _WHOLE else float(text) if kind in _REAL else text
+
+    def _open(self) -> int:
+        if not self._link:
+            options = {
+                "connect_timeout": str(CONNECT_S),
+                "application_name": "noclobber",
+                "tcp_user_timeout": str(ANSWER_MS),
+                "target_session_attrs": "read-write",  # A standby cannot decide anything.
+                **self._options,
+            }
+            kinds = ctypes.c_char_p * (len(options) + 1)
+            keys = kinds(*[key.encode() for key in options], None)
+            values = kinds(*[str(value).encode() for value in options.values()], None)
+            self._link = self._libpq.PQconnectdbParams(keys, values, 0)
+            if self._libpq.PQstatus(self._link) != _OK:
+                said = (self._libpq.PQerrorMessage(self._link) or b"").decode("utf-8", "replace")
+                raise _LostError(None, said)
+        return self._link
+
+
+class _LostError(Exception):
+    """The server did not answer, or said no."""
+
+    def __init__(self, state: str | None, message: str) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+def _spelled(value: Any) -> bytes | None:
+    """Return a value as the server's text form has it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return b"t" if value else b"f"
+    if isinstance(value, (list, tuple)):
+        quoted = ['"' + str(each).replace("\\", "\\\\").replace('"', '\\"') + '"' for each in value]
+        return ("{" + ",".join(quoted) + "}").encode()
+    text = str(value)
+    if "\0" in text:
+        raise ConfigError("", "text with a NUL in it cannot be sent to the coordinator")
+    return text.encode()
+
+
+__all__ = ["CoordinatorUnavailableError", "LightConnection", "library", "parsed"]
