@@ -15,6 +15,7 @@ from tests.rigs.ledgers import recorded
 pytest.importorskip("deepagents", reason="deepagents is not installed here; `make frameworks` runs this")
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -190,6 +191,40 @@ def test_a_tool_of_ones_own_is_checked_by_the_middleware(root: Path) -> None:
     assert answers[-1].status == "error"
     assert parse_stale(answers[-1].content) is not None
     assert answers[-1].artifact["resolution"] == "RE_READ_REQUIRED"
+
+
+def test_a_call_that_is_retried_is_judged_again(root: Path) -> None:
+    """N-frameworks: somebody saved before the tool failed; its second attempt must not write over that."""
+    note = root / "note.md"
+    note.write_bytes(b"- one\n")
+    attempts: list[str] = []
+
+    @tool
+    def load_note(note: str) -> str:
+        """Load."""
+        return (root / note).read_text()
+
+    @tool
+    def save_note(path: str, body: str) -> str:
+        """Save."""
+        attempts.append(body)
+        if len(attempts) == 1:
+            note.write_bytes(b"- theirs\n")
+            raise ValueError("the line was busy")
+        (root / path).write_text(body)
+        return "saved"
+
+    said = [Tool("load_note", "read", path=("note",)), Tool("save_note", "write", content="body")]
+    model = scripted(
+        lambda: [("load_note", {"note": "note.md"})],
+        lambda: [("save_note", {"path": "note.md", "body": "- mine\n"})],
+    )
+    retry = ToolRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
+    guard = GuardMiddleware(root, tools=said)
+    answers = play(create_agent(model, tools=[load_note, save_note], middleware=[retry, guard]))
+    assert note.read_bytes() == b"- theirs\n"
+    assert parse_stale(answers[-1].content) is not None
+    assert attempts == ["- mine\n"]
 
 
 def test_the_communitys_file_tools_are_guarded_under_their_own_names(root: Path) -> None:

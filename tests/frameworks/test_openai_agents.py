@@ -1,0 +1,110 @@
+"""OpenAI Agents SDK: runs, sessions, saved states and handovers; what the program is told; names that clash."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("agents", reason="not installed here; `make frameworks` runs this")
+
+from agents import RunConfig, Runner, RunState, function_tool
+
+from noclobber import Tool
+from noclobber.adapters.openai_agents import guard_tool, guarded_tools
+from noclobber.core.wire import parse_refusal
+from noclobber.errors import BadRequestError
+from tests.frameworks.driver import Call, Received, Script, read, write
+from tests.frameworks.drivers.openai_agents import Driver, OwnToolsDriver
+from tests.frameworks.scenarios import refused_as_stale
+
+pytestmark = pytest.mark.wrong_errors
+QUIET = RunConfig(tracing_disabled=True)
+
+
+def test_the_next_run_reads_before_it_writes(root: Path) -> None:
+    """N-frameworks: a session's history may show a version that is gone by now."""
+    plan = root / "plan.md"
+    plan.write_text("one\n")
+    playing = Driver(root, guarded=True)
+    playing.run(Script(lambda _: [read("plan.md")]), thread="t")
+    received = playing.run(Script(lambda _: [write("plan.md", "mine\n")], name="r"), thread="t")
+    refused = parse_refusal(received[-1].text)
+    assert refused is not None
+    assert refused[0] == "UNREAD_FILE"
+    assert plan.read_text() == "one\n"
+
+
+def test_the_program_gets_the_object_for_programs_from_the_guardrail(root: Path) -> None:
+    """N-frameworks: 009 for the model, 011 as the guardrail's output."""
+    plan = root / "plan.md"
+    plan.write_text("one\n")
+
+    def then(_: list[Received]) -> list[Call]:
+        plan.write_text("theirs\n")
+        return [write("plan.md", "mine\n")]
+
+    playing = OwnToolsDriver(root, guarded=True)
+    script = Script(lambda _: [read("plan.md")], then)
+    done = asyncio.run(Runner.run(playing.agent(script), "go", run_config=QUIET))
+    assert refused_as_stale(playing, script.received[-1])
+    told = [result.output.output_info for result in done.tool_input_guardrail_results]
+    assert told[-1]["resolution"] == "RE_READ_REQUIRED"
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["nobody came", "somebody saved"])
+def test_a_saved_run_that_a_person_approved_is_held_to_what_is_there(root: Path, is_changed: bool) -> None:
+    """N-frameworks: restored from its saved state, it must not write from a version that it cannot name."""
+    plan = root / "plan.md"
+    plan.write_text("one\n")
+    playing = Driver(root, guarded=True)
+    for tool in playing.tools:
+        if tool.name == "write_file":
+            tool.needs_approval = True
+    script = Script(lambda _: [read("plan.md")], lambda _: [write("plan.md", "mine\n")])
+    agent = playing.agent(script)
+
+    async def play() -> None:
+        paused = await Runner.run(agent, "go", run_config=QUIET)
+        [asked] = paused.interruptions
+        saved = paused.to_state().to_json()
+        if is_changed:
+            plan.write_text("theirs\n")
+        state: Any = await RunState.from_json(agent, saved)
+        [asked] = state.get_interruptions()
+        state.approve(asked)
+        await Runner.run(agent, state, run_config=QUIET)
+
+    asyncio.run(play())
+    refused = parse_refusal(script.received[-1].text)
+    assert refused is not None
+    assert refused[0] == "UNREAD_FILE"
+    assert plan.read_text() == ("theirs\n" if is_changed else "one\n")
+
+
+def test_names_that_clash_are_refused_with_the_remedy(root: Path) -> None:
+    """N-frameworks: a model could not say which of the two it means."""
+
+    @function_tool
+    def read_file(path: str) -> str:
+        """Read."""
+        return path
+
+    with pytest.raises(BadRequestError, match='pass prefix="fs_"'):
+        guarded_tools(root, beside=[read_file])
+    names = [tool.name for tool in guarded_tools(root, beside=[read_file], prefix="fs_")]
+    assert "fs_read_file" in names
+
+
+def test_what_is_said_of_another_tool_is_an_error(root: Path) -> None:
+    """N-frameworks: the check would be around nothing."""
+
+    @function_tool
+    def save(path: str, content: str) -> str:
+        """Save."""
+        return path + content
+
+    with pytest.raises(BadRequestError, match="'save', and what it does is said of 'store'"):
+        guard_tool(save, root, Tool("store", "write"))
