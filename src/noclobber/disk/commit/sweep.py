@@ -30,6 +30,7 @@ MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wa
 LATE_S = 1.0  # How long after it was displaced somebody may come who had found the file before.
 MOST_YOUNG, LARGE_BYTES = 16, 1 << 22  # How many displaced files wait for that, and up to which size.
 YOUNG_S = 60.0  # A swap file younger than this may belong to a commit whose note is not written yet.
+_NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.EPERM)
 BUSY, WATCHED = "\0busy", "\0watched"  # Not paths: a NUL cannot be in one.
 
 
@@ -203,9 +204,10 @@ def adopt_orphans(store: Store, now_s: float) -> list[tuple[str, str]]:
         try:
             descriptor = forks.open_tracked(name, LOOK, dir_fd=store.swap_fd)
         except OSError as error:
-            # EWOULDBLOCK: the process that made it still runs, and has a lease on it.
-            if error.errno not in (errno.ENOENT, errno.EWOULDBLOCK):
-                kept.append((name, store.keep(name)))  # A link or a folder that somebody had put there.
+            # A link or a folder that somebody had put there. Not if it cannot be opened for another reason:
+            # the process that made it still runs, and has a lease on it; or the disk fails. Then it stays.
+            if error.errno in _NO_FILE:
+                kept.append((name, store.keep(name)))
             continue
         where = ""
         try:
