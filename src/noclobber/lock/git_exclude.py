@@ -13,10 +13,10 @@ import errno
 import os
 import stat
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from noclobber.lock.names import GIT_PATTERNS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
