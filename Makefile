@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages release-check clean help docs demo-svg
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages screenshots release-check clean help docs demo-svg
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make demo-svg       the demo once more, and its recording into docs/demo.svg"
@@ -36,6 +36,7 @@ help:
 	@echo "make mutants        change the decisions one by one and see whether a test notices (ONLY=policies)"
 	@echo "make lock           renew requirements-dev.lock from the ranges"
 	@echo "make packages       plugins and extensions for the hosts, for any machine, into dist/packages"
+	@echo "make screenshots    the pictures of the live page, into docs/images; needs Chromium"
 	@echo "make release-check  version, changelog, tag, build, and a fresh installation (docs/releasing.md)"
 	@echo "make clean          remove everything that these targets made"
 
@@ -179,6 +180,9 @@ lock: $(READY)
 
 packages: $(READY)
 	$(PY) -m noclobber install claude-code codex copilot gemini opencode qwen --as plugin --portable --to dist/packages
+
+screenshots: $(READY)
+	$(PY) tools/screenshots.py
 
 $(VENV)/.release: $(READY) requirements-release.txt
 	$(PIP) -r requirements-release.txt

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import iso8601
-from noclobber.core.project import STATE_FOLDER, state_folder
+from noclobber.core.project import state_folder
 from noclobber.disk.commit import leftovers
 from noclobber.disk.reading import LOOK
 from noclobber.shell import runs
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOST_ITEMS = 100
 MOST_DIFFED_BYTES = 1 << 20
 MOST_DIFF_LETTERS = 200_000
+SHOWN_ANYWAY = ("kept file",)  # What `doctor` says of these is shown here with its diff.
 KEPT, RUN, FINDING = "kept", "run", "finding"
 
 
@@ -46,7 +47,7 @@ def found_in(root: str, findings: Iterable[Finding], now_s: float) -> list[Atten
     wrong = [
         Attention(FINDING, finding.name, shortened(finding.name), _told(finding), "", ())
         for finding in findings
-        if not finding.ok
+        if not finding.ok and finding.name not in SHOWN_ANYWAY
     ]
     waiting = [*kept_versions(root, now_s), *refused_runs(root, now_s)]
     return [*wrong, *sorted(waiting, key=lambda item: item.time, reverse=True)][:MOST_ITEMS]
@@ -63,8 +64,7 @@ def kept_versions(root: str, now_s: float) -> list[Attention]:
             KEPT,
             os.path.basename(each.path),
             f"a version of {shortened(each.name)} is kept",
-            f"{each.size_bytes} bytes that somebody saved and a write replaced: {STATE_FOLDER}/"
-            f"{shortened(os.path.relpath(each.path, state_folder(root)))}",
+            f"{each.size_bytes} bytes that somebody saved and a write replaced",
             each.changed,
             ("restore", "drop"),
         )
