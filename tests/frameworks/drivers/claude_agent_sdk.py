@@ -141,7 +141,12 @@ class Driver(FrameworkDriver):
         return "\n".join(line.split("\t", 1)[1] for line in lines if "\t" in line)
 
     def refuses_itself(self, text: str) -> bool:
-        return (not self.guarded or self.by == "hooks") and "<tool_use_error>" in text
+        if self.guarded and self.by == "tools":
+            return False
+        # The second: it looked again at the moment of its own write, after every hook had been asked.
+        return "<tool_use_error>" in text or text.startswith(
+            "File content has changed since it was last read"
+        )
 
     def refusal(self, text: str) -> str:
         if self.guarded and self.by == "tools":
