@@ -98,7 +98,7 @@ def use_utf8() -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on one line, and flush it: a reader of `watch --json` waits for it."""
+    """Print one JSON document on one line, and flush it: a reader of `watch --jsonl` waits for it."""
     import json
 
     use_utf8()
@@ -251,7 +251,7 @@ def wait_while_read(seconds: float) -> None:
     """
     Sleep; raise `BrokenPipeError` at once if stdout is a pipe that nobody reads any more.
 
-    `noclobber watch --json | head -1` prints only when something changes. Without this it would notice that
+    `noclobber watch --jsonl | head -1` prints only when something changes. Without this it would notice that
     its reader has gone at the next change, which may never come.
     """
     import select
