@@ -342,6 +342,7 @@ class Turn:
         expected_hashes: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         stop: CommandStop | None = None,
+        require: bool = False,
     ) -> CommandResult:
         """Run a command as one transaction. Cancelled, it is ended, and nothing of it lands."""
         return await stoppable(
@@ -353,6 +354,7 @@ class Turn:
                 expected_hashes=expected_hashes,
                 timeout_s=timeout_s,
                 stop=asked,
+                require=require,
             ),
             stop,
         )

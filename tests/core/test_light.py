@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pickle
+import subprocess
+import sys
 import typing
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noclobber.core.light import json_text, named_tuples
+from noclobber.core.light import c_library, json_text, named_tuples, own_modules
 from noclobber.core.light.globs import fits
 
 VALUES = st.recursive(
@@ -121,3 +126,54 @@ def test_a_name_fits_a_pattern_as_fnmatch_says(name: str, pattern: str) -> None:
 def test_ascii_json_is_spelled_as_the_json_package_does(value: object) -> None:
     """N-speed: the notes of commits hold the same bytes as before."""
     assert json_text.spell_in_ascii(value) == json.dumps(value, separators=(",", ":"))
+
+
+def test_calls_into_the_c_library_take_ints_bytes_and_addresses() -> None:
+    """N-speed: as with ctypes; a function that is not there is None, and errors are told."""
+    length, close = c_library.function("strlen"), c_library.function("close")
+    assert length is not None
+    assert close is not None
+    assert length(b"four") == 4
+    memory = c_library.PlacedBytes(b"five5\0")
+    assert length(c_library.LONG(memory.address)) == 5
+    assert close(-1) == -1
+    assert c_library.get_errno() == errno.EBADF
+    assert c_library.function("no_such_function_at_all") is None
+
+
+def test_own_modules_are_found_as_python_finds_them(tmp_path: Path) -> None:
+    """N-speed: a changed source counts at once, compiled forms are used and made, other packages are left alone."""
+    package = tmp_path / "noclobber"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "inner/__init__.py").write_text("")
+    program = (
+        f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {source_folder()!r}]\n"
+        "import importlib.util, noclobber\n"
+        "spec = importlib.util.spec_from_file_location('own', sys.argv[1])\n"
+        "own = importlib.util.module_from_spec(spec); spec.loader.exec_module(own); own.use()\n"
+        "import json.tool\n"
+        "from noclobber.inner import leaf\n"
+        "print(leaf.VALUE, leaf.__file__, leaf.__cached__, type(leaf.__loader__).__name__,"
+        " json.tool.__file__ is not None, noclobber.inner.__path__)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    for value in ("1", "2", "2"):
+        leaf = package / "inner/leaf.py"
+        leaf.write_text(f"VALUE = {value}{'0' * int(value)}\n")
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", program, own_modules.__file__],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        said = done.stdout.split(" ", 4)
+        assert said[0] == value + "0" * int(value)
+        assert said[1] == str(leaf)
+        assert Path(said[2]).is_file()
+        assert said[3] == "_Loader"
+
+
+def source_folder() -> str:
+    return own_modules.__file__.rpartition("/noclobber/")[0]

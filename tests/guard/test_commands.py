@@ -101,12 +101,48 @@ def test_the_asynchronous_twin(root: Path) -> None:
     assert (root / "a").read_text() == "a\n"
 
 
-def test_where_there_is_no_guarded_shell_nothing_is_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_guarded_shell_is_required_and_there_is_none_nothing_is_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """N-shell: a home folder is not a project."""
     monkeypatch.setenv("HOME", str(root))
     with Workspace(root).turn() as turn, pytest.raises(ShellUnavailableError, match="home folder"):
-        turn.run("touch ran")
+        turn.run("touch ran", require=True)
     assert not (root / "ran").exists()
+
+
+def test_where_there_is_no_guarded_shell_a_command_is_watched(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-shell: certain targets are checked before, what changed is on record after, and the level is told."""
+    monkeypatch.setenv("HOME", str(root))
+    (root / "plan.md").write_text("one\n")
+    with Workspace(root).turn() as turn:
+        done = turn.run("echo out; echo err >&2; echo two > new.md; exit 3", stdin=b"")
+        assert (done.exit_code, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
+        assert (done.level, [Path(file.path).name for file in done.landed]) == ("watched", ["new.md"])
+        with pytest.raises(StaleFileError):
+            turn.run("echo two > plan.md", expected_hashes={"plan.md": "1" * 64})
+        late = turn.run("echo out; sleep 60", timeout_s=0.3)
+        assert (late.exit_code, late.stdout) == (143, b"out\n")
+        assert turn.run(["no-such-program"]).exit_code == 127
+    assert (root / "plan.md").read_text() == "one\n"
+    recorded = [(event["action_type"], event["payload"].get("level")) for event in events(root)]
+    assert recorded == [("MUTATION", "watched"), ("MUTATION_CONFLICT", None)]
+
+
+def test_what_a_watched_command_wrote_over_is_told_and_recorded_with_the_level(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-shell, item 4: also the line about a race carries the level."""
+    monkeypatch.setenv("HOME", str(root))
+    (root / "plan.md").write_text("theirs\n")
+    with Workspace(root).turn() as turn:
+        name = "plan"  # Nobody can tell beforehand what this writes.
+        done = turn.run(f"f={name}; echo mine > $f.md", expected_hashes={"plan.md": sha256(b"seen\n")})
+    assert [error.code for error in done.overwritten] == ["MUTATION_RACE"]
+    (race,) = events(root)
+    assert (race["action_type"], race["payload"]["level"]) == ("MUTATION_RACE", "watched")
 
 
 def test_every_version_that_a_command_replaces_is_kept(root: Path) -> None:

@@ -130,6 +130,8 @@ ALSO_LIGHT = {
     "noclobber.disk.filesystems",
     # The guarded shell: a process for each command, and its start is what a command pays.
     "noclobber.cli.run",
+    "noclobber.core.light.own_modules",
+    "noclobber.guard.passing",
     "noclobber.cli.shell_prefix",
     "noclobber.guard.git.rule",
     "noclobber.hook.landed",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from noclobber.shell.folder_renames import MACHINES
+from noclobber.shell.supervisor import MACHINES
 from tests.shell.test_process import events, is_available, noclobber_run, project, shell
 
 __all__ = ["project"]
@@ -75,11 +76,11 @@ IN_THE_VIEW = (
 
 
 def test_nobody_is_left_when_the_process_is_killed(project: Path) -> None:
-    """N-shell: the helper ends with the process that runs the command, whatever ends that."""
+    """N-shell: the command ends with the process that runs it, whatever ends that."""
     done = shell(project, IN_THE_VIEW)
     view, *pids = done.stdout.split()
     assert view.startswith("mnt:[")
-    assert len(pids) >= 2, "the command and the helper"
+    assert pids, "the command"
     assert done.returncode == -9
 
     def alive() -> list[str]:
@@ -99,3 +100,28 @@ def test_nobody_is_left_when_the_process_is_killed(project: Path) -> None:
         os.sched_yield()
     assert alive() == []
     assert os.listdir(project / ".noclobber/run") == []
+
+
+def test_a_folder_behind_a_link_that_the_command_made_is_renamed(project: Path) -> None:
+    """N-shell: the real tree does not have that path, so the view has to be asked."""
+    (project / "a/deep").mkdir(parents=True)
+    (project / "a/deep/f").write_text("f")
+    done = python(project, "os.symlink('a', 'link'); os.rename('link/deep', 'link/deeper')")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (project / "a/deeper/f").read_text() == "f"
+
+
+def test_where_no_process_may_look_into_another_only_folders_cannot_be_renamed(project: Path) -> None:
+    """N-shell: a kernel with `ptrace_scope` 3 does not give the listener away; the command is run all the same."""
+    (project / "a").mkdir()
+    program = (
+        "import sys; from noclobber.shell.supervisor import Supervisor as S\n"
+        "S.take = lambda self, pid, listener: False\n"
+        "from noclobber.cli import main; sys.exit(main(['run', '--', *sys.argv[1:]]))"
+    )
+    text = "mv plan.md new.md && python3 -c \"import os; os.rename('a', 'b')\" 2>&1 | grep -o 'Errno 18'"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "sh", "-c", text], cwd=project, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Errno 18\n", "")
+    assert sorted(os.listdir(project)) == [".noclobber", "a", "new.md"]

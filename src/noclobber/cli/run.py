@@ -17,12 +17,12 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from noclobber.core.values import Recovered, WriteResult
-    from noclobber.guard.command_turn import SeenOf
-    from noclobber.shell.process import CommandProcess, Ended
+    from noclobber.guard.command_turn import CommandTurn, SeenOf
+    from noclobber.shell.process import Ended
     from noclobber.shell.runs import RunFolder
     from noclobber.shell.watched import WatchedChange
 
@@ -39,6 +39,25 @@ examples:
 exit codes: the command's own; 75 refused, nothing landed; 69 not available here (with --require)
 """
 SHELLS = ("sh", "bash", "zsh", "dash", "ksh")
+LANDING = (
+    *("core.options", "core.values", "disk.paths", "disk.ordering", "disk.commit.note_keys"),
+    *("disk.commit.journal", "disk.leases", "disk.commit.departed", "disk.metadata", "disk.renames"),
+    *(
+        "disk.commit.store",
+        "disk.commit.sweep",
+        "disk.commit.restore",
+        "disk.mappings",
+        "disk.commit.flushing",
+    ),
+    *("disk.commit.reuse", "disk.hashing_thread", "disk.processes", "disk.commit.swap", "disk.signals"),
+    *("disk.commit.open_stores", "disk.commit.recovery", "disk.commit.section", "disk.commit.inplace"),
+    *("disk.commit.committer", "disk.commit.remove", "disk.commit.many_files", "disk.commit.tree_files"),
+    *("disk.commit.trees", "disk.file_guard", "disk.versions", "disk.version_keeper", "guard.claims"),
+    *("guard.fence", "guard.recording", "guard.snapshot", "ledger.line", "ledger.open_file", "ledger.ledger"),
+    *("guard.command_turn", "core.actions", "guard.facts", "shell.changes", "guard.git.rule", "guard.judge"),
+    *("guard.landing", "guard.commands"),
+)
+"""What a landing loads, the parts before what is made of them."""
 KEPT = ("list", "show", "diff", "rerun", "drop")
 VALUES = (
     "--root",
@@ -172,6 +191,9 @@ def _asked(words: list[str]) -> Asked | tuple[str, list[str], Asked]:
 
 def guarded(asked: Asked) -> int:
     """Run a command at the level that there is here: in a private view, or else watched."""
+    from noclobber.core.light import own_modules
+
+    own_modules.use()
     from noclobber.core.project import existing_folder, find_project
     from noclobber.errors import NoclobberError
 
@@ -222,6 +244,7 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
     """Run a command in a private view and land what it changed. `UnavailableError`: it was not run."""
     from noclobber.shell import process, runs
     from noclobber.shell.namespace import UnavailableError
+    from noclobber.shell.starting import Start, start
 
     _prepare_state(root)
     try:
@@ -237,11 +260,13 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
             hold(folder, list(asked.expect), cwd, asked.text or " ".join(asked.argv))
         first_ns = folder.touch()
         environment = runs.environment_of(folder.run_id, os.environ)
-        begun = process.start(folder, asked.argv, cwd=cwd, environment=environment, first_ns=first_ns)
+        parts = _loaded_for_landing()
+        may_pass = _passing(asked, root, cwd)
+        begun = start(Start(folder, asked.argv, cwd, environment, first_ns, may_pass), meanwhile=parts)
         if not isinstance(begun, process.CommandProcess):
             print(f"noclobber: run: {asked.argv[0]}: {begun.complaint}", file=sys.stderr)
             return _reported(asked, begun.exit_code, folder.run_id)
-        ended = begun.wait(meanwhile=lambda: _load_if_it_writes(begun, folder))
+        ended = begun.wait(meanwhile=parts)
         asked.died_of = ended.signal
         if ended.left_behind:
             left = ended.left_behind
@@ -256,7 +281,7 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
                 "noclobber: run: the permissions of the project's own folder stay as they were.",
                 file=sys.stderr,
             )
-        if not os.listdir(folder.upper):
+        if not os.listdir(folder.upper) and not ended.passed:
             return _reported(asked, ended.exit_code, folder.run_id)
         return _land(asked, folder, cwd, ended)
     finally:
@@ -335,28 +360,45 @@ def _reported(
     return exit_code
 
 
-def _load_if_it_writes(begun: CommandProcess, folder: RunFolder) -> None:
-    """Load what a landing needs while the command still runs, as soon as it has written something."""
-    if begun.writes_before_it_ends(folder.upper):
-        from noclobber.disk.hashing import start_light
+def _passing(asked: Asked, root: str, cwd: str) -> Callable[[str, int], bool]:
+    """Return what is asked about large files that the command opens for writing."""
+    turns: list[CommandTurn] = []
 
-        start_light()
-        import noclobber.guard.command_turn
-        import noclobber.guard.commands  # noqa: F401
+    def may_pass(path: str, size: int) -> bool:
+        from noclobber.errors import NoclobberError
+        from noclobber.guard.command_turn import CommandTurn
+        from noclobber.guard.commands import canonical
+        from noclobber.guard.passing import may_pass
+
+        try:
+            if not turns:
+                turns.append(CommandTurn(root, **_identity(asked)))
+            return may_pass(turns[0], path, size, {canonical(cwd, name) for name in asked.expect})
+        except (NoclobberError, OSError, ValueError):
+            return False  # The landing says what is wrong.
+
+    return may_pass
+
+
+def _loaded_for_landing() -> Iterator[None]:
+    """Load what a landing needs, in small parts: in between, the command may need an answer."""
+    from noclobber.disk.hashing import start_light
+
+    yield
+    start_light()
+    for name in LANDING:
+        __import__(f"noclobber.{name}")
+        yield
 
 
 def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
     from noclobber.errors import NoclobberError
     from noclobber.guard.command_turn import CommandTurn
-    from noclobber.guard.commands import TOOL, conclude, note_job, refused_note
+    from noclobber.guard.commands import TOOL, conclude, refused_note
 
     try:
         with CommandTurn(folder.root, **_identity(asked), seen_of=asked.seen_of) as turn:
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
-            try:
-                note_job(folder, asked.argv, cwd, call, asked.expect, 0)
-            except OSError:
-                pass  # The disk is full. It cannot be run again from a note, then.
             landed = conclude(
                 turn, call, folder, asked.argv, cwd, ended, asked.expect, text=_text(asked), is_last=True
             )

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         layout: Literal["follow", "refuse"]
         formatters: Iterable[str]
         shell: Literal["guarded", "watched", "off"]
+        shell_through_bytes: int
         hard_links: Literal["write", "refuse"]
         durable: bool
         wait_s: float
@@ -84,6 +85,7 @@ SECRET_NAMES = (
 )
 VERSIONS_DAYS = 7.0
 VERSIONS_BYTES = 256 << 20
+SHELL_THROUGH_BYTES = 256 << 20  # Half a second to copy, and no version of it would be kept.
 
 
 class Options(NamedTuple):
@@ -121,6 +123,8 @@ class Options(NamedTuple):
     """Hooks: files that a formatter may change as it likes right after a write; or formatters' commands."""
     shell: Literal["guarded", "watched", "off"] = "guarded"
     """Hooks: how shell commands that may write are treated: as a transaction, watched, or not at all."""
+    shell_through_bytes: int = SHELL_THROUGH_BYTES
+    """Guarded shell: from how many bytes on a file that is changed in place is not guarded; 0 for never."""
     hard_links: Literal["write", "refuse"] = "write"
     """Whether a file with several hard links may be changed; the change shows under all of its names."""
     durable: bool = False
@@ -286,6 +290,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "layout": _one_of("follow", "refuse"),
     "formatters": _patterns,
     "shell": _one_of("guarded", "watched", "off"),
+    "shell_through_bytes": _byte_count,
     "hard_links": _one_of("write", "refuse"),
     "durable": _true_or_false,
     "wait_s": _seconds,

@@ -1,30 +1,35 @@
 """
 What a forked child gets anew: locks that a thread of the parent may hold, and lists of the parent's files.
-
-Apart from `forks`, which every reader of a file loads, because `weakref` is slow to import.
 """
 
 from __future__ import annotations
 
 import os
-import weakref
+from _weakref import ref  # `weakref` takes a millisecond to load.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_renewed: weakref.WeakKeyDictionary[object, dict[str, Callable[[], object]]] = weakref.WeakKeyDictionary()
+_renewed: dict[int, tuple[ref[object], dict[str, Callable[[], object]]]] = {}
+"""By the identity of the owner, who is forgotten when it is gone."""
 
 
 def renew(owner: object, attribute: str, make: Callable[[], object]) -> None:
     """Give the child a new lock, or list of descriptors, in place of one that means nothing there."""
-    _renewed.setdefault(owner, {})[attribute] = make
+    number = id(owner)
+    known = _renewed.get(number)
+    if known is None:
+        known = _renewed[number] = (ref(owner, lambda gone: _renewed.pop(number, None)), {})
+    known[1][attribute] = make
 
 
 def _in_child() -> None:
-    for owner, attributes in list(_renewed.items()):
-        for attribute, make in attributes.items():
-            setattr(owner, attribute, make())
+    for found, attributes in list(_renewed.values()):
+        owner = found()
+        if owner is not None:
+            for attribute, make in attributes.items():
+                setattr(owner, attribute, make())
 
 
 os.register_at_fork(after_in_child=_in_child)

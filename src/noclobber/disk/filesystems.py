@@ -17,6 +17,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from noclobber.core.values import Level
 
@@ -128,11 +129,11 @@ def kind_of(descriptor: int) -> str:
 
 def _load() -> Callable[[int], int]:
     global _fstatfs
-    import ctypes
+    from noclobber.core.light.c_library import LONG, function
 
-    call = ctypes.CDLL(None).fstatfs
-    call.argtypes = [ctypes.c_int, ctypes.c_void_p]
-    words = ctypes.c_long * 32
+    call = function("fstatfs")
+    assert call is not None
+    words: Any = LONG * 32  # type: ignore[operator]
 
     def fstatfs(descriptor: int) -> int:
         buffer = words()  # struct statfs begins with f_type, a long.

@@ -25,7 +25,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import struct
 import sys
 
 from noclobber.disk.filesystems import filesystem_type
@@ -38,7 +37,15 @@ if TYPE_CHECKING:
 ORDERED = frozenset(("ext3", "ext4", "xfs", "btrfs"))
 
 _FIEMAP = 0xC020660B
-_SYNC_ONLY = struct.pack("=QQIIII", 0, 1, 1, 0, 0, 0)  # FIEMAP_FLAG_SYNC, and room for no extents.
+_NO_EXTENTS = (
+    (0, 8),
+    (1, 8),
+    (1, 4),
+    (0, 4),
+    (0, 4),
+    (0, 4),
+)  # Up to byte 1, FIEMAP_FLAG_SYNC, room for none.
+_SYNC_ONLY = b"".join(number.to_bytes(size, sys.byteorder) for number, size in _NO_EXTENTS)
 _START = 2  # SYNC_FILE_RANGE_WRITE
 _NOT_HERE = (
     errno.EOPNOTSUPP,
@@ -113,16 +120,18 @@ _sync_file_range: Callable[[int, int, int, int], int] | None = None
 
 def _load() -> Callable[[int, int, int, int], int]:
     global _sync_file_range
-    import ctypes
+    from noclobber.core.light.c_library import INT64, function
 
-    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
-    if function is None:
+    call = function("sync_file_range")
+    if call is None:
         _sync_file_range = _not_here
         return _not_here
-    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    function.restype = ctypes.c_int
-    _sync_file_range = function
-    return function  # type: ignore[no-any-return]
+
+    def sync_file_range(descriptor: int, offset: int, count: int, flags: int) -> int:
+        return call(descriptor, INT64(offset), INT64(count), flags)
+
+    _sync_file_range = sync_file_range
+    return sync_file_range
 
 
 def _not_here(*_: int) -> int:

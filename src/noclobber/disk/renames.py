@@ -1,8 +1,8 @@
 """
 The two renames that the standard library lacks: exchange two names, and rename without replacing.
 
-Linux has `renameat2`, macOS has `renameatx_np`; both are called through ctypes, which is imported
-when the first commit needs it (it costs two milliseconds that a hook's start cannot spare).
+Linux has `renameat2`, macOS has `renameatx_np`; both are called by `core/light/c_library`, which is loaded
+when the first commit needs it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,14 @@ _get_errno: Callable[[], int]
 
 def _load() -> Callable[[int, bytes, int, bytes, int], int]:
     global _call, _get_errno
-    import ctypes
+    from noclobber.core.light import c_library
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    function = getattr(libc, "renameatx_np" if sys.platform == "darwin" else "renameat2", None)
+    function = c_library.function("renameatx_np" if sys.platform == "darwin" else "renameat2")
     if function is None:  # An old C library; the caller falls to the next level.
         raise OSError(errno.ENOSYS, "this C library has no exchange-rename")
-    function.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
-    function.restype = ctypes.c_int
-    _get_errno = ctypes.get_errno
+    _get_errno = c_library.get_errno
     _call = function
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _rename(from_fd: int, source: str, to_fd: int, destination: str, flags: int) -> None:

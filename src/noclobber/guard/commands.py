@@ -7,8 +7,8 @@ The view is of the workspace's root. Inside, the command sees the tree as it is,
 has ended, its changes are committed as one compare-and-swap. A refusal leaves the tree as it was; what the
 command wrote is kept for a while (`shell/runs`), and can be shown, run again or dropped.
 
-Where there can be no private view, `ShellUnavailableError` says why. The caller runs the command some
-other way then, or does not run it.
+Where there can be no private view the command is watched (`watched_commands`), unless the caller requires
+one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import sys
 
 from noclobber.core.light.json_text import parse
+from noclobber.core.values import WriteResult
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
@@ -33,7 +34,7 @@ from noclobber.shell import runs
 from noclobber.shell.changes import changes
 from noclobber.shell.namespace import UnavailableError, is_inside
 from noclobber.shell.process import GRACE_S, Ended, all_below
-from noclobber.shell.roots import why_not
+from noclobber.shell.roots import why_no_record, why_not
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from subprocess import Popen
     from typing import NamedTuple
 
-    from noclobber.core.values import ToolCall, WriteResult
+    from noclobber.core.values import ToolCall
+    from noclobber.errors import OverwroteError
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
 else:
@@ -49,6 +51,7 @@ else:
 
 GUARDED = "guarded"
 JOINED = "joined"
+WATCHED = "watched"
 TOOL = "run_command"
 LISTENS_S = 5.0
 """How long a command has to end after it was asked to."""
@@ -63,12 +66,18 @@ class CommandResult(NamedTuple):
     stdout: bytes = b""
     stderr: bytes = b""
     level: str = GUARDED
-    """`guarded`; `joined`: it ran inside another guarded command, and lands with that one."""
+    """
+    `guarded`; `joined`: it ran inside another guarded command, and lands with that one; `watched`: there is
+    no guarded shell here, so what it changed is on record and was not checked.
+    """
     left_behind: int = 0
     """How many processes the command left, which were ended."""
     run_id: str = ""
     timed_out: bool = False
     """True if it was ended because its time was over, or because it was stopped; then nothing landed."""
+
+    overwritten: tuple[OverwroteError, ...] = ()
+    """Watched commands: files of others that it wrote over, and where their versions are kept."""
 
 
 class CommandStop:
@@ -122,47 +131,62 @@ def run_command(
     timeout_s: float | None = None,
     call: ToolCall | None = None,
     stop: CommandStop | None = None,
+    require: bool = False,
 ) -> CommandResult:
     """
     Run a command in a private view of the turn's workspace and land what it changed.
 
     A string is run by `sh -c`. Its output is captured. Refusals are exceptions, with `run_id` and
     `exit_code` as attributes, and `stdout`, `stderr` and `timed_out`; then nothing has landed.
-    `ShellUnavailableError`: nothing was run.
+
+    Where there can be no view the command is watched (`watched_commands`); with `require`, and where nothing
+    can be recorded either, `ShellUnavailableError`: nothing was run.
     """
+    argv = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
+    if not argv or not argv[0]:
+        raise BadRequestError("", "There is no command.")
+    folder = os.path.realpath(os.path.join(turn.root, cwd or "."))
+    call = call or turn.tool_call(TOOL)
+    variables = dict(os.environ if environment is None else environment)
     try:
-        return _run(turn, command, cwd, environment, stdin, expect, timeout_s, call, stop or CommandStop())
+        text = command if isinstance(command, str) else ""
+        return _run(
+            turn, argv, text, folder, variables, stdin, expect, timeout_s, call, stop or CommandStop()
+        )
     except UnavailableError as error:
-        raise ShellUnavailableError(
-            turn.root, f"There is no guarded shell here: {error}. The command was not run."
-        ) from None
+        if require or why_no_record(turn.root) is not None:
+            raise ShellUnavailableError(
+                turn.root, f"There is no guarded shell here: {error}. The command was not run."
+            ) from None
+    from noclobber.guard.watched_commands import begin, end, run_plainly, text_of
+
+    start = begin(turn, call, text_of(argv), cwd=folder, expect=expect or {})
+    code, out, err, is_late = run_plainly(argv, folder, variables, stdin, timeout_s, stop or CommandStop())
+    done = end(turn, call, start)
+    landed = tuple(WriteResult(file.path, file.after, "plain", file.before) for file in done.files)
+    return CommandResult(code, landed, out, err, WATCHED, timed_out=is_late, overwritten=done.overwritten)
 
 
 def _run(
     turn: Turn,
-    command: str | Sequence[str],
-    cwd: str | os.PathLike[str] | None,
-    environment: Mapping[str, str] | None,
+    argv: Sequence[str],
+    text: str,
+    folder: str,
+    variables: Mapping[str, str],
     stdin: bytes,
     expect: Mapping[str, str] | None,
     timeout_s: float | None,
-    call: ToolCall | None,
+    call: ToolCall,
     stop: CommandStop,
 ) -> CommandResult:
-    argv = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
-    if not argv or not argv[0]:
-        raise BadRequestError("", "There is no command.")
     root = turn.root
-    folder = os.path.realpath(os.path.join(root, cwd or "."))
-    call = call or turn.tool_call(TOOL)
-    variables = dict(os.environ if environment is None else environment)
     if is_inside(root):
         import subprocess
 
         done = subprocess.run(
             argv, cwd=folder, env=variables, input=stdin, capture_output=True, timeout=timeout_s
         )
-        return CommandResult(_as_shell(done.returncode), (), done.stdout, done.stderr, JOINED)
+        return CommandResult(as_shell(done.returncode), (), done.stdout, done.stderr, JOINED)
     if (reason := why_not(root)) is not None:
         raise UnavailableError(reason)
     turn.recorder.prepare()
@@ -170,7 +194,6 @@ def _run(
         turn.recorder.recovered(call, recovered)
     run = runs.made(root)
     try:
-        text = command if isinstance(command, str) else ""
         if turn.options.on_stale == "merge":
             from noclobber.shell.steady import hold  # Here: few projects merge.
 
@@ -205,7 +228,7 @@ def note_job(
     expect: Mapping[str, str],
     first_ns: int,
 ) -> None:
-    """Write down what is about to be run: for `run list`, and to run it again."""
+    """Write down what is run: for `run list`, and to run it again."""
     run.note(
         "job",
         {
@@ -235,9 +258,14 @@ def conclude(
 ) -> tuple[WriteResult, ...]:
     """Land what an ended command left in its upper layer. A refusal is noted in the run's folder."""
     try:
+        through: tuple[WriteResult, ...] = ()
+        if ended.passed:
+            from noclobber.guard.passing import record_passed
+
+            through = record_passed(turn, call, ended.passed)
         found = changes(run.root, run.upper)
         if not found.changes:
-            return ()
+            return through
         if ended.signal:
             raise FileBusyError(
                 run.root,
@@ -254,29 +282,43 @@ def conclude(
             run.run_id,
             ended.began_ns,
             ended.exit_code,
-            {canonical(cwd, path): checked_hash(path, sha256) for path, sha256 in expect.items()},
+            {
+                **{canonical(cwd, path): checked_hash(path, sha256) for path, sha256 in expect.items()},
+                **{done.path: done.sha256 for done in through},  # Its own change is nobody else's.
+            },
             text,
         )
         for change in found.files():
             _refuse_undecodable(f"{run.root}/{change.path}")
-        return land(turn, call, command, found, is_last=is_last)
+        return through + land(turn, call, command, found, is_last=is_last)
     except OSError as failure:  # For example, the disk is full. A commit that began is taken back.
         error = commit_failed(failure, run.root)
-        _keep(run, ended, error)
+        _keep(run, argv, cwd, call, expect, ended, error)
         raise error from failure
     except NoclobberError as error:
-        _keep(run, ended, error)
+        _keep(run, argv, cwd, call, expect, ended, error)
         raise
 
 
-def _keep(run: runs.RunFolder, ended: Ended, error: Exception) -> None:
+def _keep(
+    run: runs.RunFolder,
+    argv: Sequence[str],
+    cwd: str,
+    call: ToolCall,
+    expect: Mapping[str, str],
+    ended: Ended,
+    error: Exception,
+) -> None:
     """Keep what a refused command wrote, to be shown and run again."""
     error.run_id, error.exit_code = run.run_id, ended.exit_code  # type: ignore[attr-defined]
-    if isinstance(error, NoclobberError):
-        try:
-            run.note("refused", refused_note(error))
-        except OSError:
-            pass  # No space for that, either: then nothing is kept.
+    if not isinstance(error, NoclobberError):
+        return
+    try:
+        if run.noted("job") is None:
+            note_job(run, argv, cwd, call, expect, 0)
+        run.note("refused", refused_note(error))
+    except OSError:
+        pass  # No space for that, either: then nothing is kept.
 
 
 def _refuse_undecodable(path: str) -> None:
@@ -327,7 +369,8 @@ def _stopped(run: runs.RunFolder) -> FileBusyError:
     return error
 
 
-def _as_shell(code: int) -> int:
+def as_shell(code: int) -> int:
+    """Return an exit code as a shell says it: 128 and the signal's number, if a signal ended the command."""
     return code if code >= 0 else 128 - code
 
 

@@ -393,8 +393,8 @@ def _around(by_path: Mapping[tuple[str, bool], WriteResult], path: str, is_gone:
 
 def unchecked(changes: ChangeSet) -> None:
     """Land what is in folders of build outputs: by rename, without a check, and the last writer wins."""
-    from noclobber.disk.commit.prints import remove_all
     from noclobber.disk.commit.staged_things import strip
+    from noclobber.disk.removing import remove_all
 
     for change in changes.unchecked:
         path = f"{changes.root}/{change.path}"

@@ -488,7 +488,10 @@ class Outside:
         self, path: str, before: str, expected: str, found: str, lost: Overwritten | None
     ) -> None:
         kept, overwritten = ((), None) if lost is None else (lost.kept, lost.sha256)
-        self.turn.recorder.race(self.call, path, before, expected, found, kept=kept, overwritten=overwritten)
+        level = self.turn.outside_level
+        self.turn.recorder.race(
+            self.call, path, before, expected, found, level, kept=kept, overwritten=overwritten
+        )
 
     def _overwritten(self, looked: LookedAt, key: str, before: str, outcome: Outcome) -> Overwritten | None:
         """End the watch of a call that was carried out; keep what somebody saved and it wrote over."""

@@ -189,6 +189,7 @@ class Recorder:
         before: str,
         expected: str,
         found: str,
+        level: str,
         *,
         kept: Iterable[str] = (),
         overwritten: str | None = None,
@@ -205,6 +206,7 @@ class Recorder:
             "before_hash": _spelled(before),
             "expected_hash": _spelled(expected),
             "current_hash": _spelled(found),
+            "level": level,
         }
         if overwritten is not None:
             payload |= {

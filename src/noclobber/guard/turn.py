@@ -294,12 +294,14 @@ class Turn:
         expected_hashes: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         stop: CommandStop | None = None,
+        require: bool = False,
     ) -> CommandResult:
         """
         Run a command as one transaction: its changes land all together or not at all (docs/shell.md).
 
-        A string is run by `sh -c`, a list as it is; output is captured. `ShellUnavailableError` where there
-        is no guarded shell: then nothing was run. `stop.ask()`, from another thread, ends the command.
+        A string is run by `sh -c`, a list as it is; output is captured. Where there is no guarded shell the
+        command is watched, and the result's `level` says so; with `require`, `ShellUnavailableError`: then
+        nothing was run. `stop.ask()`, from another thread, ends the command.
         """
         from noclobber.guard import commands  # Few turns run commands.
 
@@ -312,6 +314,7 @@ class Turn:
             expect=expected_hashes,
             timeout_s=timeout_s,
             stop=stop,
+            require=require,
         )
 
     def call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> Any:

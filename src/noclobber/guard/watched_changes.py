@@ -67,6 +67,7 @@ def record(
         before_hash,
         str(change.expected),
         after,
+        watched.LEVEL,
         kept=() if kept is None else (kept,),
         overwritten=before_hash,
     )

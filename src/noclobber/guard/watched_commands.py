@@ -18,11 +18,12 @@ from noclobber.core.actions import Action
 from noclobber.disk import paths
 from noclobber.disk.reading import look_at
 from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
-from noclobber.guard.commands import canonical, checked_hash
+from noclobber.guard.commands import as_shell, canonical, checked_hash
 from noclobber.guard.facts import gather
 from noclobber.guard.judge import admit
 from noclobber.guard.watched_changes import keeper, record
 from noclobber.shell import watched
+from noclobber.shell.process import NOT_EXECUTABLE, NOT_FOUND
 from noclobber.shell.targets import targets
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
     from noclobber.core.values import ToolCall
     from noclobber.errors import OverwroteError
+    from noclobber.guard.commands import CommandStop
     from noclobber.guard.turn import Turn
 
+SIGTERM = 15
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 
 
@@ -76,6 +79,46 @@ def end(turn: Turn, call: ToolCall, start: watched.WatchedStart) -> WatchedDone:
     key = call.call_id or f"run-{start.since_ns}"
     told = [record(turn, call, change, key) for change in changes]
     return WatchedDone(changes, tuple(error for error in told if error is not None))
+
+
+def run_plainly(
+    argv: Sequence[str],
+    cwd: str,
+    environment: Mapping[str, str],
+    stdin: bytes,
+    timeout_s: float | None,
+    stop: CommandStop,
+) -> tuple[int, bytes, bytes, bool]:
+    """Run a command in the real tree: its exit code, what it printed, whether it was ended early."""
+    import subprocess
+
+    class CommandGroup(subprocess.Popen[bytes]):
+        """A command and what it has started, which is ended with it: it holds the output open."""
+
+        def terminate(self) -> None:
+            if self.poll() is None:
+                os.killpg(self.pid, SIGTERM)
+
+    pipe = subprocess.PIPE
+    try:
+        process = CommandGroup(
+            argv, cwd=cwd, env=dict(environment), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+    except OSError as error:
+        missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        return (
+            (NOT_FOUND if missing else NOT_EXECUTABLE),
+            b"",
+            f"{argv[0]}: {error.strerror}\n".encode(),
+            False,
+        )
+    stop.begun(process)
+    try:
+        out, err = process.communicate(stdin, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        stop.ask()
+        out, err = process.communicate()
+    return as_shell(process.returncode), out, err, stop.is_asked
 
 
 def _judged(turn: Turn, text: str, cwd: str, known: Mapping[str, str]) -> dict[str, str]:

@@ -10,8 +10,9 @@ if __name__ == "__main__":
     sys.path.append(__file__.rpartition("/noclobber/shell/")[0])
     from noclobber.core.light.json_text import spell
     from noclobber.shell.namespace import UnavailableError
-    from noclobber.shell.process import CommandProcess, Ended, start
+    from noclobber.shell.process import CommandProcess, Ended
     from noclobber.shell.runs import RunFolder
+    from noclobber.shell.starting import Start, start
 
     path, report_fd = sys.argv[1], int(sys.argv[2])
     os.set_inheritable(report_fd, False)
@@ -32,13 +33,7 @@ if __name__ == "__main__":
     _signal.signal(_signal.SIGTERM, end_it)
     try:
         environment = dict(os.environ)
-        begun = start(
-            folder,
-            job["argv"],
-            cwd=job["cwd"],
-            environment=environment,
-            first_ns=job["first_ns"],
-        )
+        begun = start(Start(folder, job["argv"], job["cwd"], environment, job["first_ns"]))
         if early and isinstance(begun, CommandProcess):
             os.kill(begun.pid, early[0])
         ended = begun.wait(job["grace_s"]) if isinstance(begun, CommandProcess) else begun

@@ -23,9 +23,10 @@ import errno
 import os
 import sys
 
+from noclobber.core.light.c_library import LONG, function, get_errno
 from noclobber.core.project import STATE_FOLDER
-from noclobber.shell.folder_renames import RenameHelper
 from noclobber.shell.runs import STEADY
+from noclobber.shell.supervisor import Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,13 +56,10 @@ class UnavailableError(Exception):
     """There can be no private view of this folder here. The text says why."""
 
 
-def library() -> Any:
-    """Return the C library. Load it before a fork: the child imports nothing."""
+def library() -> None:
+    """Fail with `UnavailableError` on a system that has no namespaces at all."""
     if not sys.platform.startswith("linux"):
         raise UnavailableError("only Linux has namespaces")
-    import ctypes
-
-    return ctypes.CDLL(None, use_errno=True)
 
 
 class PrivateView:
@@ -69,11 +67,10 @@ class PrivateView:
 
     def __init__(self, root: str, run_folder: str) -> None:
         self.root, self.run_folder = root, run_folder
-        self._libc = library()
-        import ctypes
-
-        self._errno, self._ulong = ctypes.get_errno, ctypes.c_ulong
-        self.renames = RenameHelper(self._libc, root, run_folder)
+        library()
+        # Before the fork: the child loads nothing.
+        self._functions = {name: function(name) for name in ("unshare", "mount", "prctl")}
+        self.supervisor = Supervisor(root, run_folder)
         self.uid, self.gid = os.geteuid(), os.getegid()
         self._steady: Any = None
         if os.path.isdir(f"{run_folder}/{STEADY}"):
@@ -83,7 +80,7 @@ class PrivateView:
 
     def prctl(self, option: int, value: int) -> None:
         """Set an attribute of this process."""
-        self._libc.prctl(option, value, 0, 0, 0)
+        self._call("prctl", option, LONG(value), LONG(0), LONG(0), LONG(0))
 
     def enter(self) -> None:
         """Make the view, and let this process see it. `UnavailableError` if that cannot be."""
@@ -98,14 +95,15 @@ class PrivateView:
         # Nothing that is mounted here shows outside; what is mounted outside still shows here.
         self._mount(None, "/", None, MS_REC | MS_SLAVE)
         root, state = self.root, f"{self.root}/{STATE_FOLDER}"
-        self.renames.open_layers()
         through = [(state, os.open(state, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW))]
         through += [(point, os.open(point, O_PATH)) for point in mounts_below(root)]
         has_steady = self._has_steady()
         # By descriptors: a name in the options may have commas, colons and backslashes.
         opened = [os.open(path, O_PATH | os.O_DIRECTORY) for path in self._layers()]
         names = [f"/proc/self/fd/{descriptor}" for descriptor in opened]
-        layers = "lowerdir={},upperdir={},workdir={},userxattr".format(*names)
+        # Volatile: a command's `fsync()` flushes nothing, and neither does the end of the view, which would
+        # flush the whole filesystem that the project is on. What lands is flushed by the commit.
+        layers = "lowerdir={},upperdir={},workdir={},userxattr,volatile".format(*names)
         if has_steady:
             opened.append(os.open(f"{self.run_folder}/{self._steady.IN_MEMORY}", O_PATH | os.O_DIRECTORY))
             # `xino`: with two filesystems below, files and folders would be on different devices.
@@ -162,11 +160,14 @@ class PrivateView:
         self, source: str | None, point: str, kind: str | None, flags: int, data: str | None = None
     ) -> None:
         words = [None if word is None else os.fsencode(word) for word in (source, point, kind, data)]
-        self._call("mount", words[0], words[1], words[2], self._ulong(flags), words[3])
+        self._call("mount", words[0], words[1], words[2], LONG(flags), words[3])
 
     def _call(self, name: str, *args: object) -> None:
-        if getattr(self._libc, name)(*args) != 0:
-            code = self._errno()
+        called = self._functions[name]
+        if called is None:
+            raise OSError(errno.ENOSYS, f"{name}: {os.strerror(errno.ENOSYS)}")
+        if called(*args) != 0:
+            code = get_errno()
             raise OSError(code, f"{name}: {os.strerror(code)}")
 
 

@@ -1,5 +1,5 @@
 """
-Run a command in a private view, as if it were run plainly: terminal, stdin, signals, exit code.
+Wait for a command in a private view, as if it were run plainly: terminal, stdin, signals, exit code.
 
 The command is a child of ours in our own process group, so the terminal's keys reach it. Signals that are
 sent to us alone are passed on. It is over when the command has ended *and* everything that it started: we
@@ -13,24 +13,23 @@ change nothing real. The next guarded command removes it (`runs.tidy`).
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
-import errno
 import os
 import time
 
-from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PrivateView, UnavailableError
+from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PrivateView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator
     from typing import NamedTuple
-
-    from noclobber.shell.runs import RunFolder
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 GRACE_S = 2.0
 TERM_S = 0.5
 MOST_PAUSE_S = 0.05
+KEEP_AFTER_S = 0.03  # From when on a command may have looked at many files.
+EARLY_S = 0.004
 MOST_ROUNDS = 200  # Of ending processes that go on making new ones.
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 PASSED_ON = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2)
@@ -51,6 +50,8 @@ class Ended(NamedTuple):
     """False if it left processes that could not be ended."""
     began_ns: int = 0
     """The marker's ctime: see `runs`."""
+    passed: tuple[tuple[str, int, int], ...] = ()
+    """Large files that passed through (`large_files`): path, size and mtime before."""
     complaint: str = ""
     """Why the command could not be run at all."""
 
@@ -63,7 +64,7 @@ class ChildCommand:
 
     def _wait_for_command(self) -> int:
         while True:
-            ended, status = os.waitpid(-1, os.WUNTRACED)
+            ended, status = self._next_change()
             if ended != self.pid:
                 continue
             if not os.WIFSTOPPED(status):
@@ -71,6 +72,10 @@ class ChildCommand:
             # As a shell would see it: stopped together, continued together.
             os.kill(os.getpid(), _signal.SIGSTOP)
             os.kill(self.pid, _signal.SIGCONT)
+
+    def _next_change(self) -> tuple[int, int]:
+        """Wait until a child has ended or was stopped."""
+        return os.waitpid(-1, os.WUNTRACED)
 
     def _take_signals(self) -> list[tuple[int, object]]:
         def pass_on(number: int, frame: object) -> None:
@@ -97,180 +102,172 @@ class ChildCommand:
 class CommandProcess(ChildCommand):
     """A command that runs in a private view."""
 
-    def __init__(self, pid: int, view: PrivateView, helper: int, began_ns: int) -> None:
+    def __init__(self, pid: int, view: PrivateView, began_ns: int, mask: set[int]) -> None:
+        """`mask` is the signal mask to be restored when signals are passed on."""
         super().__init__(pid)
-        self._view, self._helper, self._began_ns = view, helper, began_ns
+        self._view, self._began_ns, self._mask = view, began_ns, mask
+        self._upper = f"{view.run_folder}/upper"
+        self._keeper = self._keeper_life_fd = 0
+        self._is_kept = False
+        self._wake_fd, self._waker_fd = os.pipe()  # Can be read when a child has ended or was stopped.
+        os.set_blocking(self._wake_fd, False)
+        os.set_blocking(self._waker_fd, False)
 
-    def wait(self, grace_s: float = GRACE_S, meanwhile: Callable[[], None] | None = None) -> Ended:
-        """Wait for the command and for everything that it started; `meanwhile` is called first."""
+    def wait(self, grace_s: float = GRACE_S, meanwhile: Iterator[None] | None = None) -> Ended:
+        """
+        Wait for the command and for everything that it started.
+
+        Meanwhile what is needed to land its changes is loaded, part by part: in its first milliseconds, when
+        even a command with many threads has only one, and as soon as it has written something.
+        """
         before = self._take_signals()
+        before.append((_signal.SIGCHLD, _signal.signal(_signal.SIGCHLD, lambda number, frame: None)))
+        waker_before = _signal.set_wakeup_fd(self._waker_fd, warn_on_full_buffer=False)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._mask)
         try:
             if meanwhile is not None:
-                meanwhile()
+                self._work_off(meanwhile)
             status = self._wait_for_command()
-            left, is_over = end_left_behind(grace_s, self._helper)
+            left, is_over = self._end_left_behind(grace_s)
+            self._end_view()
         finally:
             self._view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What others leave behind is not ours to wait for.
-            self._view.renames.close()
+            _signal.set_wakeup_fd(waker_before)
             for number, handler in before:
                 _signal.signal(number, handler)
+            self._view.supervisor.close()
+            for descriptor in (self._wake_fd, self._waker_fd, self._keeper_life_fd):
+                if descriptor:
+                    os.close(descriptor)
         code = os.waitstatus_to_exitcode(status)
-        return Ended(code if code >= 0 else 128 - code, max(0, -code), left, is_over, self._began_ns)
+        passed = self._view.supervisor.passed
+        return Ended(code if code >= 0 else 128 - code, max(0, -code), left, is_over, self._began_ns, passed)
 
-    def writes_before_it_ends(self, upper: str) -> bool:
+    def _serve(self, timeout_s: float | None) -> None:
+        """Answer what the command asks, until a child has ended or the time is over."""
+        self._view.supervisor.serve(self._wake_fd, timeout_s)
+        try:
+            os.read(self._wake_fd, 4096)
+        except BlockingIOError:
+            pass
+
+    def _work_off(self, meanwhile: Iterator[None]) -> None:
+        until_s = time.monotonic() + (EARLY_S if has_two_cores() else 0.0)
+        while time.monotonic() < until_s and not self._has_ended():
+            next(meanwhile, None)
+            self._serve(0.0)
+        if self._writes_before_it_ends():
+            for _ in meanwhile:
+                self._serve(0.0)
+
+    def _has_ended(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+    def _next_change(self) -> tuple[int, int]:
+        while True:
+            ended, status = self._reaped(os.WUNTRACED | os.WNOHANG)
+            if ended:
+                return ended, status
+            self._serve(None if self._is_kept else KEEP_AFTER_S)
+            self._keep_view()
+
+    def _reaped(self, flags: int) -> tuple[int, int]:
+        ended, status = os.waitpid(-1, flags)
+        if ended and ended == self._keeper:  # It came too late: the command had ended.
+            self._keeper = 0
+        return ended, status
+
+    def _writes_before_it_ends(self) -> bool:
         """Wait until the command has ended, or has written something; return which."""
         pause_s = 0.0003
         while True:
-            if os.listdir(upper):
+            if os.listdir(self._upper):
                 return True
-            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-                return bool(os.listdir(upper))
+            if self._has_ended():
+                return bool(os.listdir(self._upper))
             if pause_s > MOST_PAUSE_S:
                 return False  # It takes its time; `wait()` does not poll.
-            time.sleep(pause_s)
+            self._serve(pause_s)
             pause_s *= 1.3
+            if pause_s > KEEP_AFTER_S / 5:  # Some KEEP_AFTER_S in all by now.
+                self._keep_view()
+
+    # The end of the view. The kernel forgets every name that was looked up in it, and whoever was in it
+    # last waits for that: a millisecond for each 500 names. After a command that changed nothing, nobody
+    # has to wait.
+
+    def _keep_view(self) -> None:
+        """Fork a process that keeps the view a little longer than the command, and takes it down alone."""
+        if self._is_kept or self._has_ended():
+            return
+        self._is_kept = True
+        if not _children(os.getpid()):
+            return  # A kernel that does not say who our children are. Then it could not be told from others.
+        life_fd, self._keeper_life_fd = os.pipe()
+        self._keeper = os.fork()
+        if self._keeper == 0:
+            try:
+                view_fd = os.open(f"/proc/{self.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+                os.setsid()
+                _leave_alone({life_fd, view_fd})
+                os.read(life_fd, 1)  # Until our process lets go of it, or is killed.
+            finally:
+                os._exit(0)
+        os.close(life_fd)
+
+    def _end_view(self) -> None:
+        if self._keeper and os.listdir(self._upper):
+            os.kill(self._keeper, _signal.SIGKILL)
+            os.waitpid(self._keeper, 0)
+            self._keeper = 0
+
+    def _end_left_behind(self, grace_s: float) -> tuple[int, bool]:
+        """Wait for processes that have become ours, then end them; return how many, and if all have ended."""
+        deadline, number, ended_ones = time.monotonic() + grace_s, _signal.SIGTERM, set[int]()
+        pause_s, rounds = 0.0005, 0
+        while True:
+            try:
+                ended, _ = self._reaped(os.WNOHANG)
+            except ChildProcessError:
+                return len(ended_ones), True
+            if ended:
+                continue
+            if self._keeper and _children(os.getpid()) == [self._keeper]:
+                return len(ended_ones), True
+            if time.monotonic() > deadline:
+                rounds += 1
+                if rounds > MOST_ROUNDS:
+                    return len(ended_ones), False
+                for child in all_below(os.getpid()):
+                    if child == self._keeper:
+                        continue
+                    try:
+                        os.kill(child, number)
+                        ended_ones.add(child)
+                    except ProcessLookupError:
+                        pass
+                deadline = time.monotonic() + (TERM_S if number == _signal.SIGTERM else 0.0)
+                number = _signal.SIGKILL
+            self._serve(pause_s)
+            pause_s = min(0.01, pause_s * 2)
 
 
-def start(
-    folder: RunFolder,
-    argv: Sequence[str],
-    *,
-    cwd: str,
-    environment: Mapping[str, str],
-    first_ns: int,
-) -> CommandProcess | Ended:
-    """
-    Start a command in a private view of the folder's root.
-
-    `UnavailableError` if there can be none: then nothing was run. `Ended` if the command does not exist.
-    """
-    view = PrivateView(folder.root, folder.path)
-    view.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    out_fd, in_fd = os.pipe()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _become(folder, view, argv, cwd, environment, parent, first_ns, (out_fd, in_fd))
-    os.close(in_fd)
-    told = b""
-    while piece := os.read(out_fd, 4096):
-        told += piece
-    os.close(out_fd)
-    began, _, rest = told.partition(b"\n")
-    kind, _, text = rest.decode("utf-8", "replace").partition(" ")
-    numbers = [int(word) for word in began.split()]
-    helper = numbers[1] if numbers else 0
-    if numbers and not kind:
-        return CommandProcess(pid, view, helper, numbers[0])
-    os.waitpid(pid, 0)
-    end_left_behind(0.0, helper)
-    view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What is run instead is nobody's parent but its own.
-    view.renames.close()
-    if kind == "exec":
-        number, _, why = text.partition(" ")
-        missing = int(number) in (errno.ENOENT, errno.ENOTDIR)
-        code = NOT_FOUND if missing else NOT_EXECUTABLE
-        return Ended(code, 0, 0, began_ns=numbers[0], complaint="command not found" if missing else why)
-    if kind == "cwd":
-        return Ended(NOT_EXECUTABLE, 0, 0, complaint=f"its folder cannot be entered ({text})")
-    raise UnavailableError(text or "the process that makes the view was killed")
+def has_two_cores() -> bool:
+    """With one, whatever is done while the view is made or the command runs delays it."""
+    return len(os.sched_getaffinity(0)) > 1
 
 
-def _become(
-    folder: RunFolder,
-    view: PrivateView,
-    argv: Sequence[str],
-    cwd: str,
-    environment: Mapping[str, str],
-    parent: int,
-    first_ns: int,
-    pipe: tuple[int, int],
-) -> None:
-    """In the child: enter the view and become the command. Never returns."""
-    out_fd, in_fd = pipe
-    try:
-        os.close(out_fd)
-        view.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(137)
-        marker_fd = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            view.enter()
-        except UnavailableError as error:
-            os.write(in_fd, f"\nunavailable {error}".encode())
-            os._exit(126)
-        try:
-            os.chdir(cwd)  # By name: the descriptor that we have leads below the overlay.
-        except OSError as error:
-            os.write(in_fd, f"\ncwd {error.strerror}".encode())
-            os._exit(126)
-        helper = view.renames.begin()
-        began_ns = _tick_after(marker_fd, first_ns)
-        os.write(in_fd, f"{began_ns} {helper}\n".encode())
-        for number in DEFAULT_AGAIN:
-            if _signal.getsignal(number) != _signal.SIG_IGN or number == _signal.SIGPIPE:
-                _signal.signal(number, _signal.SIG_DFL)
-        try:
-            os.execvpe(argv[0], list(argv), dict(environment))  # noqa: S606 - what was asked for
-        except OSError as error:
-            os.write(in_fd, f"exec {error.errno} {error.strerror}".encode())
-        except ValueError as error:
-            os.write(in_fd, f"exec {errno.EINVAL} {error}".encode())
-    except BaseException as error:
-        os.write(in_fd, f"\nunavailable {error}".encode())
-    finally:
-        os._exit(126)
-
-
-def _tick_after(folder_fd: int, first_ns: int) -> int:
-    """`RunFolder.tick_after`, by a descriptor: inside the view the folder's name is hidden."""
-    from noclobber.shell.runs import LONGEST_TICK_S, TICK_S
-
-    for _ in range(int(LONGEST_TICK_S / TICK_S)):
-        os.utime("marker", dir_fd=folder_fd)
-        now_ns = os.stat("marker", dir_fd=folder_fd).st_ctime_ns
-        if now_ns > first_ns:
-            break
-        time.sleep(TICK_S)
-    return now_ns
-
-
-def end_left_behind(grace_s: float, helper: int = 0) -> tuple[int, bool]:
-    """
-    Wait for processes that have become ours, then end them; return how many, and if all have ended.
-
-    `helper` is our own (`folder_renames`): it is ended when it is the last one.
-    """
-    deadline, number, ended_ones = time.monotonic() + grace_s, _signal.SIGTERM, set[int]()
-    pause_s, rounds = 0.0005, 0
-    while True:
-        try:
-            ended, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return len(ended_ones), True
-        if ended:
-            continue
-        if helper and _children(os.getpid()) == [helper]:
-            os.kill(helper, _signal.SIGKILL)
-            os.waitpid(helper, 0)
-            helper = 0
-            continue
-        if time.monotonic() > deadline:
-            rounds += 1
-            if rounds > MOST_ROUNDS:
-                return len(ended_ones), False
-            for child in all_below(os.getpid()):
-                if child == helper:
-                    continue
-                try:
-                    os.kill(child, number)
-                    ended_ones.add(child)
-                except ProcessLookupError:
-                    pass
-            deadline = time.monotonic() + (TERM_S if number == _signal.SIGTERM else 0.0)
-            number = _signal.SIGKILL
-        time.sleep(pause_s)
-        pause_s = min(0.01, pause_s * 2)
+def _leave_alone(needed: set[int]) -> None:
+    """Keep nothing open that somebody waits for."""
+    nothing_fd = os.open(os.devnull, os.O_RDWR)
+    for standard_fd in (0, 1, 2):
+        os.dup2(nothing_fd, standard_fd)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in needed:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # The one of the list itself.
 
 
 def all_below(pid: int) -> list[int]:
@@ -285,7 +282,7 @@ def all_below(pid: int) -> list[int]:
 
 def _children(pid: int) -> list[int]:
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             return [int(word) for word in file.read().split()]
     except OSError:
         return []

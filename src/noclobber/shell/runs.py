@@ -26,8 +26,8 @@ import os
 import stat
 import time
 
-from noclobber.core.light.json_text import parse, spell_for_any_reader
 from noclobber.core.project import STATE_FOLDER
+from noclobber.disk.removing import remove_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ class RunFolder:
 
     def note(self, name: str, value: dict[str, Any]) -> None:
         """Write `job` or `refused`."""
+        from noclobber.core.light.json_text import spell_for_any_reader  # Here: most commands need none.
+
         text = spell_for_any_reader(value)
         path = f"{self.path}/{name}.json"
         descriptor = os.open(f"{path}.new", os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -109,6 +111,8 @@ class RunFolder:
 
     def noted(self, name: str) -> dict[str, Any] | None:
         """Read `job` or `refused`; None if there is none that can be read."""
+        from noclobber.core.light.json_text import parse
+
         try:
             descriptor = os.open(f"{self.path}/{name}.json", _READ)
             try:  # It may have come with a folder, and be anything.
@@ -238,7 +242,9 @@ def _remove(root: str, name: str) -> None:
     """Remove one of them with all that is in it."""
     above_fd = _opened(root)
     try:
-        _remove_below(above_fd, name)
+        remove_all(above_fd, name)
+    except FileNotFoundError:
+        pass
     finally:
         os.close(above_fd)
 
@@ -322,27 +328,3 @@ def end_strays(folder: RunFolder) -> None:
                 os.kill(int(name), 9)
         except OSError:
             continue
-
-
-def _remove_below(folder_fd: int, name: str) -> None:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        below_fd = os.open(name, flags, dir_fd=folder_fd)
-    except PermissionError:
-        os.chmod(name, 0o700, dir_fd=folder_fd)  # The kernel makes `work/work` with mode 0.
-        below_fd = os.open(name, flags, dir_fd=folder_fd)
-    except FileNotFoundError:
-        return
-    try:
-        with os.scandir(below_fd) as entries:
-            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        if listed and os.fstat(below_fd).st_mode & 0o300 != 0o300:
-            os.fchmod(below_fd, 0o700)
-        for inner, is_folder in listed:
-            if is_folder:
-                _remove_below(below_fd, inner)
-            else:
-                os.unlink(inner, dir_fd=below_fd)
-    finally:
-        os.close(below_fd)
-    os.rmdir(name, dir_fd=folder_fd)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+FEW_VALUES = 50
+
+
 class _Maker(type):
     """Turns a class body with annotations into a tuple with named fields."""
 
@@ -42,9 +45,20 @@ class _Maker(type):
 
 
 def _until_needed(name: str, fields: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
-    """Make the constructor when the first value is made: most processes make values of few classes."""
+    """Make the constructor when it pays, which takes as long as to make fifty values without it."""
+    new, default_of, calls = tuple.__new__, dict(zip(reversed(fields), reversed(defaults), strict=False)), 0
 
     def __new__(cls: Any, /, *given: Any, **named: Any) -> Any:  # noqa: N807
+        nonlocal calls
+        calls += 1
+        if calls < FEW_VALUES:
+            values, rest = list(given), dict(named)
+            for field in fields[len(given) :]:
+                if field not in rest and field not in default_of:
+                    break  # The interpreter shall complain.
+                values.append(rest.pop(field) if field in rest else default_of[field])
+            if len(values) == len(fields) and not rest:
+                return new(cls, values)
         made = _constructor(name, fields, defaults)
         cls.__new__ = staticmethod(made)
         return made(cls, *given, **named)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import atexit
 import os
-import weakref
+from _weakref import ref  # `weakref` takes longer to load than this module.
 
 from noclobber.core.clock import Patience
 from noclobber.disk import forks, hashing, leases
@@ -31,7 +31,7 @@ else:
 MOST_WATCHED = 64  # Descriptors.
 LET_FINISH_S = 1.0
 
-_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+_stores: dict[int, ref[Store]] = {}
 
 
 class Departed(NamedTuple):
@@ -58,7 +58,8 @@ def watch(store: Store, path: str, descriptor: int) -> None:
     status = os.fstat(descriptor)
     departed = Departed(path, descriptor, status.st_size, status.st_mtime_ns)
     store.departed.append(departed)
-    _stores.add(store)
+    number = id(store)
+    _stores[number] = ref(store, lambda gone: _stores.pop(number, None))
 
 
 def look_after(store: Store, *, at_once: bool = False) -> list[tuple[str, str]]:
@@ -125,7 +126,7 @@ def _keep(store: Store, departed: Departed) -> str:
 
 def _at_exit() -> None:
     """A program that ends without closing its workspace is the last that could keep anything."""
-    for store in tuple(_stores):
+    for store in [store for found in tuple(_stores.values()) if (store := found()) is not None]:
         look_after(store, at_once=True)
 
 

@@ -13,6 +13,7 @@ import stat
 
 from noclobber.disk import hashing
 from noclobber.disk.paths import OPEN_FOLDER
+from noclobber.disk.removing import remove_all
 
 NOTHING = ""
 
@@ -60,17 +61,6 @@ def _rows(folder_fd: int, name: str, below: bytes) -> list[bytes]:
     return rows
 
 
-def remove_all(folder_fd: int, name: str) -> None:
-    """Remove what is at a name: a file, a link, or a folder with all that is in it. No link is followed."""
-    try:
-        os.unlink(name, dir_fd=folder_fd)
-        return
-    except (IsADirectoryError, PermissionError):
-        if not stat.S_ISDIR(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
-            raise
-    _remove_folder(folder_fd, name)
-
-
 def remove_under_another_name(folder_fd: int, name: str, other: str) -> None:
     """
     Rename what is at a name, and remove it.
@@ -86,24 +76,3 @@ def remove_under_another_name(folder_fd: int, name: str, other: str) -> None:
         remove_all(folder_fd, other)
     except FileNotFoundError:
         pass
-
-
-def _remove_folder(folder_fd: int, name: str) -> None:
-    try:
-        below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
-    except PermissionError:
-        os.chmod(name, 0o700, dir_fd=folder_fd)
-        below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
-    try:
-        with os.scandir(below_fd) as entries:
-            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-        if listed and os.fstat(below_fd).st_mode & 0o300 != 0o300:
-            os.fchmod(below_fd, 0o700)
-        for inner, is_folder in listed:
-            if is_folder:
-                _remove_folder(below_fd, inner)
-            else:
-                os.unlink(inner, dir_fd=below_fd)
-    finally:
-        os.close(below_fd)
-    os.rmdir(name, dir_fd=folder_fd)

@@ -11,9 +11,9 @@ import os
 import stat
 
 from noclobber.disk import forks
-from noclobber.disk.commit.prints import remove_all
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK
+from noclobber.disk.removing import remove_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

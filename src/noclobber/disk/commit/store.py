@@ -24,8 +24,8 @@ from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks, ordering, paths
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX, Note
-from noclobber.disk.commit.prints import remove_all
 from noclobber.disk.reading import LOOK
+from noclobber.disk.removing import remove_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

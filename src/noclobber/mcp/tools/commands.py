@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noclobber.mcp.tools.definition import PATH, TEXT, WRITTEN, McpAnswer, text_answer, tool, written
+from noclobber.shell.watched import LEVEL as WATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,9 +29,13 @@ def run_command(connection: ClientConnection, given: Mapping[str, Any], report: 
     out, err = _shown(done.stdout), _shown(done.stderr)
     told = "".join(f"{text}\n" if text and not text.endswith("\n") else text for text in (out, err))
     landed = [{"path": result.path, **written(result)} for result in done.landed]
+    told += "".join(f"{error}\n" for error in done.overwritten)
+    if done.level == WATCHED:
+        told += "There is no guarded shell here: what it changed was not checked, only recorded.\n"
     return text_answer(
         f"{told}Exit code {done.exit_code}.",
         exit_code=done.exit_code,
+        level=done.level,
         stdout=out,
         stderr=err,
         landed=landed,
@@ -60,6 +65,7 @@ RUN_COMMAND = tool(
     required=["command"],
     answers={
         "exit_code": {"type": "integer"},
+        "level": {"type": "string", "enum": ["guarded", "joined", "watched"]},
         "stdout": TEXT,
         "stderr": TEXT,
         "landed": {"type": "array", "items": {"type": "object", "properties": {**PATH, **WRITTEN}}},

@@ -1,0 +1,215 @@
+"""
+Start a command in a private view.
+
+A forked child makes the view and becomes the command. It tells by a pipe when the command begins, or why it
+cannot; the pipe is closed by the `exec`. Making the view takes some milliseconds, in which our own process
+has nothing to do: it loads what landing needs.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
+import errno
+import os
+import select
+import time
+
+from noclobber.disk.removing import remove_tree
+from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PrivateView, UnavailableError
+from noclobber.shell.process import (
+    DEFAULT_AGAIN,
+    FROM_TERMINAL,
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    PASSED_ON,
+    CommandProcess,
+    Ended,
+    has_two_cores,
+)
+from noclobber.shell.runs import LONGEST_TICK_S, TICK_S
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import NamedTuple
+
+    from noclobber.shell.runs import RunFolder
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+GO, STOP = b"+", b"-"
+
+
+class Start(NamedTuple):
+    """What is to be started, and where."""
+
+    folder: RunFolder
+    argv: Sequence[str]
+    cwd: str
+    environment: Mapping[str, str]
+    first_ns: int
+    """When the marker was touched first (`runs`)."""
+    may_pass: Callable[[str, int], bool] | None = None
+    """Says of a large file if it may pass through (`large_files`); None: none may."""
+    is_supervised: bool = True
+    """If folders can be renamed in the view, and large files pass through (`supervisor`)."""
+
+
+def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProcess | Ended:
+    """
+    Start a command in a private view of the folder's root.
+
+    While the view is made, `meanwhile` is worked off as far as it gets. `UnavailableError` if there can be no
+    view: then nothing was run. `Ended` if the command does not exist.
+    """
+    view = PrivateView(asked.folder.root, asked.folder.path)
+    view.supervisor.may_pass = asked.may_pass
+    view.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    out_fd, in_fd = os.pipe()
+    go_fd, let_go_fd = os.pipe()
+    programs = _programs(asked.argv[0], asked.environment)
+    parent = os.getpid()
+    # Until `wait()` passes them on: one that came before would end us, and not the command.
+    mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, (*PASSED_ON, *FROM_TERMINAL))
+    pid = os.fork()
+    if pid == 0:
+        os.close(out_fd)
+        os.close(let_go_fd)
+        _become(asked, view, programs, parent, mask, in_fd, go_fd)
+    os.close(in_fd)
+    os.close(go_fd)
+    try:
+        began_ns, kind, text = _told(view, pid, out_fd, let_go_fd, meanwhile)
+    finally:
+        os.close(out_fd)
+        os.close(let_go_fd)
+    if began_ns and not kind:
+        return CommandProcess(pid, view, began_ns, mask)
+    os.waitpid(pid, 0)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+    view.prctl(PR_SET_CHILD_SUBREAPER, 0)  # What is run instead is nobody's parent but its own.
+    view.supervisor.close()
+    if kind == "unsupervised":  # No process may look into another here.
+        work = f"{asked.folder.path}/work"
+        remove_tree(work)  # An overlay uses one once.
+        os.mkdir(work, 0o700)
+        return start(asked._replace(is_supervised=False), meanwhile)
+    if kind == "exec":
+        number, _, why = text.partition(" ")
+        missing = int(number) in (errno.ENOENT, errno.ENOTDIR)
+        code = NOT_FOUND if missing else NOT_EXECUTABLE
+        return Ended(code, 0, 0, began_ns=began_ns, complaint="command not found" if missing else why)
+    if kind == "cwd":
+        return Ended(NOT_EXECUTABLE, 0, 0, complaint=f"its folder cannot be entered ({text})")
+    raise UnavailableError(text or "the process that makes the view was killed")
+
+
+def _told(
+    view: PrivateView, pid: int, out_fd: int, let_go_fd: int, meanwhile: Iterator[None] | None
+) -> tuple[int, str, str]:
+    """Return what the child says: when the command begins (0: not at all), and what went wrong, and why."""
+    poll = select.poll()
+    poll.register(out_fd, select.POLLIN)
+    told = b""
+    if not has_two_cores():
+        meanwhile = None
+    while b"\n" not in told:
+        if meanwhile is not None and not poll.poll(0):
+            if next(meanwhile, STOP) is STOP:
+                meanwhile = None
+            continue
+        piece = os.read(out_fd, 4096)
+        if not piece:
+            break
+        told += piece
+    began_ns, listener = [int(word) for word in told.partition(b"\n")[0].split()] or (0, -1)
+    if listener >= 0:
+        try:
+            os.write(let_go_fd, GO if view.supervisor.take(pid, listener) else STOP)
+        except BrokenPipeError:
+            pass  # It was killed.
+    while piece := os.read(out_fd, 4096):
+        told += piece
+    kind, _, text = told.partition(b"\n")[2].decode("utf-8", "replace").partition(" ")
+    return began_ns, kind, text
+
+
+def _programs(name: str, environment: Mapping[str, str]) -> list[str]:
+    """Return where a program may be. (`os.execvpe` loads `warnings` to find that out.)"""
+    if "/" in name:
+        return [name]
+    folders = environment.get("PATH", os.defpath).split(":")
+    return [f"{folder}/{name}" if folder else name for folder in folders]
+
+
+def _become(
+    asked: Start,
+    view: PrivateView,
+    programs: list[str],
+    parent: int,
+    mask: set[int],
+    in_fd: int,
+    go_fd: int,
+) -> None:
+    """In the child: enter the view and become the command. Never returns."""
+    try:
+        view.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(137)
+        marker_fd = os.open(asked.folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            view.enter()
+        except UnavailableError as error:
+            os.write(in_fd, f"\nunavailable {error}".encode())
+            os._exit(NOT_EXECUTABLE)
+        try:
+            os.chdir(asked.cwd)  # By name: the descriptor that we have leads below the overlay.
+        except OSError as error:
+            os.write(in_fd, f"\ncwd {error.strerror}".encode())
+            os._exit(NOT_EXECUTABLE)
+        listener = view.supervisor.install() if asked.is_supervised else -1
+        began_ns = _tick_after(marker_fd, asked.first_ns)
+        os.write(in_fd, f"{began_ns} {listener}\n".encode())
+        if listener >= 0 and os.read(go_fd, 1) != GO:
+            os.write(in_fd, b"unsupervised ")
+            os._exit(NOT_EXECUTABLE)
+        for number in DEFAULT_AGAIN:
+            if _signal.getsignal(number) != _signal.SIG_IGN or number == _signal.SIGPIPE:
+                _signal.signal(number, _signal.SIG_DFL)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+        try:
+            _execute(programs, asked.argv, asked.environment)
+        except OSError as error:
+            os.write(in_fd, f"exec {error.errno} {error.strerror}".encode())
+        except ValueError as error:
+            os.write(in_fd, f"exec {errno.EINVAL} {error}".encode())
+    except BaseException as error:
+        os.write(in_fd, f"\nunavailable {error}".encode())
+    finally:
+        os._exit(NOT_EXECUTABLE)
+
+
+def _execute(programs: list[str], argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Become the first program that can be run. OSError: none; that of one that exists."""
+    trouble: OSError | None = None
+    words, variables = list(argv), dict(environment)
+    for program in programs:
+        try:
+            os.execve(program, words, variables)  # noqa: S606 - what was asked for
+        except OSError as error:
+            is_there = error.errno not in (errno.ENOENT, errno.ENOTDIR)
+            if trouble is None or (is_there and trouble.errno in (errno.ENOENT, errno.ENOTDIR)):
+                trouble = error
+    if trouble is not None:
+        raise trouble
+
+
+def _tick_after(folder_fd: int, first_ns: int) -> int:
+    """`RunFolder.tick_after`, by a descriptor: inside the view the folder's name is hidden."""
+    for _ in range(int(LONGEST_TICK_S / TICK_S)):
+        os.utime("marker", dir_fd=folder_fd)
+        now_ns = os.stat("marker", dir_fd=folder_fd).st_ctime_ns
+        if now_ns > first_ns:
+            break
+        time.sleep(TICK_S)
+    return now_ns

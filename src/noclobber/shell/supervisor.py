@@ -1,0 +1,245 @@
+"""
+Answer what the processes in a private view ask before some of their system calls go on.
+
+A filter of the kernel's (seccomp, user notification) stops them in these calls, and the process that waits
+for the command decides:
+
+- `rename`, `renameat`, `renameat2`: an overlay cannot rename a folder of its lower layer (`folder_renames`).
+- `open`, `openat`, for writing, without O_TRUNC and O_EXCL: an overlay copies the whole file first. A large
+  one is opened in the real tree instead (`large_files`).
+
+Every call goes on in the end, and nothing but these calls is slower. Where there can be no such filter
+(another machine type, a sandbox that has one already, a kernel on which no process may look into another)
+folders cannot be renamed and large files are copied, as in any overlay, and everything else works.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.core.light.c_library import LONG, PlacedBytes, function
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NamedTuple
+
+    from noclobber.shell.large_files import LargeFiles
+else:
+    from noclobber.core.light.named_tuples import NamedTuple
+
+
+class Machine(NamedTuple):
+    """The numbers of a machine type: its AUDIT_ARCH, and of system calls. None: it has no such call."""
+
+    architecture: int
+    seccomp: int
+    rename: int | None
+    renameat: int
+    renameat2: int
+    open: int | None
+    openat: int
+
+
+MACHINES = {
+    "x86_64": Machine(0xC000003E, 317, 82, 264, 316, 2, 257),
+    "aarch64": Machine(0xC00000B7, 277, None, 38, 276, None, 56),
+}
+PIDFD_GETFD = 438
+SET_MODE_FILTER, NEW_LISTENER = 1, 1 << 3
+LOAD, IF_EQUAL, IF_ANY, RETURN = 0x20, 0x15, 0x45, 0x06  # BPF: load a word, jump if, return.
+ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16
+FOR_WRITING = os.O_WRONLY | os.O_RDWR
+NEEDS_NO_COPY = os.O_TRUNC | os.O_EXCL | getattr(os, "O_TMPFILE", 0)
+RECEIVE, SEND, IS_VALID, ADD_FD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
+ADD_AND_SEND = 1 << 1
+NOTICE_BYTES = 80
+GO_ON = 1
+AT_FDCWD = -100
+EXCHANGE = 2
+LONGEST_PATH = 4096
+
+
+def _filter(machine: Machine) -> bytes:
+    """Return the program: which system calls are asked about."""
+    renames = [
+        number for number in (machine.rename, machine.renameat, machine.renameat2) if number is not None
+    ]
+    steps = [(LOAD, 0, 0, ARCHITECTURE_AT), (IF_EQUAL, 1, 0, machine.architecture), (RETURN, 0, 0, ALLOW)]
+    steps.append((LOAD, 0, 0, NUMBER_AT))
+    for number in renames:
+        steps += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, NOTIFY)]
+    for number_or_none, argument in ((machine.open, 1), (machine.openat, 2)):
+        if number_or_none is not None:
+            steps += [
+                (IF_EQUAL, 0, 5, number_or_none),
+                (LOAD, 0, 0, ARGUMENTS_AT + 8 * argument),
+                (IF_ANY, 0, 2, FOR_WRITING),
+                (IF_ANY, 1, 0, NEEDS_NO_COPY),
+                (RETURN, 0, 0, NOTIFY),
+                (RETURN, 0, 0, ALLOW),
+            ]
+    steps.append((RETURN, 0, 0, ALLOW))
+    return b"".join(
+        code.to_bytes(2, "little") + bytes([yes, no]) + value.to_bytes(4, "little")
+        for code, yes, no, value in steps
+    )
+
+
+class Supervisor:
+    """Made before the fork. The child installs the filter; our own process takes the listener and answers."""
+
+    def __init__(self, root: str, run_folder: str) -> None:
+        self._root, self._upper = root, f"{run_folder}/upper"
+        self._machine = MACHINES.get(os.uname().machine)
+        self._syscall = function("syscall")
+        self._poll: Any = None
+        self.listener_fd = -1
+        self.may_pass: Callable[[str, int], bool] | None = None
+        """Set before the command starts, if large files may pass through (`large_files`)."""
+        self._large_files: LargeFiles | None = None
+
+    # In the child.
+
+    def install(self) -> int:
+        """Install the filter in this process; return the listener, or -1 if there can be none."""
+        if self._machine is None or self._syscall is None:
+            return -1
+        program = _filter(self._machine)
+        code = PlacedBytes(program)
+        header = (len(program) // 8).to_bytes(8, "little") + code.address.to_bytes(8, "little")
+        return self._syscall(LONG(self._machine.seccomp), LONG(SET_MODE_FILTER), LONG(NEW_LISTENER), header)
+
+    # In our own process.
+
+    def take(self, pid: int, listener: int) -> bool:
+        """Take the child's listener; False if this kernel does not let us."""
+        assert self._syscall is not None
+        try:
+            pid_fd = os.pidfd_open(pid)
+        except OSError:
+            return False
+        try:
+            self.listener_fd = self._syscall(LONG(PIDFD_GETFD), pid_fd, listener, 0)
+        finally:
+            os.close(pid_fd)
+        return self.listener_fd >= 0
+
+    def close(self) -> None:
+        """When the command is over."""
+        if self.listener_fd >= 0:
+            os.close(self.listener_fd)
+            self.listener_fd = -1
+
+    def serve(self, wake_fd: int, timeout_s: float | None) -> None:
+        """Answer until `wake_fd` can be read, or the time is over. With a timeout of 0, what is there now."""
+        import select
+
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(wake_fd, select.POLLIN)
+            if self.listener_fd >= 0:
+                self._poll.register(self.listener_fd, select.POLLIN)
+        while True:
+            ready = dict(self._poll.poll(None if timeout_s is None else timeout_s * 1000))
+            if ready.get(self.listener_fd, 0) & select.POLLIN:
+                self._answer()
+            elif self.listener_fd in ready:  # Nobody is left who could ask.
+                self._poll.unregister(self.listener_fd)
+            if not ready or wake_fd in ready:
+                return
+
+    @property
+    def passed(self) -> tuple[tuple[str, int, int], ...]:
+        """Files that passed through: path, size and mtime before."""
+        if self._large_files is None:
+            return ()
+        return tuple((path, *before) for path, before in self._large_files.passed.items())
+
+    def _opener(self) -> LargeFiles | None:
+        if self._large_files is None and self.may_pass is not None:
+            from noclobber.shell.large_files import LargeFiles
+
+            self._large_files = LargeFiles(self._root, self._upper, self.may_pass)
+        return self._large_files
+
+    def _answer(self) -> None:
+        notice = bytearray(NOTICE_BYTES)
+        if not self._control(RECEIVE, notice):
+            return  # Whoever asked was killed.
+        is_answered = False
+        try:
+            is_answered = self._decide(notice)
+        except (OSError, ValueError):
+            pass  # Then the call goes on as it would without us, and fails with its own error.
+        if not is_answered:
+            self._control(SEND, bytes(notice[:8]) + bytes(12) + GO_ON.to_bytes(4, "little"))
+
+    def _control(self, request: int, argument: bytes | bytearray) -> bool:
+        import fcntl
+
+        try:
+            fcntl.ioctl(self.listener_fd, request, argument)
+        except OSError:
+            return False
+        return True
+
+    def _decide(self, notice: bytearray) -> bool:
+        """Do what has to be done before a call goes on; True if it was answered, and does not."""
+        machine = self._machine
+        assert machine is not None
+        notice_id, pid = bytes(notice[:8]), int.from_bytes(notice[8:12], "little")
+        number = int.from_bytes(notice[16:20], "little", signed=True)
+        words = [int.from_bytes(notice[at : at + 8], "little") for at in range(32, 80, 8)]
+        if number in (machine.rename, machine.open):
+            folder_fd, address, *rest = (AT_FDCWD, *words)
+        else:
+            folder_fd = (words[0] + (1 << 31)) % (1 << 32) - (1 << 31)  # An int, signed.
+            _, address, *rest = words
+        if number in (machine.open, machine.openat):
+            flags, large_files = rest[0], self._opener()
+            if large_files is None:
+                return False
+            opened_fd = large_files.opened(_path(pid, folder_fd, address), flags)
+            if opened_fd is None:
+                return False
+            try:
+                added = [(ADD_AND_SEND, 4), (opened_fd, 4), (0, 4), (flags & os.O_CLOEXEC, 4)]
+                numbers = b"".join(value.to_bytes(size, "little") for value, size in added)
+                return self._control(ADD_FD, notice_id + numbers)
+            finally:
+                os.close(opened_fd)
+        if number != machine.renameat2 or not words[4] & EXCHANGE:
+            from noclobber.shell import folder_renames  # Here: most commands rename nothing.
+
+            path = _path(pid, folder_fd, address)
+            folder_renames.prepare(
+                pid, path, self._root, self._upper, lambda: self._control(IS_VALID, notice_id)
+            )
+        return False
+
+
+def _path(pid: int, folder_fd: int, address: int) -> str:
+    """Return the path that a process gives to a system call, made absolute."""
+    name = _text_at(pid, address)
+    if not name.startswith(b"/"):
+        around = "cwd" if folder_fd == AT_FDCWD else f"fd/{folder_fd}"
+        name = os.fsencode(os.readlink(f"/proc/{pid}/{around}")) + b"/" + name
+    return os.fsdecode(name.rstrip(b"/"))
+
+
+def _text_at(pid: int, address: int) -> bytes:
+    """Return the text at an address in the memory of a process."""
+    memory_fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = b""
+        while b"\0" not in text and len(text) < LONGEST_PATH:
+            # Up to the end of a page: the next one may not be there.
+            piece = os.pread(memory_fd, 4096 - (address + len(text)) % 4096, address + len(text))
+            if not piece:
+                break
+            text += piece
+        return text.partition(b"\0")[0]
+    finally:
+        os.close(memory_fd)
