@@ -125,6 +125,12 @@ def test_a_ledger_that_goes_away_or_is_replaced_is_said(root: Path) -> None:
     assert "ledger" not in feed.troubles
 
 
+def test_a_record_on_a_server_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-view, N-machines: its events are not followed here; the page says so, and what to run."""
+    monkeypatch.setenv("NOCLOBBER_COORDINATOR", "postgresql://nowhere.example/x")
+    assert "ledger tail --follow" in feed_of(root).troubles["server"]
+
+
 def test_a_ledger_that_is_no_file_is_said(root: Path) -> None:
     """N-view, bad input: a folder in its place."""
     (root / ".noclobber" / "agent_trace.jsonl").mkdir(parents=True)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.core.project import ledger_path
 from noclobber.errors import LedgerError, NoclobberError
+from noclobber.ledger.chosen import is_on_server
 from noclobber.ledger.line import MAX_LINE_BYTES, is_sealed, link_of
 from noclobber.ledger.open_file import FOR_READING, open_ledger
 from noclobber.view.shown_events import Authors, ShownEvent, shown
@@ -44,6 +45,11 @@ class LedgerFeed:
     def __init__(self, root: str, clock: Clock) -> None:
         self.root, self.path, self._clock = root, ledger_path(root), clock
         self.troubles: dict[str, str] = {}
+        if is_on_server():
+            self.troubles["server"] = (
+                "This project's events are on the server that NOCLOBBER_COORDINATOR names, and are not "
+                "followed here; `noclobber ledger tail --follow` shows them."
+            )
         self._begin()
 
     def _begin(self) -> None:
@@ -96,7 +102,8 @@ class LedgerFeed:
         except OSError:
             if self.exists:
                 self._begin()
-                self.troubles = {"ledger": "The ledger is gone: it was deleted or moved away."}
+                self.troubles.pop("chain", None)
+                self.troubles["ledger"] = "The ledger is gone: it was deleted or moved away."
             return self.troubles != before
         if (status.st_dev, status.st_ino) == self._identity and status.st_size == self.size_bytes:
             return False

@@ -86,6 +86,8 @@ class Live:
     def start(self) -> None:
         """Look once, so that the first page has the ledger's end, and go on in the background."""
         self._look()
+        with self._changed:
+            self._note_ledger()  # Also if there is no ledger yet.
         for work in (self._follow, self._watch_state, self._count):
             thread = threading.Thread(target=work, name=f"noclobber-view-{work.__name__}", daemon=True)
             thread.start()
