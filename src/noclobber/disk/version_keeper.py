@@ -20,6 +20,8 @@ from noclobber.disk.versions import Versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.disk.commit.store import Store
@@ -33,7 +35,15 @@ _STAMP = "tidied"
 class VersionKeeper:
     """Decides which versions of a workspace are kept, and keeps them."""
 
-    def __init__(self, root: str, options: Options, clock: Clock) -> None:
+    def __init__(
+        self,
+        root: str,
+        options: Options,
+        clock: Clock,
+        origin: Callable[[str, str], str | None] = lambda name, sha256: None,
+    ) -> None:
+        """`origin` says which path a version was at, by the beginning of its name and its hash."""
+        self.origin = origin
         self._root, self._options, self._clock = root, options, clock
         self._ignored = GitIgnore(root) if options.versions_ignored == "skip" else None
         self._versions: Versions | None = None

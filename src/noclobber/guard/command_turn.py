@@ -18,6 +18,7 @@ from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.errors import LedgerError
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.recording import Recorder
+from noclobber.guard.replaced_paths import origin_in
 from noclobber.guard.snapshot import TurnContext
 from noclobber.ledger.chosen import ledger_of
 
@@ -51,7 +52,9 @@ class CommandTurn:
         self.owner = f"{host or 'library'}/{session_id or ''}/{agent_id}/{self.context.turn_id}"
         self.fence = WriteFence(self.root, owner=self.owner)
         self._keeper = (
-            VersionKeeper(self.root, self.options, self.clock) if self.options.versions == "on" else None
+            VersionKeeper(self.root, self.options, self.clock, origin_in(self.root))
+            if self.options.versions == "on"
+            else None
         )
         self.guard = FileGuard(
             self.root,

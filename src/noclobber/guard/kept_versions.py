@@ -61,6 +61,17 @@ def origin(root: str, kept: Kept) -> str | None:
     return likely
 
 
+def replaced(root: str) -> dict[str, list[str]]:
+    """Return where the versions that recent events replaced were, by their hashes."""
+    found: dict[str, list[str]] = {}
+    mark = b'"before_hash":"sha256:'
+    for line in recent_lines(root):
+        _, is_there, rest = (line or b"").partition(mark)
+        if is_there and (path := _target(line or b"", root)) is not None:
+            found.setdefault(rest[:64].decode("ascii", "replace"), []).append(path)
+    return found
+
+
 def _target(line: bytes, root: str) -> str | None:
     try:
         event: Any = json.loads(line)

@@ -17,7 +17,7 @@ import tomllib  # noqa: F401
 
 from noclobber.core import options_file  # noqa: F401
 from noclobber.disk.commit import contents, many, open_stores  # noqa: F401
-from noclobber.guard import commands, facts, merging_commands, past_bytes, policies, shown  # noqa: F401
+from noclobber.guard import commands, facts, kept_versions, merging_commands, past_bytes, policies, shown  # noqa: F401
 from noclobber.guard.tools import tool_list  # noqa: F401
 from noclobber.ledger import line, root  # noqa: F401
 from noclobber.lock import git_exclude, loaded_early, locked_write  # noqa: F401

@@ -25,6 +25,7 @@ from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.errors import BadRequestError, TurnClosedError
 from noclobber.guard.catalogue import Catalogue
 from noclobber.guard.hook_engine import HookEngine
+from noclobber.guard.replaced_paths import origin_in
 from noclobber.guard.snapshot import TurnContext
 from noclobber.guard.state import WorkspaceState
 from noclobber.guard.turn import Turn
@@ -68,7 +69,9 @@ class Workspace:
         self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
         self._guards: dict[tuple[bool, float, str, str], FileGuard] = {}
         self._keeper = (
-            VersionKeeper(self.root, self.options, clock) if self.options.versions == "on" else None
+            VersionKeeper(self.root, self.options, clock, origin_in(self.root))
+            if self.options.versions == "on"
+            else None
         )
         self.guard = self._guard(self.options)
         self.catalogue = Catalogue()

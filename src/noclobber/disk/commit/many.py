@@ -105,7 +105,10 @@ def _replace_in(
     try:
         token = os.urandom(6).hex()
         for folder in folders:
-            section.note(folder).prepare(f"{section.store(folder).prefix}swap-{token}")
+            store = section.store(folder)
+            section.note(folder).prepare(f"{store.prefix}swap-{token}")
+            # Or the versions beyond the usual number would not be kept, but removed by a later call.
+            store.most_waiting = max(store.most_waiting, len(changes) + len(store.waiting))
         for number, (target, change) in enumerate(zip(targets, changes, strict=True)):
             store = section.store(target.folder)
             files.append(begin(committer, store, target, change, f"{token}{number:04x}"))

@@ -378,13 +378,16 @@ def _drop(file: CutOffFile) -> None:
 
 
 def _set_aside(file: CutOffFile) -> None:
-    _leave_to_sweep(file, file.planned.swap, file.displaced_hash)
+    """Leave what was replaced to the sweep: a version of the file, as in a commit that was not cut off."""
+    is_version = file.displaced_hash == file.planned.expected
+    _leave_to_sweep(file, file.planned.swap, file.displaced_hash, is_version=is_version)
 
 
-def _leave_to_sweep(file: CutOffFile, name: str, sha256: str) -> None:
+def _leave_to_sweep(file: CutOffFile, name: str, sha256: str, *, is_version: bool = False) -> None:
     """
     Leave a swap file to the sweep, which deletes it if it still has this hash, and keeps it if not.
 
+    `is_version`: it was at the file's name, so it goes to the versions rather than being deleted.
     Never deleted here: since the crash it was not hidden any more, and a process that has it open may write.
     """
     try:
@@ -402,7 +405,7 @@ def _leave_to_sweep(file: CutOffFile, name: str, sha256: str) -> None:
         if is_quiet:
             mark_if(descriptor, sha256)
         leases.release(descriptor)
-        file.store.set_aside(name, file.path, descriptor)
+        file.store.set_aside(name, file.path, descriptor, sha256=sha256 if is_version else "")
     except OSError as error:
         forks.close(descriptor)
         if error.errno not in NOT_READABLE:

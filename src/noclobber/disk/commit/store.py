@@ -44,6 +44,7 @@ CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_OPEN_NOTES = 32  # Each is two descriptors.
 MOST_WAITING_OPEN = 64
 MOST_NAMES_LEFT = 4096
+MOST_LEFT_CLOSED = 20_000
 
 
 class Displaced(NamedTuple):
@@ -81,12 +82,15 @@ class Store:
         self._left: set[str] = set()  # Every name in `waiting`, and some that were: saves looking through it.
         self.most_waiting = MOST_WAITING_OPEN
         """How many of them stay open. A commit of many files, which has room for them, raises it."""
+        self.left_closed: dict[str, tuple[str, str]] = {}
+        """Versions beyond that number, with their paths and hashes: for the versions, which want to know."""
         self.departed: deque[Departed] = deque()  # What the sweep has removed, for a moment longer.
         self._notes: dict[tuple[int, int], Note] = {}  # By their folder's device and inode.
         self._lock = allocate_lock()
         after_fork.renew(self, "_lock", allocate_lock)
         after_fork.renew(self, "waiting", deque)  # The parent sweeps its own.
         after_fork.renew(self, "departed", deque)
+        after_fork.renew(self, "left_closed", dict)
         self._is_closed = False
 
     def is_in_place(self) -> bool:
@@ -298,6 +302,8 @@ class Store:
         if len(self.waiting) >= self.most_waiting:
             # It is found again by its name: as one that nobody waits for, by `adopt_orphans()`.
             forks.close(descriptor)
+            if sha256 and self.keeper is not None and len(self.left_closed) < MOST_LEFT_CLOSED:
+                self.left_closed[name] = (path, sha256)
             return
         if len(self._left) > 2 * len(self.waiting) + MOST_NAMES_LEFT:
             self._left = {each.name for each in tuple(self.waiting)}

@@ -117,7 +117,8 @@ def _sweep_one(
             if has_lease and not leases.is_quiet(descriptor, leases.WRITE):
                 return BUSY  # Somebody opened it while we looked.
             reached("sweeping")
-            if displaced is None or not _to_versions(store, displaced):
+            is_kept = _orphan_to_versions(store, name, descriptor) if displaced is None else False
+            if not is_kept and (displaced is None or not _to_versions(store, displaced)):
                 mark_verified(descriptor)  # Under the lease: what is written to it from now on shows.
                 store.remove_swap(name)
             reached("swept")
@@ -142,6 +143,26 @@ def _to_versions(store: Store, displaced: Displaced) -> bool:
     if status.st_nlink != 1:
         return False  # Under another name somebody may still write to it.
     return store.keeper.take(store, displaced.name, displaced.path, displaced.sha256, status.st_size)
+
+
+def _orphan_to_versions(store: Store, name: str, descriptor: int) -> bool:
+    """
+    Move what a killed process had replaced to the versions, if it is known which file it was.
+
+    Hashed here: our own bytes that never landed may lie under such a name, too, with the mark on them.
+    """
+    status = os.fstat(descriptor)
+    head, _, target = name.partition("~")
+    sha256 = head.rpartition("-")[2]
+    if store.keeper is None or status.st_nlink != 1 or not status.st_size or not hashing.is_hash(sha256):
+        return False
+    known = store.left_closed.pop(name, None)
+    if known is not None:  # Our own, and just found unchanged.
+        return store.keeper.take(store, name, known[0], known[1], status.st_size)
+    path = store.keeper.origin(target, sha256)
+    if path is None or hashing.of_descriptor(descriptor, size_hint=status.st_size) != sha256:
+        return False
+    return store.keeper.take(store, name, path, sha256, status.st_size)
 
 
 def orphans(store: Store, now_s: float) -> list[str]:
