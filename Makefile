@@ -28,7 +28,7 @@ help:
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
 	@echo "make torture-shell  commands in the guarded shell, with outsiders and kill -9 (COMMANDS=, AGENTS=, SECONDS=, SEED=)"
 	@echo "make torture-commits  agents that commit what they wrote, on one clone (COMMITS=, AGENTS=, SEED=)"
-	@echo "make merges         generated merges, compared with git merge-file; agents on shared files (CASES=, SEED=)"
+	@echo "make merges         generated merges and those of a real history, compared with git merge-file; agents on shared files (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=, ENGINE=own|atheris|both)"
 	@echo "make score          what hosts, frameworks and MCP servers lose, alone and with noclobber, into docs/score.* (ONLY=, SEED=, REPETITIONS=)"
@@ -149,6 +149,7 @@ torture-commits: $(READY)
 
 merges: $(READY)
 	$(PY) -m torture.merges
+	$(PY) -m torture.merge_corpus
 	$(PY) -m torture.live_merges
 
 # Says what to install if Spin is missing. One core, some minutes.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from torture.merges import Case, case, judge, merged_by_git
 
 from noclobber.text.merge import Conflict, LineRange, merge
+from torture import merge_corpus
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 11))
 
@@ -156,3 +159,23 @@ def test_any_three_versions_are_clean_only_where_git_makes_the_same_bytes(
 
     if merged is not None:
         assert merged_by_git(str(tmp_path_factory.mktemp("merge")), versions) == merged
+
+
+def test_changes_of_a_real_history_merge_as_in_git(tmp_path: Path) -> None:
+    """N-merge: the corpus, from a history that is made here; `make merges` takes this project's own."""
+    lines = [f"line {number}\n" for number in range(30)]
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for number in range(12):
+        lines[(number * 7) % 30] = f"version {number}\n"
+        if number % 4 == 3:
+            lines.insert(number, f"inserted {number}\n")
+        (tmp_path / "plan.md").write_text("".join(lines))
+        who = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
+        subprocess.run(["git", "-C", str(tmp_path), "add", "plan.md"], check=True)
+        subprocess.run(["git", "-C", str(tmp_path), *who, "commit", "-qm", "x"], check=True)
+
+    counts = merge_corpus.judge(str(tmp_path), 100)
+
+    assert counts.cases >= 8
+    assert counts.clean >= 6
+    assert (counts.other_bytes, counts.conflict_in_git) == (0, 0)
