@@ -134,7 +134,7 @@ def test_where_there_is_no_guarded_shell_a_command_is_watched(
 def test_what_a_watched_command_wrote_over_is_told_and_recorded_with_the_level(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """N-shell, item 4: also the line about a race carries the level."""
+    """N-shell: also the line about a race carries the level."""
     monkeypatch.setenv("HOME", str(root))
     (root / "plan.md").write_text("theirs\n")
     with Workspace(root).turn() as turn:
