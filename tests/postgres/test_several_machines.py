@@ -22,6 +22,7 @@ from noclobber.errors import (
 )
 from noclobber.lock.names import LOCK_NAME
 from noclobber.postgres import arbiter as rows
+from noclobber.postgres import schema
 from noclobber.postgres.arbiter import PostgresArbiter
 from noclobber.postgres.connection import ServerConnection
 from noclobber.postgres.coordinator import _connection
@@ -344,7 +345,7 @@ def test_the_command_line_installs_examines_and_locks(
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
     assert run("coordinator", "status").returncode == 3
-    assert json.loads(run("coordinator", "init", "--json").stdout) == {"schema_version": 1}
+    assert json.loads(run("coordinator", "init", "--json").stdout) == {"schema_version": schema.VERSION}
     done = run("lock", "run", "report", "--", "sh", "-c", "echo $NOCLOBBER_LOCK_TOKEN")
     assert done.stdout.strip().isdigit()
     found = json.loads(run("coordinator", "status", "--json").stdout)

@@ -188,7 +188,8 @@ class OpenFile:
         """Return what is in it if that is new and whole; None if not."""
         if self._is_leased:
             if fcntl.fcntl(self.descriptor, _F_GETLEASE) == fcntl.F_RDLCK:
-                return None
+                # Leased under its first name, before it got the one that is watched: not judged yet.
+                return self.read() if self._last is None else None
             self._let_in()  # Somebody waits in `open()`: the host, or a person.
         status = os.fstat(self.descriptor)
         seen = _status(status)
