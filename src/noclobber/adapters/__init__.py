@@ -22,6 +22,7 @@ What all of them mean by their words:
 | `shared` | one set of turns for all adapters of one workspace, made from what a user passes |
 | `own_tools` | a check around tools of the user's own |
 | `clashes` | two tools with one name |
+| `extras` | a framework that is not installed, or not in a version that fits |
 | `tool_io` | a framework's own file tools over a guarded folder: what a call reads and writes |
 | `otel` | no framework: metrics and traces for OpenTelemetry |
 | `decoded_bytes`, `call_queue` | what those tools would lose: bytes that are not UTF-8, parallel edits |

@@ -22,16 +22,19 @@ import os
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from agent_framework import (
-    AgentFileStore,
-    AgentMiddleware,
-    ChatMiddleware,
-    FileStoreEntry,
-    FileSystemAgentFileStore,
-    FunctionMiddleware,
-    FunctionTool,
-    MiddlewareBundle,
-)
+from noclobber.adapters.extras import extra
+
+with extra("agent-framework"):
+    from agent_framework import (
+        AgentFileStore,
+        AgentMiddleware,
+        ChatMiddleware,
+        FileStoreEntry,
+        FileSystemAgentFileStore,
+        FunctionMiddleware,
+        FunctionTool,
+        MiddlewareBundle,
+    )
 
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.own_tools import OwnTools

@@ -22,7 +22,10 @@ import json
 import tempfile
 from typing import TYPE_CHECKING, Any, Literal
 
-from claude_agent_sdk import HookMatcher
+from noclobber.adapters.extras import extra
+
+with extra("claude-agent-sdk"):
+    from claude_agent_sdk import HookMatcher
 
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.clashes import refuse_clashes

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mcp.server.lowlevel import Server
-from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
+from noclobber.adapters.extras import extra
+
+with extra("claude-agent-sdk"):
+    from mcp.server.lowlevel import Server
+    from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
 
 import noclobber
 

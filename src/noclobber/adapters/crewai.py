@@ -26,14 +26,17 @@ import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from crewai.events import TaskCompletedEvent, TaskFailedEvent, crewai_event_bus
-from crewai.execution import get_execution_uuid
-from crewai.hooks import register_before_tool_call_hook
-from crewai.tools import BaseTool
-from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
-from crewai.types.callback import SerializableCallable
-from crewai.utilities.string_utils import sanitize_tool_name
-from pydantic import BaseModel, Field, PrivateAttr, create_model
+from noclobber.adapters.extras import extra
+
+with extra("crewai"):
+    from crewai.events import TaskCompletedEvent, TaskFailedEvent, crewai_event_bus
+    from crewai.execution import get_execution_uuid
+    from crewai.hooks import register_before_tool_call_hook
+    from crewai.tools import BaseTool
+    from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
+    from crewai.types.callback import SerializableCallable
+    from crewai.utilities.string_utils import sanitize_tool_name
+    from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.own_tools import OwnTools

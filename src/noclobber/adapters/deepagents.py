@@ -22,22 +22,25 @@ import base64
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deepagents.backends import FilesystemBackend
-from deepagents.backends.protocol import (
-    DeleteResult,
-    EditResult,
-    ExecuteResponse,
-    FileData,
-    FileDownloadResponse,
-    FileUploadResponse,
-    GlobResult,
-    GrepResult,
-    LsResult,
-    ReadResult,
-    SandboxBackendProtocol,
-    WriteResult,
-)
-from deepagents.backends.utils import check_empty_content
+from noclobber.adapters.extras import extra
+
+with extra("deepagents"):
+    from deepagents.backends import FilesystemBackend
+    from deepagents.backends.protocol import (
+        DeleteResult,
+        EditResult,
+        ExecuteResponse,
+        FileData,
+        FileDownloadResponse,
+        FileUploadResponse,
+        GlobResult,
+        GrepResult,
+        LsResult,
+        ReadResult,
+        SandboxBackendProtocol,
+        WriteResult,
+    )
+    from deepagents.backends.utils import check_empty_content
 
 from noclobber.adapters import commands
 from noclobber.adapters.langgraph_calls import HOST, current_caller

@@ -25,11 +25,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from google.adk.environment import ExecutionResult, LocalEnvironment
-from google.adk.plugins.base_plugin import BasePlugin
-from google.adk.tools.base_tool import BaseTool
-from google.adk.tools.base_toolset import BaseToolset
-from google.genai import types
+from noclobber.adapters.extras import extra
+
+with extra("google-adk"):
+    from google.adk.environment import ExecutionResult, LocalEnvironment
+    from google.adk.plugins.base_plugin import BasePlugin
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.base_toolset import BaseToolset
+    from google.genai import types
 
 from noclobber.adapters.call_queue import QUEUE
 from noclobber.adapters.callers import Caller

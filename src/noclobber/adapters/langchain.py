@@ -16,9 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from noclobber.adapters.extras import extra
+
+with extra("deepagents"):
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.messages import ToolMessage
+    from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.langgraph_calls import HOST, caller_of, current_caller

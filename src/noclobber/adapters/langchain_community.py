@@ -14,17 +14,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from langchain_community.tools.file_management import (
-    CopyFileTool,
-    DeleteFileTool,
-    FileSearchTool,
-    ListDirectoryTool,
-    MoveFileTool,
-    ReadFileTool,
-    WriteFileTool,
-)
-from langchain_core.tools import BaseTool, ToolException
-from pydantic import PrivateAttr
+from noclobber.adapters.extras import extra
+
+with extra("deepagents", "langchain-community"):
+    from langchain_community.tools.file_management import (
+        CopyFileTool,
+        DeleteFileTool,
+        FileSearchTool,
+        ListDirectoryTool,
+        MoveFileTool,
+        ReadFileTool,
+        WriteFileTool,
+    )
+    from langchain_core.tools import BaseTool, ToolException
+    from pydantic import PrivateAttr
 
 from noclobber.adapters.langgraph_calls import HOST, current_caller
 from noclobber.adapters.shared import run_turns

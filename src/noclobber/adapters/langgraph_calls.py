@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, ToolMessage
-from langgraph.config import get_config
+from noclobber.adapters.extras import extra
+
+with extra("deepagents"):
+    from langchain_core.messages import AIMessage, ToolMessage
+    from langgraph.config import get_config
 
 from noclobber.adapters.callers import Caller
 

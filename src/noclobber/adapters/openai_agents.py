@@ -22,13 +22,16 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents import (
-    ApplyPatchResult,
-    FunctionTool,
-    ToolGuardrailFunctionOutput,
-    ToolInputGuardrail,
-    apply_diff,
-)
+from noclobber.adapters.extras import extra
+
+with extra("openai-agents"):
+    from agents import (
+        ApplyPatchResult,
+        FunctionTool,
+        ToolGuardrailFunctionOutput,
+        ToolInputGuardrail,
+        apply_diff,
+    )
 
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.clashes import refuse_clashes

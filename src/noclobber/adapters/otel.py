@@ -31,8 +31,11 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import metrics, trace
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from noclobber.adapters.extras import extra
+
+with extra("otel"):
+    from opentelemetry import metrics, trace
+    from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from noclobber import __version__
 

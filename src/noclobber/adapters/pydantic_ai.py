@@ -25,10 +25,13 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.messages import ToolCallPart
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
-from pydantic_core import SchemaValidator, core_schema
+from noclobber.adapters.extras import extra
+
+with extra("pydantic-ai"):
+    from pydantic_ai import RunContext, ToolDefinition
+    from pydantic_ai.messages import ToolCallPart
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+    from pydantic_core import SchemaValidator, core_schema
 
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.pydantic_runs import HOST, EndsTurns, callers_of, failure

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pydantic_ai import ModelRetry, RunContext, ToolFailed
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelResponse, ToolCallPart
+from noclobber.adapters.extras import extra
+
+with extra("pydantic-ai"):
+    from pydantic_ai import ModelRetry, RunContext, ToolFailed
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.runs import MOST_RUNS

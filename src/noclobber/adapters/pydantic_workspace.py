@@ -13,20 +13,23 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic_ai import ModelRetry, RunContext, ToolDefinition, ToolFailed
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
-from pydantic_ai.messages import ToolCallPart
-from pydantic_ai.workspaces import (
-    CommandResult,
-    FileEntry,
-    LocalWorkspaceBackend,
-    ReadOnlyWorkspace,
-    Workspace,
-    WorkspaceBackend,
-    WorkspaceRef,
-    WorkspaceTimeoutError,
-)
+from noclobber.adapters.extras import extra
+
+with extra("pydantic-ai"):
+    from pydantic_ai import ModelRetry, RunContext, ToolDefinition, ToolFailed
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import ToolFailedError, ToolRetryError
+    from pydantic_ai.messages import ToolCallPart
+    from pydantic_ai.workspaces import (
+        CommandResult,
+        FileEntry,
+        LocalWorkspaceBackend,
+        ReadOnlyWorkspace,
+        Workspace,
+        WorkspaceBackend,
+        WorkspaceRef,
+        WorkspaceTimeoutError,
+    )
 
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.commands import checked_choice
