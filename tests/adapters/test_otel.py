@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,7 +49,10 @@ class Telemetry:
 
 
 @pytest.fixture
-def telemetry() -> Telemetry:
+def telemetry(monkeypatch: pytest.MonkeyPatch) -> Telemetry:
+    # A machine may switch OpenTelemetry off for everybody, as continuous integration likes to do.
+    for name in [each for each in os.environ if each.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
     return Telemetry()
 
 

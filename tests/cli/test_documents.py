@@ -257,9 +257,10 @@ def test_tables_fit_without_rich_as_well(
     monkeypatch.setenv("NO_COLOR", "1")
     shown = Called(monkeypatch, "ledger", "show", is_terminal=True)
     assert shown.code == 0, shown.err
-    assert max(map(len, shown.out.splitlines())) <= columns
-    assert ("…" in shown.out) == (columns < 80)
-    assert "…" not in Called(monkeypatch, "ledger", "show").out
+    assert max(map(len, shown.out.splitlines())) <= columns, shown.out
+    assert ("…" in shown.out) == (columns < 80), shown.out
+    piped = Called(monkeypatch, "ledger", "show")
+    assert "…" not in piped.out, piped.out
 
 
 def test_filters_that_match_nothing_say_so(

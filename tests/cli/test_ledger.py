@@ -126,6 +126,20 @@ def test_tail_shows_the_last_events_and_sends_no_escapes_to_the_terminal(
 
 
 @pytest.mark.broken_ledger
+@pytest.mark.parametrize("how", ["--json", "--jsonl"])
+def test_a_line_that_is_no_utf8_is_no_event(
+    how: str, ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """N-fuzz: found by it; `json.loads` takes half a letter from bytes, and printing it was a traceback."""
+    damage(ledger, 3, b'{"seq":3,"time":"x","action_type":"HALF\xed\xa0\x80"}\n')
+    for words in (["show"], ["tail"]):
+        assert main(["ledger", *words, how, ledger.path]) == 1
+        told = capsys.readouterr()
+        assert "not a ledger entry" in told.err
+        assert "HALF" not in told.out
+
+
+@pytest.mark.broken_ledger
 def test_tail_shows_what_stands_around_a_garbage_line(
     ledger: AgentTraceLedger, capsys: pytest.CaptureFixture[str]
 ) -> None:

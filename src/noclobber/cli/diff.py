@@ -153,7 +153,7 @@ def _from_ledger(root: str, path: str) -> Iterator[Known]:
         if not any(needle in line for needle in needles):
             continue
         try:
-            event = json.loads(line)
+            event = json.loads(line.decode())
         except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and (known := _known(event, root, path)) is not None:

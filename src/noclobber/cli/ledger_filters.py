@@ -91,7 +91,7 @@ class EventReader:
         """Yield each line that is a wanted event: its bytes, and its value."""
         for line in lines:
             try:
-                event = json.loads(line)
+                event = json.loads(line.decode())
             except (ValueError, RecursionError):
                 event = None
             if not isinstance(event, dict):

@@ -74,7 +74,7 @@ def replaced(root: str) -> dict[str, list[str]]:
 
 def _target(line: bytes, root: str) -> str | None:
     try:
-        event: Any = json.loads(line)
+        event: Any = json.loads(line.decode())
         path = event["payload"]["target_file"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -57,7 +57,7 @@ def landed_writes(root: str, path: str | None = None) -> Iterator[LandedWrite]:
         if b'"MUTATION"' not in line:
             continue
         try:
-            event = json.loads(line)
+            event = json.loads(line.decode())
         except (ValueError, RecursionError):
             continue
         write = _landed(event, root)

@@ -155,7 +155,7 @@ def _parses(line: bytes, seq: int) -> bool:
 
 def _event(path: str, line: bytes, number: int) -> dict[str, Any]:
     try:
-        event = json.loads(line)
+        event = json.loads(line.decode())
     except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict):

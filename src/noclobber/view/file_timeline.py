@@ -129,7 +129,7 @@ def _about(root: str, path: str) -> Iterator[dict[str, Any] | None]:
             yield None
         elif sign is None or sign in line or b"\\u" in line:
             try:
-                event = json.loads(line)
+                event = json.loads(line.decode())
             except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict) and path in summary_of(event, root).subjects:

@@ -156,7 +156,7 @@ class LedgerFeed:
         self.tallies.count(line, self._last_minutes()[0])
         self._follow_chain(line)
         try:
-            event: Any = json.loads(line)
+            event: Any = json.loads(line.decode())
         except (ValueError, RecursionError):
             return
         if isinstance(event, dict):

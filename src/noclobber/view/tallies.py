@@ -52,7 +52,7 @@ def facts_of(line: bytes) -> LineFacts | None:
 
 def _parsed(line: bytes) -> LineFacts | None:
     try:
-        event = json.loads(line)
+        event = json.loads(line.decode())
         result, payload = event.get("result"), event.get("payload")
         return LineFacts(
             str(event["time"])[:16],

@@ -126,7 +126,7 @@ def last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
     events, bad = [], 0
     for line in ledger_of(root).last_lines(EVENTS_LOOKED_AT):
         try:
-            event = json.loads(line)
+            event = json.loads(line.decode())
         except (ValueError, RecursionError):
             event = None
         if isinstance(event, dict):
