@@ -69,3 +69,17 @@ def test_tools_that_talk_to_agents_and_shells_are_no_writers(rig: HookRig, file:
     """N-hosts: `write_agent` and `write_bash` have "write" in their names, and write no file."""
     for tool in ("write_agent", "write_bash", "session_store_sql", "report_intent"):
         assert ask(rig, toolName=tool, toolArgs={"input": "x"}) == {}
+
+
+@pytest.mark.parametrize("name", ["", "SessionEnd"])
+def test_what_was_read_is_remembered_after_a_turn_that_copilot_calls_the_sessions_end(
+    rig: HookRig, file: Path, name: str
+) -> None:
+    """N-hosts: driven by an editor it sends `sessionEnd` after every turn, in its own or in Claude's form."""
+    about = {"sessionId": "s", "cwd": str(rig.root), "timestamp": 2, "reason": "complete"}
+    rig.call("copilot", {**about, "hook_event_name": name} if name else about, "note")
+    edit = {"path": str(file), "old_str": "hello", "new_str": "x"}
+    assert refusal(ask(rig, toolName="edit", toolArgs=edit))["error_type"] == "STALE_FILE"
+
+    rig.call("copilot", {**about, "reason": "user_exit"}, "note")
+    assert not [left for left in rig.runtime.rglob("*") if left.is_file() and left.name != "hook.log"]

@@ -39,6 +39,9 @@ __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rew
 
 READ_TOOL = "view"
 KINDS = {**claude_code.KINDS, "UserPromptSubmitted": "prompt", "ErrorOccurred": "other"}
+# Driven by an editor it says `sessionEnd` ("complete") after every turn, and the session goes on. Taken for
+# its end, all that the agent has read would be forgotten, and its next write would not be checked.
+ENDED_BY_THE_USER = "user_exit"
 HARMLESS = (
     *(
         "glob",
@@ -82,6 +85,8 @@ def read(payload: dict[str, Any]) -> Event:
         detail=maybe_text(payload, "source", "reason") or "",
         is_command=tool in ("bash", "shell"),
     )
+    if kind == "session-end" and event.detail != ENDED_BY_THE_USER:
+        return event._replace(kind="stop")
     if kind not in ("pre", "post", "failure"):
         return event
     given = payload.get("toolArgs", payload.get("tool_input"))
