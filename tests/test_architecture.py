@@ -161,7 +161,7 @@ SCENARIOS = {
         "terminal",
     ),
     *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
-    "containers",
+    *("containers", "host_versions"),
 }
 WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz", "score"}
 

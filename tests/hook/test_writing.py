@@ -134,6 +134,23 @@ def test_a_save_while_the_dialogue_is_open_is_kept_and_the_write_refused(rig: Ho
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc to see that the process waits")
+def test_what_others_changed_is_told_after_a_write_of_another_file_once(rig: HookRig, file: Path) -> None:
+    """N-notice: opencode's own event after a call is not sent for tools that we carry out."""
+    other = rig.root / "b.txt"
+    other.write_text("quiet\n")
+    read(rig, file)
+    read(rig, other)
+    file.write_text("hello\nworld\ntheirs\n")
+    with Conversation(rig, "edit", edit(other, "quiet", "QUIET")) as call:
+        told = call.agree()
+    assert told["decision"] == "done"
+    assert "- a.txt, by an outsider, at " in told["told"]
+    assert "+theirs" in told["told"]
+
+    with Conversation(rig, "edit", edit(other, "QUIET", "still")) as call:
+        assert call.agree() == {"decision": "done"}
+
+
 def test_a_user_may_think_for_longer_than_a_hook_may_hang(rig: HookRig, file: Path) -> None:
     """finding H4: the alarm that ends a hook which hangs does not ring while the dialogue is open."""
     with Conversation(rig, "edit", edit(file, "hello", "HELLO")) as call:

@@ -30,6 +30,8 @@ MOST_FILE_BYTES = 8 << 20
 TIDY_AFTER_BYTES = 16 << 20
 TIDY_AFTER_S = 3600.0
 _STAMP = "tidied"
+_ADDED = "added"
+_COUNTED_BYTES = 1 << 16
 
 
 class VersionKeeper:
@@ -105,14 +107,22 @@ class VersionKeeper:
             versions = self._open(make=False)
             return None if versions is None else versions.read(sha256)
 
-    def tidy(self) -> None:
-        """Keep within the bounds, if it is time to look."""
+    def tidy(self, *, is_alone: bool = True) -> None:
+        """
+        Keep within the bounds, if it is time to look.
+
+        Not `is_alone`: a process for each write, which adds little, and another one the next. They count
+        together: a letter in a file for each 64 KiB, appended, so that none is lost.
+        """
         with self._lock:
             versions = self._versions
             if versions is None or not self._added_bytes:
                 return
             now_s = self._clock.now_s()
             try:
+                if not is_alone and _count(versions, self._added_bytes) >= TIDY_AFTER_BYTES:
+                    self._added_bytes = TIDY_AFTER_BYTES
+                    os.unlink(f"{versions.path}/{_ADDED}")
                 if self._added_bytes < TIDY_AFTER_BYTES and (
                     self._is_tidied or now_s - _tidied_at_s(versions) < TIDY_AFTER_S
                 ):
@@ -142,6 +152,17 @@ class VersionKeeper:
         except OSError as error:
             self.trouble = str(error)
         return self._versions
+
+
+def _count(versions: Versions, added_bytes: int) -> int:
+    """Count what was added; return how much it is since the last look at the bounds."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(f"{versions.path}/{_ADDED}", flags, 0o600)
+    try:
+        os.write(descriptor, b"." * -(-added_bytes // _COUNTED_BYTES))
+        return os.fstat(descriptor).st_size * _COUNTED_BYTES
+    finally:
+        os.close(descriptor)
 
 
 def _tidied_at_s(versions: Versions) -> float:

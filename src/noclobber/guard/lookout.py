@@ -27,6 +27,8 @@ of a file that was being written count only if no writer in the middle can have 
 On FUSE and network filesystems, on macOS, and for files that cannot be leased (somebody else's, or with
 several names) it looks at the file's status, every millisecond at first and less and less often later.
 
+When it ends, it keeps what the call replaced and what it left as versions (`host_versions`).
+
 It ends by itself: when the host has written, when the mark is gone, when the host has ended, and after half
 an hour in any case. It has nothing open but the file, its folder, the mark and its folder, and stands in `/`.
 """
@@ -45,6 +47,10 @@ from noclobber.disk.reading import KEPT_BYTES, LOOK, look_at, read_all
 from noclobber.errors import ABSENT
 from noclobber.guard import short_turns
 from noclobber.guard.watch import Watch, WatchedFile, copy, is_half
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from noclobber.guard.host_versions import HostVersion
 
 LIFE_S = 1800.0
 # Until how long after the start, and how long it naps between two looks at a file without a lease.
@@ -90,7 +96,7 @@ def run(watch: Watch, told_fd: int | None = None) -> None:
     is_late = False
     short_turns.ask()  # Whoever waits in `open()` waits for this process; the next one may come meanwhile.
     waker = Waker({os.path.dirname(path) for path in (watch.mark, *(file.path for file in watch.files))})
-    sights = [Sight(watch, file) for file in watch.files]
+    all_sights = sights = [Sight(watch, file) for file in watch.files]
     try:
         while True:
             sights = [sight for sight in sights if not sight.look()]
@@ -116,10 +122,19 @@ def run(watch: Watch, told_fd: int | None = None) -> None:
                     return
             waker.wait(min(sight.nap_s(age_s) for sight in sights))
     finally:
-        for sight in sights:
-            sight.close()
+        for sight in all_sights:
+            sight.close()  # Before anything else is done: somebody may be waiting for the lease.
         waker.close()
-        os.close(mark_fd)
+        _keep_versions(all_sights)
+        os.close(mark_fd)  # Whoever waits for the end of this process may look for the versions.
+
+
+def _keep_versions(sights: list[Sight]) -> None:
+    versions = [version for sight in sights for version in sight.versions()]
+    if versions:
+        from noclobber.guard.host_versions import keep  # Here: while it looked on there was no time for it.
+
+        keep(versions)
 
 
 def _runs(pid: int) -> bool:
@@ -275,6 +290,8 @@ class Sight:
         self._copied: set[str] = set()
         self._before = b""
         """What was checked, once it was read."""
+        self._left: bytes | None = None
+        """What the call left, once it was seen."""
         self._know_folder()
 
     def ask_filesystem(self) -> None:
@@ -303,6 +320,18 @@ class Sight:
             if file is not None:
                 self._judge(file, file.read())
         self._meet()
+
+    def versions(self) -> list[HostVersion]:
+        """Return what to keep: what the call replaced, and what it left; nothing if it wrote nothing."""
+        file, options = self._file, self._file.options
+        now = None if options is None else look_at(file.path, keep=True)
+        if options is None or now is None or now.sha256 == file.before:
+            return []
+        from noclobber.guard.host_versions import HostVersion
+
+        left = now.content if self._left is None else self._left
+        found = file.versions if left is None else (*file.versions, left)
+        return [HostVersion(self._watch.root, options, file.path, data) for data in found]
 
     def nap_s(self, age_s: float) -> float:
         """Return for how long nothing has to be looked at, if no signal comes."""
@@ -429,7 +458,13 @@ class Sight:
         if sha256 == self._file.before:
             self._before = data
         self._copy(data, sha256)
-        return sha256 in self._file.own
+        return self._is_own(data, sha256)
+
+    def _is_own(self, data: bytes, sha256: str) -> bool:
+        if sha256 not in self._file.own:
+            return False
+        self._left = data
+        return True
 
     def _copy(self, data: bytes, sha256: str) -> None:
         if not data or sha256 == self._file.before or sha256 in self._file.own or sha256 in self._copied:
@@ -452,9 +487,10 @@ class Sight:
             return False
         self._status = status
         state = look_at(self._file.path, keep=True)
-        if state.content is not None:
-            self._copy(state.content, state.sha256)
-        return state.sha256 in self._file.own
+        if state.content is None:
+            return state.sha256 in self._file.own
+        self._copy(state.content, state.sha256)
+        return self._is_own(state.content, state.sha256)
 
 
 def _is_version(data: bytes, before: bytes) -> bool:

@@ -54,10 +54,11 @@ if TYPE_CHECKING:
     from noclobber.core.values import Decision, MergedWrite, ToolCall
     from noclobber.disk.reading import FileState
     from noclobber.guard.facts import Facts, Target
+    from noclobber.guard.host_versions import HostVersion
     from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.memory import Notes
     from noclobber.guard.overwritten import Overwritten
-    from noclobber.guard.watch import Watch
+    from noclobber.guard.watch import Watch, WatchedFile
 
 LOOKS, LOOK_NAP_S = 8, 0.025  # How often, and how far apart, to look at a file that is being written.
 MIDDLE_S = 1.0  # After that long without a change nobody is in the middle of writing it.
@@ -82,6 +83,8 @@ class Outside:
         self.delivery, self._can_rewrite = delivery, can_rewrite
         self.watch: Watch | None = None
         """After `before`: what to look at until the host has written."""
+        self.versions: tuple[HostVersion, ...] = ()
+        """After `before`: what to keep once the host has its answer, where nobody looks on."""
         self.content: bytes | None = None
         """After `before`: what must be written instead of what was sent, because it was merged."""
         self.merges: list[tuple[str, MergedWrite]] = []
@@ -104,6 +107,7 @@ class Outside:
                 if writes:
                     judged = [looked.target for looked in targets if looked.target is not None]
                     note_refusal(self.turn, self.call, judged, error, self.delivery)
+                    self._keep_seen(error)
                 return error
         return None
 
@@ -184,16 +188,47 @@ class Outside:
         """Prepare the process that looks on while the host asks for permission and writes."""
         watched = self.turn.begin_watch(self.key)
         if watched is None:
+            for target in targets:
+                self._keep_later(target.path, target.state.content)
             return
-        from noclobber.guard.watch import Watch, WatchedFile, key_of
+        from noclobber.guard.watch import Watch, key_of
 
         mark, host_pid = watched
         files = []
         for target in targets:
             own = (target.outcome.sha256, *target.outcome.others, *target.notes.get("together", ()))
             known = tuple(sha256 for sha256 in own if sha256 is not None)
-            files.append(WatchedFile(target.path, target.state.sha256, known))
+            files.append(self._watched_file(target, known))
         self.watch = Watch(self.turn.root, key_of(self.turn.owner, self.key), mark, host_pid, tuple(files))
+
+    def _watched_file(self, target: LookedAt, own: tuple[str, ...]) -> WatchedFile:
+        """Name a file to look at, with what to keep of it: what the call replaces, and a merge's base."""
+        from noclobber.guard.watch import WatchedFile
+
+        turn = self.turn
+        if not self._has_versions(target.path):
+            return WatchedFile(target.path, target.state.sha256, own)
+        merged = None if target.target is None else target.target.merged
+        base = None if merged is None else turn.memory.held(merged.base_sha256)
+        versions = tuple(data for data in (target.state.content, base) if data is not None)
+        return WatchedFile(target.path, target.state.sha256, own, turn.options, versions)
+
+    def _has_versions(self, path: str) -> bool:
+        """True if versions of a host's file may be kept. An undo writes nothing outside, so it needs none."""
+        return self.turn.options.versions == "on" and path.startswith(f"{self.turn.root.rstrip('/')}/")
+
+    def _keep_seen(self, error: NoclobberError) -> None:
+        """Have what the agent saw kept: its write was refused, and somebody may want to know what changed."""
+        if self.turn.confined_to is None and isinstance(error, StaleFileError):
+            self._keep_later(error.path, self.turn.memory.held(error.expected))
+
+    def _keep_later(self, path: str, data: bytes | None) -> None:
+        turn = self.turn
+        if data is None or turn.confined_to is not None or not self._has_versions(path):
+            return
+        from noclobber.guard.host_versions import HostVersion
+
+        self.versions = (*self.versions, HostVersion(turn.root, turn.options, path, data))
 
     def _before_read(self, action: Action) -> None:
         looked = self._look(action, self._name(action.path))

@@ -23,6 +23,8 @@ from noclobber.disk import hashing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
+
+    from noclobber.core.options import Options
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -36,6 +38,10 @@ class WatchedFile(NamedTuple):
     path: str
     before: str
     own: tuple[str, ...]
+    options: Options | None = None
+    """The rules by which versions of it are kept; None: none are."""
+    versions: tuple[bytes, ...] = ()
+    """What to keep if the call writes: what was there, and what its agent had seen of it."""
 
 
 class Watch(NamedTuple):
@@ -89,7 +95,7 @@ def start(watch: Watch) -> None:
         os.close(ready_fd)
         return
     try:
-        _detach(told_fd)
+        detach(told_fd)
         run(watch, told_fd)
     except BaseException:  # noqa: S110 - nobody is there to be told
         pass
@@ -97,8 +103,12 @@ def start(watch: Watch) -> None:
         os._exit(0)
 
 
-def _detach(told_fd: int) -> None:
-    """Leave everything of the host's: it waits for the end of our output, and may end its whole group."""
+def detach(told_fd: int = 255) -> None:
+    """
+    Leave everything of the host's: it waits for the end of our output, and may end its whole group.
+
+    `told_fd` is left open.
+    """
     os.closerange(0, told_fd)
     os.closerange(told_fd + 1, 256)
     for _ in range(3):

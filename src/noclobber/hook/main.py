@@ -67,6 +67,10 @@ def main(words: Sequence[str]) -> int:
         _write(1, answer.stdout)
     except OSError:
         return _refuse_by_exit_code(answer)
+    if answer.versions:
+        from noclobber.guard import host_versions  # Loaded before, to make them.
+
+        host_versions.keep_beside(answer.versions)
     return answer.code
 
 
@@ -159,10 +163,12 @@ def _handle_call(host: Host, event: Event) -> Answer:
         if event.kind == "pre":
             refusal = _with_guidance(host, turn, event, outside.before())
             if refusal is not None:
-                return host.phrase(event, refusal)
+                return host.phrase(event, refusal)._replace(versions=outside.versions)
             merged = outside.content
             answer = host.phrase(event, None) if merged is None else host.rewrite(event, merged)
-            return answer._replace(watch=outside.watch, is_rewrite=merged is not None)
+            return answer._replace(
+                watch=outside.watch, is_rewrite=merged is not None, versions=outside.versions
+            )
         if event.kind == "failure":
             outside.failed()
             return host.phrase(event, None)

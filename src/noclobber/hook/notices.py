@@ -21,7 +21,7 @@ import os
 
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at, stamp_of
-from noclobber.errors import ABSENT
+from noclobber.errors import ABSENT, DELETED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def _news(
         watched[path] = [state.stamp, state.sha256]
         if state.sha256 in (baseline, told) or not _is_version(baseline):
             continue
+        if baseline == ABSENT and state.sha256 == DELETED:
+            continue  # The agent has removed it itself, or saw that there is none.
         wrote = notes.get("wrote")
         if wrote and wrote[0] == baseline and _is_formatted(turn, memory, state, wrote):
             continue

@@ -91,11 +91,8 @@ def converse(
         assert event is not None
         tool = _tool(event)
         tool.commit(planned)
-        if not tool.merges:
-            return {"decision": "done"}
-        from noclobber.hook import guidance
-
-        return {"decision": "done", "told": guidance.merged(HookTurn(event), event, tool.merges)}
+        told = _told(event, tool)
+        return {"decision": "done", "told": told} if told else {"decision": "done"}
 
     if not say(plan):
         return 0
@@ -103,8 +100,8 @@ def converse(
     _signal.signal(_signal.SIGALRM, _signal.SIG_IGN)
     is_agreed = _read_line(begun) is not None
     end_after(MOST_S)
-    if is_agreed:
-        say(commit)
+    if is_agreed and say(commit) and event is not None:
+        _keep(event, planned)  # The plugin has its answer, and does not wait for our end.
     return 0
 
 
@@ -113,6 +110,36 @@ def _tool(event: Event) -> ReplacedTool:
 
     turn = HookTurn(event)  # Another one for each step: the memory is not kept while a user thinks.
     return ReplacedTool(turn, turn.fence, turn.call(), event.actions)
+
+
+def _keep(event: Event, planned: list[PlannedFile]) -> None:
+    """Keep what was written. What it replaced, the commit has kept."""
+    from noclobber.guard.host_versions import HostVersion, is_kept, keep
+
+    turn = HookTurn(event)
+    keep(
+        HostVersion(turn.root, turn.options, file.path, file.after)
+        for file in planned
+        if file.after is not None and is_kept(turn.root, turn.options, file.path)
+    )
+
+
+def _told(event: Event, tool: ReplacedTool) -> str:
+    """Return what to tell the agent after its write: that it was merged, and what others changed since."""
+    turn = HookTurn(event)
+    told = []
+    try:
+        if tool.merges:
+            from noclobber.hook import guidance
+
+            told.append(guidance.merged(turn, event, tool.merges))
+        if turn.options.notices != "off":
+            from noclobber.hook import notices
+
+            told.append(notices.at_start(turn, event))
+    except Exception:  # noqa: S110 - the write has landed: without a word more it is still done
+        pass
+    return "\n".join(filter(None, told))
 
 
 def _read_line(begun: bytearray) -> bytes | None:

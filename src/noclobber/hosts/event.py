@@ -153,6 +153,8 @@ class Answer(NamedTuple):
     """What to look at until the host has written: a `Watch`, once the answer is out."""
     is_rewrite: bool = False
     """True if the host is given other content: what the model sent must not be written."""
+    versions: Any = ()
+    """Versions of files to keep once the answer is out: each a `HostVersion`."""
 
     @property
     def is_refusal(self) -> bool:
