@@ -17,13 +17,15 @@ import struct
 import subprocess
 import termios
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tests.e2e.project import Project
 
 Decide = Callable[[], bool]
 TIMEOUT_S = 90
+PERSON_S = 0.2
 
 
 class JsonLines:
@@ -79,8 +81,9 @@ class JsonLines:
         raise AssertionError(f"the host ended in the middle: {self._errors.read()[-2000:]}")
 
 
-def agent_client(talk: JsonLines, project: Project, prompt: str, decide: Decide) -> None:
+def agent_client(talk: JsonLines, project: Project, prompts: Iterable[str], decide: Decide) -> None:
     """Speak the Agent Client Protocol, as editors do."""
+    left, session = iter(prompts), ""
     talk.say(_call(1, "initialize", {"protocolVersion": 1, "clientCapabilities": {"fs": _NO_FILES}}))
     for message in talk.heard():
         number, method = message.get("id"), message.get("method")
@@ -95,14 +98,14 @@ def agent_client(talk: JsonLines, project: Project, prompt: str, decide: Decide)
             talk.say({"jsonrpc": "2.0", "id": number, "error": error})
         elif number == 1:
             talk.say(_call(2, "session/new", {"cwd": str(project.root), "mcpServers": []}))
-        elif number == 2:
-            said = [{"type": "text", "text": prompt}]
-            talk.say(
-                _call(3, "session/prompt", {"sessionId": message["result"]["sessionId"], "prompt": said})
-            )
-        elif number == 3:
+        elif isinstance(number, int):
             assert "result" in message, message
-            return
+            session = session or message["result"]["sessionId"]
+            prompt = next(left, None)
+            if prompt is None:
+                return
+            said = [{"type": "text", "text": prompt}]
+            talk.say(_call(number + 1, "session/prompt", {"sessionId": session, "prompt": said}))
 
 
 _NO_FILES = {"readTextFile": False, "writeTextFile": False}
@@ -112,12 +115,17 @@ def _call(number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
-def claude_control(talk: JsonLines, prompt: str, decide: Decide) -> None:
+def claude_control(talk: JsonLines, prompts: Iterable[str], decide: Decide) -> None:
     """Speak Claude Code's control protocol, as its SDK does."""
     begin = {"subtype": "initialize", "hooks": None}
     talk.say({"type": "control_request", "request_id": "r0", "request": begin})
-    said = {"role": "user", "content": prompt}
-    talk.say({"type": "user", "message": said, "parent_tool_use_id": None, "session_id": "default"})
+    for prompt in prompts:
+        said = {"role": "user", "content": prompt}
+        talk.say({"type": "user", "message": said, "parent_tool_use_id": None, "session_id": "default"})
+        _until_result(talk, decide)
+
+
+def _until_result(talk: JsonLines, decide: Decide) -> None:
     for message in talk.heard():
         if message.get("type") == "result":
             return
@@ -132,12 +140,20 @@ def claude_control(talk: JsonLines, prompt: str, decide: Decide) -> None:
             talk.say({"type": "control_response", "response": reply})
 
 
-def terminal(command: list[str], project: Project, environment: Mapping[str, str], decide: Decide) -> None:
+def terminal(
+    command: list[str],
+    project: Project,
+    environment: Mapping[str, str],
+    prompts: Iterable[str],
+    decide: Decide,
+) -> None:
     """
     Sit at a terminal of Gemini CLI, whose hooks do not run when an editor drives it.
 
-    Its screen is drawn again and again, so a dialogue is known by the file that it names.
+    Its screen is drawn again and again, so a dialogue is known by the file that it names. `prompts` are what is
+    typed after the first one, which is on the command line.
     """
+    left, said = iter(prompts), "\0"
     child, screen = pty.fork()
     if child == 0:
         os.chdir(project.root)
@@ -149,8 +165,15 @@ def terminal(command: list[str], project: Project, environment: Mapping[str, str
     seen = ""
     try:
         # It ends its turn when the model says that it is done, and when a person says no.
-        while "\u2726 done" not in seen and "Request cancelled" not in seen:
+        while True:
+            if "\u2726 done" in seen or "Request cancelled" in seen:
+                prompt = next(left, None)
+                if prompt is None:
+                    break
+                _type(screen, prompt)
+                seen, said = "", prompt
             seen += _CONTROL.sub("", os.read(screen, 65536).decode(errors="replace"))
+            seen = seen.rpartition(said)[2]  # Above it is an earlier turn, which is drawn again.
             head, mark, _ = seen.rpartition("Apply this change?")
             names = _NAME.findall(head)
             if not mark or not names or names[-1] in answered:
@@ -168,12 +191,62 @@ def terminal(command: list[str], project: Project, environment: Mapping[str, str
         os.close(screen)
 
 
+def _type(screen: int, prompt: str) -> None:
+    """Type a line, and Enter as a person would: within 30 ms it takes Enter for a part of pasted text."""
+    os.write(screen, prompt.encode())
+    _wait_for(screen, prompt)
+    time.sleep(PERSON_S)
+    os.write(screen, b"\r")
+
+
+def cline_terminal(
+    command: list[str], project: Project, environment: Mapping[str, str], prompts: Iterable[str]
+) -> None:
+    """Sit at a terminal of Cline: nowhere else does it take a second message in one session."""
+    child, screen = pty.fork()
+    if child == 0:
+        os.chdir(project.root)
+        os.execve(command[0], command, {**environment, "TERM": "xterm-256color"})
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 150, 0, 0))
+    limit = threading.Timer(TIMEOUT_S, os.kill, (child, signal.SIGKILL))
+    limit.start()
+    try:
+        _wait_for(screen, "any other key to close")  # It begins with an advertisement.
+        os.write(screen, b"\x1b")
+        _wait_for(screen, "What can I do for you?")
+        for prompt in prompts:
+            _type(screen, prompt)
+            _wait_for(screen, "done")
+    except OSError:
+        raise AssertionError("the host ended in the middle") from None
+    finally:
+        limit.cancel()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(screen)
+
+
+def _wait_for(screen: int, words: str) -> None:
+    seen = ""
+    while words not in " ".join(seen.split()):
+        seen += _CONTROL.sub(" ", os.read(screen, 65536).decode(errors="replace"))
+
+
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x07]*\x07")
 _NAME = re.compile(r"[\w-]+\.txt")
 
 
-def codex_server(talk: JsonLines, project: Project, prompt: str, decide: Decide) -> None:
+def codex_server(talk: JsonLines, project: Project, prompts: Iterable[str], decide: Decide) -> None:
     """Speak with Codex's app server, as its editor extensions do."""
+    left, thread = iter(prompts), ""
+
+    def say_next() -> bool:
+        prompt = next(left, None)
+        if prompt is not None:
+            said = {"threadId": thread, "input": [{"type": "text", "text": prompt}]}
+            talk.say({"id": 3, "method": "turn/start", "params": said})
+        return prompt is not None
+
     about = {"name": "noclobber_tests", "title": "t", "version": "0"}
     talk.say({"id": 1, "method": "initialize", "params": {"clientInfo": about}})
     for message in talk.heard():
@@ -183,7 +256,8 @@ def codex_server(talk: JsonLines, project: Project, prompt: str, decide: Decide)
             is_agreed = decide() if "fileChange" in method else True
             talk.say({"id": number, "result": {"decision": "accept" if is_agreed else "decline"}})
         elif method == "turn/completed":
-            return
+            if not say_next():
+                return
         elif method:
             continue
         elif number == 1:
@@ -197,10 +271,7 @@ def codex_server(talk: JsonLines, project: Project, prompt: str, decide: Decide)
             talk.say({"id": 2, "method": "thread/start", "params": begin})
         elif number == 2:
             assert "result" in message, message
-            said = {
-                "threadId": message["result"]["thread"]["id"],
-                "input": [{"type": "text", "text": prompt}],
-            }
-            talk.say({"id": 3, "method": "turn/start", "params": said})
+            thread = message["result"]["thread"]["id"]
+            say_next()
         else:
             assert "error" not in message, message

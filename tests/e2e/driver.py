@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -143,21 +143,21 @@ class HostDriver(ABC):
         )
         return done
 
-    def attend(self, project: Project, url: str, prompt: str, decide: Decide) -> None:
-        """Run a prompt with a person at the approval dialogue; `decide` is called while it is open."""
+    def attend(self, project: Project, url: str, prompts: Iterable[str], decide: Decide) -> None:
+        """Say prompts in one session, with a person at the approval dialogue; `decide` is called while it is open."""
         program = self.locate()
         self.configure(project, url, is_trusted=True)
         environment = project.environment(**{**program.environment(), **self.environment(url)})
         with JsonLines([program.path, *self.attended_command()], project, environment) as talk:
-            self.talk(talk, project, prompt, decide)
+            self.talk(talk, project, prompts, decide)
 
     def attended_command(self) -> list[str]:
         """Return the words after the program that make it talk to an editor, and ask before it writes."""
         raise NotImplementedError(f"nobody can attend {self.name} yet")
 
-    def talk(self, talk: JsonLines, project: Project, prompt: str, decide: Decide) -> None:
+    def talk(self, talk: JsonLines, project: Project, prompts: Iterable[str], decide: Decide) -> None:
         """Play the editor and the person in front of it."""
-        agent_client(talk, project, prompt, decide)
+        agent_client(talk, project, prompts, decide)
 
     @abstractmethod
     def add_hook(self, project: Project, command: str) -> None:

@@ -212,7 +212,7 @@ def tell_attended(
     with ScriptedModel(one=driver.script(telling)) as model:
         ended: BaseException = AssertionError("the host ended before")
         try:
-            driver.attend(project, model.url, "script:one", lambda: telling.person.decide())
+            driver.attend(project, model.url, ["script:one"], lambda: telling.person.decide())
         except AssertionError as failure:
             ended = failure
         telling.end()

@@ -16,7 +16,7 @@ def test_an_editor_that_drives_it_goes_unguarded(project: Project) -> None:
     file = project.file("a.txt", FIRST)
     project.install("gemini")
     with ScriptedModel(one=driver.script([Read(file), Edit(file, "hello", "HELLO")])) as model:
-        HostDriver.attend(driver, project, model.url, "script:one", lambda: True)
+        HostDriver.attend(driver, project, model.url, ["script:one"], lambda: True)
 
     assert driver.is_success(model.told["one"][1])
     assert project.ledger() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import pytest
 
 from noclobber.hosts import load
 from noclobber.hosts.event import Event
-from tests.e2e.attended import JsonLines, claude_control
 from tests.e2e.calls import Edit, Read, Shell, Write
 from tests.e2e.conftest import driver_or_skip
 from tests.e2e.driver import HostDriver
@@ -114,6 +113,20 @@ def notice(stage: Stage, heard: Hearing) -> Story:
     assert file.read_text() == BOTH
 
 
+def notice_after_a_write(stage: Stage, heard: Hearing) -> Story:
+    """N-notice: also if the agent is busy with another file, and reads nothing."""
+    file, other = stage.file(SEEN), stage.file("quiet\n", ".other.txt")
+    yield Read(file)
+    yield Read(other)
+    assert f"- {file.name}, by " not in heard()
+    file.write_text(THEIRS)
+    told = yield Edit(other, "quiet", "QUIET")
+    assert other.read_text() == "QUIET\n", told
+    assert f"- {file.name}, by an outsider, at " in heard() + told
+    yield Edit(other, "QUIET", "still")
+    assert heard().count(f"- {file.name}, by ") == 1
+
+
 def merged_command(stage: Stage, heard: Hearing) -> Story:
     """N-merge, N-shell: somebody saves while a command runs; both changes land, and the model is shown theirs."""
     file, pipes = stage.file(SEEN), stage.file("", ".pipes")
@@ -129,7 +142,7 @@ def merged_command(stage: Stage, heard: Hearing) -> Story:
     assert file.read_text() == BOTH.replace("six", "SIX")
 
 
-SCENARIOS = (merged_edit, merged_write, conflict, notice, merged_command)
+SCENARIOS = (merged_edit, merged_write, conflict, notice, notice_after_a_write, merged_command)
 
 
 def left_out(host: str) -> set[str]:
@@ -221,24 +234,30 @@ def test_other_content_grants_no_permission(host: str, tmp_path: Path) -> None:
     demand(tell_attended(driver, project, {"declined_merge": declined_merge})["declined_merge"])
 
 
-def test_a_change_is_told_at_the_start_of_the_next_turn(tmp_path: Path) -> None:
-    """N-notice: in Claude Code, with two messages of the user in one session."""
-    driver = driver_or_skip("claude-code")
-    project = merging_project(tmp_path, "claude-code")
+def saved_between(file: Path) -> Iterator[str]:
+    """Yield what the user says in two turns; somebody saves the file between them."""
+    yield "script:one please"
+    file.write_text(THEIRS)
+    yield "script:two please"
+
+
+@pytest.mark.parametrize("host", DRIVERS)
+def test_a_change_is_told_at_the_start_of_the_next_turn(host: str, tmp_path: Path) -> None:
+    """N-notice: once, and before the write, with two messages of the user in one session."""
+    driver = driver_or_skip(host)
+    project = merging_project(tmp_path, host)
     file = project.file("plan.txt", SEEN)
     with ScriptedModel(
         one=driver.script([Read(file)]), two=driver.script([Edit(file, "five", "FIVE")])
     ) as model:
-        environment = project.environment(**driver.environment(model.url))
-        words = [*driver.attended_command(), "--allowedTools", "Read,Edit"]
-        with JsonLines([driver.locate().path, *words], project, environment) as talk:
-            claude_control(talk, "script:one", lambda: True)
-            file.write_text(THEIRS)
-            claude_control(talk, "script:two", lambda: True)
+        driver.attend(project, model.url, saved_between(file), lambda: True)
 
-    heard = "\n".join(model.heard["two"])
+    heard = "\n".join(model.heard["two"]).replace("\\n", "\n")
     assert heard.count("- plan.txt, by an outsider, at ") == 1
     assert "-two\n+TWO" in heard
+    if host in CHECKS_BY_ITSELF:
+        assert file.read_text() == THEIRS
+        return
     assert heard.index("- plan.txt, by an outsider") < heard.index("had been changed by")
     assert file.read_text() == BOTH
 

@@ -133,7 +133,6 @@ def test_a_save_while_the_dialogue_is_open_is_kept_and_the_write_refused(rig: Ho
     assert rig.kinds() == ["MUTATION_CONFLICT"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc to see that the process waits")
 def test_what_others_changed_is_told_after_a_write_of_another_file_once(rig: HookRig, file: Path) -> None:
     """N-notice: opencode's own event after a call is not sent for tools that we carry out."""
     other = rig.root / "b.txt"
@@ -151,6 +150,7 @@ def test_what_others_changed_is_told_after_a_write_of_another_file_once(rig: Hoo
         assert call.agree() == {"decision": "done"}
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc to see that the process waits")
 def test_a_user_may_think_for_longer_than_a_hook_may_hang(rig: HookRig, file: Path) -> None:
     """finding H4: the alarm that ends a hook which hangs does not ring while the dialogue is open."""
     with Conversation(rig, "edit", edit(file, "hello", "HELLO")) as call:

@@ -2,8 +2,8 @@
 Cline: a plugin in its own process, which `install` writes; it asks us, and skips the calls that we refuse.
 
 Cline's hook files can only end the whole run. A plugin may skip one call and say why: the model is given the
-reason as the tool's error. What the plugin sends has the members of opencode's: `ev` (`before`, `after`,
-`end`), `input` (tool, sessionID, agentID, callID, args), `output`, `directory`.
+reason as the tool's error. What the plugin sends has the members of opencode's: `ev` (`start`, `before`,
+`after`, `end`), `input` (tool, sessionID, agentID, callID, args), `output`, `directory`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rew
 
 CHECK_EVENT = {"ev": "before"}
 READ_TOOL = "read_files"
-KINDS = {"before": "pre", "after": "post", "end": "stop"}
+KINDS = {"start": "prompt", "before": "pre", "after": "post", "end": "stop"}
 HARMLESS = (
     "search_codebase",
     "fetch_web_content",

@@ -66,7 +66,12 @@ export default {
   },
   hooks: {
     beforeRun: async ({ snapshot }) => {
-      main ??= snapshot?.agentId
+      try {
+        const answer = await ask("note", about("start", { snapshot }))
+        if (answer.decision === "warn") return { appendContext: answer.reason }
+      } catch (error) {
+        console.error(`noclobber: ${error}`)
+      }
     },
     beforeTool: async (context) => {
       const tool = String(context.toolCall?.toolName ?? "")

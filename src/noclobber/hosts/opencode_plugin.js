@@ -294,6 +294,19 @@ export const Noclobber = async ({ client, directory, worktree }) => {
         console.error(String(error))
       }
     },
+    // The start of a turn: what others have changed since the last one goes beside what the user said. `synthetic`: for
+    // the model, and not shown as the user's words. Its id puts it behind theirs.
+    "chat.message": async ({ sessionID }, output) => {
+      try {
+        const answer = await ask("note", await about("chat.message", { sessionID }))
+        if (answer.decision !== "warn" || !output.message) return
+        const id = `${output.parts.at(-1)?.id ?? "prt_"}n`
+        const part = { id, sessionID, messageID: output.message.id, type: "text", text: answer.reason }
+        output.parts.push({ ...part, synthetic: true })
+      } catch (error) {
+        console.error(String(error))
+      }
+    },
     event: async ({ event }) => {
       if (event?.type !== "session.idle" && event?.type !== "session.deleted") return
       const sessionID = event.properties?.sessionID ?? event.properties?.info?.id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
@@ -72,9 +72,9 @@ class ClaudeCode(HostDriver):
         streams = ["--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
         return [*streams, "--permission-prompt-tool", "stdio", "--permission-mode", "default"]
 
-    def talk(self, talk: JsonLines, project: Project, prompt: str, decide: Decide) -> None:
+    def talk(self, talk: JsonLines, project: Project, prompts: Iterable[str], decide: Decide) -> None:
         """Play its SDK."""
-        claude_control(talk, prompt, decide)
+        claude_control(talk, prompts, decide)
 
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own."""

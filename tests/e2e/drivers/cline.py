@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
+from tests.e2e.attended import Decide, cline_terminal
 from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
 from tests.e2e.driver import HostDriver, Refusal
 from tests.e2e.programs import Program, from_npm
@@ -41,6 +43,13 @@ class Cline(HostDriver):
     def command(self, prompt: str, *, is_trusted: bool) -> list[str]:
         """Return the words that run one prompt: two words at least, because one would be a command."""
         return ["-P", PROVIDER, "-m", MODEL, "--json", f"{prompt} please"]
+
+    def attend(self, project: Project, url: str, prompts: Iterable[str], decide: Decide) -> None:
+        """Say prompts at a terminal. It asks nobody: our tests run it with everything allowed."""
+        program = self.locate()
+        self.configure(project, url, is_trusted=True)
+        environment = project.environment(**{**program.environment(), **self.environment(url)})
+        cline_terminal([program.path, "-i", "-P", PROVIDER, "-m", MODEL], project, environment, prompts)
 
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own: a file that is run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from tests.e2e.attended import Decide, JsonLines, codex_server
@@ -69,9 +69,9 @@ class Codex(HostDriver):
         """Return the words for its app server."""
         return ["app-server"]
 
-    def talk(self, talk: JsonLines, project: Project, prompt: str, decide: Decide) -> None:
+    def talk(self, talk: JsonLines, project: Project, prompts: Iterable[str], decide: Decide) -> None:
         """Play its editor extension."""
-        codex_server(talk, project, prompt, decide)
+        codex_server(talk, project, prompts, decide)
 
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own."""

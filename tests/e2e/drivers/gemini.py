@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from tests.e2e.attended import Decide, terminal
@@ -57,13 +57,14 @@ class Gemini(HostDriver):
         trust = [] if is_trusted else ["--skip-trust"]
         return ["-m", "gemini-2.5-flash", "--approval-mode", "yolo", *trust, "-p", prompt]
 
-    def attend(self, project: Project, url: str, prompt: str, decide: Decide) -> None:
-        """Run a prompt at a terminal: `--acp` runs no hooks."""
+    def attend(self, project: Project, url: str, prompts: Iterable[str], decide: Decide) -> None:
+        """Say prompts at a terminal: `--acp` runs no hooks."""
         program = self.locate()
         self.configure(project, url, is_trusted=True)
         environment = project.environment(**{**program.environment(), **self.environment(url)})
-        words = ["-m", "gemini-2.5-flash", "--approval-mode", "default", "-i", prompt]
-        terminal([program.path, *words], project, environment, decide)
+        words = ["-m", "gemini-2.5-flash", "--approval-mode", "default", "-i"]
+        left = iter(prompts)
+        terminal([program.path, *words, next(left)], project, environment, left, decide)
 
     def attended_command(self) -> list[str]:
         """Return the words for the Agent Client Protocol."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.e2e.attended import Decide
@@ -68,10 +69,10 @@ class Opencode(HostDriver):
         """Return the words for the Agent Client Protocol."""
         return ["acp"]
 
-    def attend(self, project: Project, url: str, prompt: str, decide: Decide) -> None:
+    def attend(self, project: Project, url: str, prompts: Iterable[str], decide: Decide) -> None:
         """Have it ask before it writes: on its own it does not."""
         project.file("opencode.json", json.dumps({"permission": {"edit": "ask"}}))
-        super().attend(project, url, prompt, decide)
+        super().attend(project, url, prompts, decide)
 
     def add_hook(self, project: Project, command: str) -> None:
         """Add a formatter, which is what it has in place of a hook."""
