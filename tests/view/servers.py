@@ -15,6 +15,7 @@ from noclobber.view.live import Live
 from noclobber.view.server import ViewServer
 
 PATIENCE_S = 30
+STATE_S = 0.1
 
 
 class Answer(NamedTuple):
@@ -31,7 +32,7 @@ class Answer(NamedTuple):
 @contextmanager
 def serving(root: Path, *, with_doctor: bool = False) -> Iterator[ViewServer]:
     """Serve a project until the end of the block."""
-    live = Live(str(root), with_doctor=with_doctor)
+    live = Live(str(root), with_doctor=with_doctor, state_s=STATE_S)
     server = ViewServer(live)
     live.start()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

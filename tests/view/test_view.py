@@ -73,9 +73,17 @@ def scene(tmp_path: Path) -> Iterator[Path]:
         yield root
 
 
-def test_the_page_shows_everything_about_a_busy_project(browser: Browser, scene: Path) -> None:
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewServer]:
+    """The server of such a project, for tests that change nothing in it."""
+    root = (tmp_path_factory.mktemp("watched") / "shop").resolve()
+    with busy_project(root), serving(root) as server:
+        yield server
+
+
+def test_the_page_shows_everything_about_a_busy_project(browser: Browser, watched: ViewServer) -> None:
     """N-view: who is at work, locks, the last hour, the hottest files, events, and what needs a person."""
-    with serving(scene) as server, opened(browser, server) as page:
+    with opened(browser, watched) as page:
         page.wait_for_selector("#attention-list li")
         assert page.title() == "shop · noclobber"
         assert "token" not in page.url
@@ -143,9 +151,9 @@ def test_a_browser_that_we_start_is_let_in_once(browser: Browser, root: Path) ->
             assert "used before" in page.inner_text("#connection")
 
 
-def test_everything_can_be_reached_by_keys(browser: Browser, scene: Path) -> None:
+def test_everything_can_be_reached_by_keys(browser: Browser, watched: ViewServer) -> None:
     """N-view: search, choose, open a timeline, close it, themes, pause, help."""
-    with serving(scene) as server, opened(browser, server) as page:
+    with opened(browser, watched) as page:
         page.wait_for_selector("#attention-list li")
         page.keyboard.press("/")
         page.keyboard.type("reviewer conflict")
@@ -241,12 +249,12 @@ def test_a_project_and_a_server_that_go_away_are_said(browser: Browser, tmp_path
         page.wait_for_selector("#connection:text('has ended')")
 
 
-def test_axe_finds_nothing_serious(browser: Browser, scene: Path) -> None:
+def test_axe_finds_nothing_serious(browser: Browser, watched: ViewServer) -> None:
     """N-view: dark and light, wide and narrow, and each dialog."""
     import axe_playwright_python
 
     source = (Path(os.path.dirname(axe_playwright_python.__file__)) / "axe.min.js").read_text()
-    with serving(scene) as server, opened(browser, server) as page:
+    with opened(browser, watched) as page:
         page.wait_for_selector("#attention-list li")
         page.evaluate(source)
 

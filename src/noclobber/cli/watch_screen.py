@@ -16,6 +16,7 @@ from noclobber.text.visible import visible
 LOW_ROWS, SENTENCE_COLUMNS, WIDE_COLUMNS = 20, 100, 110
 LEAST_ROWS, LEAST_COLUMNS = 4, 20
 SIGNS = " ▁▂▃▄▅▆▇█"
+LONGEST_TROUBLE = 1000
 _GAP = 3
 _STYLES = {"write": "good", "merge": "good", "conflict": "bad", "race": "bad", "refused": "warn"}
 _GROUPS = (
@@ -92,7 +93,7 @@ def _header(told: dict[str, Any]) -> Line:
 def _troubles(told: dict[str, Any]) -> list[Line]:
     gone = ["The project's folder is gone; this is the last that was known."] if told.get("gone") else []
     found = [*gone, *(told.get("feed_troubles") or []), *(told.get("state_troubles") or [])]
-    return [[(f"! {visible(str(trouble))}", "bad")] for trouble in found]
+    return [[(f"! {visible(str(trouble)[:LONGEST_TROUBLE])}", "bad")] for trouble in found]
 
 
 def _needs(told: dict[str, Any]) -> Part:
@@ -253,17 +254,27 @@ def _cut(line: Line, columns: int) -> Line:
     cut: Line = []
     left = columns
     for text, style in line:
-        if cells_wide(text) <= left:
+        # Marks that take no cell are rare: what is longer than this cannot fit, and measuring a megabyte is slow.
+        short = text[: 4 * left + 4]
+        wide = cells_wide(short)
+        if wide <= left and len(short) == len(text):
             cut.append((text, style))
-            left -= cells_wide(text)
+            left -= wide
             continue
-        text = text[: 4 * left]  # Marks that take no cell are rare; measuring a megabyte is slow.
-        while text and cells_wide(text) > left - 1:
-            text = text[:-1]
         if left > 0:
-            cut.append((f"{text}…", style))
+            cut.append((f"{_beginning(short, left - 1)}…", style))
         break
     return cut
+
+
+def _beginning(text: str, cells: int) -> str:
+    """Return as much of a text's beginning as fits into that many cells."""
+    taken = 0
+    for at, letter in enumerate(text):
+        taken += cells_wide(letter)
+        if taken > cells:
+            return text[:at]
+    return text
 
 
 def _fitted(line: Line, columns: int) -> str:
