@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import noclobber
 from score import frameworks, hosts, mcp_servers
 from score.report import as_json, as_markdown, as_svg
 from score.rounds import Score
@@ -71,7 +72,8 @@ def main(argv: list[str] | None = None) -> int:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seed": args.seed,
         "repetitions": args.repetitions,
-        "platform": f"{os.uname().sysname} {os.uname().release}",
+        "noclobber": noclobber.__version__,
+        "platform": f"{os.uname().sysname} {'.'.join(os.uname().release.split('.')[:2])}",
     }
     page = as_markdown(scores, facts)
     print(f"\n{page}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from score.rounds import SHELL, TOOL, Score
 
+CONTROLS = ("nobody", "touch")
 BAR_PX, ROW_PX, LABEL_PX, WIDTH_PX = 300, 34, 210, 720
 
 
@@ -38,8 +39,8 @@ def as_markdown(scores: Sequence[Score], facts: dict[str, Any]) -> str:
     lines = [
         "# What is lost: the scoreboard",
         "",
-        f"Measured on {facts['date']} with seed {facts['seed']}, {facts['repetitions']} rounds of each kind. `make score` does it again; "
-        "[how it is counted](#how-it-is-counted) is below.",
+        f"{summary(scores)} Measured on {facts['date']} with noclobber {facts.get('noclobber', '')} on {facts.get('platform', '')}, "
+        f"seed {facts['seed']}, {facts['repetitions']} rounds of each kind. `make score` does it again; [how it is counted](#how-it-is-counted) is below.",
         "",
         "![Updates that were lost](score.svg)",
         "",
@@ -61,6 +62,18 @@ def as_markdown(scores: Sequence[Score], facts: dict[str, Any]) -> str:
         ]
     lines += ["", *_METHOD]
     return "\n".join(lines) + "\n"
+
+
+def summary(scores: Sequence[Score]) -> str:
+    """Return one sentence about all of them."""
+    (lost, made), (still_lost, guarded) = (_of_rivals(scores, guarded=flag) for flag in (False, True))
+    return f"Alone, {lost} of {made} updates by others were lost; with noclobber {still_lost} of {guarded}."
+
+
+def _of_rivals(scores: Sequence[Score], *, guarded: bool) -> tuple[int, int]:
+    """Of all updates that rivals made: how many were lost, and how many there were."""
+    played = [tally for score in scores if score.guarded == guarded for tally in score.tallies]
+    return sum(each.lost for each in played), sum(each.rival not in CONTROLS for each in played)
 
 
 _METHOD = (
@@ -134,5 +147,5 @@ def _share(scores: Sequence[Score], name: str, *, guarded: bool) -> float | None
     found = _find(scores, name, guarded=guarded)
     if found is None or not found.tallies:
         return None
-    made = sum(1 for each in found.tallies if each.rival not in ("nobody", "touch"))
-    return found.totals()["lost"] / made if made else None
+    lost, made = _of_rivals([found], guarded=guarded)
+    return lost / made if made else None

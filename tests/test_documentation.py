@@ -247,6 +247,19 @@ def test_the_recording_is_of_this_demo_and_its_number_is_the_readmes(tmp_path: P
     assert f"Plain writes lost {lost} of {made} updates" in readme
 
 
+def test_the_scoreboard_in_the_readme_is_what_make_score_wrote() -> None:
+    """N-readme: its sentence, its date, and nothing lost with noclobber."""
+    board = json.loads((DOCS / "score.json").read_text())
+    assert not any(score["lost"] for score in board["scores"] if score["with_noclobber"])
+    told = re.search(
+        r"Alone, (\d+ of \d+ updates by others were lost; with noclobber \d+ of \d+)",
+        (DOCS / "score.md").read_text(),
+    )
+    assert told
+    readme = " ".join((PROJECT / "README.md").read_text().split())
+    assert f"[{board['date']}](docs/score.md)): alone, {told[1]}." in readme
+
+
 def _words(picture: str) -> list[str]:
     """The lines of a recording, without what differs from run to run."""
     lines = re.findall(r"<text class=\"l\d+[^>]*?(?:/>|>(.*?)</text>)", picture)
