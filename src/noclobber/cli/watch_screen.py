@@ -254,7 +254,7 @@ def _cut(line: Line, columns: int) -> Line:
     cut: Line = []
     left = columns
     for text, style in line:
-        # Marks that take no cell are rare: what is longer than this cannot fit, and measuring a megabyte is slow.
+        # Marks that take no cell are rare: what is longer cannot fit, and measuring a megabyte is slow.
         short = text[: 4 * left + 4]
         wide = cells_wide(short)
         if wide <= left and len(short) == len(text):
