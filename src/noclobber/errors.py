@@ -189,6 +189,20 @@ class FileBusyError(RefusalError):
     resolution = "RETRY_LATER"
 
 
+class ClaimedError(FileBusyError):
+    """Somebody else's claim is in the way of a commit. Leave the critical section, wait, and try again."""
+
+
+def claimed_error(path: str, owner: str, left_s: float) -> ClaimedError:
+    """Return the refusal for a file that somebody else has claimed."""
+    return ClaimedError(
+        path,
+        "Another agent is writing this file right now. Wait a moment, read it again, and retry; "
+        f"the claim ends in {max(1, round(left_s))} s at the latest.",
+        holder=owner,
+    )
+
+
 class EditMismatchError(RefusalError):
     """An edit's old text was not found, was found more than once, or overlaps another edit."""
 

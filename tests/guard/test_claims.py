@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import noclobber
 from noclobber.disk.commit.committer import Committer
+from noclobber.errors import ClaimedError
 from noclobber.guard import claims
 from noclobber.guard.fence import WriteFence
+from noclobber.postgres import shared_volume
+from noclobber.postgres.coordinator import _connection
 from tests.conftest import sha256
+from tests.rigs import postgres
 from tests.rigs.hooks import HookRig
 
 
@@ -35,7 +41,7 @@ def test_a_claim_is_seen_from_every_workspace_above_and_below(root: Path) -> Non
 
     assert claims.check(str(inner), str(file)).owner == "owner"
     assert claims.check(str(inner), str(file), "owner") is None
-    with pytest.raises(claims.ClaimedError):
+    with pytest.raises(ClaimedError):
         claims.refuse_if_claimed(str(inner), str(file))
     assert claims.release(str(inner), str(file), "somebody else") is False
     assert claims.release(str(inner), str(file), "owner") is True
@@ -54,7 +60,7 @@ def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root: Path) -> No
         return committer.replace(str(file), sha256(b"old"), b"new", fence=fence)
 
     claims.acquire(str(root), str(file), "agent", "call")
-    with pytest.raises(claims.ClaimedError) as refused:
+    with pytest.raises(ClaimedError) as refused:
         claims.retrying(commit, 0.05)
     assert refused.value.resolution == "RETRY_LATER"
     assert file.read_bytes() == b"old"
@@ -162,3 +168,91 @@ def test_another_call_of_the_same_message_does_not_end_a_claim(rig: HookRig, roo
         assert rig.call("gemini", rig.tool("BeforeTool", "write_file", given), "check")[0] == {}
 
     assert claims.check(str(root), str(file)) is not None
+
+
+# -- one meaning: a file, or a row of a server that machines share -------------------------------------------
+
+
+class ClaimRig:
+    """A folder with one file, whose claims are in one of the two places."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, *, on_server: bool) -> None:
+        self.root, self._monkeypatch, self._on_server = root, monkeypatch, on_server
+        self.file = root / "a.txt"
+        self.file.write_text("old\n")
+        (root / ".noclobber").mkdir()
+        if on_server:
+            monkeypatch.setenv("NOCLOBBER_COORDINATOR", postgres.coordinator())
+            monkeypatch.setattr(shared_volume, "is_shared_volume", lambda _: True)
+        monkeypatch.setattr(claims, "TAKE_OVER_S", claims.LIFE_S)  # On a busy machine a test may take longer.
+
+    def claim(self, owner: str = "other", **options: Any) -> claims.Claim:
+        return claims.acquire(str(self.root), str(self.file), owner, "call", **options)
+
+    def may_take_over(self) -> None:
+        """Claims that are made from now on are old enough at once."""
+        self._monkeypatch.setattr(claims, "TAKE_OVER_S", 0.0)
+
+    def write(self, wait_s: float = 0.05) -> noclobber.WriteResult:
+        with noclobber.Workspace(self.root, wait_s=wait_s) as workspace, workspace.turn(agent_id="w") as turn:
+            turn.read_file("a.txt")
+            return turn.write_file("a.txt", "ours\n")
+
+
+@pytest.fixture(params=["files", "server"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ClaimRig]:
+    """Both places, one after the other."""
+    (tmp_path / "p").mkdir()
+    yield ClaimRig(tmp_path / "p", monkeypatch, on_server=request.param == "server")
+    _connection.cache_clear()
+
+
+def test_a_guarded_write_waits_for_a_claim_or_is_refused(place: ClaimRig) -> None:
+    """N-claim, N-machines: nothing is written, and the refusal names who is at work."""
+    place.claim()
+    with pytest.raises(ClaimedError) as refused:
+        place.write()
+    assert refused.value.details["holder"] == "other"
+    assert refused.value.resolution == "RETRY_LATER"
+    assert place.file.read_text() == "old\n"
+    assert claims.release(str(place.root), str(place.file), "other") is True
+    assert claims.release(str(place.root), str(place.file), "other") is False
+    place.write()
+    assert place.file.read_text() == "ours\n"
+
+
+def test_one_agent_has_a_claim_at_a_time_and_may_claim_again(place: ClaimRig) -> None:
+    """N-claim, N-machines: a message may have several calls for one file."""
+    place.claim("first")
+    place.claim("first")
+    with pytest.raises(ClaimedError):
+        place.claim("second", patience_s=0.0)
+    assert [claim.owner for claim in claims.live(str(place.root))] == ["first"]
+    claims.release_all(str(place.root), "second")
+    assert len(claims.live(str(place.root))) == 1
+    claims.release_all(str(place.root), "first")
+    assert claims.live(str(place.root)) == []
+    place.claim("second", patience_s=0.0)
+
+
+def test_a_claim_that_came_to_nothing_is_taken_over(place: ClaimRig) -> None:
+    """finding H8, N-machines: the host said no more of a call; the file is what it was."""
+    place.may_take_over()
+    place.claim("silent")
+    place.claim("second", patience_s=0.0)
+    place.write()
+    assert place.file.read_text() == "ours\n"
+
+
+def test_a_claim_whose_host_is_at_work_is_not_taken_over(place: ClaimRig) -> None:
+    """finding H8, N-machines: then its host is at work, and may not be done."""
+    place.may_take_over()
+    place.claim("at work")
+    place.file.write_text("half of it")
+    with pytest.raises(ClaimedError):
+        place.claim("second", patience_s=0.0)
+    with pytest.raises(ClaimedError):
+        place.write()
+    assert place.file.read_text() == "half of it"

@@ -18,7 +18,7 @@ import pytest
 
 import noclobber
 from noclobber.core.clock import iso8601
-from noclobber.errors import FileBusyError, LockContention, LockLost, OutsideScopeError
+from noclobber.errors import ClaimedError, FileBusyError, LockContention, LockLost, OutsideScopeError
 from noclobber.guard import claims
 from noclobber.guard.fence import GuardedWrite, WriteFence
 from noclobber.lock.lock import DeliverableLock
@@ -401,7 +401,7 @@ def test_an_agents_own_claim_does_not_stop_it(tree: Path) -> None:
     path = str(tree / "d/x.md")
     claims.acquire(str(tree), path, "me", "call-1")
     WriteFence(str(tree), owner="me").check(path)
-    with pytest.raises(claims.ClaimedError):
+    with pytest.raises(ClaimedError):
         WriteFence(str(tree), owner="somebody else").check(path)
 
 

@@ -17,7 +17,7 @@ import pytest
 import noclobber
 from noclobber import cli
 from noclobber.errors import ConfigError, FileBusyError, LockContention, NotAFileError, StaleFileError
-from noclobber.postgres import schema, section_guard, sections
+from noclobber.postgres import schema, sections, shared_volume
 from noclobber.postgres.coordinator import _connection
 from tests.rigs import postgres
 from torture import sections as torture_sections
@@ -30,8 +30,8 @@ PROGRAM = """
 import os, signal, sys
 from noclobber import Workspace
 from noclobber.disk import steps
-from noclobber.postgres import section_guard, sections
-section_guard.is_shared_volume = lambda root: True
+from noclobber.postgres import sections, shared_volume
+shared_volume.is_shared_volume = lambda root: True
 sections.SECTION_S = 0.2
 root, what, step, how = sys.argv[1:]
 workspace = Workspace(root)
@@ -58,7 +58,7 @@ with workspace.turn(agent_id="other") as turn:
 def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that counts as a shared volume, with one file in it."""
     monkeypatch.setenv("NOCLOBBER_COORDINATOR", postgres.coordinator())
-    monkeypatch.setattr(section_guard, "is_shared_volume", lambda root: True)
+    monkeypatch.setattr(shared_volume, "is_shared_volume", lambda root: True)
     monkeypatch.setattr(sections, "SECTION_S", 0.2)
     (tmp_path / "p/.noclobber").mkdir(parents=True)
     (tmp_path / "p/a.txt").write_text("first\n")

@@ -217,7 +217,7 @@ def guarded(asked: Asked) -> int:
         _reported(asked, 0, os.environ[runs.ENVIRONMENT_RUN], level="joined")
         return _plainly(asked.argv)  # Inside a guarded command already: part of it.
     try:
-        if (reason := why_not(root)) is not None:
+        if (reason := why_not(root) or _why_not_here(root)) is not None:
             raise UnavailableError(reason)
         code = _in_a_view(asked, root, cwd)
     except UnavailableError as error:
@@ -225,6 +225,17 @@ def guarded(asked: Asked) -> int:
     if asked.died_of and code == 128 + asked.died_of:
         _die_of(asked.died_of)
     return code
+
+
+def _why_not_here(root: str) -> str | None:
+    """Return why a command's changes could not land; known before it runs."""
+    from noclobber.core.project import COORDINATOR
+
+    if not os.environ.get(COORDINATOR):
+        return None
+    from noclobber.guard.who_commits import why_no_view
+
+    return why_no_view(root)
 
 
 def _die_of(number: int) -> None:
@@ -486,8 +497,13 @@ def _unavailable(asked: Asked, root: str, cwd: str, reason: str) -> int:
     if asked.require:
         print(f"noclobber: run: there is no guarded shell here: {reason}.", file=sys.stderr)
         return EXIT_UNAVAILABLE
+    from noclobber.guard.watched_commands import text_of
+    from noclobber.guard.who_commits import why_no_command
     from noclobber.shell.roots import why_no_record
 
+    if (refusal := why_no_command(root, asked.text or text_of(asked.argv))) is not None:
+        print(f"noclobber: run: the command was not run: {refusal}.", file=sys.stderr)
+        return _reported(asked, EXIT_UNAVAILABLE, level="plain")
     is_watched = why_no_record(root) is None
     how = "the command is only watched" if is_watched else "running the command unguarded"
     print(f"noclobber: run: there is no guarded shell here ({reason}); {how}.", file=sys.stderr)

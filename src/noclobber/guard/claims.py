@@ -19,6 +19,10 @@ committer: `refuse_if_claimed()` inside its critical section (`fence` does), and
 commit. Both sides under the mutex of the file's folder, and that is the point: either the commit is over
 when the claim is made, and the hook's look sees its outcome, or the commit sees the claim.
 
+On a volume that several machines share through a coordinator claims are rows on its server, with the same
+meaning (`postgres/server_claims`): a file and a mutex say nothing to another machine. In checkouts of their
+own, machines have files of their own, and claims stay files.
+
 Not promised: an outsider has never heard of claims; what it does in between shows afterwards, when the hook
 compares what is on the disk with what the call must have written.
 """
@@ -29,10 +33,10 @@ import os
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
-from noclobber.core.project import CLAIMS_FOLDER, STATE_FOLDER
+from noclobber.core.project import CLAIMS_FOLDER, COORDINATOR, STATE_FOLDER
 from noclobber.disk import hashing, mutex
 from noclobber.disk.paths import OPEN_FOLDER
-from noclobber.errors import FileBusyError
+from noclobber.errors import ClaimedError, FileBusyError, claimed_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple, TypeVar
 
     from noclobber.core.clock import Clock
+    from noclobber.postgres.server_claims import ServerClaims
 
     T = TypeVar("T")
 else:
@@ -84,10 +89,6 @@ def check(root: str, path: str, own_owner: str | None = None, clock: Clock = SYS
     return None
 
 
-class ClaimedError(FileBusyError):
-    """Somebody else's claim is in the way of a commit. Leave the critical section, wait, and try again."""
-
-
 def refuse_if_claimed(
     root: str, path: str, own_owner: str | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> None:
@@ -119,7 +120,13 @@ def acquire(
     clock: Clock = SYSTEM_CLOCK,
 ) -> Claim:
     """Claim a canonical path; `FileBusyError` if somebody else's claim outlasts our patience."""
-    deadline_s = clock.monotonic_s() + (PATIENCE_S if patience_s is None else patience_s)
+    patience_s = PATIENCE_S if patience_s is None else patience_s
+    if (server := _server(root, path, clock)) is not None:
+        found = server.take(path, owner, call_id, held_up_s=TAKE_OVER_S, life_s=LIFE_S, patience_s=patience_s)
+        if found.owner != owner:
+            raise claimed_error(path, found.owner, found.remaining_s)
+        return Claim(path, owner, call_id, clock.now_s() + LIFE_S)
+    deadline_s = clock.monotonic_s() + patience_s
     while True:
         other = _take(root, path, owner, call_id, clock)
         if other.owner == owner:
@@ -131,17 +138,13 @@ def acquire(
 
 def busy(claim: Claim, clock: Clock = SYSTEM_CLOCK) -> ClaimedError:
     """Return the refusal for a file that somebody else has claimed."""
-    left_s = max(1, round(claim.expires_s - clock.now_s()))
-    return ClaimedError(
-        claim.path,
-        f"Another agent is writing this file right now. Wait a moment, read it again, and retry; "
-        f"the claim ends in {left_s} s at the latest.",
-        holder=claim.owner,
-    )
+    return claimed_error(claim.path, claim.owner, claim.expires_s - clock.now_s())
 
 
 def release(root: str, path: str, owner: str) -> bool:
     """End an own claim; False if there was none."""
+    if (server := _server(root, path)) is not None:
+        return server.release(path, owner)
     name, found = _name(path), False
     for folder in _folders(root, path):
         file = f"{folder}/{STATE_FOLDER}/{CLAIMS_FOLDER}/{name}"
@@ -154,24 +157,42 @@ def release(root: str, path: str, owner: str) -> bool:
 
 def release_all(root: str, owner: str) -> None:
     """End every claim of an agent below a root: its turn is over, so no call of its is under way."""
-    for claim in live(root, everything=True):
+    for claim in _files(root):
         if claim.owner == owner:
             _remove(claim.file)
+    if (server := _server(root, f"{root}/")) is not None:
+        server.release_all(owner)
 
 
-def live(root: str, *, everything: bool = False, clock: Clock = SYSTEM_CLOCK) -> list[Claim]:
-    """Return the claims in a root's state folder, to be shown."""
+def live(root: str, *, clock: Clock = SYSTEM_CLOCK) -> list[Claim]:
+    """Return the claims in a root's state folder or on its server, to be shown."""
+    now_s = clock.now_s()
+    found = [claim for claim in _files(root) if _is_live(claim, now_s)]
+    if (server := _server(root, f"{root}/")) is not None:
+        found += [Claim(row.path, row.owner, row.call_id, now_s + row.remaining_s) for row in server.live()]
+    return found
+
+
+# -- inside -----------------------------------------------------------------------------------------
+
+
+def _server(root: str, path: str, clock: Clock = SYSTEM_CLOCK) -> ServerClaims | None:
+    """Return where the claims of a volume are that machines share; None if they are files."""
+    if not os.environ.get(COORDINATOR) or not path.startswith(f"{root.rstrip('/')}/"):
+        return None
+    from noclobber.postgres import coordinator, shared_volume  # Here: few hooks have a server to ask.
+
+    return coordinator.claims(root, clock) if shared_volume.is_shared_volume(root) else None
+
+
+def _files(root: str) -> list[Claim]:
     folder = f"{root}/{STATE_FOLDER}/{CLAIMS_FOLDER}"
     try:
         names = os.listdir(folder)
     except OSError:
         return []
     found = [_read(f"{folder}/{name}", "") for name in names]
-    now_s = clock.now_s()
-    return [claim for claim in found if claim is not None and (everything or _is_live(claim, now_s))]
-
-
-# -- inside -----------------------------------------------------------------------------------------
+    return [claim for claim in found if claim is not None]
 
 
 def _take(root: str, path: str, owner: str, call_id: str, clock: Clock) -> Claim:

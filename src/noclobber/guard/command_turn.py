@@ -13,13 +13,13 @@ import os
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import load_options
 from noclobber.core.values import ToolCall
-from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.errors import LedgerError
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.recording import Recorder
 from noclobber.guard.replaced_paths import origin_in
 from noclobber.guard.snapshot import TurnContext
+from noclobber.guard.who_commits import guard_class
 from noclobber.ledger.chosen import ledger_of
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ class CommandTurn:
             if self.options.versions == "on"
             else None
         )
-        self.guard = FileGuard(
+        self.guard = guard_class(self.root)(
             self.root,
             durable=self.options.durable,
             wait_s=self.options.wait_s,

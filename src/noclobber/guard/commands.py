@@ -30,6 +30,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard.landing import CommandRun, land
+from noclobber.guard.who_commits import why_no_command, why_no_view
 from noclobber.shell import runs
 from noclobber.shell.changes import changes
 from noclobber.shell.namespace import UnavailableError, is_inside
@@ -160,6 +161,10 @@ def run_command(
             ) from None
     from noclobber.guard.watched_commands import begin, end, run_plainly, text_of
 
+    if (reason := why_no_command(turn.root, text_of(argv))) is not None:
+        refusal = ShellUnavailableError(turn.root, f"The command was not run: {reason}.")
+        turn.recorder.refusal(call, refusal)
+        raise refusal
     start = begin(turn, call, text_of(argv), cwd=folder, expect=expect or {})
     code, out, err, is_late = run_plainly(argv, folder, variables, stdin, timeout_s, stop or CommandStop())
     done = end(turn, call, start)
@@ -187,7 +192,7 @@ def _run(
             argv, cwd=folder, env=variables, input=stdin, capture_output=True, timeout=timeout_s
         )
         return CommandResult(as_shell(done.returncode), (), done.stdout, done.stderr, JOINED)
-    if (reason := why_not(root)) is not None:
+    if (reason := why_not(root) or why_no_view(root)) is not None:
         raise UnavailableError(reason)
     turn.recorder.prepare()
     if recovered := runs.tidy(root):

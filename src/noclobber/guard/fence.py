@@ -62,6 +62,11 @@ class WriteFence:
         self._held_locks: Mapping[str, str] = {} if held_locks is None else held_locks
         self._environment_lock: DeliverableLock | None = None
 
+    @property
+    def owner(self) -> str | None:
+        """The agent whose own claims do not stop it."""
+        return self._owner
+
     def folder(self, path: str) -> str | None:
         """Return the locked folder whose mutex must be held for a write to a canonical path, or None."""
         try:

@@ -21,6 +21,7 @@ from noclobber.core.actions import DELETE, EDIT
 from noclobber.core.values import BOM, WHOLE, Coverage
 from noclobber.disk.commit import many, remove
 from noclobber.disk.commit.committer import Committer
+from noclobber.disk.commit.contents import WholeFile
 from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.version_keeper import VersionKeeper
@@ -40,6 +41,7 @@ from noclobber.guard.claims import retrying
 from noclobber.guard.judge import note_refusal
 from noclobber.guard.outside import Outside
 from noclobber.guard.policies import decide
+from noclobber.guard.who_commits import guard_class, is_ordered_by_server
 from noclobber.text.encoding import encode_anyway
 
 if TYPE_CHECKING:
@@ -187,6 +189,9 @@ class ReplacedTool(Outside):
 
     def _write(self, planned: Sequence[PlannedFile]) -> None:
         turn = self.turn
+        if _is_inside(turn, planned) and is_ordered_by_server(turn.root):
+            self._write_in_a_section(planned)
+            return
         committer = _committer(turn, planned)
         written = [file for file in planned if file.after is not None]
         for file in planned:
@@ -207,6 +212,22 @@ class ReplacedTool(Outside):
         kept = [where for _, where in committer.sweep()]
         if kept:
             turn.recorder.kept(self.call, kept)
+
+    def _write_in_a_section(self, planned: Sequence[PlannedFile]) -> None:
+        """On a volume that machines share the server orders all of it, deletions included."""
+        turn, options = self.turn, self.turn.options
+        guard = guard_class(turn.root)(
+            turn.root,
+            wait_s=options.wait_s,
+            clock=turn.clock,
+            keeper=VersionKeeper(turn.root, options, turn.clock) if options.versions == "on" else None,
+        )
+        try:
+            files = [WholeFile(file.path, file.expected, file.after) for file in planned]
+            results = guard.write_and_delete(files, fence=self._fence)
+        finally:
+            guard.close()
+        self._put_down(list(zip(planned, results, strict=True)))
 
     def _put_down(self, done: list[tuple[PlannedFile, WriteResult]], *, is_flushed: bool = True) -> None:
         turn = self.turn
@@ -247,7 +268,7 @@ def _changed(change: ContentChange, data: bytes, path: str) -> bytes:
 def _committer(turn: JudgedTurn, planned: Sequence[PlannedFile]) -> Committer:
     """Return the project's committer; for a file outside of the project, one that works beside the file."""
     options = turn.options
-    is_inside = all(file.path.startswith(turn.root.rstrip("/") + "/") for file in planned)
+    is_inside = _is_inside(turn, planned)
     is_kept = is_inside and options.versions == "on"
     return Committer(
         turn.root if is_inside else None,
@@ -258,3 +279,7 @@ def _committer(turn: JudgedTurn, planned: Sequence[PlannedFile]) -> Committer:
         clock=turn.clock,
         keeper=VersionKeeper(turn.root, options, turn.clock) if is_kept else None,
     )
+
+
+def _is_inside(turn: JudgedTurn, planned: Sequence[PlannedFile]) -> bool:
+    return all(file.path.startswith(turn.root.rstrip("/") + "/") for file in planned)

@@ -20,7 +20,6 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import DEFAULTS, load_options, options
 from noclobber.core.project import find_project
 from noclobber.disk import signals
-from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.errors import BadRequestError, TurnClosedError
 from noclobber.guard.catalogue import Catalogue
@@ -29,7 +28,7 @@ from noclobber.guard.replaced_paths import origin_in
 from noclobber.guard.snapshot import TurnContext
 from noclobber.guard.state import WorkspaceState
 from noclobber.guard.turn import Turn
-from noclobber.ledger.chosen import is_on_server
+from noclobber.guard.who_commits import guard_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options, OptionValues
     from noclobber.core.values import ToolCall
+    from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.git.commit import CommitMade
     from noclobber.guard.recording import Recorder
@@ -260,7 +260,7 @@ class Workspace:
         key = (options.durable, options.wait_s, options.hard_links, options.busy)
         guard = self._guards.get(key)
         if guard is None:
-            guard = self._guards[key] = _guard_class(self.root)(
+            guard = self._guards[key] = guard_class(self.root)(
                 self.root,
                 durable=options.durable,
                 wait_s=options.wait_s,
@@ -274,15 +274,6 @@ class Workspace:
     def _scope_folder(self, folder: str) -> str:
         lexical = self.guard.lexical(folder)
         return self.root if lexical == self.root else self.guard.locate(lexical)
-
-
-def _guard_class(root: str) -> type[FileGuard]:
-    """Return who commits: this machine's kernel, or on a volume that machines share, the coordinator."""
-    if not is_on_server():
-        return FileGuard
-    from noclobber.postgres.section_guard import SectionGuard, is_shared_volume
-
-    return SectionGuard if is_shared_volume(root) else FileGuard
 
 
 def is_inside(folder: str, other: str) -> bool:

@@ -10,10 +10,12 @@ from noclobber.errors import ConfigError
 from noclobber.postgres.address import VARIABLE, address_in
 
 if TYPE_CHECKING:
+    from noclobber.core.clock import Clock
     from noclobber.postgres.arbiter import PostgresArbiter
     from noclobber.postgres.connection import ServerConnection
     from noclobber.postgres.health import ServerFinding
     from noclobber.postgres.ledger import PostgresLedger
+    from noclobber.postgres.server_claims import ServerClaims
 
 
 def arbiter() -> PostgresArbiter:
@@ -41,6 +43,16 @@ def ledger(root: str) -> PostgresLedger:
     from noclobber.postgres.workspace_name import place_of
 
     return PostgresLedger(connection, lambda: place_of(root).workspace)
+
+
+def claims(root: str, clock: Clock) -> ServerClaims:
+    """Return the claims of the shared volume with this root."""
+    connection = shared_connection()
+    from noclobber.postgres.server_claims import ServerClaims
+    from noclobber.postgres.volume import Volume
+    from noclobber.postgres.workspace_name import place_of
+
+    return ServerClaims(connection, place_of(root), Volume(root, clock), clock)
 
 
 def ask_lightly() -> None:

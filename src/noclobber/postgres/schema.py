@@ -19,12 +19,13 @@ from noclobber.postgres.address import VARIABLE, connection_options, shown
 if TYPE_CHECKING:
     import psycopg
 
-VERSION = 2
+VERSION = 3
 AGENT_ROLE = "noclobber_agent"
 # The functions that begin a step. The others are their parts.
 STEPS = (
-    *("append", "append_all", "begin_section", "begin_write", "chain_end", "clear", "covering"),
+    *("append", "append_all", "begin_section", "begin_write", "chain_end", "claim_file", "clear", "covering"),
     *("decide_section", "find", "give_up", "is_former", "overdue_section", "settle_section", "sweep_section"),
+    *("list_claims", "release_claim"),
     *("installed_version", "lines", "list", "look", "renew", "settle_write", "summary", "take"),
 )
 OLDEST_SERVER = 13
@@ -72,7 +73,7 @@ def _install(link: psycopg.Connection[Any], server: str) -> int:
     if version < VERSION:
         for number in range(version + 1, VERSION + 1):
             link.execute(_text(f"tables_{number}.sql"))
-        for name in ("functions.sql", "sections.sql", "rights.sql"):
+        for name in ("functions.sql", "claims.sql", "sections.sql", "rights.sql"):
             link.execute(_text(name))
         _grant(link)
     return VERSION

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from noclobber.core.values import WriteResult
 from noclobber.disk import paths, signals
 from noclobber.disk.file_guard import FileGuard, FileRead
-from noclobber.disk.filesystems import filesystem_type, is_remote
 from noclobber.errors import (
     ABSENT,
     DELETED,
@@ -45,15 +44,14 @@ if TYPE_CHECKING:
 
 
 class LockFence(Protocol):
-    """What a section asks of a fence: the server decides about locks, in the section's own transaction."""
+    """What a section asks of a fence: the server decides about locks and claims, in its own transaction."""
+
+    @property
+    def owner(self) -> str | None:
+        """The agent whose own claims do not stop it."""
 
     def carried(self, path: str) -> DeliverableLock | None:
         """Return the lock that the writer works under; raise if the path is claimed or outside of it."""
-
-
-def is_shared_volume(root: str) -> bool:
-    """True if other machines may write here without this kernel."""
-    return is_remote(filesystem_type(root))
 
 
 class SectionGuard(FileGuard):
@@ -68,8 +66,15 @@ class SectionGuard(FileGuard):
     def _sections(self) -> Sections:
         if self._made is None:
             place = place_of(self.root)
-            wait_s, clock = self.committer.mutex_wait_s, self.committer.clock
-            self._made = Sections(shared_connection(), place, self._volume, clock, wait_s)
+            committer = self.committer
+            self._made = Sections(
+                shared_connection(),
+                place,
+                self._volume,
+                committer.clock,
+                committer.mutex_wait_s,
+                committer.wait_s,
+            )
         return self._made
 
     def scan(
@@ -193,12 +198,13 @@ class SectionGuard(FileGuard):
         raise FileBusyError(target, f"{path} led to {at} a moment ago, and leads here now; try again.")
 
     def _land(self, files: Sequence[SectionFile], fence: Fence | None) -> list[WriteResult]:
-        lock = None
+        lock, owner = None, None
         if fence is not None:
             carried: LockFence = fence  # type: ignore[assignment]
+            owner = carried.owner
             for file in files:
                 lock = carried.carried(file.path)
-        landed, recovered = self._sections.land(files, self._carried(lock))
+        landed, recovered = self._sections.land(files, self._carried(lock), owner)
         keeper = self.committer.keeper
         for file, done in zip(files, landed, strict=True):
             if keeper is not None and done.content_before is not None:

@@ -36,6 +36,7 @@ from noclobber.errors import (
     NotAFileError,
     StaleFileError,
     StorageError,
+    claimed_error,
 )
 from noclobber.ledger.root import relative
 from noclobber.lock import messages
@@ -94,16 +95,27 @@ class Sections:
     """Writes the files of one workspace, in the order that the server gives."""
 
     def __init__(
-        self, connection: ServerConnection, place: SharedFolder, volume: Volume, clock: Clock, wait_s: float
+        self,
+        connection: ServerConnection,
+        place: SharedFolder,
+        volume: Volume,
+        clock: Clock,
+        wait_s: float,
+        claim_wait_s: float = 0.0,
     ) -> None:
+        """`wait_s` is for other writers, `claim_wait_s` for what hosts write."""
         self._connection, self._place, self._volume = connection, place, volume
-        self._clock, self._wait_s = clock, wait_s
+        self._clock, self._wait_s, self._claim_wait_s = clock, wait_s, claim_wait_s
         self._tree_id: str | None = None
 
     def land(
-        self, files: Sequence[SectionFile], lock: CarriedLock | None
+        self, files: Sequence[SectionFile], lock: CarriedLock | None, owner: str | None = None
     ) -> tuple[list[LandedFile], list[Recovered]]:
-        """Carry out a write of one file or of several, all of them or none; say what was recovered, too."""
+        """
+        Carry out a write of one file or of several, all of them or none; say what was recovered, too.
+
+        `owner` is the agent that writes; its own claims do not stop it.
+        """
         if self._tree_id is None:
             self._volume.prepare()
             self._tree_id = self._volume.tree_id()
@@ -111,7 +123,7 @@ class Sections:
         deadline_s = self._clock.monotonic_s() + self._wait_s
         ordered = sorted(files, key=lambda file: file.path)
         while True:
-            attempt = _Attempt(self, ordered)
+            attempt = _Attempt(self, ordered, owner)
             try:
                 landed = attempt.run(lock, deadline_s, recovered)
             finally:
@@ -216,7 +228,7 @@ class Sections:
             if not self._ask("is_former(%s, %s, %s)", self._place.workspace, file["path"], actual):
                 return actual
             self._clock.sleep(nap_s)
-        raise _old_view(path)
+        raise old_view(path)
 
     def _check_taken(self, section_id: str, files: list[dict[str, Any]], *, may_come_late: bool) -> None:
         """
@@ -266,8 +278,8 @@ class Sections:
 class _Attempt:
     """One section, from the staged files to the end."""
 
-    def __init__(self, sections: Sections, files: Sequence[SectionFile]) -> None:
-        self._sections, self._files = sections, files
+    def __init__(self, sections: Sections, files: Sequence[SectionFile], owner: str | None) -> None:
+        self._sections, self._files, self._owner = sections, files, owner
         self._volume = sections._volume
         self.section_id = os.urandom(_ID_CHARS // 2).hex()
         self._rows: list[dict[str, Any]] = []
@@ -342,43 +354,59 @@ class _Attempt:
         ]
         self._rows = rows
         judged: dict[str, Any] = {}
+        claims_end_s = sections._clock.monotonic_s() + sections._claim_wait_s
         while True:
             answer = sections._ask(
-                "begin_section(%s,%s,%s,%s::jsonb,%s,%s,%s,%s::jsonb,%s::jsonb,%s)",
+                "begin_section(%s,%s,%s,%s::jsonb,%s,%s,%s,%s::jsonb,%s::jsonb,%s,%s)",
                 *(sections._place.workspace, sections._tree_id, self.section_id, _json(rows)),
                 *((None, None) if lock is None else (lock.path, hash_of(lock.lock_id))),
                 *(f"pid {process.pid} on {process.host}", _json(process._asdict()), _json(judged), SECTION_S),
+                self._owner,
             )
             outcome = answer["outcome"]
             if outcome == "begun":
                 return answer  # type: ignore[no-any-return]
             if outcome == "other_tree":
-                raise ConfigError(
-                    VARIABLE,
-                    f"the workspace {sections._place.workspace!r} is another tree of files than "
-                    f"{sections._place.root}. Give each tree that machines share a name of its own",
-                )
+                raise other_tree(sections._place)
             if outcome == "settled":  # Swept away as a leftover, because we were held up for so long.
                 raise FileBusyError(self._files[0].path, "this process was stopped for too long; try again")
             if outcome in ("lost", "refused"):
                 row = answer["lock"]
-                if outcome == "refused" and _is_gone(row["process"]):
+                if outcome == "refused" and is_gone(row["process"]):
                     judged[row["path"]] = row["version"]
                     continue
                 raise self._locked(outcome, row, lock)
-            if not answer["is_overdue"] and _is_gone(answer["process"]):
+            if outcome == "claimed":
+                left_s = claims_end_s - sections._clock.monotonic_s()
+                self._wait_for_claim(answer["claim"], judged, left_s)
+                continue
+            left_s = deadline_s - sections._clock.monotonic_s()
+            if not answer["is_overdue"] and is_gone(answer["process"]):
                 judged.setdefault("intents", []).append(answer["section_id"])
                 continue
             if answer["is_overdue"]:
                 recovered += sections.recover(answer)
                 continue
-            left_s = deadline_s - sections._clock.monotonic_s()
             if left_s <= 0:
                 raise FileBusyError(
                     sections._absolute(answer["path"]),
                     f"{messages.plain(answer['writer'])} is writing it; gave up. Try again later",
                 )
-            sections._connection.wait(_notice_key(sections._place), min(left_s, POLL_S))
+            sections._connection.wait(notice_key(sections._place), min(left_s, POLL_S))
+
+    def _wait_for_claim(self, claim: dict[str, Any], judged: dict[str, Any], left_s: float) -> None:
+        """Another machine's host is about to write: find that nothing came of it, or wait, or give up."""
+        from noclobber.postgres.server_claims import may_take_over  # Here: it is made of this module.
+
+        path = self._sections._absolute(claim["path"])
+        if may_take_over(self._volume, path, claim):
+            judged.setdefault("claims", []).append(claim["claim_id"])
+            return
+        if left_s <= 0:
+            raise claimed_error(path, messages.plain(claim["owner"]), float(claim["remaining_s"]))
+        take_over_in_s = float(claim["take_over_in_s"])
+        at_most_s = min(left_s, POLL_S, take_over_in_s if take_over_in_s > 0 else POLL_S)
+        self._sections._connection.wait(notice_key(self._sections._place), at_most_s)
 
     def _locked(self, outcome: str, row: dict[str, Any], lock: CarriedLock | None) -> Exception:
         path, holder = self._files[0].path, messages.plain(row.get("holder") or "")
@@ -409,7 +437,7 @@ class _Attempt:
             self._sections._clock.sleep(nap_s)
             seen = self._volume.look(file.path)
         else:
-            raise _old_view(file.path)
+            raise old_view(file.path)
         _refuse_other_kinds(file, seen)
         if file.expected is not None and seen.sha256 != file.expected:
             raise _stale(file, seen)
@@ -511,7 +539,17 @@ def _refuse_other_kinds(file: SectionFile, seen: SeenFile) -> None:
         )
 
 
-def _old_view(path: str) -> FileBusyError:
+def other_tree(place: SharedFolder) -> ConfigError:
+    """The error for a workspace's name that stands for another tree of files."""
+    return ConfigError(
+        VARIABLE,
+        f"the workspace {place.workspace!r} is another tree of files than {place.root}. Give each tree that "
+        "machines share a name of its own",
+    )
+
+
+def old_view(path: str) -> FileBusyError:
+    """The error for a mount that shows an earlier version and does not stop."""
     return FileBusyError(
         path,
         "this machine's mount shows an earlier version than the last one that was written. Wait for its "
@@ -551,7 +589,8 @@ def _flush_name(path: str) -> None:
         os.close(descriptor)
 
 
-def _is_gone(process: dict[str, Any] | None) -> bool:
+def is_gone(process: dict[str, Any] | None) -> bool:
+    """True if a process of this machine no longer runs."""
     return process is not None and fate(ProcessIdentity(**process)) == GONE
 
 
@@ -561,7 +600,8 @@ def _json(value: Any) -> str:
     return json.dumps(value)
 
 
-def _notice_key(place: SharedFolder) -> str:
+def notice_key(place: SharedFolder) -> str:
+    """What is said on the server's channel when a section or a claim of this workspace has ended."""
     from hashlib import md5
 
     return md5(f"{place.workspace}/sections".encode(), usedforsecurity=False).hexdigest()

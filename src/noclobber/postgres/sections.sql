@@ -38,19 +38,17 @@ BEGIN
 END $$;
 
 -- `files_` is sorted by path: two sections that share files wait for each other in one order. `secret` is the
--- writer's own lock, on the folder `own`.
+-- writer's own lock, on the folder `own`; `claimant` the agent whose own claims do not stop it.
 CREATE OR REPLACE FUNCTION noclobber.begin_section(
   ws text, tree text, id text, files_ jsonb, own text, secret text, who text, process_ jsonb, judged jsonb,
-  patience float8
+  patience float8, claimant text
 ) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  known text; outcome_ text; s noclobber.section; f noclobber.file; l noclobber.lock; row_ jsonb;
+  outcome_ text; s noclobber.section; f noclobber.file; l noclobber.lock; row_ jsonb; claim_ jsonb;
   heads jsonb := '[]';
 BEGIN
   PERFORM pg_advisory_xact_lock(noclobber.gate(id));  -- Not while somebody sweeps its staged files away.
-  INSERT INTO noclobber.tree VALUES (ws, tree) ON CONFLICT DO NOTHING;
-  SELECT t.tree_id INTO known FROM noclobber.tree t WHERE t.workspace = ws;
-  IF known <> tree THEN
+  IF NOT noclobber.is_tree(ws, tree) THEN
     RETURN jsonb_build_object('outcome', 'other_tree');
   END IF;
   SELECT e.outcome INTO outcome_ FROM noclobber.settled_section e WHERE e.section_id = id;
@@ -83,6 +81,10 @@ BEGIN
       SELECT * INTO s FROM noclobber.section k WHERE k.section_id = f.section_id;
       RETURN noclobber.shown_section(s, judged) || jsonb_build_object('outcome', 'busy', 'path', f.path);
     END IF;
+    claim_ := noclobber.claim_in_the_way(ws, f.path, claimant, judged);
+    IF claim_ IS NOT NULL THEN
+      RETURN jsonb_build_object('outcome', 'claimed', 'claim', claim_);
+    END IF;
     heads := heads || jsonb_build_object('path', f.path, 'head', f.head, 'former', to_jsonb(f.former));
   END LOOP;
   INSERT INTO noclobber.section VALUES
@@ -91,6 +93,10 @@ BEGIN
     ON CONFLICT (section_id) DO NOTHING;
   UPDATE noclobber.file k SET section_id = id
    WHERE k.workspace = ws AND k.path IN (SELECT e->>'path' FROM jsonb_array_elements(files_) e);
+  -- What was taken over is over: its host's write, if it comes, is a race like an outsider's.
+  DELETE FROM noclobber.claim c
+   WHERE c.workspace = ws AND c.path IN (SELECT e->>'path' FROM jsonb_array_elements(files_) e)
+     AND c.owner IS DISTINCT FROM claimant;
   RETURN jsonb_build_object('outcome', 'begun', 'heads', heads);
 END $$;
 

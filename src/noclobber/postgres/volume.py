@@ -118,6 +118,7 @@ class Volume:
         raise StorageError(path, "the id of this tree can be neither read nor made")
 
     def _make_tree_id(self, path: str) -> None:
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
         staged = f"{path}.{os.urandom(6).hex()}"
         descriptor = os.open(staged, _NEW, 0o600)
         try:

@@ -77,7 +77,7 @@ def check_level(root: str) -> list[Finding]:
 
 def _level_with_a_coordinator(root: str) -> Level | None:
     """On a volume that machines share: `section`, if its renames are what they must be."""
-    from noclobber.postgres.section_guard import is_shared_volume
+    from noclobber.postgres.shared_volume import is_shared_volume
     from noclobber.postgres.volume import Volume
 
     if not is_shared_volume(root):
