@@ -50,6 +50,7 @@ LANDING = (
         "disk.commit.flushing",
     ),
     *("disk.commit.reuse", "disk.hashing_thread", "disk.processes", "disk.commit.swap", "disk.signals"),
+    *("disk.commit.found_files", "disk.commit.displaced_copy", "disk.commit.inplace_recovery"),
     *("disk.commit.open_stores", "disk.commit.recovery", "disk.commit.section", "disk.commit.inplace"),
     *("disk.commit.committer", "disk.commit.remove", "disk.commit.many_files", "disk.commit.tree_files"),
     *("disk.commit.trees", "disk.file_guard", "disk.versions", "disk.version_keeper", "guard.claims"),

@@ -22,12 +22,14 @@ from noclobber.core.clock import Patience
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, leases, renames
 from noclobber.disk.commit import journal
+from noclobber.disk.commit.displaced_copy import keep_copy
+from noclobber.disk.commit.found_files import Opened, hash_if, inode_of, open_if_readable
+from noclobber.disk.commit.inplace_recovery import is_part_new_part_old, recover_inplace
 from noclobber.disk.commit.move_recovery import MOVE_KINDS, recover_move
 from noclobber.disk.commit.prints import print_of, remove_under_another_name
-from noclobber.disk.commit.restore import BEFORE_RESTORING, copy_all, put_back
-from noclobber.disk.commit.store import CREATE
+from noclobber.disk.commit.restore import BEFORE_RESTORING, put_back
 from noclobber.disk.commit.sweep import mark_if
-from noclobber.disk.paths import OPEN_FOLDER, PinnedPath
+from noclobber.disk.paths import PinnedPath
 from noclobber.disk.reading import LOOK, NOT_READABLE
 from noclobber.errors import ABSENT
 
@@ -44,8 +46,6 @@ else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 WAIT_FOR_WRITERS_S = 1.0
-MOST_COPIED = 100  # Files and folders.
-SECTOR_BYTES = 512  # The least that a disk writes whole or not at all.
 O_PATH = getattr(os, "O_PATH", 0)  # Only Linux has it, and rows about permissions.
 GONE = "+"  # Appended to a swap file's name: the placeholder of a delete, after it was moved away.
 
@@ -125,7 +125,7 @@ def recover(
         if file.planned.kind in ("create", "remove"):  # A folder of which an earlier recovery removed half.
             remove_under_another_name(file.store.swap_fd, file.planned.swap + GONE, file.planned.swap + GONE)
     results += [
-        _recover_inplace(planned, folders[planned.folder], store_of(planned.folder), content.state)
+        recover_inplace(planned, folders[planned.folder], store_of(planned.folder), content.state)
         for planned in inplace
     ]
     return results
@@ -142,7 +142,7 @@ def _return_saves(
     results = []
     for planned in content.files:
         store = store_of(planned.folder)
-        inode = _inode(store.swap_fd, planned.swap) if planned.kind == "create" else None
+        inode = inode_of(store.swap_fd, planned.swap) if planned.kind == "create" else None
         if inode is None or inode == planned.inode:
             continue
         path = f"{planned.folder}/{planned.name}"
@@ -156,14 +156,14 @@ def _return_saves(
 def _look(planned: Planned, folders: OpenFolders, store: Store, patience: Patience) -> CutOffFile:
     folder_fd = folders[planned.folder]
     if planned.kind == "remove":
-        is_away = _inode(store.swap_fd, planned.swap) == planned.inode
+        is_away = inode_of(store.swap_fd, planned.swap) == planned.inode
         print_ = print_of(store.swap_fd, planned.swap) if is_away else ""
         return CutOffFile(planned, folders, store, is_away, print_, False, False)
     if planned.kind == "mode":
         is_set = _mode(folder_fd, planned) == int(planned.new, 16)
         return CutOffFile(planned, folders, store, is_set, planned.expected or "", is_set, False)
-    intact = _hash_if(folder_fd, planned.name, planned.inode) == planned.new
-    built = not intact and _inode(folder_fd, planned.name) == planned.inode
+    intact = hash_if(folder_fd, planned.name, planned.inode) == planned.new
+    built = not intact and inode_of(folder_fd, planned.name) == planned.inode
     try:
         aside = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def _look(planned: Planned, folders: OpenFolders, store: Store, patience: Patien
         return CutOffFile(planned, folders, store, False, "", intact, built)
     if not stat.S_ISREG(aside.st_mode):
         return CutOffFile(planned, folders, store, True, "", intact, built)
-    displaced_fd = _open_if_readable(store.swap_fd, planned.swap)
+    displaced_fd = open_if_readable(store.swap_fd, planned.swap)
     if displaced_fd is None:  # We may not read it. It can go back all the same.
         return CutOffFile(planned, folders, store, True, "", intact, built)
     try:
@@ -188,37 +188,6 @@ def _look(planned: Planned, folders: OpenFolders, store: Store, patience: Patien
     finally:
         leases.release(displaced_fd)
         os.close(displaced_fd)
-
-
-def _open_if_readable(folder_fd: int, name: str) -> int | None:
-    """
-    Open what is there; None if there is nothing that we may read.
-
-    Any other error must not be taken for "somebody else's file": recovery fails, the note stays, and the next
-    call tries again.
-    """
-    try:
-        return os.open(name, LOOK, dir_fd=folder_fd)
-    except OSError as error:
-        if error.errno not in NOT_READABLE:
-            raise
-        return None
-
-
-def _hash_if(folder_fd: int, name: str, inode: int | None) -> str:
-    """Return the hash of what is there, if it is a file (and that inode); else ""."""
-    descriptor = _open_if_readable(folder_fd, name)
-    if descriptor is None:  # Nothing; or a link or a FIFO, which cannot be opened.
-        return print_of(folder_fd, name) if inode is not None and _inode(folder_fd, name) == inode else ""
-    try:
-        status = os.fstat(descriptor)
-        if inode is not None and status.st_ino != inode:
-            return ""
-        if not stat.S_ISREG(status.st_mode):
-            return print_of(folder_fd, name) if inode is not None else ""
-        return hashing.of_descriptor(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _conclude(file: CutOffFile, state: bytes) -> Recovered:
@@ -278,7 +247,7 @@ def _carry_on_deleting(file: CutOffFile, patience: Patience) -> Recovered:
     planned, store = file.planned, file.store
     if not file.was_swapped and not _exchange_now(file, patience):
         return _discard(file)
-    if _inode(file.folder_fd, planned.name) == planned.inode:
+    if inode_of(file.folder_fd, planned.name) == planned.inode:
         try:
             renames.move_without_replacing(file.folder_fd, planned.name, store.swap_fd, planned.swap + GONE)
         except FileNotFoundError:
@@ -300,7 +269,7 @@ def _exchange_now(file: CutOffFile, patience: Patience) -> bool:
             return True
         except FileExistsError:
             return False
-    old_fd = _open_if_readable(file.folder_fd, planned.name)
+    old_fd = open_if_readable(file.folder_fd, planned.name)
     if old_fd is None:
         return False
     try:
@@ -355,7 +324,7 @@ def _mode(folder_fd: int, planned: Planned) -> int | None:
 def _settle_placeholder(file: CutOffFile) -> str:
     """Deal with what a delete had moved off the name when it was cut off; return where it is kept, if so."""
     planned, store, gone = file.planned, file.store, file.planned.swap + GONE
-    inode = _inode(store.swap_fd, gone)
+    inode = inode_of(store.swap_fd, gone)
     if inode is None:
         return ""
     if inode != planned.inode:  # Not the placeholder, but a save that had just replaced it.
@@ -424,7 +393,7 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
         return _discard(file)
     if planned.kind == "create":
         return _uncreate(file)
-    if _hash_if(file.folder_fd, planned.name, None) == file.displaced_hash != "":
+    if hash_if(file.folder_fd, planned.name, None) == file.displaced_hash != "":
         _set_aside(file)  # Restored already; the process died while it removed its own files.
         return Recovered(file.path, "restored")
     # Only what is provably ours is replaced: unchanged bytes of ours, or, while restoring, a mixture of those
@@ -434,9 +403,9 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
     # Since the crash others could see our version. A process that has read it will save over what is put
     # back now, without having seen it; so a copy of that is kept. The copy is made first: once at its name,
     # the file may change at once.
-    kept = _keep_copy(file, only_of_link=not ours)
+    kept = keep_copy(file, only_of_link=not ours)
     if ours and put_back(store, planned.swap, target, planned.inode):
-        came_back = _hash_if(store.swap_fd, planned.swap, None)
+        came_back = hash_if(store.swap_fd, planned.swap, None)
         if came_back not in (planned.new, file.displaced_hash):
             kept = store.keep(planned.swap)
         else:
@@ -444,7 +413,7 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
         return Recovered(file.path, "restored", kept)
     if planned.kind == "delete":
         kept = _settle_placeholder(file) or kept  # Refused with the placeholder off the name already.
-    if planned.kind == "delete" and _inode(file.folder_fd, planned.name) is None:
+    if planned.kind == "delete" and inode_of(file.folder_fd, planned.name) is None:
         try:
             renames.move_without_replacing(store.swap_fd, planned.swap, file.folder_fd, planned.name)
             return Recovered(file.path, "restored")
@@ -457,19 +426,19 @@ def _undo(file: CutOffFile, state: bytes) -> Recovered:
 def _is_half_restored(file: CutOffFile) -> bool:
     """True if our file holds the beginning of the displaced bytes, and behind it what it held before."""
     planned, swap_fd = file.planned, file.store.swap_fd
-    if _inode(file.folder_fd, planned.name) != planned.inode:
+    if inode_of(file.folder_fd, planned.name) != planned.inode:
         return False
     with (
-        _Opened(file.folder_fd, planned.name) as current_fd,
-        _Opened(swap_fd, planned.swap) as displaced_fd,
-        _Opened(swap_fd, planned.swap + BEFORE_RESTORING) as before_fd,
+        Opened(file.folder_fd, planned.name) as current_fd,
+        Opened(swap_fd, planned.swap) as displaced_fd,
+        Opened(swap_fd, planned.swap + BEFORE_RESTORING) as before_fd,
     ):
         if current_fd is None or displaced_fd is None or before_fd is None:
             return False
         size, displaced, before = (os.fstat(each).st_size for each in (current_fd, displaced_fd, before_fd))
         if size != displaced and size < before:
             return False  # Somebody has cut it off: a restore never makes it shorter than that.
-        return _is_part_new_part_old(current_fd, displaced_fd, before_fd, has_zeros=False)
+        return is_part_new_part_old(current_fd, displaced_fd, before_fd, has_zeros=False)
 
 
 def _discard(file: CutOffFile) -> Recovered:
@@ -480,109 +449,20 @@ def _discard(file: CutOffFile) -> Recovered:
     somebody had written to it. The bytes show that.
     """
     planned, store = file.planned, file.store
-    ours = _hash_if(store.swap_fd, planned.swap, planned.inode)
+    ours = hash_if(store.swap_fd, planned.swap, planned.inode)
     if ours == planned.new:
         _drop(file)
-    elif ours and ours == _hash_if(file.folder_fd, planned.name, None):
+    elif ours and ours == hash_if(file.folder_fd, planned.name, None):
         _leave_to_sweep(file, planned.swap, ours)
     elif ours:
         return Recovered(file.path, "discarded", store.keep(planned.swap))
     return Recovered(file.path, "discarded")
 
 
-def _keep_copy(file: CutOffFile, *, only_of_link: bool = False) -> str:
-    """Keep a copy of what was displaced, if it is a save that only its writer has seen."""
-    if file.displaced_hash == file.planned.expected:
-        return ""
-    store, planned = file.store, file.planned
-    try:
-        status = os.stat(planned.swap, dir_fd=store.swap_fd, follow_symlinks=False)
-        if only_of_link and not stat.S_ISLNK(status.st_mode):
-            return ""  # It will be kept itself.
-        if stat.S_ISDIR(status.st_mode):
-            return _keep_copy_of_folder(file)
-        if stat.S_ISLNK(status.st_mode):  # It holds no bytes itself, and what it leads to may be gone soon.
-            led_to = os.path.join(planned.folder, os.readlink(planned.swap, dir_fd=store.swap_fd))
-            led_to = os.path.realpath(led_to)
-            if not led_to.startswith(f"{store.base.rstrip('/')}/"):
-                return ""  # Outside: not ours to read for somebody else.
-            source_fd = os.open(led_to, LOOK)
-        else:
-            source_fd = os.open(planned.swap, LOOK, dir_fd=store.swap_fd)
-    except OSError:
-        return ""
-    try:
-        if not stat.S_ISREG(os.fstat(source_fd).st_mode):
-            return ""
-        name, copy_fd = store.create_swap(
-            store.new_prefix(), planned.name, file.displaced_hash or None, 0o600
-        )
-        try:
-            copy_all(source_fd, copy_fd)
-        finally:
-            forks.close(copy_fd)
-        return store.keep(name)
-    except OSError:
-        return ""  # For example, the disk is full. The file is put back all the same.
-    finally:
-        os.close(source_fd)
-
-
-def _keep_copy_of_folder(file: CutOffFile) -> str:
-    """The same for a folder that was put in the file's place, if it is a small one."""
-    store, planned = file.store, file.planned
-    name = store.swap_name(store.new_prefix(), planned.name, None)
-    try:
-        _copy_folder(store.swap_fd, planned.swap, store.swap_fd, name, MOST_COPIED)
-        return store.keep(name)
-    except OSError:
-        return ""
-
-
-def _copy_folder(from_fd: int, source: str, to_fd: int, copy: str, most: int) -> int:
-    """Copy a folder; return how many more entries may be copied. OSError: there are too many."""
-    # Not `shutil`: it is slow to load, and nothing is imported within a commit.
-    source_fd = os.open(source, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=from_fd)
-    try:
-        names = os.listdir(source_fd)
-        most -= 1 + len(names)
-        if most < 0:
-            raise OSError(errno.E2BIG, "too many files to copy", source)
-        os.mkdir(copy, 0o700, dir_fd=to_fd)
-        copy_fd = os.open(copy, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=to_fd)
-        try:
-            for name in names:
-                most = _copy_entry(source_fd, copy_fd, name, most)
-        finally:
-            os.close(copy_fd)
-    finally:
-        os.close(source_fd)
-    return most
-
-
-def _copy_entry(source_fd: int, copy_fd: int, name: str, most: int) -> int:
-    mode = os.stat(name, dir_fd=source_fd, follow_symlinks=False).st_mode
-    if stat.S_ISDIR(mode):
-        return _copy_folder(source_fd, name, copy_fd, name, most)
-    if stat.S_ISLNK(mode):
-        os.symlink(os.readlink(name, dir_fd=source_fd), name, dir_fd=copy_fd)
-    elif stat.S_ISREG(mode):
-        file_fd = os.open(name, LOOK, dir_fd=source_fd)
-        try:
-            new_fd = os.open(name, CREATE, stat.S_IMODE(mode) & 0o700, dir_fd=copy_fd)
-            try:
-                copy_all(file_fd, new_fd)
-            finally:
-                os.close(new_fd)
-        finally:
-            os.close(file_fd)
-    return most
-
-
 def _uncreate(file: CutOffFile) -> Recovered:
     """Take away a file that this commit created, if it is still ours."""
     renames.move_without_replacing(file.folder_fd, file.planned.name, file.store.swap_fd, file.planned.swap)
-    if _hash_if(file.store.swap_fd, file.planned.swap, file.planned.inode) == file.planned.new:
+    if hash_if(file.store.swap_fd, file.planned.swap, file.planned.inode) == file.planned.new:
         _drop(file)
         return Recovered(file.path, "discarded")
     try:  # Somebody saved over it a moment ago: it is theirs.
@@ -592,83 +472,6 @@ def _uncreate(file: CutOffFile) -> Recovered:
         return Recovered(file.path, "landed")
     except FileExistsError:
         return Recovered(file.path, "kept", file.store.keep(file.planned.swap))
-
-
-def _inode(folder_fd: int, name: str) -> int | None:
-    try:
-        return os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_ino
-    except FileNotFoundError:
-        return None
-
-
-def _recover_inplace(planned: Planned, folder_fd: int, store: Store, state: bytes) -> Recovered:
-    """
-    Undo a rewrite in place that was cut off, if the content can only be our own unfinished write.
-
-    A file that it was cut off in has new bytes and old ones, each at their place, and no others. Anything
-    else was written by somebody else.
-    """
-    path = f"{planned.folder}/{planned.name}"
-    actual = _hash_if(folder_fd, planned.name, planned.inode)
-    # A rewrite that was refused and could not be undone is undone now, also if all of it is there.
-    if actual == planned.expected or (actual == planned.new and state != journal.RESTORING):
-        store.remove_swap(planned.swap)
-        store.remove_swap(planned.undo)
-        return Recovered(path, "landed" if actual == planned.new else "discarded")
-    with _Opened(store.swap_fd, planned.undo) as old_fd, _Opened(store.swap_fd, planned.swap) as new_fd:
-        if old_fd is not None and new_fd is not None and actual:
-            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-            current_fd = forks.open_tracked(planned.name, flags, dir_fd=folder_fd)
-            try:
-                if _is_part_new_part_old(current_fd, new_fd, old_fd):
-                    os.ftruncate(current_fd, copy_all(old_fd, current_fd))
-                    os.fsync(current_fd)
-                    store.remove_swap(planned.swap)
-                    store.remove_swap(planned.undo)
-                    return Recovered(path, "restored")
-            finally:
-                forks.close(current_fd)
-    store.remove_swap(planned.swap)
-    return Recovered(path, "kept", store.keep(planned.undo) if _inode(store.swap_fd, planned.undo) else "")
-
-
-class _Opened:
-    def __init__(self, folder_fd: int, name: str) -> None:
-        self._descriptor: int | None
-        try:
-            self._descriptor = os.open(name, LOOK, dir_fd=folder_fd)
-        except FileNotFoundError:
-            self._descriptor = None
-
-    def __enter__(self) -> int | None:
-        return self._descriptor
-
-    def __exit__(self, *exc: object) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-
-
-def _is_part_new_part_old(current_fd: int, new_fd: int, old_fd: int, *, has_zeros: bool = True) -> bool:
-    """
-    True if a file consists of nothing but new bytes and old ones, each at its place.
-
-    A killed process leaves the new bytes up to some point. A power cut leaves each sector as it was, or as it
-    became. `has_zeros`: space for a longer version was allocated first, so there may be zeros at the end.
-    """
-    size = os.fstat(current_fd).st_size
-    for offset in range(0, size, hashing.CHUNK_BYTES):
-        current = os.pread(current_fd, min(hashing.CHUNK_BYTES, size - offset), offset)
-        new, old = (os.pread(each, len(current), offset) for each in (new_fd, old_fd))
-        if has_zeros:
-            new, old = (each.ljust(len(current), b"\0") for each in (new, old))
-        for at in range(0, len(current), SECTOR_BYTES):
-            sector = slice(at, at + SECTOR_BYTES)
-            if current[sector] in (new[sector], old[sector]):
-                continue
-            same = len(os.path.commonprefix([current[sector], new[sector]]))
-            if current[at + same : at + SECTOR_BYTES] != old[at + same : at + SECTOR_BYTES]:
-                return False
-    return True
 
 
 def set_mode(folder_fd: int, name: str, inode: int, mode: int) -> None:
