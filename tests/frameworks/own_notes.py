@@ -21,15 +21,34 @@ _TOOLS = {"read": "load_note", "write": "save_note", "edit": "change_note"}
 _NAMES = {"old": "old_string", "new": "new_string"}
 
 
+def fail_next(root: Path, *, and_save: tuple[str, bytes] | None = None) -> None:
+    """Let the next call of a tool fail; `and_save`: somebody saves this file during the call."""
+    (root.parent / "failing").write_bytes(b"")
+    if and_save is not None:
+        (root.parent / "failing").write_bytes(and_save[0].encode() + b":" + and_save[1])
+
+
+def _perhaps_fail(root: Path) -> None:
+    failing = root.parent / "failing"
+    if failing.exists():
+        name, _, data = failing.read_bytes().partition(b":")
+        failing.unlink()
+        if name:
+            (root / name.decode()).write_bytes(data)
+        raise FileNotFoundError("the connection is down")
+
+
 def note_tools(root: Path) -> list[Callable[..., str]]:
     """The tools, as plain functions."""
 
     def load_note(path: str) -> str:
         """Read a note."""
+        _perhaps_fail(root)
         return (root / path).read_bytes().decode("utf-8", "surrogateescape")
 
     def save_note(path: str, content: str) -> str:
         """Write a note."""
+        _perhaps_fail(root)
         (root / path).write_bytes(content.encode("utf-8", "surrogateescape"))
         return "saved"
 

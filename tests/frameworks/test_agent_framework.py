@@ -28,7 +28,7 @@ from agent_framework import (
     tool,
 )
 
-from noclobber import Tool, parse_stale
+from noclobber import BadRequestError, Tool, parse_stale
 from noclobber.adapters.agent_framework import GuardedFiles
 from noclobber.core.wire import parse_refusal
 from tests.rigs.ledgers import recorded
@@ -320,3 +320,23 @@ def test_a_wrong_argument_of_the_frameworks_own_tool_is_named(root: Path) -> Non
     said = answers(asyncio.run(agent(GuardedFiles(root), step).run("Work.")))
     assert parse_refusal(said["a"]) == ("BAD_REQUEST", "")
     assert "file_name" in said["a"]
+
+
+def test_names_that_clash_are_refused_with_the_remedy(root: Path) -> None:
+    """N-frameworks: before the model is asked, wherever the other tool comes from."""
+    files = GuardedFiles(root)
+
+    def read_file(path: str) -> str:
+        """Read a file."""
+        return path
+
+    says = r"named 'read_file'.*prefix"
+    with pytest.raises(BadRequestError, match=says):
+        files.tools(beside=[read_file])
+    together = agent(files, tools=[tool(read_file), *files.tools()])
+    with pytest.raises(BadRequestError, match=says):
+        asyncio.run(together.run("Go."))
+    with pytest.raises(BadRequestError, match=says):
+        asyncio.run(agent(files, tools=files.tools()).run("Go.", tools=read_file))
+    apart = agent(files, tools=[read_file, *files.tools(prefix="fs_", beside=[read_file])])
+    asyncio.run(apart.run("Go."))

@@ -17,6 +17,7 @@ os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 pytest.importorskip("crewai", reason="not installed here; `make frameworks` runs this")
 
 from crewai import Agent, BaseLLM, Crew, Task
+from crewai.hooks import HookAborted
 from crewai.tools import BaseTool
 from crewai.tools import tool as crew_tool
 from crewai.tools.base_tool import _resolve_tool_dict
@@ -228,3 +229,70 @@ def test_a_tool_that_a_program_calls_itself_works(root: Path) -> None:
     assert read.run(file_path="plan.md") == "one\n"
     (root / "plan.md").write_bytes(b"theirs\n")
     assert parse_stale(write.run(filename="plan.md", content="mine\n", overwrite="yes").message) is not None
+
+
+@pytest.mark.parametrize("name", ["read_file", "Read File"])
+def test_names_that_clash_are_refused_with_the_remedy(root: Path, name: str) -> None:
+    """N-frameworks: CrewAI would silently use one of the two; the model is not even asked."""
+
+    @crew_tool(name)
+    def mine(path: str) -> str:
+        """Read a file."""
+        return path
+
+    with pytest.raises(BadRequestError, match=r"named 'read_file'.*prefix"):
+        guarded_tools(root, beside=[mine])
+    guarded = guarded_tools(root)
+    for tools in ([mine, *guarded], [*guarded, mine]):
+        with pytest.raises(HookAborted, match=r"named 'read_file'.*prefix"):
+            crew(tools, [("a", "read_file", {"path": "plan.md"})])
+    _, said = crew(
+        [mine, *guarded_tools(root, prefix="fs_", beside=[mine])], [("a", "read_file", {"path": "plan.md"})]
+    )
+    assert said["a"] == "plan.md"
+
+
+@pytest.mark.parametrize("reason", ["error", "guardrail", "words"])
+def test_another_try_at_a_task_has_seen_nothing(root: Path, reason: str) -> None:
+    """N-frameworks, 009-FR-004: CrewAI begins with new messages, and the model may know the first try's result."""
+    plan = root / "plan.md"
+    plan.write_bytes(b"one\n")
+    refused: list[str] = []
+
+    def again() -> Any:
+        plan.write_bytes(b"theirs\n")
+        return [("b", *READ)]
+
+    def fails() -> Any:
+        raise RuntimeError("the model is not there")
+
+    def is_enough(output: Any) -> bool:
+        refused.append(output.raw)
+        return len(refused) > 1
+
+    if reason == "words":
+        words = WordsLLM(
+            model="words",
+            steps=[
+                ("Read a file's content", READ[1]),
+                lambda: ("Read a file's content", again()[0][2]),
+                fails,
+                ("File Writer Tool", writes("mine\n")[1]),
+            ],
+            said=[],
+        )
+        agent = Agent(role="writer", goal="write", backstory="x", llm=words, tools=file_tools(root))
+        Crew(agents=[agent], tasks=[Task(description="Work.", expected_output="done", agent=agent)]).kickoff()
+        assert "UNREAD_FILE" in words.said[-1]
+    else:
+        ends: Any = fails if reason == "error" else []
+        steps = [[("a", *READ)], again, ends, [("c", *writes("mine\n"))]]
+        model = StepLLM(model="steps", steps=steps, said={})
+        agent = Agent(role="writer", goal="write", backstory="x", llm=model, tools=file_tools(root))
+        rule: dict[str, Any] = {}
+        if reason == "guardrail":
+            rule["guardrail"] = lambda output: (is_enough(output), output if len(refused) > 1 else "More.")
+        task = Task(description="Work.", expected_output="done", agent=agent, **rule)
+        Crew(agents=[agent], tasks=[task]).kickoff()
+        assert "UNREAD_FILE" in model.said["c"]
+    assert plan.read_bytes() == b"theirs\n"

@@ -171,7 +171,6 @@ def test_a_function_that_fails_is_noted_and_told_as_ever(root: Path) -> None:
     plugin = GuardedFilesPlugin(root, tools=[Tool("save", "write", content="body")])
     with pytest.raises(RuntimeError, match="the disk is on fire"):
         Stage(plugin, [save]).run([("a", "save", {"path": "plan.md", "body": "x"})])
-    assert plugin._judged == {}
 
 
 def test_an_agent_used_as_a_tool_has_a_snapshot_of_its_own(root: Path) -> None:

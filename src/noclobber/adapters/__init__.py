@@ -27,6 +27,6 @@ What all of them mean by their words:
 | `otel` | no framework: metrics and traces for OpenTelemetry |
 | `decoded_bytes`, `call_queue` | what those tools would lose: bytes that are not UTF-8, parallel edits |
 
-A framework's module is named after its package. It holds what that framework alone needs, and no rule of its
-own about what is stale.
+A framework's module is named after its package; who calls there may have a module of its own (`crewai_runs`).
+It holds what that framework alone needs, and no rule of its own about what is stale.
 """

@@ -37,6 +37,7 @@ with extra("agent-framework"):
     )
 
 from noclobber.adapters.callers import Caller
+from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
 from noclobber.adapters.tool_io import ToolIO
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from noclobber.guard.tools.definitions import ModelTool
 
 HOST = "agent-framework"
+_OTHER_NAMES = 'Rename yours, or call tools(prefix="fs_").'
 MOST_STEPS = 10_000  # Of which it is known what the model saw; the oldest are forgotten, strictly.
 
 
@@ -101,9 +103,18 @@ class GuardedFiles(MiddlewareBundle):
         """Calls that a model asked for: what it was shown then, and its step. One may be approved later."""
         super().__init__([_RunMiddleware(self), _ModelMiddleware(self), _CallMiddleware(self)])
 
-    def tools(self, *, only: Iterable[str] | None = None, prefix: str = "") -> list[FunctionTool]:
-        """Return the guarded file tools. They need this middleware in the same agent."""
-        return [_GuardedFunction(tool, prefix) for tool in chosen(only).values()]
+    def tools(
+        self, *, only: Iterable[str] | None = None, prefix: str = "", beside: Iterable[Any] = ()
+    ) -> list[FunctionTool]:
+        """
+        Return the guarded file tools. They need this middleware in the same agent.
+
+        `beside`: your own tools, whose names must be others. Without it, a clash is an error when a run
+        begins.
+        """
+        tools = chosen(only)
+        refuse_clashes([prefix + name for name in tools], map(_tool_name, beside), _OTHER_NAMES)
+        return [_GuardedFunction(tool, prefix) for tool in tools.values()]
 
     def asked(self, run: _Run, call_ids: Iterable[str]) -> None:
         """Take note of what a model knew when it asked for these calls."""
@@ -145,6 +156,7 @@ class _RunMiddleware(AgentMiddleware):
 
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
         agent = context.agent
+        _refuse_clashes(agent, context)
         run = _Run(getattr(agent, "name", None) or getattr(agent, "id", None) or "agent", context.session)
         context.function_invocation_kwargs = {**(context.function_invocation_kwargs or {}), RUN: run}
         context.client_kwargs = {**(context.client_kwargs or {}), RUN: run}
@@ -160,6 +172,20 @@ class _RunMiddleware(AgentMiddleware):
             await call_next()
         finally:
             await end()
+
+
+def _refuse_clashes(agent: Any, context: AgentContext) -> None:
+    """Refuse two tools with one name: the framework's own error does not say how ours get other names."""
+    given = getattr(agent, "default_options", {}).get("tools"), context.tools
+    tools = [tool for each in given for tool in (each if isinstance(each, (list, tuple)) else [each])]
+    ours = [tool.name for tool in tools if isinstance(tool, _GuardedFunction)]
+    theirs = [_tool_name(tool) for tool in tools if not isinstance(tool, _GuardedFunction)]
+    refuse_clashes(ours, theirs, _OTHER_NAMES)
+
+
+def _tool_name(tool: Any) -> str:
+    """Return a tool's name; of a plain function, the one that the framework gives it."""
+    return f"{getattr(tool, 'name', None) or getattr(tool, '__name__', '')}"
 
 
 class _ModelMiddleware(ChatMiddleware):

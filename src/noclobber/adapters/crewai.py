@@ -20,9 +20,7 @@ agent's messages; where it is not there, or two calls of a step are the same, th
 
 from __future__ import annotations
 
-import json
 import os
-import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +28,11 @@ from noclobber.adapters.extras import extra
 
 with extra("crewai"):
     from crewai.events import TaskCompletedEvent, TaskFailedEvent, crewai_event_bus
-    from crewai.execution import get_execution_uuid
-    from crewai.hooks import register_before_tool_call_hook
+    from crewai.hooks import (
+        HookAborted,
+        register_before_llm_call_hook,
+        register_before_tool_call_hook,
+    )
     from crewai.tools import BaseTool
     from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
     from crewai.types.callback import SerializableCallable
@@ -39,6 +40,8 @@ with extra("crewai"):
     from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from noclobber.adapters.callers import Caller
+from noclobber.adapters.clashes import refuse_clashes
+from noclobber.adapters.crewai_runs import TaskRuns
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
@@ -48,7 +51,7 @@ from noclobber.guard.tools.definitions import as_replacement, read_file
 from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
     from noclobber.adapters.runs import RunTurns
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from noclobber.guard.turn import Turn
 
 HOST = "crewai"
+_OTHER_NAMES = 'Rename yours, or pass prefix="fs_" to guarded_tools.'
 
 _CALLER: ContextVar[Caller | None] = ContextVar("noclobber_crewai_caller", default=None)
 """Who calls, as the hook before a tool call was told. The call follows in the same thread."""
@@ -74,10 +78,24 @@ def file_tools(workspace: Any, **options: Unpack[OptionValues]) -> list[BaseTool
 
 
 def guarded_tools(
-    workspace: Any, *, only: Iterable[str] | None = None, prefix: str = "", **options: Unpack[OptionValues]
+    workspace: Any,
+    *,
+    only: Iterable[str] | None = None,
+    prefix: str = "",
+    beside: Iterable[BaseTool] = (),
+    **options: Unpack[OptionValues],
 ) -> list[BaseTool]:
-    """Return our own file tools. `only` names those that are wanted; a `prefix` keeps their names apart."""
+    """
+    Return our own file tools. `only` names those that are wanted; a `prefix` keeps their names apart.
+
+    `beside`: your own tools, whose names must be others. Without it, a clash ends the run before the model is
+    asked.
+    """
     turns = run_turns(workspace, HOST, **options)
+    tools = chosen(only)
+    refuse_clashes(
+        [*map(sanitize_tool_name, (prefix + name for name in tools))], _names(beside), _OTHER_NAMES
+    )
     return [
         _bound(
             GuardedModelTool(
@@ -89,8 +107,13 @@ def guarded_tools(
             ),
             turns,
         )
-        for tool in chosen(only).values()
+        for tool in tools.values()
     ]
+
+
+def _names(tools: Iterable[Any]) -> list[str]:
+    """Return tools' names as CrewAI tells them to the model: two that differ only in case are one."""
+    return [sanitize_tool_name(tool.name) for tool in tools]
 
 
 def _never(_args: Any = None, _result: Any = None) -> bool:
@@ -347,124 +370,32 @@ def _sent(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-# -- who calls -------------------------------------------------------------------------------------------
-
-
-class _TaskRuns:
-    """Which run an agent's work on a task is, and whether its model has a past that is not known here."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._callers: dict[tuple[str, str], Caller] = {}
-        self._turns: dict[str, set[Any]] = {}
-
-    def caller(self, context: Any) -> Caller:
-        """Return who calls. The first call of a run decides whether it goes on from elsewhere."""
-        agent, task = context.agent, context.task
-        task_id = f"{getattr(task, 'id', '')}"
-        run_id = f"{get_execution_uuid() or id(context.crew)}/{task_id}"
-        key = (run_id, f"{getattr(agent, 'id', '')}")
-        with self._lock:
-            known = self._callers.get(key)
-            if known is None:
-                known = self._callers[key] = Caller(
-                    agent_id=getattr(agent, "role", None) or "agent",
-                    # With a session and no messages to go by, what was seen before must be read again.
-                    session_id=run_id if _has_past(agent, context.crew) else None,
-                    run_id=run_id,
-                    branch=key[1][:8],
-                )
-            self._turns.setdefault(task_id, set()).add(context.tool._original_tool.turns)
-        call_id, step = _call_of(context)
-        return known._replace(call_id=call_id, step=step and f"{run_id}/{step}")
-
-    def over(self, task_id: str) -> None:
-        """A task is done, and so are the runs of those who worked on it."""
-        with self._lock:
-            over = [key for key in self._callers if key[0].endswith(f"/{task_id}")]
-            for key in over:
-                del self._callers[key]
-            turns = self._turns.pop(task_id, set())
-        for each in turns:
-            for run_id, _ in over:
-                each.end_run(run_id)
-
-
-_RUNS = _TaskRuns()
-
-
-def _has_past(agent: Any, crew: Any) -> bool:
-    """
-    True if an agent's model may know files from before: it has called our tools before the step that is under
-    way, or its crew has a checkpoint, and what earlier tasks told of files comes from another process.
-    """
-    if getattr(crew, "checkpoint_kickoff_event_id", None) is not None:
-        return True
-    ours = {sanitize_tool_name(tool.name) for tool in getattr(agent, "tools", None) or () if _is_ours(tool)}
-    asked = 0
-    for message in _messages(agent):
-        if message.get("role") != "assistant":
-            continue
-        calls = message.get("tool_calls") or ()
-        names = {sanitize_tool_name(_called(call)) for call in calls}
-        text = message.get("content") or ""
-        asked += bool(names & ours) or any(
-            f"Action: {tool.name}" in text for tool in agent.tools if _is_ours(tool)
-        )
-    return asked > 1
-
-
-def _messages(agent: Any) -> Sequence[Any]:
-    executor = getattr(agent, "agent_executor", None)
-    state = getattr(executor, "state", None)
-    return getattr(state, "messages", None) or getattr(executor, "messages", None) or ()
-
-
-def _call_of(context: Any) -> tuple[str | None, str | None]:
-    """
-    Return the id of a call, and what tells its step from others: the id of the step's first call.
-
-    The hook is told the tool and its arguments. The call is looked for in the last message of the model; two
-    calls that are the same cannot be told apart, and then there is no id.
-    """
-    asked: Sequence[Any] = ()
-    for message in reversed(_messages(context.agent)):
-        if message.get("role") == "assistant":
-            asked = message.get("tool_calls") or ()
-            break
-    same = [
-        call
-        for call in asked
-        if sanitize_tool_name(_called(call)) == sanitize_tool_name(context.tool_name)
-        and _arguments(call) == context.tool_input
-    ]
-    ids = [_member(call, "id") for call in same]
-    return ids[0] if len(ids) == 1 else None, _member(asked[0], "id") if asked else None
-
-
-def _called(call: Any) -> str:
-    return f"{_member(_member(call, 'function') or call, 'name') or ''}"
-
-
-def _arguments(call: Any) -> Any:
-    given = _member(_member(call, "function") or call, "arguments")
-    try:
-        return json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        return None
-
-
-def _member(item: Any, name: str) -> Any:
-    return item.get(name) if hasattr(item, "get") else getattr(item, name, None)
+# -- what CrewAI tells us ---------------------------------------------------------------------------------
 
 
 def _is_ours(tool: Any) -> bool:
     return isinstance(tool, _GuardedCrewTool)
 
 
+_RUNS = TaskRuns(_is_ours)
+
+
 def _before_tool_call(context: Any) -> None:
     if _is_ours(getattr(context.tool, "_original_tool", None)):
         _CALLER.set(_RUNS.caller(context))
+
+
+def _before_model_call(context: Any) -> None:
+    """Refuse two tools with one name: CrewAI would silently use one of them."""
+    tools = getattr(context.executor, "original_tools", None) or getattr(context.agent, "tools", None) or ()
+    ours = _names(tool for tool in tools if _is_ours(tool))
+    if not ours:
+        return
+    try:
+        refuse_clashes(ours, _names(tool for tool in tools if not _is_ours(tool)), _OTHER_NAMES)
+    except BadRequestError as error:
+        # The one exception of a hook that CrewAI passes on. It logs any other, and goes on.
+        raise HookAborted(f"{error}", source="noclobber") from error
 
 
 @crewai_event_bus.on(TaskCompletedEvent)
@@ -474,3 +405,4 @@ def _after_task(_source: Any, event: Any) -> None:
 
 
 register_before_tool_call_hook(_before_tool_call)
+register_before_llm_call_hook(_before_model_call)

@@ -19,7 +19,9 @@ file again before it changes it.
 
 from __future__ import annotations
 
+import functools
 import os
+from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
@@ -49,14 +51,13 @@ from noclobber.guard.tools.arguments import checked
 from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from typing import Unpack
 
     from google.adk.tools.tool_context import ToolContext
 
     from noclobber.adapters.commands import Commands
     from noclobber.core.options import OptionValues
-    from noclobber.core.values import ToolCall
     from noclobber.guard.catalogue import Tool
     from noclobber.guard.tools.answers import ToolAnswer
     from noclobber.guard.tools.definitions import ModelTool
@@ -91,7 +92,6 @@ class GuardedFilesPlugin(BasePlugin):
         self.environment = GuardedEnvironment(self, commands=commands)
         self._own = OwnTools(self.turns, tools)
         self._given: list[BaseTool] = []
-        self._judged: dict[tuple[str, str], ToolCall] = {}
         self._touched: dict[str, set[str]] = {}
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
@@ -108,16 +108,66 @@ class GuardedFilesPlugin(BasePlugin):
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        """Say who calls, and judge a call of a tool of the user's own."""
-        _IO.set(_CallIO(self, tool, tool_context))
-        if tool.name not in self._own:
-            return self._refused_arguments(tool, tool_args)
+        """Refuse wrong arguments of ADK's file tools, and go around the tool's run."""
+        if not isinstance(tool, _GuardedTool):
+            self._go_around(tool)
+        return None if tool.name in self._own else self._refused_arguments(tool, tool_args)
+
+    def _go_around(self, tool: BaseTool) -> None:
+        """
+        Put the check around a tool's own `run_async`, once for each tool.
+
+        The callbacks do not tell enough. Another plugin, or the agent's own callback, may answer in place of
+        the tool, or for a tool that raised (`ReflectAndRetryToolPlugin`), and no further plugin is told. A
+        read that failed or never ran would count as seen, and the next stale write would pass.
+        """
+        run = tool.run_async
+        if getattr(run, "noclobber", None) is self:
+            return
+
+        @functools.wraps(run)
+        async def run_async(*, args: dict[str, Any], tool_context: ToolContext) -> Any:
+            try:
+                return await self._around(tool, run, args, tool_context)
+            except NoclobberError as error:
+                return _response(answers.refused(error))
+
+        run_async.noclobber = self  # type: ignore[attr-defined]
+        tool.run_async = run_async
+
+    async def _around(
+        self, tool: BaseTool, run: Callable[..., Awaitable[Any]], args: dict[str, Any], context: ToolContext
+    ) -> Any:
+        """Run a tool: say who calls, judge a tool of the user's own, note what it showed or wrote."""
+        io = _CallIO(self, tool, context)
+        token = _IO.set(io)
         try:
-            call = await self._own.before_async(self.caller(tool_context), tool.name, tool_args)
-        except NoclobberError as error:
-            return _response(answers.refused(error))
-        self._judged[_key(tool_context)] = call
-        return None
+            if tool.name in self._own:
+                return await self._checked(tool, run, args, context)
+            result = await run(args=args, tool_context=context)
+        finally:
+            io.leave()
+            _IO.reset(token)
+        if io.refusal is not None and not isinstance(io.refusal, MissingFileError):
+            raise io.refusal  # Whatever sentence the tool made of it.
+        await io.over_async(_content(result))
+        return result
+
+    async def _checked(
+        self, tool: BaseTool, run: Callable[..., Awaitable[Any]], args: dict[str, Any], context: ToolContext
+    ) -> Any:
+        done: Any = None
+
+        async def shown() -> Any:
+            nonlocal done
+            done = await run(args=args, tool_context=context)
+            if isinstance(done, dict) and done.get("error"):
+                raise _ReportedError(f"{done['error']}")
+            return _content(done)
+
+        with suppress(_ReportedError):  # For the check it is as if the tool had raised.
+            await self._own.around_async(self.caller(context), tool.name, args, shown)
+        return done
 
     def _refused_arguments(self, tool: BaseTool, args: dict[str, Any]) -> dict[str, Any] | None:
         """ADK's `EditFile` takes a missing text for an empty one, and so deletes what it should replace."""
@@ -131,38 +181,6 @@ class GuardedFilesPlugin(BasePlugin):
         except NoclobberError as error:
             return _response(answers.refused(error))
         return None
-
-    async def after_tool_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        """Take note of what the tool showed or wrote. A refusal that it put in words becomes the object."""
-        call = self._judged.pop(_key(tool_context), None)
-        if call is not None:
-            try:
-                await in_thread(self._own.after, call, _content(result))
-            except NoclobberError as error:
-                return _response(answers.refused(error))
-        io = _IO.get()
-        if io is None:
-            return None
-        io.leave()
-        _IO.set(None)
-        if io.refusal is not None and not isinstance(io.refusal, MissingFileError):
-            return _response(answers.refused(io.refusal))
-        await io.over_async(_content(result))
-        return None
-
-    async def on_tool_error_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
-    ) -> dict[str, Any] | None:
-        """Make the exact object of a refusal; take note of what a failed or cancelled tool left behind."""
-        if (io := _IO.get()) is not None:
-            io.leave()
-        _IO.set(None)
-        call = self._judged.pop(_key(tool_context), None)
-        if call is not None:
-            await in_thread(self._own.failed, call, error)
-        return _response(answers.refused(error)) if isinstance(error, NoclobberError) else None
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """The invocation is over, and so are its agents' turns."""
@@ -209,6 +227,10 @@ class GuardedFilesPlugin(BasePlugin):
     def _is_for_files(self, name: str | None) -> bool:
         # A toolset may put a prefix before the names of its tools.
         return name is not None and (name in self._own or name.endswith((*_FILE_TOOLS, *chosen())))
+
+
+class _ReportedError(Exception):
+    """A tool told of an error in its response, as ADK's own function tools do for a missing argument."""
 
 
 class _CallIO(ToolIO):
@@ -361,10 +383,6 @@ def _known_to_model(events: list[Any]) -> list[Any]:
             kept.append(event)
         at -= 1
     return kept[::-1]
-
-
-def _key(context: ToolContext) -> tuple[str, str]:
-    return context.invocation_id, f"{context.function_call_id}"
 
 
 def _short(branch: str | None) -> str:

@@ -15,8 +15,10 @@ restored from a saved `RunState`, reads a file before it changes it.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import logging
 import os
 import threading
 import weakref
@@ -31,6 +33,10 @@ with extra("openai-agents"):
         ToolGuardrailFunctionOutput,
         ToolInputGuardrail,
         apply_diff,
+    )
+    from agents.tool import (
+        set_function_tool_failure_error_function,
+        with_function_tool_failure_error_handler,
     )
 
 from noclobber.adapters.callers import Caller
@@ -239,11 +245,17 @@ def guard_tool(
         )
     own = OwnTools(run_turns(workspace, HOST, **options), [does])
     under_way: dict[str, ToolCall] = {}
+    # `function_tool` makes a text of what the function raises. A read that failed would look like one that
+    # showed the file, so the text is made behind our check.
+    raising = set_function_tool_failure_error_function(copy.copy(tool), None)
+    makes_texts = hasattr(tool.on_invoke_tool, "__agents_bind_function_tool__")
 
     async def check(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         caller = caller_of(data.context)
         try:
             params = json.loads(data.context.tool_arguments or "{}")
+            if (asked_before := under_way.pop(str(caller.call_id), None)) is not None:
+                own.failed(asked_before, RuntimeError("A person was asked about the call."))
             under_way[str(caller.call_id)] = await own.before_async(caller, tool.name, params)
         except ValueError:
             return ToolGuardrailFunctionOutput.allow()  # Not JSON: the SDK says so to the model.
@@ -255,7 +267,7 @@ def guard_tool(
     async def invoke(context: ToolContext[Any], arguments: str) -> Any:
         call = under_way.pop(str(context.tool_call_id), None)
         try:
-            result = await tool.on_invoke_tool(context, arguments)
+            result = await raising.on_invoke_tool(context, arguments)
         except BaseException as error:
             if call is not None:
                 own.failed(call, error)
@@ -270,4 +282,10 @@ def guard_tool(
 
     guardrail = ToolInputGuardrail(guardrail_function=check, name="noclobber")
     before = [*(tool.tool_input_guardrails or ()), guardrail]
-    return dataclasses.replace(tool, on_invoke_tool=invoke, tool_input_guardrails=before)
+    invoked = with_function_tool_failure_error_handler(invoke, _log_failure) if makes_texts else invoke
+    return dataclasses.replace(tool, on_invoke_tool=invoked, tool_input_guardrails=before)
+
+
+def _log_failure(tool: FunctionTool, error: Exception, arguments: str) -> None:
+    """Log a failure that the model is told in a text, without what may be secret."""
+    logging.getLogger("openai.agents").debug("Tool %s failed: %s", tool.name, type(error).__name__)

@@ -154,6 +154,10 @@ class Driver(FrameworkDriver):
         gc.collect()  # The turns are shared for as long as somebody holds them.
         self._tools = self.tools()
 
+    def read_part(self, path: str) -> Call:
+        """A large result would make CrewAI sum up the messages, and what was read is forgotten with them."""
+        return Call("read", path, raw={"path": path, "start_line": 1, "line_count": 20})
+
     def told(self, text: str) -> tuple[str, bool]:
         """What the model reads of a result, and whether it is an error: CrewAI's tools say so in words."""
         return text, text.startswith(("Error", "An error", '{"error_type"'))
@@ -164,7 +168,7 @@ class Driver(FrameworkDriver):
             given["edits"] = [{f"{name}_string": given.pop(name) for name in ("old", "new") if name in given}]
             return "edit_file", given
         if call.kind == "read":
-            return "read_a_files_content", {"file_path": given.get("path")}
+            return "read_a_files_content", {"file_path": given.pop("path", None), **given}
         if "path" in given:
             given["filename"] = given.pop("path")
         return "file_writer_tool", {**given, "overwrite": True}
@@ -183,6 +187,9 @@ class OwnToolsDriver(Driver):
             guard_tool(tool(note.__name__)(note), self.root, does, **self.options)
             for note, does in zip(note_tools(self.root), SAID, strict=True)
         ]
+
+    def read_part(self, path: str) -> Call:
+        return Call("read", path)
 
     def arguments(self, call: Call) -> tuple[str, dict[str, Any]]:
         return note_arguments(call)
