@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts faults explore merges torture-shell torture-commits model fuzz mutants lock packages screenshots release-check clean help docs demo-svg
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts nfs faults explore merges torture-shell torture-commits model fuzz mutants lock packages screenshots release-check clean help docs demo-svg
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make demo-svg       the demo once more, and its recording into docs/demo.svg"
@@ -23,6 +23,7 @@ help:
 	@echo "make frameworks     the adapters inside the real agent frameworks, and what their own tools lose (ONLY=deepagents)"
 	@echo "make frameworks-table  make frameworks, and its table into docs/frameworks/proven.md"
 	@echo "make hosts          one lock on three hosts and a server, and one volume with two mounts, with every fault at once; as root (SECONDS=, SEED=)"
+	@echo "make nfs            guarded writers on two machines (user-mode Linux) and one NFS volume, kill -9; says what is missing (SECONDS=, SEED=)"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
@@ -127,6 +128,9 @@ score: $(VENV)/.e2e $(VENV)/.uv $(VENV)/.peers
 $(VENV)/.peers: $(READY) requirements-bench.txt
 	$(PIP) -r requirements-bench.txt
 	@touch $@
+
+nfs: $(READY)
+	$(PY) -m torture.nfs
 
 hosts: $(READY)
 	$(PY) -m torture.hosts
