@@ -31,6 +31,7 @@ LEDGER_NAME = "agent_trace.jsonl"
 WORKSPACE_ID_PREFIX = "workspace_id."  # And the folder's inode number: a copy makes an id of its own.
 SWAP_FOLDER = "swap"  # Staged and displaced versions, while a commit runs.
 NOTES_FOLDER = "notes"  # What a commit is about to do, for recovery after a crash.
+MUTEX_NAME = "mutex"  # In that folder, on volumes that other machines may have mounted: see `disk.reach`.
 KEPT_FOLDER = "kept"  # Versions that could neither be put back nor be dropped.
 CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.
 LOST_FOLDER = "lost"  # Sessions whose memory of what they read could not be kept.

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, NamedTuple
 
     Level = Literal["lease+exchange", "lease+inplace", "exchange", "plain", "create", "section"]
+    Reach = Literal["machine", "volume", "mount"]
     """How strongly a write was protected; docs/levels.md says what each one promises."""
 else:
     from noclobber.core.light.named_tuples import NamedTuple

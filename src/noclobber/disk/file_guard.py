@@ -7,6 +7,7 @@ answers with what happened. Who may write what is decided by the engine and its 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -14,7 +15,7 @@ from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths, signals
 from noclobber.disk.commit import remove, trees
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
-from noclobber.disk.reading import DEFAULT_PATIENCE_S, look_at, open_to_read, read_all
+from noclobber.disk.reading import DEFAULT_PATIENCE_S, ask_again, look_at, open_to_read, read_all
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     AccessDeniedError,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple, TypeVar
 
     from noclobber.core.clock import Clock
-    from noclobber.core.values import Level, Recovered, WriteResult
+    from noclobber.core.values import Level, Reach, Recovered, WriteResult
     from noclobber.disk.commit.contents import WholeFile
     from noclobber.disk.commit.many import Change
     from noclobber.disk.commit.section import Fence
@@ -133,10 +134,14 @@ class FileGuard:
                 if paths.still_leads_to(self.root, target):
                     return target.path, result, recovered
             except OSError as error:
-                raise commit_failed(error, target.path) from error
+                if error.errno != errno.ESTALE:
+                    raise commit_failed(error, target.path) from error
+                ask_again(target)  # Replaced on another machine while it was read.
             finally:
                 target.close()
-        raise FileBusyError(target.path, "a link that leads to it keeps changing; gave up. Try again later.")
+        raise FileBusyError(
+            target.path, "it, or a link that leads to it, keeps changing; gave up. Try again later."
+        )
 
     def _open(self, target: paths.PinnedPath) -> int:
         try:
@@ -153,6 +158,8 @@ class FileGuard:
                 target.path, "it cannot be read by this user; check its permissions."
             ) from None
         except OSError as error:
+            if error.errno == errno.ESTALE:
+                raise
             raise NotAFileError(target.path, f"it cannot be opened as a file ({error.strerror}).") from None
         try:
             mode = os.fstat(descriptor).st_mode
@@ -229,6 +236,12 @@ class FileGuard:
     ) -> WriteResult:
         """Move to a free name, if the file is still `expected`."""
         return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
+
+    def reach(self) -> Reach:
+        """Return whom a write here excludes: this machine, all on the `volume`, or this `mount` only."""
+        from noclobber.disk.reach import reach_of  # Here: a hook has no use for it.
+
+        return reach_of(self.root)
 
     def close(self) -> None:
         """Close what is open; a later call opens it again."""

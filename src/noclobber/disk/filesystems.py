@@ -36,14 +36,14 @@ PROMISES: dict[Level, tuple[str, str, str]] = {
     "exchange": (
         "macOS; files that belong to somebody else; FUSE, network and unknown filesystems that can exchange"
         " names; other overlays",
-        "lose nothing",
+        "lose nothing; on other mounts and machines if the mutex reaches them, which `doctor` says",
         "bytes saved at the moment of the exchange are put back, or kept aside and reported. But a refused"
         " version is in view for a moment, and who reads it just then may save on top of it; and who has the"
         " file open or mapped and writes much later is not seen",
     ),
     "plain": (
         "FUSE, network and unknown filesystems that cannot exchange names",
-        "lose nothing",
+        "lose nothing; on other mounts and machines if the mutex reaches them, which `doctor` says",
         "a file that is put in place between the final check and the rename is lost. Bytes that are written"
         " into the old file then or later are kept aside and reported, where the filesystem has hard links;"
         " else they are lost, too. Nobody sees half of a version",
@@ -58,10 +58,7 @@ PROMISES: dict[Level, tuple[str, str, str]] = {
 }
 """For each level: where it is given, what other guarded writers lose, what editors, shells and git lose."""
 
-OTHER_SIDE = (
-    "what is saved on another machine, or behind this mount, is seen only when the mount shows it, and"
-    " mutexes may not reach there"
-)
+OTHER_SIDE = "what others save on another machine, or behind this mount, is seen only when the mount shows it"
 """What no level promises on FUSE and network filesystems."""
 
 LAYERED = "overlay"
@@ -160,11 +157,12 @@ def forget_cached(descriptor: int) -> None:
 
 def ask_anew(descriptor: int) -> None:
     """Ask for the state of an open file or folder on a network: the other side, and not our cache."""
-    import ctypes
+    from noclobber.core.light.c_library import LONG, function
 
-    statx = getattr(ctypes.CDLL(None), "statx", None)
+    statx = function("statx") if sys.platform == "linux" else None
     if statx is not None:
-        statx(descriptor, b"", FORCE_SYNC | EMPTY_PATH, STATX_BASIC, ctypes.create_string_buffer(256))
+        words: Any = LONG * 32  # type: ignore[operator]  # struct statx has 256 bytes.
+        statx(descriptor, b"", FORCE_SYNC | EMPTY_PATH, STATX_BASIC, words())
 
 
 def _type_linux(folder: str) -> str:

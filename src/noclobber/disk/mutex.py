@@ -7,8 +7,9 @@ take it; against those there are leases and exchange-rename.
 
 Calling sequence: open the directory, `hold()` it, work, `release()`, close.
 
-Not promised: on FUSE, NFS, SMB and across overlay layers the call succeeds and excludes nobody.
-`doctor` tries it between two processes. Nothing may rely on this mutex alone where that matters.
+Not promised: on FUSE, NFS and SMB, and across overlay layers, the call succeeds and excludes nobody on the
+other side. `volume_mutex` is what commits take there as well. Nothing may rely on this mutex alone where that
+matters.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import os
 import stat
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
-from noclobber.disk import forks, hashing, paths
+from noclobber.disk import filesystems, forks, hashing, paths
 from noclobber.errors import (
     DELETED,
     NOT_A_FILE,
@@ -53,6 +53,7 @@ DEFAULT_PATIENCE_S = 10.0
 SHORT_PATIENCE_S = 2.0  # Of a hook, whose host waits for its answer.
 KEPT_BYTES = 64 << 20  # Larger content is hashed and not held.
 MOST_LOOKS = 50  # Two in a row were the most that was seen.
+STALE_NAP_S = 0.01
 
 
 class FileState(NamedTuple):
@@ -103,6 +104,15 @@ def state_of(
     clock: Clock = SYSTEM_CLOCK,
 ) -> FileState:
     """Return the state of a pinned target."""
+    for _ in range(MOST_LOOKS):
+        try:
+            return _state_of(target, keep, patience_s, clock)
+        except OSError:  # Replaced on another machine while it was read (ESTALE).
+            ask_again(target)
+    return FileState(target.path, UNREADABLE)
+
+
+def _state_of(target: PinnedPath, keep: bool, patience_s: float, clock: Clock) -> FileState:
     path = target.path
     try:
         descriptor = open_to_read(target, Patience(patience_s, clock))
@@ -122,7 +132,9 @@ def state_of(
         )
         changed_at_s = max(status.st_mtime, status.st_ctime)
         return FileState(path, sha256, content, changed_at_s, stamp_of(status))
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            raise
         return FileState(path, UNREADABLE)
     finally:
         forks.close(descriptor)
@@ -189,6 +201,8 @@ def _while_listed(target: PinnedPath, look: Callable[[], T]) -> T:
 
     Not asked on a disk of its own number, where a name never vanishes: there a missing file is missing. (Not
     by the kind of filesystem, which takes a hook a millisecond to find out.)
+
+    On NFS a name can lead to a file that another machine has replaced since (ESTALE): then ask anew.
     """
     for _ in range(MOST_LOOKS):
         try:
@@ -197,7 +211,17 @@ def _while_listed(target: PinnedPath, look: Callable[[], T]) -> T:
             has_own_disk = os.major(os.fstat(target.folder_fd).st_dev) != 0
             if has_own_disk or target.name not in os.listdir(target.folder_fd):
                 raise
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            ask_again(target)
     return look()
+
+
+def ask_again(target: PinnedPath) -> None:
+    """After ESTALE: forget what this machine remembers of a folder, and give the other side a moment."""
+    filesystems.ask_anew(target.folder_fd)
+    SYSTEM_CLOCK.sleep(STALE_NAP_S)
 
 
 def read_all(descriptor: int) -> bytes:

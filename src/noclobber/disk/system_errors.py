@@ -8,6 +8,7 @@ import os
 from noclobber.errors import (
     AccessDeniedError,
     BadPathError,
+    FileBusyError,
     MissingFileError,
     NoclobberError,
     NotAFileError,
@@ -30,7 +31,13 @@ def lookup_failed(error: OSError, path: str) -> Exception:
         return BadPathError(path, "too many links lead from one to another.")
     if code in (errno.EACCES, errno.EPERM):
         return AccessDeniedError(path, "the folder cannot be opened by this user; check its permissions.")
+    if code == errno.ESTALE:
+        return _replaced_elsewhere(path)
     return StorageError(path, f"it cannot be looked up ({os.strerror(code or 0)}); nothing was changed.")
+
+
+def _replaced_elsewhere(path: str) -> FileBusyError:
+    return FileBusyError(path, "it, or its folder, keeps being replaced on another machine; try again.")
 
 
 def commit_failed(error: OSError, path: str) -> Exception:
@@ -47,6 +54,8 @@ def commit_failed(error: OSError, path: str) -> Exception:
         return StorageError(
             path, f"the disk is full ({said}); the old content is still there. Free some space and try again."
         )
+    if error.errno == errno.ESTALE:
+        return _replaced_elsewhere(path)
     return StorageError(
         path, f"the operating system reported an error ({said}); the old content is still there."
     )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options, OptionValues
-    from noclobber.core.values import ToolCall
+    from noclobber.core.values import Reach, ToolCall
     from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.git.commit import CommitMade
@@ -106,6 +106,14 @@ class Workspace:
     def recorder(self) -> Recorder:
         """What puts events on record."""
         return self._state.recorder
+
+    @property
+    def reach(self) -> Reach:
+        """
+        Whose guarded writes exclude each other: `machine`, `volume` (every machine that has it mounted), or
+        `mount`: then those on other mounts and machines may lose updates, and make others lose them.
+        """
+        return self.guard.reach()
 
     @property
     def state_folder(self) -> str:

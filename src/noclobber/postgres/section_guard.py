@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
-    from noclobber.core.values import Recovered
+    from noclobber.core.values import Reach, Recovered
     from noclobber.disk.commit.contents import WholeFile
     from noclobber.disk.commit.many import Change
     from noclobber.disk.commit.section import Fence
@@ -76,6 +76,10 @@ class SectionGuard(FileGuard):
                 committer.wait_s,
             )
         return self._made
+
+    def reach(self) -> Reach:
+        """Whoever asks the server, on any machine."""
+        return "volume"
 
     def scan(
         self, path: str | os.PathLike[str], consume: Callable[[int, str], Result]

@@ -19,6 +19,7 @@ from noclobber.core.findings import Finding
 from noclobber.core.project import BESIDE_PREFIX, ledger_path
 from noclobber.disk import filesystems, hashing
 from noclobber.disk.commit.committer import LADDER, Committer
+from noclobber.disk.reach import REACHES, reach_of
 from noclobber.errors import BrokenChainError, ConfigError, NoclobberError
 from noclobber.ledger.chosen import is_on_server, ledger_of
 
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 
 SCRATCH_PREFIX = f"{BESIDE_PREFIX}doctor-"
 MOST_LOST = 100
+
+
+ONE_MOUNT = "let all that write here use one mount of one machine, or set NOCLOBBER_COORDINATOR"
+CUT_OFF = (
+    "not promised: that nothing is lost if a machine is cut off in the middle of a write for longer than the"
+    " server keeps its locks (90 s by default); NOCLOBBER_COORDINATOR prevents that, too"
+)
 
 
 def check_level(root: str) -> list[Finding]:
@@ -63,6 +71,8 @@ def check_level(root: str) -> list[Finding]:
     _, guarded, outsiders = filesystems.PROMISES[level]
     promise = f"{level} on {kind}: other guarded writers {guarded}; editors, shells, git: {outsiders}"
     findings = [Finding("level", level != "plain", promise, limit)]
+    if filesystems.is_remote(kind) and level != "section":
+        findings.append(_other_machines(root))
     if asked := os.environ.get("NOCLOBBER_LEVEL"):
         detail = f"NOCLOBBER_LEVEL={asked} limits every process that has it to that level"
         if asked not in LADDER:
@@ -73,6 +83,18 @@ def check_level(root: str) -> list[Finding]:
         limit = "files of other owners are written at the level `exchange`: leases are for one's own"
         findings.append(Finding("owner", True, f"this folder belongs to user {owner}", limit))
     return findings
+
+
+def _other_machines(root: str) -> Finding:
+    """Who else writes here without this kernel, and does a guarded write exclude them?"""
+    try:
+        reach = reach_of(root)
+    except OSError as error:
+        return Finding("other machines", False, f"it cannot be told ({error.strerror})", ONE_MOUNT)
+    detail = f"guarded writes exclude those of {REACHES[reach]}"
+    if reach == "mount":
+        return Finding("other machines", False, f"not promised: {detail}; each may lose updates", ONE_MOUNT)
+    return Finding("other machines", True, detail, CUT_OFF)
 
 
 def _level_with_a_coordinator(root: str) -> Level | None:

@@ -8,7 +8,7 @@ known to do, and on what the kernel granted for this very write.
 Calling sequence: `Committer(root)` once, `replace()` for each write. `replace_if_unchanged()` is the
 same for one write without a workspace; it keeps its files beside the target.
 
-Not promised: on FUSE, NFS and SMB the mutex excludes nobody on other machines; `doctor` says so.
+Not promised: that the mutex excludes other machines on every FUSE and network filesystem; see `disk.reach`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import stat
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.project import NOTES_FOLDER, STATE_FOLDER
 from noclobber.core.values import WriteResult
-from noclobber.disk import forks, hashing, leases, metadata, ordering, paths, renames, signals
+from noclobber.disk import forks, hashing, leases, metadata, ordering, paths, renames, signals, volume_mutex
 from noclobber.disk.commit import departed, inplace, open_stores, sweep
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
 from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, retry_while_links_appear
@@ -148,10 +148,15 @@ class Committer:
             answer = self._mounts[folder] = own.is_on_mount_of(folder_fd)
         return answer
 
-    def failed(self, error: OSError, path: str) -> Exception:
-        """Return the refusal for an error of the system in a commit."""
+    def failed(self, error: OSError, path: str, *, begin_again: bool = False) -> Exception:
+        """Return the refusal for an error of the system in a commit; `begin_again` if the caller can."""
         if error.errno == errno.EXDEV and self._mounts.pop(os.path.dirname(path), False):
             return LinkAppearedError(path)  # Its folder has been mounted over: begin again.
+        if error.errno == errno.ESTALE and begin_again:
+            # Of a file that another machine has replaced, which this one still had under its name. The next
+            # attempt asks for the folder anew. Nothing has landed: after that, nothing is asked for by name.
+            self.clock.sleep(volume_mutex.STALE_NAP_S)
+            return LinkAppearedError(path)
         return commit_failed(error, path)
 
     def open_store(self) -> Store | None:
@@ -327,7 +332,7 @@ class Committer:
                 reached("entered")
                 result, trouble = self._replace_in(section, target, expected, data, mode)
         except OSError as error:
-            raise self.failed(error, target.path) from error
+            raise self.failed(error, target.path, begin_again=True) from error
         finally:
             self.unpin(target)
         return self.reporting([result], trouble)[0]

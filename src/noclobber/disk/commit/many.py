@@ -87,7 +87,9 @@ def _replace_many(committer: Committer, changes: Sequence[Change], fence: Fence 
         with committer.section(targets, fence) as section:
             results, troubles = _replace_in(committer, section, targets, changes)
     except OSError as error:
-        raise committer.failed(error, targets[-1].path if targets else changes[0].path) from error
+        raise committer.failed(
+            error, targets[-1].path if targets else changes[0].path, begin_again=True
+        ) from error
     finally:
         for target in targets:
             committer.unpin(target)

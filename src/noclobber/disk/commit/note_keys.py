@@ -24,6 +24,7 @@ _SOURCES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")
 _ID_DIGITS = 32
 _KEY_BYTES = 32
 _TOKEN_BYTES = 16
+_TAG_DIGITS = 8
 
 _keys: tuple[bytes, ...] = ()
 
@@ -34,6 +35,16 @@ def tokens(inode: int) -> tuple[bytes, ...]:
     _keys = _keys or _machine_keys() or (_own_key(),)
     text = b"noclobber note %d" % inode
     return tuple(blake2b(text, key=key, digest_size=_TOKEN_BYTES).hexdigest().encode() for key in _keys)
+
+
+def machine_tag() -> str:
+    """
+    Return a short word for this machine, for names on a volume that others have mounted as well.
+
+    Nobody believes another machine's note. Under one name each would put the other's out of the way, and a
+    process that has such a note mapped is killed by its next write to it (SIGBUS).
+    """
+    return tokens(0)[0][:_TAG_DIGITS].decode()
 
 
 def _machine_keys() -> tuple[bytes, ...]:

@@ -13,7 +13,7 @@ import os
 
 from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, NOTES_FOLDER, STATE_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks
-from noclobber.disk.commit import departed, journal
+from noclobber.disk.commit import departed, journal, note_keys
 from noclobber.disk.commit.store import CREATE, Store, beside_note_name
 from noclobber.disk.commit.sweep import adopt_orphans, sweep
 from noclobber.disk.paths import OPEN_FOLDER
@@ -145,8 +145,10 @@ def cut_off_elsewhere(
     left. Returns where such a commit keeps its files, and what to close afterwards.
     """
     own_path, is_beside = (own.path, own.is_beside) if own is not None else ("", False)
-    name = f"{status.st_ino:x}"
-    note = f"{BESIDE_PREFIX}{beside_note_name(status)}"
+    # Folders around this one on the same volume are named in the same way; others have another number anyway.
+    tag = f".{note_keys.machine_tag()}" if own is not None and own.is_remote else ""
+    name = f"{status.st_ino:x}{tag}"
+    note = f"{BESIDE_PREFIX}{beside_note_name(status)}{tag}"
     # `access`, because it does not raise: most of the time there is nothing, at every level.
     if not is_beside and os.access(f"{folder}/{note}", os.F_OK):
         folder_fd = os.open(folder, OPEN_FOLDER | os.O_NOFOLLOW)
@@ -159,7 +161,7 @@ def cut_off_elsewhere(
     while True:
         state = f"{around.rstrip('/')}/{STATE_FOLDER}"
         if state != own_path and os.access(f"{state}/{NOTES_FOLDER}/{name}", os.F_OK):
-            found = _open_elsewhere(around, status)
+            found = _open_elsewhere(around, status, name)
             if found is not None:
                 return _stores_of(found, clock), found
         if around in ("", "/"):
@@ -174,13 +176,13 @@ def _stores_of(own: Store, clock: Clock) -> Callable[[int, str, int], Store]:
     return store_of
 
 
-def _open_elsewhere(root: str, folder: os.stat_result) -> Store | None:
+def _open_elsewhere(root: str, folder: os.stat_result, name: str) -> Store | None:
     state = f"{root.rstrip('/')}/{STATE_FOLDER}"
     try:
         if not is_private(os.lstat(state), root):
             return None  # Not ours: it says nothing to us, and we do not change it.
         owners = journal.trusted_owners(os.stat(f"{state}/{NOTES_FOLDER}").st_uid)
-        if not journal.is_in_use(f"{state}/{NOTES_FOLDER}/{folder.st_ino:x}", None, owners):
+        if not journal.is_in_use(f"{state}/{NOTES_FOLDER}/{name}", None, owners):
             return None
         store = for_workspace(root)
     except OSError as error:

@@ -124,7 +124,7 @@ def _delete(
             raise
         raise _without_baseline(error) from None
     except OSError as error:
-        raise committer.failed(error, target.path) from error
+        raise committer.failed(error, target.path, begin_again=True) from error
     finally:
         committer.unpin(target)
     return committer.reporting([result], trouble)[0]

@@ -15,7 +15,7 @@ import errno
 import os
 
 from noclobber.core.values import WriteResult
-from noclobber.disk import forks, mutex, ordering, paths, signals
+from noclobber.disk import filesystems, forks, mutex, ordering, paths, signals, volume_mutex
 from noclobber.disk.commit import journal, open_stores, recovery
 from noclobber.disk.commit.open_folders import OpenFolders
 from noclobber.disk.commit.sweep import sweep
@@ -109,6 +109,7 @@ class Section:
         self.is_exclusive = True  # False on filesystems without flock: then the level is `plain`.
         self.recovered: list[Recovered] = []
         self._held: list[int] = []
+        self._held_for_all: list[int] = []  # Mutexes of volumes that other machines use, too.
         self._stores: dict[str, Store] = {}
         self._status: dict[str, os.stat_result] = {}
         self._notes: dict[str, journal.Note] = {}
@@ -237,6 +238,39 @@ class Section:
                     " be stopped. Continue or end it, then try again.",
                 )
             self._held.append(descriptor)
+        self._take_volume_mutexes()
+
+    def _take_volume_mutexes(self) -> None:
+        """
+        Take the mutexes that other machines see, of every store on a volume that they may have mounted.
+
+        After all those of folders, and in their own order: so no two commits wait for each other.
+        """
+        shared: dict[tuple[int, int], str] = {}
+        for folder in self.folders:
+            store = self.store(folder)
+            if store.is_remote:
+                status = os.fstat(store.notes_fd)
+                shared[status.st_dev, status.st_ino] = folder
+        for _, folder in sorted(shared.items()):
+            store = self.store(folder)
+            waiting = signals.Interruptible(self._clock)
+            taken = volume_mutex.take(
+                store.notes_fd, store.prefix, patience_s=self._patience_s, clock=waiting
+            )
+            if taken is None:
+                raise FileBusyError(
+                    folder,
+                    f"another process, here or on another machine, has been committing on this volume for"
+                    f" {self._patience_s:g} s; it may be stopped. Continue or end it, then try again.",
+                )
+            self._held_for_all.append(taken)
+        if shared:
+            # What this machine remembers of the folders is from before the mutex: a version that somebody
+            # has replaced since would be verified, and that change lost.
+            for folder, descriptor in self.folders.items():
+                if self.store(folder).is_remote:
+                    filesystems.ask_anew(descriptor)
 
     def _recover(self) -> Wider | None:
         """Finish what dead processes left in our folders; or return what it takes to do that."""
@@ -451,6 +485,10 @@ class Section:
                 if store.is_beside:
                     open_stores.leave(store)
         finally:
+            while self._held_for_all:
+                descriptor = self._held_for_all.pop()
+                mutex.release(descriptor)
+                forks.close(descriptor)
             while self._held:
                 mutex.release(self._held.pop())
 

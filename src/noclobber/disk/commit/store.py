@@ -21,8 +21,8 @@ import time
 from _thread import allocate_lock
 
 from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
-from noclobber.disk import after_fork, forks, ordering, paths
-from noclobber.disk.commit import journal
+from noclobber.disk import after_fork, filesystems, forks, ordering, paths
+from noclobber.disk.commit import journal, note_keys
 from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX, Note
 from noclobber.disk.reading import LOOK
 from noclobber.disk.removing import remove_all
@@ -75,6 +75,8 @@ class Store:
         self._is_closed = True  # Until it is whole.
         self._status = os.fstat(swap_fd)
         self.device = self._status.st_dev
+        self.kind = filesystems.kind_of(swap_fd)
+        self.is_remote = filesystems.is_remote(self.kind)  # Then other machines may have it mounted, too.
         self._owner = os.fstat(notes_fd).st_uid
         self.gives_acl = gives_acl(swap_fd)  # Then every file made here has attributes to begin with.
         self.keeper: VersionKeeper | None = None  # Takes what the sweep would remove, if it wants it.
@@ -240,7 +242,8 @@ class Store:
 
     def _note_name(self, folder: os.stat_result) -> str:
         # Not the device: its number may be another one after a reboot, and a store is for one device.
-        return f"{self.prefix}{beside_note_name(folder)}" if self.is_beside else f"{folder.st_ino:x}"
+        name = f"{self.prefix}{beside_note_name(folder)}" if self.is_beside else f"{folder.st_ino:x}"
+        return f"{name}.{note_keys.machine_tag()}" if self.is_remote else name
 
     def is_under_way(self, folder: os.stat_result) -> bool:
         """True if a folder's note is in use: a commit is running there, or was cut off."""
@@ -270,7 +273,7 @@ class Store:
             if not journal.is_in_use(name, self.notes_fd, owners):
                 continue
             try:  # We do not hold the mutex. So nothing is made, and nothing is put out of the way.
-                inode = folder.st_ino if self.is_beside else int(name, 16)
+                inode = folder.st_ino if self.is_beside else int(name.partition(".")[0], 16)
                 note = Note(
                     name, self.notes_fd, base=self.base, folder_inode=inode, owner=self._owner, make=False
                 )

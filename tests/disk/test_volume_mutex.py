@@ -1,0 +1,175 @@
+"""Guarded writers on a volume that two mounts, or two machines, use: the lock of a file, and old names."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.disk import filesystems, forks, metadata, mutex, volume_mutex
+from noclobber.disk.commit import note_keys
+from noclobber.disk.file_guard import FileGuard
+from noclobber.disk.hashing import of_bytes
+from noclobber.errors import FileBusyError
+from tests.rigs.mounts import run_in_mounts
+
+HANDS_ON = "bindfs --multithreaded --enable-lock-forwarding -o hard_remove back merged"
+TWO_MOUNTS = f"{HANDS_ON} && {HANDS_ON.replace('merged', 'work')}"
+
+
+@pytest.fixture
+def on_nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take this disk for an NFS volume."""
+    monkeypatch.setattr(filesystems, "kind_of", lambda _: "nfs")
+
+
+def test_two_mounts_whose_locks_are_handed_on_lose_nothing(tmp_path: Path) -> None:
+    """finding R3: at the lowest level nothing but the mutex keeps two commits apart."""
+    program = """
+import json, os, subprocess, sys
+os.mkdir("back/.noclobber")
+open("back/f", "wb").close()
+AGENT = '''
+import sys
+from noclobber.disk.file_guard import FileGuard
+from noclobber.errors import NoclobberError
+guard, done = FileGuard(sys.argv[1], ceiling="plain"), 0
+while done < 12:
+    read = guard.read("f")
+    try:
+        guard.write("f", read.content + sys.argv[2].encode(), expected=read.sha256)
+        done += 1
+    except NoclobberError:
+        pass
+'''
+agents = [
+    subprocess.Popen([sys.executable, "-c", AGENT, mount, letter])
+    for mount, letter in (("merged", "a"), ("work", "b"), ("merged", "c"), ("work", "d"))
+]
+codes = [agent.wait() for agent in agents]
+content = open("back/f").read()
+print(json.dumps({"codes": codes, "counts": [content.count(letter) for letter in "abcd"]}))
+"""
+    done = run_in_mounts(tmp_path, TWO_MOUNTS, program)
+    assert done == {"codes": [0] * 4, "counts": [12] * 4}
+
+
+def test_it_is_said_before_a_write_whom_it_excludes(tmp_path: Path) -> None:
+    """finding R3: by who decides about locks, and by a try; not by a call that succeeded."""
+    program = """
+import json
+from noclobber import Workspace
+print(json.dumps({mount: Workspace(mount).reach for mount in ("merged", "upper")}))
+"""
+    assert run_in_mounts(tmp_path, HANDS_ON, program) == {"merged": "volume", "upper": "machine"}
+    assert run_in_mounts(tmp_path, "bindfs back merged", program) == {"merged": "mount", "upper": "machine"}
+
+
+def test_doctor_does_not_call_a_mount_healthy_that_keeps_its_locks_to_itself(tmp_path: Path) -> None:
+    """finding R3: two such mounts lost a quarter of all updates while `doctor` said healthy."""
+    program = """
+import json
+from noclobber.cli.doctor.workspace_checks import check_level
+found = {finding.name: finding for finding in check_level("merged")}["other machines"]
+print(json.dumps([found.ok, found.detail, found.remedy]))
+"""
+    ok, detail, remedy = run_in_mounts(tmp_path, "bindfs back merged", program)
+    assert not ok
+    assert "not promised" in detail
+    assert "NOCLOBBER_COORDINATOR" in remedy
+    ok, detail, remedy = run_in_mounts(tmp_path, HANDS_ON, program)
+    assert ok
+    assert "every machine" in detail
+    assert "cut off" in remedy
+
+
+@pytest.mark.usefixtures("on_nfs")
+def test_a_write_waits_for_a_commit_on_another_machine(root: Path) -> None:
+    """finding R3: what a machine elsewhere holds is the lock of the file, not that of the folder."""
+    guard = FileGuard(root)
+    before = guard.write("f", b"before", expected="ABSENT")
+    guard.committer.mutex_wait_s = 0.05
+    notes_fd = os.open(root / ".noclobber/notes", os.O_RDONLY)
+    theirs = volume_mutex.take(notes_fd, "", patience_s=0.0, clock=SYSTEM_CLOCK)
+    assert theirs is not None
+    with pytest.raises(FileBusyError, match="another machine"):
+        guard.write("f", b"after", expected=before.sha256)
+    mutex.release(theirs)
+    forks.close(theirs)
+    assert guard.write("f", b"after", expected=before.sha256).level in ("exchange", "plain")
+    os.close(notes_fd)
+
+
+def test_the_mutex_that_somebody_removed_is_not_taken_for_held(root: Path) -> None:
+    """finding R3: `git clean -fdx` while a process waits; who comes later would hold another file."""
+    folder_fd = os.open(root, os.O_RDONLY)
+    first = volume_mutex.take(folder_fd, "", patience_s=0.0, clock=SYSTEM_CLOCK)
+    assert first is not None
+    assert volume_mutex.take(folder_fd, "", patience_s=0.0, clock=SYSTEM_CLOCK) is None
+    (root / "mutex").unlink()
+    second = volume_mutex.take(folder_fd, "", patience_s=0.0, clock=SYSTEM_CLOCK)
+    assert second is not None
+    assert os.fstat(second).st_ino == (root / "mutex").stat().st_ino
+    for descriptor in (first, second):
+        mutex.release(descriptor)
+        forks.close(descriptor)
+    os.close(folder_fd)
+
+
+@pytest.mark.usefixtures("on_nfs")
+def test_machines_leave_each_others_notes_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """finding R3: under one name each would remove the other's note, which may be mapped there."""
+    FileGuard(root).write("f", b"1", expected="ABSENT")
+    monkeypatch.setattr(note_keys, "_keys", (b"another machine",))
+    FileGuard(root).write("f", b"2", expected=of_bytes(b"1"))
+    notes = [name for name in os.listdir(root / ".noclobber/notes") if name != "mutex"]
+    assert len(notes) == 2
+    assert len({name.partition(".")[0] for name in notes}) == 1
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_name_that_leads_to_a_file_that_is_gone_is_asked_for_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """finding R3: another machine has replaced it (ESTALE), for a read and for a write."""
+    guard = FileGuard(root)
+    before = guard.write("f", b"before", expected="ABSENT")
+    really, left = os.open, {"f": 0}
+
+    def stale(path: Any, *args: Any, **named: Any) -> int:
+        if left.get(path, 0):
+            left[path] -= 1
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        return really(path, *args, **named)
+
+    monkeypatch.setattr(os, "open", stale)
+    left["f"] = times
+    assert guard.read("f").content == b"before"
+    left["f"] = times
+    assert guard.digest("f") == before.sha256
+    left["f"] = times
+    assert guard.write("f", b"after", expected=before.sha256).previous_sha256 == before.sha256
+    assert left["f"] == 0
+
+
+def test_a_commit_begins_again_if_a_file_is_gone_on_the_server(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: ESTALE from any other step of a commit: nothing has landed yet."""
+    guard = FileGuard(root)
+    before = guard.write("f", b"before", expected="ABSENT")
+    really, left = metadata.of, [2]
+
+    def stale(*args: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return really(*args)
+
+    monkeypatch.setattr(metadata, "of", stale)
+    assert guard.write("f", b"after", expected=before.sha256).sha256 == of_bytes(b"after")
+    assert left == [0]
