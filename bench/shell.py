@@ -7,6 +7,7 @@ look at many files, and commands that change many. Each pair is run in turns, on
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -111,14 +112,20 @@ def _looking(root: Path) -> Iterator[Row]:
 
 
 def _changing(root: Path) -> Row:
-    """Create, change and remove a thousand files; making the folder anew for each round is not counted."""
+    """
+    Create, change and remove a thousand files; making the folder anew for each round is not counted.
+
+    No two files have the same content, as in a project: each version that is replaced is one to be kept.
+    """
+    rounds = itertools.count()
 
     def prepare() -> None:
         shutil.rmtree(root / "new", ignore_errors=True)
+        begun = next(rounds)
         for name in ("old", "gone"):
             (root / name).mkdir(parents=True, exist_ok=True)
             for number in range(CHANGED_FILES):
-                (root / name / f"f{number}").write_text(f"{number}\n")
+                (root / name / f"f{number}").write_text(f"{begun} {name} {number}\n")
         os.sync()
 
     prepare()

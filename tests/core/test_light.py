@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noclobber.core.light import c_library, json_text, named_tuples, own_modules
-from noclobber.core.light.globs import fits
+from noclobber.core.light.globs import Globs, fits
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -120,6 +120,7 @@ WORDS = st.text("ab.*", max_size=8)
 def test_a_name_fits_a_pattern_as_fnmatch_says(name: str, pattern: str) -> None:
     """N-versions: which versions are kept does not depend on what was loaded."""
     assert fits(name, pattern) == fnmatchcase(name, pattern)
+    assert Globs([pattern, "c*"]).fit(name) == fnmatchcase(name, pattern)
 
 
 @given(VALUES)

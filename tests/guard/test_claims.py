@@ -12,6 +12,7 @@ import pytest
 
 import noclobber
 from noclobber.disk.commit.committer import Committer
+from noclobber.disk.commit.trees import TreeRow, land_tree
 from noclobber.errors import ClaimedError
 from noclobber.guard import claims
 from noclobber.guard.fence import WriteFence
@@ -46,6 +47,28 @@ def test_a_claim_is_seen_from_every_workspace_above_and_below(root: Path) -> Non
     assert claims.release(str(inner), str(file), "somebody else") is False
     assert claims.release(str(inner), str(file), "owner") is True
     claims.refuse_if_claimed(str(inner), str(file))
+
+
+def test_one_claimed_file_of_many_refuses_the_commit(root: Path) -> None:
+    """N-claim, N-shell: of the files of a folder only the first is asked about locks, and each about claims."""
+    rows = []
+    (root / ".noclobber").mkdir()
+    (root / "new").mkdir()
+    for number in range(60):
+        file = root / f"f{number}"
+        file.write_bytes(b"old")
+        (root / f"new/{number}").write_bytes(b"new")
+        rows.append(TreeRow("write", "file", str(file), sha256(b"old"), str(root / f"new/{number}")))
+    claims.acquire(str(root), str(root / "f55"), "agent", "call")
+
+    def commit(owner: str) -> Any:
+        return land_tree(Committer(str(root)), rows, fence=WriteFence(str(root), owner=owner))
+
+    with pytest.raises(ClaimedError) as refused:
+        commit("another agent")
+    assert refused.value.path == str(root / "f55")
+    assert {(root / f"f{number}").read_bytes() for number in range(60)} == {b"old"}
+    assert len(commit("agent")) == 60
 
 
 def test_a_commit_of_the_library_waits_for_a_claim_or_gives_up(root: Path) -> None:

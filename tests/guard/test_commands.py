@@ -160,6 +160,21 @@ def test_every_version_that_a_command_replaces_is_kept(root: Path) -> None:
     assert os.listdir(state / "swap") == []
 
 
+def test_what_was_moved_into_a_new_folder_has_nothing_of_the_overlay_on_it(root: Path) -> None:
+    """N-shell: neither attributes nor the devices that stand for what was removed."""
+    (root / "old/inner").mkdir(parents=True)
+    (root / "old/f").write_text("f")
+    (root / "old/inner/g").write_text("g")
+    os.setxattr(root / "old/f", "user.own", b"kept")
+    with Workspace(root).turn() as turn:
+        turn.run("mkdir -p new/sub && mv old/f new/sub/f && mv old/inner new/inner && rm new/inner/g")
+
+    for path in (root / "new", *(root / "new").rglob("*")):
+        assert [name for name in os.listxattr(path) if "overlay" in name] == []
+    assert sorted(os.listdir(root / "new/inner")) == []
+    assert os.listxattr(root / "new/sub/f") == ["user.own"]
+
+
 @pytest.mark.parametrize("trap", ["", "trap '' TERM; "], ids=["listens", "stubborn"])
 def test_a_cancelled_command_is_ended_and_nothing_of_it_lands(
     root: Path, trap: str, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,18 @@ def test_a_rename_that_cannot_be_fails_as_ever(project: Path) -> None:
     assert sorted(os.listdir(project)) == [".noclobber", "a", "b", "plan.md"]
 
 
+def test_the_projects_own_records_cannot_be_moved_and_the_rest_lands(project: Path) -> None:
+    """N-shell: that one call fails, as at any place where something is mounted."""
+    done = python(
+        project,
+        "try: os.rename('.noclobber', 'x')\n"
+        "except OSError as error: print(error.errno == 16)\n"
+        "open('new.txt', 'w').write('new')",
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    assert sorted(os.listdir(project)) == [".noclobber", "new.txt", "plan.md"]
+
+
 def test_git_mv_of_a_folder(project: Path) -> None:
     """N-shell: the program that made this necessary."""
     (project / "a").mkdir()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from _thread import RLock
 
-from noclobber.core.light.globs import fits
+from noclobber.core.light.globs import Globs
 from noclobber.disk import after_fork
 from noclobber.disk.ignored import GitIgnore
 from noclobber.disk.versions import Versions
@@ -47,6 +47,9 @@ class VersionKeeper:
         """`origin` says which path a version was at, by the beginning of its name and its hash."""
         self.origin = origin
         self._root, self._options, self._clock = root, options, clock
+        excluded = options.versions_exclude
+        self._names = Globs(pattern for pattern in excluded if "/" not in pattern)
+        self._paths = Globs(pattern for pattern in excluded if "/" in pattern)
         self._ignored = GitIgnore(root) if options.versions_ignored == "skip" else None
         self._versions: Versions | None = None
         self._added_bytes = 0
@@ -61,11 +64,12 @@ class VersionKeeper:
         """True if versions of this file are kept."""
         if size_bytes > MOST_FILE_BYTES:
             return False
-        name = os.path.basename(path)
-        relative = os.path.relpath(path, self._root)
-        for pattern in self._options.versions_exclude:
-            if fits(relative if "/" in pattern else name, pattern):
-                return False
+        if self._names.fit(path.rpartition("/")[2]):
+            return False
+        above = self._root.rstrip("/") + "/"
+        relative = path[len(above) :] if path.startswith(above) else os.path.relpath(path, self._root)
+        if self._paths.fit(relative):
+            return False
         return self._ignored is None or not self._ignored.ignores(path)
 
     def take(self, store: Store, name: str, path: str, sha256: str, size_bytes: int) -> bool:

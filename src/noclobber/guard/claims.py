@@ -40,7 +40,7 @@ from noclobber.errors import ClaimedError, FileBusyError, claimed_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import NamedTuple, TypeVar
 
     from noclobber.core.clock import Clock
@@ -96,6 +96,27 @@ def refuse_if_claimed(
     claim = check(root, path, own_owner, clock)
     if claim is not None:
         raise busy(claim, clock)
+
+
+def refuse_if_any_claimed(
+    root: str, paths: Sequence[str], own_owner: str | None = None, clock: Clock = SYSTEM_CLOCK
+) -> None:
+    """
+    The same for many files of one folder, whose mutex is held: a claim is made under it, so none can come.
+
+    One look at each folder above them, instead of one for each file.
+    """
+    if not paths:
+        return
+    made: set[str] = set()
+    for folder in _folders(root, paths[0]):
+        try:
+            made.update(os.listdir(f"{folder}/{STATE_FOLDER}/{CLAIMS_FOLDER}"))
+        except OSError:
+            continue  # There are none; or nobody may look, as `check()` finds, too.
+    for path in paths:
+        if made and _name(path) in made:
+            refuse_if_claimed(root, path, own_owner, clock)
 
 
 def retrying(attempt: Callable[[], T], wait_s: float, clock: Clock = SYSTEM_CLOCK) -> T:

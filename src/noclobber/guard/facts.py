@@ -87,12 +87,14 @@ def gather(
     write_scope: tuple[str, ...] | None = None,
     is_memory_lost: bool = False,
     by_us: bool = True,
+    names: int | None = None,
 ) -> Target:
     """
     Return what the rules have to know about one file of a call.
 
     `by_us`: we will write the file. Then text that no file can hold is an error, and a byte-order mark is put
-    back: text does not show it, so the agent did not mean to drop it.
+    back: text does not show it, so the agent did not mean to drop it. `names`: how many hard links the file
+    has, if somebody has looked; 0 if there is none.
     """
     content = action.content
     data = content if isinstance(content, bytes) else None
@@ -123,6 +125,7 @@ def gather(
         write_scope=write_scope,
         is_memory_lost=is_memory_lost,
         is_switch_by_link=action.kind in (WRITE, EDIT)
+        and (names is None or names > 1)
         and is_another_name(
             path,
             snapshot.root,

@@ -96,6 +96,15 @@ class WriteFence:
         locked = locked_write(folder, lock, held, self._clock)
         return GuardedWrite(path, self._root, folder, locked, self._clock)
 
+    def guarding_more(self, paths: Sequence[str]) -> None:
+        """
+        Raise if one of several files of a folder is claimed. For a commit of many files.
+
+        `guarding()` was asked about another file of that folder, and what it answered about locks holds for
+        these: a lock is a folder's. The mutex of the folder is held.
+        """
+        claims.refuse_if_any_claimed(self._root, paths, self._owner, self._clock)
+
     def carried(self, path: str) -> DeliverableLock | None:
         """
         Return the lock that the writer works under, for a server that decides about locks itself.

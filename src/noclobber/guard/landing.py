@@ -33,7 +33,8 @@ from noclobber.core.actions import DELETE, WRITE, Action
 from noclobber.core.values import WHOLE, Coverage
 from noclobber.disk.commit.flushing import UnflushedError
 from noclobber.disk.commit.journal import NO_HASH
-from noclobber.disk.commit.trees import TreeRow, expected_of
+from noclobber.disk.commit.staged_things import make_ready, strip, strip_folders
+from noclobber.disk.commit.trees import TreeRow, expected_of, hash_and_status
 from noclobber.disk.hashing import is_hash
 from noclobber.errors import ABSENT, DELETED, FileBusyError, NoclobberError, StaleFileError
 from noclobber.guard.claims import retrying
@@ -163,6 +164,7 @@ class _Judging:
     def __init__(self, turn: Turn | CommandTurn, command: CommandRun, changes: ChangeSet) -> None:
         self._turn, self._command, self._changes = turn, command, changes
         self._folders: dict[str, bool] = {}
+        self._above: dict[str, bool] = {}
         self._stale: list[StaleFileError] = []
         self._rows: list[TreeRow] = []
         self.merged: dict[str, MergedFile] = {}
@@ -194,7 +196,7 @@ class _Judging:
         merged = self.merged.get(path)
         upper = change.upper if merged is None else merged.source
         if change.action == tree.WRITE:
-            tree.separate(upper)
+            tree.separate(upper, 0 if merged else change.names)
         self._rows.append(TreeRow(change.action, change.kind, path, expected, upper, change.mode, mode))
         after = now if change.action == tree.MODE else TOLD_BY_COMMIT
         return FileChange(change, path, now, after)
@@ -210,7 +212,7 @@ class _Judging:
         for inner in ChangeSet(self._changes.root, (change,)).files():
             full = f"{self._changes.root}/{inner.path}"
             now = self._judged(inner, full)
-            after = DELETED if is_gone else expected_of(inner.upper)
+            after = DELETED if is_gone else _made(inner)
             inside.append(FileChange(inner, full, now, after))
         if is_gone and not self._is_old(path):
             for folder, names, _ in os.walk(path):
@@ -221,23 +223,26 @@ class _Judging:
             for file in inside
             if is_gone and file.change.kind == FILE and file.change.old is not None
         )
-        self._rows.append(TreeRow(change.action, FOLDER, path, print_, change.upper, inside=kept))
+        if not is_gone:
+            strip_folders(change.upper)
+        row = TreeRow(change.action, FOLDER, path, print_, change.upper, inside=kept, is_stripped=not is_gone)
+        self._rows.append(row)
         return inside
 
     def _judged(self, change: TreeChange, path: str) -> str:
         """Ask the policies about one file; return what is there now, and note if it is stale."""
         turn, command = self._turn, self._command
         action = Action(STALE_ACTIONS[change.action], path, expected_hash=command.expect.get(path))
-        name = turn.context.name_of(path)
-        now = ABSENT if change.old is None else expected_of(path)
+        now, status = self._looked_at(change, path)
         target = gather(
             action,
             turn.context,
-            name,
+            path,  # As the root is, it is canonical: a command has no other name for it.
             path,
             options=turn.options,
             actual=DELETED if now == ABSENT else now,
             write_scope=turn.write_scope,
+            names=0 if now == ABSENT else None if status is None else status.st_nlink,
         )
         facts = target.facts
         if not decide(facts).allowed:
@@ -259,10 +264,19 @@ class _Judging:
                 self._stale.append(stale)
         elif known == ABSENT and now != ABSENT:
             self._stale.append(StaleFileError(path, ABSENT, now))
-        elif now != ABSENT and not (self._is_old(path, change.old) and self._look_above(change, path)):
+        elif now != ABSENT and not (
+            self._is_old(path, change.old, status) and self._look_above(change, path)
+        ):
             actual = now if change.kind == FILE else "NOT_A_FILE"
             self._stale.append(StaleFileError(path, NO_HASH, actual))
         return now
+
+    def _looked_at(self, change: TreeChange, path: str) -> tuple[str, os.stat_result | None]:
+        """Return what is at a path now; of a file also its status, from after it was read."""
+        if change.old is None:
+            return ABSENT, None
+        seen = hash_and_status(path, change.old.st_size) if stat.S_ISREG(change.old.st_mode) else None
+        return seen or (expected_of(path), None)
 
     def _is_merged(self, change: TreeChange, facts: Facts, error: StaleFileError) -> bool:
         """True if a stale file's changes, the command's and the others', were merged."""
@@ -277,9 +291,11 @@ class _Judging:
         self.merged[facts.path] = merged
         return True
 
-    def _is_old(self, path: str, seen: os.stat_result | None = None) -> bool:
-        """True if what is at a path has not been changed since the command began."""
-        now, began_ns = lstat(path), self._command.began_ns
+    def _is_old(
+        self, path: str, seen: os.stat_result | None = None, now: os.stat_result | None = None
+    ) -> bool:
+        """True if what is at a path (its status may be given) has not changed since the command began."""
+        now, began_ns = now or lstat(path), self._command.began_ns
         if now is None or (seen is not None and (seen.st_ino != now.st_ino or seen.st_ctime_ns >= began_ns)):
             return False
         return now.st_ctime_ns < began_ns
@@ -291,8 +307,14 @@ class _Judging:
         The files in it have old times then. A folder that was moved has a newer ctime than mtime, or its own
         folder has a newer mtime. Ordinary saves in both look the same, so this refuses a little too often.
         """
+        folder = path.rpartition("/")[0]
+        known = self._above.get(folder)
+        if known is None:
+            known = self._above[folder] = self._are_in_place(folder)
+        return known
+
+    def _are_in_place(self, above: str) -> bool:
         root, began_ns = self._changes.root, self._command.began_ns
-        above = os.path.dirname(path)
         while above != root and above.startswith(root):
             known = self._folders.get(above)
             if known is None:
@@ -312,6 +334,14 @@ class _Judging:
                 return False
             above = os.path.dirname(above)
         return True
+
+
+def _made(change: TreeChange) -> str:
+    """Return the hash, or the print, of what the command has made in a new folder, and make it ready."""
+    seen = hash_and_status(change.upper, change.size, make_ready) if change.kind == FILE else None
+    if seen is None and change.kind == FILE:
+        strip(change.upper)
+    return seen[0] if seen else expected_of(change.upper)
 
 
 def _was_moved(status: os.stat_result, around: os.stat_result, began_ns: int) -> bool:
@@ -393,7 +423,6 @@ def _around(by_path: Mapping[tuple[str, bool], WriteResult], path: str, is_gone:
 
 def unchecked(changes: ChangeSet) -> None:
     """Land what is in folders of build outputs: by rename, without a check, and the last writer wins."""
-    from noclobber.disk.commit.staged_things import strip
     from noclobber.disk.removing import remove_all
 
     for change in changes.unchecked:
@@ -414,7 +443,7 @@ def unchecked(changes: ChangeSet) -> None:
             elif change.action == tree.DELETE:
                 remove_all(folder_fd, name)
             elif change.kind == FOLDER:
-                _strip_folders(change.upper)
+                strip_folders(change.upper)
                 os.rename(change.upper, path)
             else:
                 if change.kind == FILE:
@@ -424,14 +453,3 @@ def unchecked(changes: ChangeSet) -> None:
             pass  # Somebody else was there: the last writer wins.
         finally:
             os.close(folder_fd)
-
-
-def _strip_folders(folder: str) -> None:
-    """Take off what the overlay put on new folders. On new files, which may be many, it puts nothing."""
-    from noclobber.disk.commit.staged_things import strip
-
-    strip(folder)
-    with os.scandir(folder) as entries:
-        below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    for path in below:
-        _strip_folders(path)

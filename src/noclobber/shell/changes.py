@@ -54,6 +54,10 @@ class TreeChange(NamedTuple):
     """What the real tree has at that path; None: nothing."""
     mode: int = 0
     is_checked: bool = True
+    size: int = 0
+    """Of the new version, in bytes."""
+    names: int = 0
+    """How many hard links the new version has; 0: not known."""
 
 
 class ChangeSet(NamedTuple):
@@ -134,14 +138,14 @@ class _Scan:
         if old is not None and kind_of(old) == kind:
             if is_same(upper, new, f"{self.root}/{path}", old):
                 if kind == FILE and attributes(upper) != attributes(f"{self.root}/{path}"):
-                    self._add(WRITE, FILE, path, upper, old, mode, is_checked)
+                    self._add(WRITE, FILE, path, upper, old, mode, is_checked, new)
                 elif mode != stat.S_IMODE(old.st_mode) and kind != LINK:
                     self._add(MODE, kind, path, upper, old, mode, is_checked)
                 elif new.st_mtime_ns != old.st_mtime_ns:
                     self._add(TIMES, kind, path, upper, old, mode, is_checked)
                 return
             if kind == FILE:
-                self._add(WRITE, FILE, path, upper, old, mode, is_checked)
+                self._add(WRITE, FILE, path, upper, old, mode, is_checked, new)
                 return
         if old is not None:
             self._add(DELETE, kind_of(old), path, "", old, 0, is_checked)
@@ -165,26 +169,30 @@ class _Scan:
         old: os.stat_result | None,
         mode: int,
         is_checked: bool,
+        new: os.stat_result | None = None,
     ) -> None:
-        self.found.append(TreeChange(action, kind, path, upper, old, mode, is_checked))
+        size, names = (0, 0) if new is None else (new.st_size, new.st_nlink)
+        self.found.append(TreeChange(action, kind, path, upper, old, mode, is_checked, size, names))
 
 
 def _inside(change: TreeChange, folder: str) -> Iterator[TreeChange]:
     """Yield the files of a folder that came or went; the folder itself, if it is empty."""
-    is_empty = True
+    is_empty, is_gone = True, change.action == DELETE
     for name in sorted(os.listdir(folder)):
         is_empty = False
         full = f"{folder}/{name}"
         status = lstat(full)
         if status is None or is_whiteout(status):
             continue
-        is_gone = change.action == DELETE
-        inner = change._replace(
-            kind=kind_of(status),
-            path=f"{change.path}/{name}",
-            upper="" if is_gone else full,
-            old=status if is_gone else None,
-            mode=stat.S_IMODE(status.st_mode),
+        inner = TreeChange(
+            change.action,
+            kind_of(status),
+            f"{change.path}/{name}",
+            "" if is_gone else full,
+            status if is_gone else None,
+            stat.S_IMODE(status.st_mode),
+            change.is_checked,
+            status.st_size,
         )
         if stat.S_ISDIR(status.st_mode):
             yield from _inside(inner, full)
@@ -227,12 +235,15 @@ def lstat(path: str) -> os.stat_result | None:
         return None
 
 
-def separate(path: str) -> None:
+def separate(path: str, names: int = 0) -> None:
     """
     Make a file of the upper layer that has several names one that has this name only.
 
-    A commit that exchanges a file has it to itself, and could not have it for two of its rows.
+    A commit that exchanges a file has it to itself, and could not have it for two of its rows. `names`: how
+    many it had when the command's changes were gathered. It has not got more since.
     """
+    if names == 1:
+        return
     status = os.lstat(path)
     if status.st_nlink < 2:
         return

@@ -7,6 +7,8 @@ asked about every `rename()` in the view (`supervisor`), and lets each of them g
 that is still in the lower layer is made one of the upper layer, if that is what is to be renamed: everything
 in it is moved into a new folder, which takes its place. That costs what `mv` would cost, and is done by a
 child that enters the view for it.
+
+A folder at which something is mounted, or below which, is left alone: the rename says what is wrong.
 """
 
 from __future__ import annotations
@@ -66,6 +68,17 @@ def is_folder(path: str) -> bool:
         return False
 
 
+def _holds_mount(path: str) -> bool:
+    """
+    True if something is mounted at a folder or below it, as it is at the project's own `.noclobber`.
+
+    It cannot be moved (EBUSY), and half of what is around it would have been by then.
+    """
+    from noclobber.shell.namespace import mounts_below
+
+    return path in mounts_below(os.path.dirname(path)) or bool(mounts_below(path))
+
+
 class _Folder:
     """In the child that enters the view."""
 
@@ -83,7 +96,9 @@ class _Folder:
         if not is_folder(path):
             return
         path = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
-        if path.startswith(f"{self._root}/") and self._is_in_lower(path[len(self._root) + 1 :]):
+        if not path.startswith(f"{self._root}/") or _holds_mount(path):
+            return
+        if self._is_in_lower(path[len(self._root) + 1 :]):
             self._replace(path)
 
     def _is_in_lower(self, path: str) -> bool:

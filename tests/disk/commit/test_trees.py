@@ -241,12 +241,13 @@ def test_a_tree_that_has_landed_is_not_refused_and_one_that_was_refused_has_not_
     raise AssertionError("it has no end")
 
 
+@pytest.mark.parametrize("is_stripped", [False, True], ids=["as it is", "made ready"])
 @pytest.mark.parametrize("durable", [False, True])
 def test_the_files_in_a_new_folder_are_written_before_it_gets_its_name(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+    tree: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, is_stripped: bool
 ) -> None:
     """N-shell, R1: a power cut must not leave the folder's name with empty files in it."""
-    wanted = rows(tree)
+    wanted = [row._replace(is_stripped=is_stripped and row.kind == "folder") for row in rows(tree)]
     inner = os.stat(tree / ".noclobber/run/1/upper/turns/inner/f").st_ino
     waited: list[int] = []
     real_wait, real_fsync = ordering.wait, os.fsync

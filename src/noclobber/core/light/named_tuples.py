@@ -92,10 +92,11 @@ def _asdict(self: Any) -> dict[str, Any]:
 
 
 def _replace(self: Any, /, **changes: Any) -> Any:
-    values = [changes.pop(field, value) for field, value in zip(self._fields, self, strict=True)]
+    values = map(changes.pop, self._fields, self)
+    made = tuple.__new__(type(self), values)
     if changes:
         raise ValueError(f"{type(self).__name__} has no field {next(iter(changes))!r}")
-    return tuple.__new__(type(self), values)
+    return made
 
 
 class NamedTuple(metaclass=_Maker, is_root=True):

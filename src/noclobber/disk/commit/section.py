@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 
         def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
             """Allow a write to `path`, or raise; `held` are the folders whose mutexes are held."""
+
+        def guarding_more(self, paths: Sequence[str]) -> None:
+            """Raise if one of these may not be written, in a folder that `guarding()` has allowed."""
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -196,19 +199,26 @@ class Section:
             return
         first_ones = set(_one_a_folder(self._targets))
         folders: set[str | None] = set()
+        others: dict[str, list[str]] = {}
         for path in self._targets:
+            is_many = len(self._targets) > MOST_HELD
+            if is_many and path not in first_ones:
+                others.setdefault(path.rpartition("/")[0], []).append(path)
+                continue
             guarding = self._fence.guarding(path, self._held)
             admission = guarding.__enter__()
             if path in first_ones:
                 self._admissions.append(admission)
-            if len(self._targets) > MOST_HELD:
+            if is_many:
                 # One for each locked folder keeps the answer true, with whatever that keeps open.
-                folder = self._fence.folder(path) if path in first_ones else None
-                if path not in first_ones or folder in folders:
+                folder = self._fence.folder(path)
+                if folder in folders:
                     guarding.__exit__(None, None, None)
                     continue
                 folders.add(folder)
             self._fenced.append(guarding)
+        for more in others.values():
+            self._fence.guarding_more(more)
 
     def look_again(self) -> None:
         """Right before something is replaced: raise if the fence no longer allows it. Once a folder."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from noclobber.disk import forks
+from noclobber.disk import forks, ordering
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK
 from noclobber.disk.removing import remove_all
@@ -72,6 +72,30 @@ def strip(thing: int | str) -> None:
                     os.removexattr(thing, name)
             except OSError:
                 pass  # It means nothing outside of an overlay.
+
+
+def make_ready(descriptor: int) -> None:
+    """
+    Take off what the overlay has put on a new file, and have its bytes written.
+
+    By the descriptor that it is hashed with: of a thousand files, opening each once more takes as long.
+    """
+    strip(descriptor)
+    ordering.start(descriptor)
+
+
+def strip_folders(folder: str) -> None:
+    """`strip_all` without the files in it: those are stripped one by one, or nothing was put on them."""
+    strip(folder)
+    with os.scandir(folder) as entries:
+        listed = [entry for entry in entries if not entry.is_file(follow_symlinks=False)]
+    for entry in listed:
+        if entry.is_dir(follow_symlinks=False):
+            strip_folders(entry.path)
+        elif not entry.is_symlink():
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+                os.unlink(entry.path)
 
 
 def strip_all(folder: str) -> None:

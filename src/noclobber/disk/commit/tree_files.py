@@ -73,6 +73,8 @@ class TreeRow(NamedTuple):
     old_mode: int = 0
     inside: tuple[tuple[str, str, int], ...] = ()
     """Of a folder that goes: its files, their hashes and sizes, for the versions."""
+    is_stripped: bool = False
+    """Of a folder that comes: `strip_folders` and, for each file, `make_ready` were called."""
 
 
 class _KnownHash(HashOf):
@@ -134,7 +136,7 @@ class StagedCreation(Creation):
         self._was_at_its_name = False
         self.kept: list[str] = []
         self.new_fd = NO_FD
-        if row.kind == "folder":
+        if row.kind == "folder" and not row.is_stripped:
             strip_all(row.staged)
         self.swap_name = store.swap_name(prefix, target.name, None)
         bring(row.staged, store, self.swap_name)
@@ -150,7 +152,8 @@ class StagedCreation(Creation):
 
     def stage(self) -> None:
         """Hash it, or take its print."""
-        if self.row.kind == "folder":  # With what is in it: after a cut, no name leads to an empty file.
+        # A folder with what is in it: after a cut, no name leads to an empty file. `exchange()` waits for it.
+        if self.row.kind == "folder" and (self.durable or not self.row.is_stripped):
             flush = os.fsync if self.durable else ordering.start
             for_each_below(self.store.swap_fd, self.swap_name, flush, folders=self.durable)
         if self.row.kind != "file":

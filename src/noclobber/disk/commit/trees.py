@@ -15,11 +15,13 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import stat
 
-from noclobber.disk import forks, leases, paths, signals
+from noclobber.disk import forks, hashing, leases, paths, signals
 from noclobber.disk.commit import journal
 from noclobber.disk.commit.flushing import flush_names
 from noclobber.disk.commit.link_appeared import LinkAppearedError
+from noclobber.disk.commit.prints import print_of
 from noclobber.disk.commit.swap import Swap
 from noclobber.disk.commit.tree_files import (
     Departure,
@@ -30,13 +32,13 @@ from noclobber.disk.commit.tree_files import (
     TreeRow,
 )
 from noclobber.disk.paths import PinnedPath
-from noclobber.disk.reading import hash_of
+from noclobber.disk.reading import LOOK, hash_of
 from noclobber.disk.steps import reached
 from noclobber.errors import DELETED, NOT_A_FILE, BadRequestError, NoclobberError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from noclobber.core.clock import Patience
     from noclobber.core.values import Level, WriteResult
@@ -68,10 +70,11 @@ def land_tree(
         return []
     committer.tidy()
     targets: list[PinnedPath] = []
+    opened: dict[str, int] = {}
     try:
         _make_room(rows)
         for row in rows:
-            targets.append(_pinned(committer, row))
+            targets.append(_pinned(committer, row, opened))
         with committer.section(targets, fence) as section:
             results, troubles = _land_in(committer, section, targets, rows)
     except OSError as error:
@@ -80,8 +83,8 @@ def land_tree(
         # A command's file is not what its link leads to. So a link is a change like any other.
         raise StaleFileError(str(error), journal.NO_HASH, NOT_A_FILE) from None
     finally:
-        for target in targets:
-            committer.unpin(target)
+        for folder_fd in opened.values():
+            forks.close(folder_fd)
     return committer.reporting(results, *troubles)
 
 
@@ -102,14 +105,17 @@ def _make_room(rows: Sequence[TreeRow]) -> None:
         )
 
 
-def _pinned(committer: Committer, row: TreeRow) -> PinnedPath:
-    """Hold the folder of a row open. No link is followed, neither to it nor at its end."""
+def _pinned(committer: Committer, row: TreeRow, opened: dict[str, int]) -> PinnedPath:
+    """Hold the folder of a row open, once for all of its rows. No link is followed on the way."""
     root = committer.root
     assert root is not None
     folder, name = os.path.split(row.path)
+    if folder in opened:
+        return PinnedPath(opened[folder], name, row.path)
     try:
         with forks.undivided():
             folder_fd = forks.track(paths.open_below(root, folder[len(root.rstrip("/")) + 1 :]))
+            opened[folder] = folder_fd
     except (FileNotFoundError, NotADirectoryError):
         raise StaleFileError(row.path, row.expected or journal.NO_HASH, DELETED) from None
     except OSError as error:
@@ -262,11 +268,33 @@ def _result(section: Section, file: Row) -> WriteResult:
 
 def expected_of(path: str) -> str:
     """Return what a row may expect of what is at a path: the hash of a file, the print of other things."""
-    from noclobber.disk.commit.prints import print_of
-
     folder, name = os.path.split(path)
     folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return print_of(folder_fd, name) or hash_of(PinnedPath(folder_fd, name, path))
     finally:
         os.close(folder_fd)
+
+
+def hash_and_status(
+    path: str, size_hint: int, act: Callable[[int], object] | None = None
+) -> tuple[str, os.stat_result] | None:
+    """
+    Return the hash of what should be a file, and its status *after* it was read; None: ask `expected_of()`.
+
+    In this order: a write that the hash has seen shows in the times. `act`: what else to do with the file.
+    """
+    try:
+        descriptor = os.open(path, LOOK)
+    except OSError:
+        return None
+    try:
+        sha256 = hashing.of_descriptor(descriptor, size_hint=size_hint)
+        status = os.fstat(descriptor)
+        if act is not None:
+            act(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return (sha256, status) if stat.S_ISREG(status.st_mode) else None

@@ -61,12 +61,9 @@ class OthersFile(NamedTuple):
 
 def rule(command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn) -> NoclobberError | None:
     """Refuse a command that takes others' uncommitted work away, or sweeps it up; None: it may land."""
-    files = {
-        change.path: change
-        for change in changes.files()
-        if change.kind == FILE and not _is_in_git(change.path)
-    }
-    git_files = {change.path: change for change in changes.files() if _is_in_git(change.path)}
+    listed = list(changes.files())
+    files = {change.path: change for change in listed if change.kind == FILE and not _is_in_git(change.path)}
+    git_files = {change.path: change for change in listed if _is_in_git(change.path)}
     is_clean = bool(files) and _names_clean(command)
     if not git_files and not is_clean:
         return None
