@@ -21,13 +21,13 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def playing(framework: str, root: Path) -> Iterator[FrameworkDriver]:
-    """The framework's driver that runs commands."""
-    kind = getattr(importlib.import_module(driver(framework).__module__), "COMMANDS", None)
-    if kind is None:
-        pytest.skip("this adapter offers no commands; its page says so")
-    driving = kind(root, guarded=True)
+@pytest.fixture(params=[0, 1], ids=["first way", "second way"])
+def playing(framework: str, root: Path, request: pytest.FixtureRequest) -> Iterator[FrameworkDriver]:
+    """The framework's driver that runs commands. One has two tools for them."""
+    kinds = getattr(importlib.import_module(driver(framework).__module__), "COMMANDS", ())
+    if request.param >= len(kinds):
+        pytest.skip("this adapter offers no commands, or no second tool for them; its page says so")
+    driving = kinds[request.param](root, guarded=True)
     yield driving
     driving.close()
 

@@ -17,8 +17,14 @@ from noclobber.adapters.openai_agents import guard_tool, guarded_tools
 from noclobber.core.wire import parse_refusal
 from noclobber.errors import BadRequestError
 from tests.frameworks.driver import Call, Received, Script, read, write
-from tests.frameworks.drivers.openai_agents import Driver, OwnToolsDriver
+from tests.frameworks.drivers.openai_agents import (
+    CommandsDriver,
+    Driver,
+    LocalCommandsDriver,
+    OwnToolsDriver,
+)
 from tests.frameworks.scenarios import refused_as_stale
+from tests.shell.test_process import is_available
 
 pytestmark = pytest.mark.wrong_errors
 QUIET = RunConfig(tracing_disabled=True)
@@ -108,3 +114,51 @@ def test_what_is_said_of_another_tool_is_an_error(root: Path) -> None:
 
     with pytest.raises(BadRequestError, match="'save', and what it does is said of 'store'"):
         guard_tool(save, root, Tool("store", "write"))
+
+
+@pytest.mark.skipif(not is_available(), reason="no namespaces here")
+def test_commands_of_one_call_land_one_by_one_until_one_is_refused(root: Path) -> None:
+    """N-frameworks, N-shell: what landed before is told beside the refusal, and what follows is not run."""
+    plan = root / "plan.md"
+    plan.write_text("one\n")
+
+    def then(_: list[Received]) -> list[Call]:
+        plan.write_text("theirs\n")
+        asked = ["echo said; echo new > new.md", "echo mine > plan.md", "touch never"]
+        return [Call("run", "", raw={"commands": asked})]
+
+    playing = CommandsDriver(root, guarded=True)
+    received = playing.run(Script(lambda _: [read("plan.md")], then))
+    first, _, rest = received[-1].text.partition("\n")
+    assert first == "said"
+    assert refused_as_stale(playing, received[-1]._replace(text=rest.strip()))
+    assert (root / "new.md").read_text() == "new\n"
+    assert plan.read_text() == "theirs\n"
+    assert not (root / "never").exists()
+
+
+@pytest.mark.skipif(not is_available(), reason="no namespaces here")
+def test_a_local_command_runs_in_its_folder_with_its_environment(root: Path) -> None:
+    """N-frameworks, N-shell: as the model asked; another user is refused, with the reason."""
+    (root / "sub").mkdir()
+    asked = {"working_directory": "sub", "env": {"WHAT": "made"}}
+    playing = LocalCommandsDriver(root, guarded=True)
+    received = playing.run(
+        Script(
+            lambda _: [Call("run", "", 'echo "$WHAT" > here.md', raw=asked)],
+            lambda _: [Call("run", "", "touch never", raw={"user": "root"})],
+        )
+    )
+    assert (root / "sub" / "here.md").read_text() == "made\n"
+    assert "without a user" in received[1].text
+    assert not (root / "never").exists()
+
+
+@pytest.mark.skipif(not is_available(), reason="no namespaces here")
+def test_a_command_whose_time_is_over_lands_nothing(root: Path) -> None:
+    """N-frameworks, N-shell: the model hears that it was ended, and what became of its changes."""
+    playing = LocalCommandsDriver(root, guarded=True)
+    call = Call("run", "", "echo mine > plan.md; exec sleep 600", raw={"timeout_ms": 300})
+    [received] = playing.run(Script(lambda _: [call]))
+    assert "nothing of it landed" in received.text
+    assert not (root / "plan.md").exists()

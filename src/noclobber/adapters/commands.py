@@ -17,6 +17,7 @@ from noclobber.errors import BadRequestError, NoclobberError, ShellUnavailableEr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from noclobber.guard.commands import CommandStop
     from noclobber.guard.turn import Turn
@@ -47,15 +48,23 @@ def run(
     turn: Turn,
     command: str | Sequence[str],
     *,
+    cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     call_id: str | None = None,
     stop: CommandStop | None = None,
 ) -> Ran:
-    """Run a command in the workspace's folder and land what it changed. A refusal is an exception."""
+    """
+    Run a command and land what it changed. A refusal is an exception.
+
+    `cwd` is the workspace's folder, if it is not said.
+    """
     try:
         with turn.called(call_id):
-            done = turn.run(command, environment=environment, timeout_s=timeout_s, stop=stop)
+            # A view is required: a model is told that its command landed whole or not at all.
+            done = turn.run(
+                command, cwd=cwd, environment=environment, timeout_s=timeout_s, stop=stop, require=True
+            )
     except ShellUnavailableError as error:
         raise ShellUnavailableError(
             error.path, f"{error} Give commands='plain' to the adapter to run commands unguarded."
@@ -72,6 +81,7 @@ async def run_async(
     turn: Callable[[], Turn],
     command: str | Sequence[str],
     *,
+    cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     call_id: str | None = None,
@@ -79,7 +89,13 @@ async def run_async(
     """The same in a thread. Cancelled, the command is ended, and nothing of it lands."""
     return await stoppable(
         lambda stop: run(
-            turn(), command, environment=environment, timeout_s=timeout_s, call_id=call_id, stop=stop
+            turn(),
+            command,
+            cwd=cwd,
+            environment=environment,
+            timeout_s=timeout_s,
+            call_id=call_id,
+            stop=stop,
         )
     )
 

@@ -1,12 +1,14 @@
 """
-OpenAI Agents SDK: an editor for `ApplyPatchTool`, guarded function tools, and a check for tools of your own.
+OpenAI Agents SDK: an editor for `ApplyPatchTool`, an executor for `ShellTool`, guarded function tools, and a
+check for tools of your own.
 
-    from noclobber.adapters.openai_agents import GuardedEditor, guard_tool, guarded_tools
+    from noclobber.adapters.openai_agents import GuardedEditor, GuardedShell, guard_tool, guarded_tools
 
     patch = ApplyPatchTool(editor=GuardedEditor("project"))
-    agent = Agent(name="builder", tools=[*guarded_tools("project"), patch])
+    shell = ShellTool(executor=GuardedShell("project"))
+    agent = Agent(name="builder", tools=[*guarded_tools("project"), patch, shell])
 
-A refusal is the tool's output: the exact 009 object; of a patch, with the status `failed`.
+A refusal is the tool's output: the exact 009 object; of a patch or a command, with the status `failed`.
 
 A run of the SDK is a session, whatever agents it hands over to: they pass their history on. What was seen in
 one run does not count in the next one. A run that goes on with earlier tool calls in its input, or that was
@@ -22,6 +24,7 @@ import logging
 import os
 import threading
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.adapters.extras import extra
@@ -30,6 +33,9 @@ with extra("openai-agents"):
     from agents import (
         ApplyPatchResult,
         FunctionTool,
+        ShellCallOutcome,
+        ShellCommandOutput,
+        ShellResult,
         ToolGuardrailFunctionOutput,
         ToolInputGuardrail,
         apply_diff,
@@ -39,6 +45,7 @@ with extra("openai-agents"):
         with_function_tool_failure_error_handler,
     )
 
+from noclobber.adapters import commands
 from noclobber.adapters.callers import Caller
 from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.own_tools import OwnTools
@@ -50,10 +57,16 @@ from noclobber.guard.tools.answers import refused
 from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
-    from agents import ApplyPatchOperation, RunContextWrapper, ToolInputGuardrailData
+    from agents import (
+        ApplyPatchOperation,
+        LocalShellCommandRequest,
+        RunContextWrapper,
+        ShellCommandRequest,
+        ToolInputGuardrailData,
+    )
     from agents.tool_context import ToolContext
 
     from noclobber.adapters.runs import RunTurns
@@ -64,6 +77,7 @@ if TYPE_CHECKING:
     from noclobber.guard.turn import Turn
 
 HOST = "openai-agents"
+REFUSED_EXIT_CODE = 75  # As `noclobber run` ends: try again.
 
 # -- who calls ---------------------------------------------------------------------------------------------
 
@@ -186,6 +200,105 @@ def _patched(text: str, operation: ApplyPatchOperation, mode: Any) -> str:
         raise EditMismatchError(
             operation.path, f"The diff does not fit the file: {error}. Read the file and make a new one."
         ) from None
+
+
+# -- commands ----------------------------------------------------------------------------------------------
+
+
+class GuardedShell:
+    """
+    An executor: `ShellTool(executor=GuardedShell("path/to/project"))`; also for `LocalShellTool`.
+
+    Each command is one transaction: what it changes in the workspace lands all together, or is refused
+    (docs/shell.md). `environment` is added to this process's. `timeout_s` holds where the model names none.
+    """
+
+    def __init__(
+        self,
+        workspace: Any,
+        *,
+        environment: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        **options: Unpack[OptionValues],
+    ) -> None:
+        if timeout_s is not None and timeout_s <= 0:
+            raise BadRequestError(
+                "", f"timeout_s must be more than 0, not {timeout_s}.", parameter="timeout_s"
+            )
+        self._turns = run_turns(workspace, HOST, **options)
+        self._environment, self._timeout_s = dict(environment or {}), timeout_s
+
+    async def __call__(self, request: ShellCommandRequest | LocalShellCommandRequest) -> Any:
+        """Run the commands of one call, one after the other, until one is refused or its time is over."""
+        action: Any = request.data.action
+        caller = caller_of(request.ctx_wrapper, request.data.call_id)
+        if not hasattr(action, "commands"):
+            return await self._local(caller, action)
+        output: list[ShellCommandOutput] = []
+        for command in action.commands:
+            try:
+                done = await self._run(caller, command, action.timeout_ms)
+            except (NoclobberError, OSError) as error:
+                text = refused(error).text
+                if not output:  # Nothing has landed: the SDK gives such a call the status `failed`.
+                    raise RefusedCommandError(text) from error
+                outcome = ShellCallOutcome("exit", REFUSED_EXIT_CODE)
+                output.append(ShellCommandOutput(text, "", outcome, command))
+                break
+            outcome = (
+                ShellCallOutcome("timeout") if done.timed_out else ShellCallOutcome("exit", done.exit_code)
+            )
+            output.append(ShellCommandOutput(done.stdout, _stderr(done), outcome, command))
+            if done.timed_out:
+                break
+        return ShellResult(output, max_output_length=action.max_output_length)
+
+    async def _local(self, caller: Caller, action: Any) -> str:
+        """The older tool: a list of arguments, and one text for everything that it says."""
+        try:
+            if action.user is not None:
+                raise BadRequestError(
+                    "",
+                    "A guarded command runs as the user of this program. Send it without a user.",
+                    parameter="user",
+                )
+            done = await self._run(
+                caller, action.command, action.timeout_ms, action.working_directory, action.env
+            )
+        except (NoclobberError, OSError) as error:
+            return refused(error).text
+        said = done.stdout + _stderr(done)
+        return said if done.exit_code == 0 or done.timed_out else f"{said}\nexit code: {done.exit_code}"
+
+    async def _run(
+        self,
+        caller: Caller,
+        command: str | list[str],
+        timeout_ms: int | None,
+        folder: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> commands.Ran:
+        root = self._turns.workspace.root
+        with self._turns.call(caller) as turn:
+            return await commands.run_async(
+                lambda: turn,
+                command,
+                cwd=None if folder is None else Path(root, folder),
+                environment={**os.environ, **self._environment, **(environment or {})},
+                timeout_s=self._timeout_s if not timeout_ms else timeout_ms / 1000,
+                call_id=caller.call_id,
+            )
+
+
+class RefusedCommandError(Exception):
+    """A command that was refused, as the SDK wants it told. Its text is the exact object."""
+
+
+def _stderr(done: commands.Ran) -> str:
+    """Return what a command wrote there, and, if its time was over, what became of its changes."""
+    if not done.timed_out:
+        return done.stderr
+    return f"{done.stderr}\nIts time was over, so it was ended, and nothing of it landed.\n".lstrip("\n")
 
 
 # -- function tools ----------------------------------------------------------------------------------------

@@ -209,7 +209,7 @@ class OwnToolsDriver(ToolsDriver):
         return note_arguments(call)
 
 
-COMMANDS = CommandsDriver
+COMMANDS = (CommandsDriver,)
 VARIANTS = [ToolsDriver, OwnToolsDriver]
 
 

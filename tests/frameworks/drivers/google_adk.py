@@ -168,4 +168,4 @@ class OwnToolsDriver(ToolsetDriver):
 
 
 VARIANTS = [ToolsetDriver, OwnToolsDriver]
-COMMANDS = Driver
+COMMANDS = (Driver,)

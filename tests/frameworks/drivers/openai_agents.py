@@ -9,14 +9,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agents import Agent, ApplyPatchTool, FunctionTool, RunConfig, Runner, SQLiteSession, function_tool
+from agents import (
+    Agent,
+    ApplyPatchTool,
+    FunctionTool,
+    LocalShellTool,
+    RunConfig,
+    Runner,
+    ShellTool,
+    SQLiteSession,
+    function_tool,
+)
 from agents.sandbox.apply_patch import WorkspaceEditor
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
 from agents.testing import ModelStep, ScriptedModel, assistant_message
-from openai.types.responses import ResponseApplyPatchToolCall, ResponseFunctionToolCall
+from openai.types.responses import (
+    ResponseApplyPatchToolCall,
+    ResponseFunctionShellToolCall,
+    ResponseFunctionToolCall,
+)
+from openai.types.responses.response_output_item import LocalShellCall
 
-from noclobber.adapters.openai_agents import GuardedEditor, guard_tool, guarded_tools
+from noclobber.adapters.openai_agents import GuardedEditor, GuardedShell, guard_tool, guarded_tools
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script
 from tests.frameworks.own_notes import NO_MOMENT, SAID, note_arguments, note_tools
 
@@ -32,6 +47,13 @@ class OwnEditor:
         return await WorkspaceEditor(await self._driver.session()).apply_operation(operation)
 
     update_file = delete_file = create_file
+
+
+def _told(output: Any) -> str:
+    """What the model reads: a text; of commands, what each of them said."""
+    if isinstance(output, list) and all("stdout" in each for each in output):
+        return "\n".join(f"{each['stdout']}{each['stderr']}" for each in output)
+    return output if isinstance(output, str) else json.dumps(output)
 
 
 class Driver(FrameworkDriver):
@@ -80,7 +102,7 @@ class Driver(FrameworkDriver):
             results = {}
             for item in call.input if isinstance(call.input, list) else []:
                 if "call_id" in item and "output" in item:
-                    text = item["output"] if isinstance(item["output"], str) else json.dumps(item["output"])
+                    text = _told(item["output"])
                     results[item["call_id"]] = (text, item.get("status") == "failed")
             calls = script.ask(results)
             for each in script.received:
@@ -184,4 +206,55 @@ class OwnToolsDriver(Driver):
         return note_arguments(call)
 
 
+class CommandsDriver(Driver):
+    """With `ShellTool`."""
+
+    def restart(self) -> None:
+        super().restart()
+        self.tools.append(self.shell())
+
+    def shell(self) -> Any:
+        """The tool that runs commands."""
+        return ShellTool(executor=GuardedShell(self.root, **self.options))
+
+    def item(self, call_id: str, call: Call) -> Any:
+        if call.kind != "run":
+            return super().item(call_id, call)
+        return ResponseFunctionShellToolCall.model_validate(
+            {
+                "id": f"sc_{call_id}",
+                "call_id": call_id,
+                "type": "shell_call",
+                "status": "completed",
+                "action": {"commands": (call.raw or {}).get("commands", [call.content])},
+            }
+        )
+
+
+class LocalCommandsDriver(CommandsDriver):
+    """With the older `LocalShellTool`."""
+
+    def shell(self) -> Any:
+        return LocalShellTool(executor=GuardedShell(self.root, **self.options))
+
+    def item(self, call_id: str, call: Call) -> Any:
+        if call.kind != "run":
+            return super().item(call_id, call)
+        return LocalShellCall.model_validate(
+            {
+                "id": f"lc_{call_id}",
+                "call_id": call_id,
+                "type": "local_shell_call",
+                "status": "completed",
+                "action": {
+                    "type": "exec",
+                    "command": ["sh", "-c", call.content],
+                    "env": {},
+                    **(call.raw or {}),
+                },
+            }
+        )
+
+
+COMMANDS = (CommandsDriver, LocalCommandsDriver)
 VARIANTS = [OwnToolsDriver]

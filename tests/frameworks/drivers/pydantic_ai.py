@@ -181,5 +181,5 @@ class CommandsDriver(Driver):
         return {"capabilities": [workspace, FileSystem(), Shell()]}
 
 
-COMMANDS = CommandsDriver
+COMMANDS = (CommandsDriver,)
 VARIANTS = [ToolsetDriver, OwnToolsDriver, OwnCallsDriver]
