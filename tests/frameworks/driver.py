@@ -14,7 +14,7 @@ class Call(NamedTuple):
     """One tool call of the scripted model, without any framework's names."""
 
     kind: str
-    """`read`, `write` (the whole file), `edit`, `delete`, `run` (`content` is the command)."""
+    """`read`, `write` (the whole file), `edit`, `delete`, `run` (`content` is the command); `handoff`, in one framework."""
     path: str
     content: str = ""
     old: str = ""

@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("agents", reason="not installed here; `make frameworks` runs this")
 
-from agents import RunConfig, Runner, RunState, function_tool
+from agents import RunConfig, Runner, RunState, function_tool, handoff
+from agents.extensions.handoff_filters import remove_all_tools
 
 from noclobber import Tool
 from noclobber.adapters.openai_agents import guard_tool, guarded_tools
@@ -162,3 +163,34 @@ def test_a_command_whose_time_is_over_lands_nothing(root: Path) -> None:
     [received] = playing.run(Script(lambda _: [call]))
     assert "nothing of it landed" in received.text
     assert not (root / "plan.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("is_filtered", "is_changed", "says"),
+    [(False, False, None), (False, True, "STALE_FILE"), (True, False, "UNREAD_FILE")],
+    ids=["nobody came", "somebody saved", "a filter took the read out"],
+)
+def test_an_agent_that_takes_over_knows_what_its_history_shows(
+    root: Path, is_filtered: bool, is_changed: bool, says: str | None
+) -> None:
+    """N-frameworks, 009-FR-004: it shares the run's snapshot, unless its model may not have the reads."""
+    plan = root / "plan.md"
+    plan.write_text("one\n")
+    playing = Driver(root, guarded=True)
+
+    def takes_over(_: list[Received]) -> list[Call]:
+        if is_changed:
+            plan.write_text("theirs\n")
+        return [Call("write", "plan.md", raw={"path": "plan.md", "content": "mine\n"})]
+
+    second = Script(takes_over, name="s")
+    builder = playing.agent(second, "builder")
+    to_builder = handoff(builder, input_filter=remove_all_tools if is_filtered else None)
+
+    first = Script(lambda _: [read("plan.md")], lambda _: [Call("handoff", "")], name="f")
+    triage = playing.agent(first, "triage", handoffs=[to_builder])
+    done = asyncio.run(Runner.run(triage, "go", run_config=QUIET))
+    assert done.last_agent is builder
+    text = second.received[-1].text
+    assert f'{{"error_type":"{says}"' in text if says else "error_type" not in text, text
+    assert plan.read_text() == ("mine\n" if says is None else "theirs\n" if is_changed else "one\n")

@@ -10,9 +10,10 @@ check for tools of your own.
 
 A refusal is the tool's output: the exact 009 object; of a patch or a command, with the status `failed`.
 
-A run of the SDK is a session, whatever agents it hands over to: they pass their history on. What was seen in
-one run does not count in the next one. A run that goes on with earlier tool calls in its input, or that was
-restored from a saved `RunState`, reads a file before it changes it.
+A run of the SDK is a session, whatever agents it hands over to: they pass their history on. If a filter may
+have taken something out of it, what was seen is forgotten. What was seen in one run does not count in the
+next one. A run that goes on with earlier tool calls in its input, or that was restored from a saved
+`RunState`, reads a file before it changes it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import os
 import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from noclobber.adapters.extras import extra
 
@@ -82,10 +83,35 @@ REFUSED_EXIT_CODE = 75  # As `noclobber run` ends: try again.
 # -- who calls ---------------------------------------------------------------------------------------------
 
 
-class _KnownRun(NamedTuple):
-    run_id: str
-    agent_id: str
-    has_past: bool
+class _KnownRun:
+    """A run: the agent that began it, and the one that called last, as far as the SDK tells it."""
+
+    def __init__(self, agent_id: str, has_past: bool) -> None:
+        self.run_id, self.agent_id, self.has_past = os.urandom(8).hex(), agent_id, has_past
+        self._agent: Any = None
+        self._hands = 0
+
+    def history(self, agent: Any, config: Any) -> str:
+        """Return what names the history that the agent has now: another one after a filtered handoff."""
+        if agent is not None:
+            if self._agent not in (None, agent) and _may_be_filtered(self._agent, agent, config):
+                self._hands += 1
+            self._agent = agent
+        return f"{self.run_id}/history {self._hands}"
+
+
+def _may_be_filtered(before: Any, agent: Any, config: Any) -> bool:
+    """True unless the one agent hands over to the other directly, and nothing changes the history."""
+    if getattr(config, "handoff_input_filter", None) or getattr(config, "nest_handoff_history", False):
+        return True
+    for each in getattr(before, "handoffs", ()):
+        if each is agent:
+            return False
+        if getattr(each, "agent_name", None) == getattr(agent, "name", ""):
+            return getattr(each, "input_filter", None) is not None or bool(
+                getattr(each, "nest_handoff_history", False)
+            )
+    return True
 
 
 _RUNS: dict[int, _KnownRun] = {}
@@ -96,21 +122,23 @@ _LOCK = threading.Lock()
 
 def caller_of(context: RunContextWrapper[Any], call_id: str | None = None) -> Caller:
     """Return who calls, given the context that the SDK passes to tools and editors."""
-    agent = getattr(getattr(context, "agent", None), "name", None)
+    agent = getattr(context, "agent", None)
     config = getattr(context, "run_config", None)
     with _LOCK:
         key = id(context.usage)
         run = _RUNS.get(key)
         if run is None:
-            run = _RUNS[key] = _KnownRun(os.urandom(8).hex(), agent or "agent", _has_past(context))
+            run = _RUNS[key] = _KnownRun(getattr(agent, "name", None) or "agent", _has_past(context))
             weakref.finalize(context.usage, _RUNS.pop, key, None).atexit = False
+        history = run.history(agent, config)
     return Caller(
         agent_id=run.agent_id,
         session_id=getattr(config, "group_id", None) or run.run_id,
         run_id=run.run_id,
         branch=run.run_id,
         call_id=call_id or getattr(context, "tool_call_id", None),
-        memory=frozenset({"before this run"}) if run.has_past else frozenset(),
+        memory=frozenset({history, "before this run"} if run.has_past else {history}),
+        mark=history,
         step=f"{run.run_id}/{context.usage.requests}",
     )
 

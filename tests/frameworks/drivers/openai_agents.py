@@ -115,7 +115,7 @@ class Driver(FrameworkDriver):
 
     def item(self, call_id: str, call: Call) -> Any:
         """A tool call as the model's API spells it."""
-        name, arguments = self.arguments(call)
+        name, arguments = self.arguments(call) if call.kind != "handoff" else ("transfer_to_builder", {})
         if name != "apply_patch":
             return ResponseFunctionToolCall(
                 call_id=call_id,
