@@ -331,7 +331,7 @@ def test_nothing_but_the_server_imports_the_sdk() -> None:
         "import importlib, os, pkgutil, sys, noclobber\n"
         "os._exit = sys.exit\n"
         "for found in pkgutil.walk_packages(noclobber.__path__, 'noclobber.'):\n"
-        "    if '__main__' not in found.name and '.adapters.' not in found.name and found.name not in ('noclobber.mcp.server', 'noclobber.mcp.stdio', 'noclobber.mcp.http'):\n"
+        "    if '__main__' not in found.name and '.adapters.' not in found.name and found.name not in ('noclobber.mcp.server', 'noclobber.mcp.stdio', 'noclobber.mcp.http', 'noclobber.mcp.call_threads'):\n"
         "        try:\n"
         "            importlib.import_module(found.name)\n"
         "        except SystemExit:\n"  # A program, which ends when it is imported. What it loaded counts.
@@ -487,3 +487,17 @@ def test_over_http_a_session_protects_and_without_one_the_write_must_say_what_it
     assert by_id.is_error
     assert by_nothing.is_error is is_protected
     assert plan.read_bytes() == (b"v2" if is_protected else b"v3")
+
+
+def test_calls_are_traced_if_traces_go_anywhere_and_cost_nothing_if_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """N-mcp: the SDK's spans, with a provider; none without."""
+    from opentelemetry import trace
+
+    from noclobber.mcp.roots import Roots
+    from noclobber.mcp.server import FileServer
+
+    assert FileServer(Roots([])).protocol.middleware == []
+    monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
+    assert len(FileServer(Roots([])).protocol.middleware) == 1
