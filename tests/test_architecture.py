@@ -159,6 +159,7 @@ SCENARIOS = {
         "bad_input",
         "power_cut",
         "terminal",
+        "lock_suite",
     ),
     *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
     *("containers", "host_versions"),

@@ -16,15 +16,18 @@ for one. It is a mirror: nobody here believes it.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
-from noclobber.errors import CoordinatorUnavailableError, LockLost, MissingFileError, NotAFileError
+from noclobber.errors import BadEventError, CoordinatorUnavailableError, LockLost
 from noclobber.lock import messages
 from noclobber.lock.arbiter import LockStatus, Recovery, Taker
+from noclobber.lock.os_errors import explain
 from noclobber.lock.record import hash_of, new_secret, public_id
 from noclobber.postgres import mirror
 from noclobber.postgres.ledger import PostgresLedger
@@ -183,6 +186,8 @@ class PostgresArbiter:
         found = self._connection.value("SELECT noclobber.give_up(%s,%s,%s,%s)", arguments)
         if not found["is_own"]:
             raise _lost(holding, found)
+        if not os.path.isdir(folder):  # It was lost before; nobody else has to wait for its end now.
+            raise messages.lost(folder, public_id(hash_of(holding.secret)), _NOT_THERE)
         ended(folder)
 
     def clear(self, folder: str, taker: Taker, *, retire: bool = False) -> Recovery | LockContention | None:
@@ -257,15 +262,21 @@ class PostgresArbiter:
             return
         self._undo(holding.place, holding.secret, holding.folder)
         lock_id = public_id(hash_of(holding.secret))
-        raise messages.lost(holding.folder, lock_id, "the folder was deleted or moved")
+        raise messages.lost(holding.folder, lock_id, _NOT_THERE)
 
     # -- parts ---------------------------------------------------------------------------------------------
 
     def _place(self, folder: str) -> SharedFolder:
-        if not os.path.isdir(folder):
-            if os.path.lexists(folder):
-                raise NotAFileError(folder, "a deliverable is a folder, and this is something else")
-            raise MissingFileError(folder, "there is no such folder")
+        try:
+            if not stat.S_ISDIR(os.stat(folder).st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            folder.encode()
+        except UnicodeEncodeError:
+            raise BadEventError(
+                folder, "its path is not valid UTF-8, so nothing can be recorded there; rename the folder"
+            ) from None
+        except OSError as error:
+            explain(error, folder, "lock it")
         return place_of(folder)
 
     def _judge(self, place: SharedFolder, answer: dict[str, Any], judged: dict[str, Any]) -> bool:
@@ -330,6 +341,7 @@ class RowWriteIntent:
             self._connection.ask("SELECT noclobber.settle_write(%s,%s,%s)", arguments)
 
 
+_NOT_THERE = "the folder was deleted or moved"
 _DETAILS = {"lease_expired": "its lease ran out", "pid_dead": "its process no longer runs"}
 
 
