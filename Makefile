@@ -133,6 +133,8 @@ nfs: $(READY)
 	$(PY) -m torture.nfs
 
 hosts: $(READY)
+	$(PY) -m torture.server_controls
+	$(PY) -m torture.failover
 	$(PY) -m torture.hosts
 	$(PY) -m torture.sections
 

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
 import psycopg
@@ -37,17 +38,24 @@ class ServerError(RuntimeError):
 class Server:
     """One server in a folder of its own, reached by a socket in it."""
 
-    def __init__(self, folder: str, *, prefix: tuple[str, ...] = (), settings: str = "-F") -> None:
-        """`prefix` is a command that runs the server's programs elsewhere: in another network namespace."""
+    def __init__(
+        self, folder: str, *, prefix: tuple[str, ...] = (), settings: str = "-F", is_empty: bool = False
+    ) -> None:
+        """
+        `prefix` is a command that runs the server's programs elsewhere: in another network namespace.
+        `is_empty`: somebody else puts the tables there.
+        """
         self.bin, self.folder, self.database = folder, tempfile.mkdtemp(prefix="nc-pg-"), "postgres"
         self._prefix, self._settings = prefix, settings
-        self._who: dict[str, Any] = {}
+        self.who: dict[str, Any] = {}
         self.user_id = os.geteuid()
         if self.user_id == 0:
             nobody = pwd.getpwnam("nobody")
             self.user_id = nobody.pw_uid
-            self._who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            self.who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+        if is_empty:
+            return
         self.run("initdb", "-D", self.data, "-U", "owner", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
 
     @property
@@ -62,7 +70,7 @@ class Server:
     def run(self, program: str, *arguments: str) -> None:
         """Run one of the server's programs as the user that the server runs as."""
         command = [f"{self.bin}/{program}", *arguments]
-        who = self._who
+        who = self.who
         if self._prefix:  # Root enters the namespace, and only then becomes somebody else.
             command, who = (
                 [*self._prefix, "setpriv", f"--reuid={self.user_id}", "--clear-groups", *command],
@@ -108,3 +116,45 @@ class Server:
         except ServerError:
             pass
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Pooler:
+    """PgBouncer in front of a server: after each transaction a session is another client's."""
+
+    def __init__(self, server: Server, pool_size: int = 1) -> None:
+        self.folder, self._server = f"{server.folder}/pooler", server
+        os.mkdir(self.folder)
+        for name, text in (
+            ("users", '"owner" ""\n'),
+            (
+                "pgbouncer.ini",
+                f"[databases]\n* = host={server.folder}\n[pgbouncer]\nlisten_addr =\n"
+                f"unix_socket_dir = {self.folder}\nauth_type = trust\nauth_file = {self.folder}/users\n"
+                f"pool_mode = transaction\ndefault_pool_size = {pool_size}\nlogfile = {self.folder}/log\n",
+            ),
+        ):
+            with open(f"{self.folder}/{name}", "w") as file:
+                file.write(text)
+        os.chown(self.folder, server.user_id, -1)
+        self._process = subprocess.Popen(
+            ["pgbouncer", "-q", f"{self.folder}/pgbouncer.ini"],
+            stderr=subprocess.DEVNULL,
+            env={"PATH": f"{os.environ['PATH']}:/usr/sbin"},
+            **server.who,
+        )
+        while self._process.poll() is None and not os.path.exists(f"{self.folder}/.s.PGSQL.6432"):
+            time.sleep(0.01)
+
+    @staticmethod
+    def is_here() -> bool:
+        """True if this machine has PgBouncer."""
+        return shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin") is not None
+
+    def address(self) -> str:
+        """What to put into `NOCLOBBER_COORDINATOR`."""
+        return f"host={self.folder} port=6432 user=owner dbname={self._server.database}"
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait()

@@ -4,6 +4,7 @@ When to ask the server again, for how long, and what to say if it does not help:
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from noclobber.core.project import COORDINATOR
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 PATIENCE_S = 10.0
 CONNECT_S = 3  # libpq's own limit, for each address of a host name.
 ANSWER_MS = 5000  # TCP without an answer for so long is a broken connection.
+# A machine that is gone says nothing. Without these a client that waits for an answer would wait two hours.
+ALIVE = {"keepalives_idle": "3", "keepalives_interval": "1", "keepalives_count": "3"}
+SHORTEST_ANSWER_S = 0.2  # A server that is asked for the last time gets that long at least.
 _FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
 
 # The connection was lost, or the server is going down, starting, switching over, or has no room: asking
@@ -28,6 +32,12 @@ def naps() -> Iterator[float]:
     while True:
         yield nap_s
         nap_s = min(nap_s * 2, LONGEST_NAP_S)
+
+
+def answer_until_s(deadline_s: float) -> float:
+    """Return until when one try waits for its answer. Another session may answer after that."""
+    now_s = time.monotonic()
+    return max(min(deadline_s, now_s + ANSWER_MS / 1000), now_s + SHORTEST_ANSWER_S)
 
 
 def may_ask_again(state: str | None, message: str) -> bool:

@@ -4,8 +4,9 @@ Ask the server, and ask again if the answer was lost.
 Every step is one statement whose ids were made before it was sent. So after a broken connection the same
 question is simply asked again: if the first one had arrived, the second one finds that it was done.
 
-The wait is bounded. When it is over, `CoordinatorUnavailableError` is raised, and whoever asked refuses what
-it was asked for: nothing is decided without the server.
+The wait is bounded, also for a server that took the question and does not answer: one that is stopped, or
+that waits for a synchronous standby which is gone. When it is over, `CoordinatorUnavailableError` is raised,
+and whoever asked refuses what it was asked for: nothing is decided without the server.
 
 One connection for each process and thread-safe. After a fork the child closes the inherited socket's
 descriptor only, because a proper goodbye would end the parent's session. Nothing here relies on what a
@@ -22,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.postgres.address import connection_options, shown
 from noclobber.postgres.asking import (
+    ALIVE,
     ANSWER_MS,
     CONNECT_S,
     LONGEST_NAP_S,
     PATIENCE_S,
+    answer_until_s,
     explained,
     may_ask_again,
     naps,
@@ -33,7 +36,13 @@ from noclobber.postgres.asking import (
 )
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     import psycopg
+
+    from noclobber.postgres.bounded_connection import BoundedConnection as _Bounded
+
+    Link = TypeVar("Link", bound=psycopg.Connection[Any])
 
 
 class ServerConnection:
@@ -44,8 +53,9 @@ class ServerConnection:
         self._patience_s = patience_s
         self._mutex = threading.RLock()
         self._pid = os.getpid()
-        self._link: psycopg.Connection[Any] | None = None
+        self._link: _Bounded | None = None
         self._listener: psycopg.Connection[Any] | None = None
+        self._is_pooled: bool | None = None
 
     @property
     def server(self) -> str:
@@ -64,7 +74,9 @@ class ServerConnection:
         for nap_s in naps():
             try:
                 with self._mutex:
-                    return self._open().execute(statement, arguments, prepare=False).fetchall()
+                    link = self._open()
+                    link.until_s = answer_until_s(deadline_s)
+                    return link.execute(statement, arguments, prepare=False).fetchall()
             except psycopg.Error as error:
                 self._drop()
                 if not _may_ask_again(error):
@@ -85,16 +97,25 @@ class ServerConnection:
         Return when somebody has let go of `key`, or after `at_most_s`.
 
         The first call only begins to listen and returns at once: what was let go of before that was not
-        heard, so the caller has to look again. Behind a transaction pooler nothing is ever heard, and a lost
-        listener hears nothing; then the time that was given is the poll.
+        heard, so the caller has to look again. Behind a pooler nothing is ever heard, and a lost listener
+        hears nothing; then the time that was given is the poll.
         """
         import psycopg
 
         try:
             self._own()
+            if self._is_pooled:
+                time.sleep(at_most_s)
+                return
             listener = self._listener
             if listener is None:
-                self._listener = listener = self._connect()
+                listener = self._connect()
+                self._is_pooled = _is_pooled(listener)
+                if self._is_pooled:
+                    # The server would notify whichever client the pooler gives this session to next.
+                    listener.close()
+                    return
+                self._listener = listener
                 listener.execute("LISTEN noclobber")
                 return
             for notice in listener.notifies(timeout=at_most_s):
@@ -106,6 +127,13 @@ class ServerConnection:
                 if listener is not None:
                     listener.close()
             time.sleep(min(at_most_s, LONGEST_NAP_S))
+
+    def is_pooled(self) -> bool:
+        """True if a pooler (PgBouncer, Pgpool) is in between: then nobody hears notices, and waiters poll."""
+        with self._mutex:
+            if self._is_pooled is None:
+                self._is_pooled = _is_pooled(self._open())
+            return self._is_pooled
 
     def close(self) -> None:
         """Say goodbye to the server. The next question opens a new connection."""
@@ -131,17 +159,20 @@ class ServerConnection:
         self._link = self._listener = None
         self._mutex, self._pid = threading.RLock(), os.getpid()
 
-    def _open(self) -> psycopg.Connection[Any]:
+    def _open(self) -> _Bounded:
         self._own()
         if self._link is None or self._link.closed:
-            self._link = self._connect()
+            from noclobber.postgres.bounded_connection import BoundedConnection  # Here: it needs the driver.
+
+            self._link = self._connect(BoundedConnection)
         return self._link
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def _connect(self, kind: type[Link] | None = None) -> Link:
         import psycopg
 
-        return psycopg.connect(
+        return (kind or psycopg.Connection).connect(  # type: ignore[return-value]
             **{
+                **ALIVE,
                 "connect_timeout": CONNECT_S,
                 "application_name": "noclobber",
                 "tcp_user_timeout": ANSWER_MS,
@@ -167,6 +198,12 @@ def _may_ask_again(error: psycopg.Error) -> bool:
 
     is_answer = error.sqlstate is not None or isinstance(error, psycopg.OperationalError)
     return is_answer and may_ask_again(error.sqlstate, str(error))
+
+
+def _is_pooled(link: psycopg.Connection[Any]) -> bool:
+    """A pooler answers the log-in itself, with a process number that is not the server's."""
+    row = link.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] != link.info.backend_pid
 
 
 def _forget(link: psycopg.Connection[Any]) -> None:

@@ -33,6 +33,7 @@ def examine(connection: ServerConnection) -> list[ServerFinding]:
         *_durability(connection),
         *_replication(connection),
         *_clock(connection),
+        *_pooler(connection),
     ]
 
 
@@ -112,3 +113,10 @@ def _clock(connection: ServerConnection) -> list[ServerFinding]:
     if listens:
         return [ServerFinding(False, "this is a standby, which decides nothing", "name the primary as well")]
     return [ServerFinding(True, "leases are judged by its clock")]
+
+
+def _pooler(connection: ServerConnection) -> list[ServerFinding]:
+    if connection.is_pooled():
+        message = "a pooler is in between: every step works, and waiters ask four times a second"
+        return [ServerFinding(True, message)]
+    return []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import sys
 import time
 from functools import cache
@@ -20,9 +21,11 @@ from typing import Any
 from noclobber.errors import ConfigError, CoordinatorUnavailableError
 from noclobber.postgres.address import connection_options, shown
 from noclobber.postgres.asking import (
+    ALIVE,
     ANSWER_MS,
     CONNECT_S,
     PATIENCE_S,
+    answer_until_s,
     explained,
     may_ask_again,
     naps,
@@ -76,14 +79,18 @@ def _declared(libpq: ctypes.CDLL) -> ctypes.CDLL:
         ("PQerrorMessage", ctypes.c_char_p, (ctypes.c_void_p,)),
         ("PQfinish", None, (ctypes.c_void_p,)),
         (
-            "PQexecParams",
-            ctypes.c_void_p,
+            "PQsendQueryParams",
+            ctypes.c_int,
             (
                 *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, texts),
                 *(ctypes.c_void_p,) * 2,
                 ctypes.c_int,
             ),
         ),
+        ("PQisBusy", ctypes.c_int, (ctypes.c_void_p,)),
+        ("PQconsumeInput", ctypes.c_int, (ctypes.c_void_p,)),
+        ("PQsocket", ctypes.c_int, (ctypes.c_void_p,)),
+        ("PQgetResult", ctypes.c_void_p, (ctypes.c_void_p,)),
         ("PQresultStatus", ctypes.c_int, (ctypes.c_void_p,)),
         ("PQresultErrorField", ctypes.c_char_p, (ctypes.c_void_p, ctypes.c_int)),
         ("PQclear", None, (ctypes.c_void_p,)),
@@ -136,7 +143,7 @@ class LightConnection:
         deadline_s = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
         for nap_s in naps():
             try:
-                return self._ask(statement, arguments)
+                return self._ask(statement, arguments, deadline_s)
             except _LostError as error:
                 self.close()
                 if not may_ask_again(error.state, str(error)):
@@ -163,12 +170,13 @@ class LightConnection:
 
     # -- parts ---------------------------------------------------------------------------------------------
 
-    def _ask(self, statement: str, arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def _ask(self, statement: str, arguments: tuple[Any, ...], until_s: float) -> list[tuple[Any, ...]]:
         libpq, link = self._libpq, self._open()
         parts = statement.split("%s")
         numbered = parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))
         given = (ctypes.c_char_p * max(1, len(arguments)))(*[_spelled(each) for each in arguments])
-        result = libpq.PQexecParams(link, numbered.encode(), len(arguments), None, given, None, None, 0)
+        sent = libpq.PQsendQueryParams(link, numbered.encode(), len(arguments), None, given, None, None, 0)
+        result = self._answer(link, until_s) if sent else 0
         try:
             if libpq.PQresultStatus(result) not in (_TUPLES, _COMMAND):
                 state = libpq.PQresultErrorField(result, _SQLSTATE) if result else None
@@ -182,6 +190,20 @@ class LightConnection:
             ]
         finally:
             libpq.PQclear(result)
+
+    def _answer(self, link: int, until_s: float) -> int:
+        """Return the answer; none if the connection was lost. Whoever took the question may be stuck."""
+        libpq, until_s = self._libpq, answer_until_s(until_s)
+        while libpq.PQisBusy(link):
+            left_s = max(0.0, until_s - time.monotonic())
+            if not select.select([libpq.PQsocket(link)], [], [], left_s)[0]:
+                raise _LostError(None, "the server took the question and does not answer")
+            if not libpq.PQconsumeInput(link):
+                return 0
+        result: int = libpq.PQgetResult(link) or 0
+        while libpq.PQgetResult(link):  # NULL says that this was all. There is one statement in a question.
+            pass
+        return result
 
     def _field(self, result: int, row: int, column: int, kind: int) -> Any:
         libpq = self._libpq
@@ -200,6 +222,7 @@ class LightConnection:
     def _open(self) -> int:
         if not self._link:
             options = {
+                **ALIVE,
                 "connect_timeout": str(CONNECT_S),
                 "application_name": "noclobber",
                 "tcp_user_timeout": str(ANSWER_MS),

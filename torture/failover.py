@@ -1,0 +1,153 @@
+"""
+A failover to a standby: `python -m torture.failover`, a part of `make hosts`.
+
+A server and its standby. Clients name both, and talk to the one that may write. The server stops as by a
+crash, and the standby is promoted.
+
+- With a synchronous standby whatever was acknowledged is there: the lock is still its holder's, every event
+  is in the chain, and the next token is higher.
+- With an asynchronous one that had fallen behind, the last lock and its event are forgotten. Then its holder
+  hears at its next renewal that it has none, its writes are refused, and whoever takes the lock gets a higher
+  token than the forgotten one: a promoted server has a new timeline, which is in the token's upper bits.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+
+from noclobber.disk.processes import identify
+from noclobber.errors import LockContention, LockLost
+from noclobber.lock.arbiter import Taker
+from noclobber.postgres import health, schema
+from noclobber.postgres.arbiter import PostgresArbiter, RowHolding
+from noclobber.postgres.connection import ServerConnection
+from noclobber.postgres.ledger import PostgresLedger
+from torture.postgres_server import Server, programs
+
+
+class FailoverVerdict(NamedTuple):
+    """What was found after the failover."""
+
+    is_still_held: bool
+    """The lock that was given before."""
+    was_told: bool
+    """The first holder heard of the loss when it renewed, and its write was refused."""
+    tokens: tuple[int, int]
+    """The last one before, and the first one after."""
+    events_lost: int
+    doctor: str
+    """What `noclobber coordinator doctor` said of the standby, before."""
+
+
+class Pair:
+    """A server and its standby."""
+
+    def __init__(self, folder: str) -> None:
+        self.first = Server(folder, settings="-F -c listen_addresses= -c wal_level=replica")
+        self.first.start()
+        self.second = Server(folder, settings="-F -c listen_addresses= -c hot_standby=on", is_empty=True)
+        where = ("-h", self.first.folder, "-U", "owner", "-D", self.second.data)
+        self.second.run("pg_basebackup", *where, "-R", "-X", "stream", "-c", "fast")
+        self.second.start()
+
+    def address(self) -> str:
+        """Both of them; whichever may write is used."""
+        hosts = f"{self.first.folder},{self.second.folder}"
+        return f"host={hosts} user=owner dbname={self.first.database}"
+
+    def be_synchronous(self) -> None:
+        """From now on an answer means that the standby has it, too."""
+        with psycopg.connect(self.first.address(), autocommit=True) as link:
+            link.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            link.execute("SELECT pg_reload_conf()")
+            while not link.execute("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'").fetchall():
+                pass
+
+    def fail_over(self) -> None:
+        """The server crashes, and the standby takes its place."""
+        self.first.stop()
+        self.second.start_again()
+        self.second.run("pg_ctl", "-D", self.second.data, "-w", "promote")
+
+    def remove(self) -> None:
+        """Stop both."""
+        self.first.remove()
+        self.second.remove()
+
+
+def take(arbiter: PostgresArbiter, folder: str, holder: str) -> RowHolding | LockContention:
+    """Try to take the lock for a minute."""
+    begun: list[RowHolding] = []
+    refusal = arbiter.take(folder, Taker("D-1", holder, 60, identify()), begun.append)
+    return begun[0] if refusal is None else refusal
+
+
+def fail_over(*, synchronous: bool) -> FailoverVerdict:
+    """Take a lock, lose the server, and look what is left of it."""
+    programs_folder = programs()
+    assert programs_folder is not None
+    base = tempfile.mkdtemp(prefix="nc-failover-")
+    pair = Pair(programs_folder)
+    try:
+        (Path(base) / ".noclobber").mkdir()
+        folder = f"{base}/d"
+        os.mkdir(folder)
+        schema.install(pair.first.address())
+        connection = ServerConnection(pair.address(), patience_s=60)
+        arbiter = PostgresArbiter(connection)
+        if synchronous:
+            pair.be_synchronous()
+        doctor = "; ".join(
+            found.message for found in health.examine(connection) if "standby" in found.message
+        )
+        if not synchronous:  # It falls behind: what comes now, it never hears of.
+            pair.second.stop("fast")
+        held = take(arbiter, folder, "first")
+        assert isinstance(held, RowHolding)
+        ledger = PostgresLedger(connection, held.place.workspace)
+        recorded = sum(1 for _ in ledger.lines())
+        pair.fail_over()
+        events_lost = recorded - sum(1 for _ in ledger.lines())
+        ledger.verify()
+        second = take(arbiter, folder, "second")
+        was_told = False
+        if isinstance(second, LockContention):
+            arbiter.renew(held, 60)
+            arbiter.give_up(held, lambda _: None)
+            last = take(arbiter, folder, "second")
+            assert isinstance(last, RowHolding)
+            return FailoverVerdict(True, False, (held.fencing_token, last.fencing_token), events_lost, doctor)
+        try:
+            arbiter.renew(held, 60)
+        except LockLost:
+            try:
+                arbiter.intend_write(folder, held, ()).begin()
+            except LockLost:
+                was_told = True
+        return FailoverVerdict(
+            False, was_told, (held.fencing_token, second.fencing_token), events_lost, doctor
+        )
+    finally:
+        pair.remove()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def main() -> bool:
+    """Both kinds; True if each is as promised."""
+    one, other = fail_over(synchronous=True), fail_over(synchronous=False)
+    is_well = one.is_still_held and one.tokens[1] > one.tokens[0] and not one.events_lost
+    print(f"{'ok  ' if is_well else 'MISS'} failover to a synchronous standby: {one}")
+    is_told = not other.is_still_held and other.was_told and other.tokens[1] > other.tokens[0]
+    print(f"{'ok  ' if is_told else 'MISS'} failover to a standby that had fallen behind: {other}")
+    return is_well and is_told
+
+
+if __name__ == "__main__":
+    sys.exit(0 if main() else 1)
