@@ -24,6 +24,10 @@ def versions(root: Path) -> Versions:
 
 
 def place(versions: Versions, sha256: str) -> Path:
+    return Path(versions.path) / sha256[:1] / sha256[1:]
+
+
+def older_place(versions: Versions, sha256: str) -> Path:
     return Path(versions.path) / sha256[:2] / sha256[2:]
 
 
@@ -173,3 +177,43 @@ def test_a_torn_version_is_replaced_by_a_sound_one(versions: Versions) -> None:
     versions.put(b"two\n")
 
     assert versions.read(kept) == b"two\n"
+
+
+def put_as_before(versions: Versions, data: bytes) -> str:
+    """Keep bytes where an older noclobber kept them: in one of 256 folders."""
+    kept = versions.put(data)
+    older_place(versions, kept).parent.mkdir(mode=0o700, exist_ok=True)
+    place(versions, kept).rename(older_place(versions, kept))
+    return kept
+
+
+def test_versions_of_an_older_noclobber_are_used_from_where_they_are(versions: Versions) -> None:
+    """N-versions: found, listed, believed by their content only, kept longer, and removed with the others."""
+    kept, forged = put_as_before(versions, b"one\n"), put_as_before(versions, b"two\n")
+    older_place(versions, forged).write_bytes(b"forged\n")
+    os.utime(older_place(versions, kept), (1.0, 1.0))
+
+    assert versions.read(kept) == b"one\n"
+    assert versions.read(forged) is None
+    assert versions.find(kept[:2]) == [kept]
+    assert {version.sha256 for version in versions} == {kept, forged}
+
+    versions.put(b"one\n")
+    assert not place(versions, kept).exists(), "it was kept a second time"
+    assert older_place(versions, kept).stat().st_mtime > 1.0
+
+    versions.put(b"two\n")
+    assert versions.read(forged) == b"two\n"
+    assert [version.sha256 for version in versions].count(forged) == 1
+
+    assert versions.prune(DAY_S * 30_000, 1.0, 1 << 30).left == 0
+    assert list(versions) == []
+    assert not older_place(versions, forged).exists()
+
+
+def test_a_young_project_makes_few_folders_for_versions(versions: Versions) -> None:
+    """N-versions: making a folder costs as much as a small write."""
+    for number in range(60):
+        versions.put(b"%d" % number)
+
+    assert sum(path.is_dir() for path in Path(versions.path).iterdir()) <= 16

@@ -4,10 +4,11 @@ Past versions of files, by the hash of their content: what a guarded write repla
 They make four things possible: a merge in a process that did not make the read, `noclobber diff`, taking back
 what an agent wrote, and having back what was overwritten unread.
 
-A version is one file, `versions.<user>/ab/cdef…` in the state folder, named by its SHA-256. What a commit
+A version is one file, `versions.<user>/a/bcdef…` in the state folder, named by its SHA-256. What a commit
 displaces is moved there instead of being deleted, which costs no more; bytes in memory are written to a new
 file and moved. So a version is complete or absent. Nothing is flushed: after a power cut one may be empty, or
-hold anything.
+hold anything. There are 16 folders below: making one costs as much as a small write, and with 256 of them
+every other write of a young project made one. Versions from that time are at `ab/cdef…`, and are used there.
 
 Nobody is trusted about that name. A version is used only if its content has that hash, so a forged, torn or
 changed one is as good as none. The folder is for its owner only, and one that belongs to somebody else, or is
@@ -140,22 +141,24 @@ class Versions:
                 if is_retry:
                     raise
                 try:
-                    os.mkdir(sha256[:2], 0o700, dir_fd=self._folder_fd)
+                    os.mkdir(sha256[:1], 0o700, dir_fd=self._folder_fd)
                 except FileExistsError:
                     pass
 
     def _is_there(self, sha256: str, data: bytes) -> bool:
         """True if it is kept already, and sound; then it counts as kept now, and expires later."""
-        try:
-            status = os.stat(_place(sha256), dir_fd=self._folder_fd, follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
-                return False
-            if self.read(sha256) != data:
-                return False  # Torn by a power cut, or forged: it is replaced.
-            os.utime(_place(sha256), dir_fd=self._folder_fd, follow_symlinks=False)
-            return True
-        except OSError:
-            return False
+        for place in (_place(sha256), _older_place(sha256)):
+            try:
+                status = os.stat(place, dir_fd=self._folder_fd, follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
+                    continue
+                if self._read(place, sha256, None) != data:
+                    continue  # Torn by a power cut, or forged: it is replaced.
+                os.utime(place, dir_fd=self._folder_fd, follow_symlinks=False)
+                return True
+            except OSError:
+                pass
+        return False
 
     # -- using ----------------------------------------------------------------------------------------
 
@@ -163,8 +166,12 @@ class Versions:
         """Return the bytes with this hash; None if they are not kept, or not sound, or too many."""
         if not hashing.is_hash(sha256):
             return None
+        found = self._read(_place(sha256), sha256, most_bytes)
+        return found if found is not None else self._read(_older_place(sha256), sha256, most_bytes)
+
+    def _read(self, place: str, sha256: str, most_bytes: int | None) -> bytes | None:
         try:
-            descriptor = os.open(_place(sha256), LOOK, dir_fd=self._folder_fd)
+            descriptor = os.open(place, LOOK, dir_fd=self._folder_fd)
         except OSError:
             return None
         try:
@@ -182,14 +189,14 @@ class Versions:
         """Return the hashes that begin so: two digits at least."""
         if not 2 <= len(beginning) <= 64 or not _HEX.issuperset(beginning):
             return []
-        return sorted(
-            each.sha256 for each in self._in_part(beginning[:2]) if each.sha256.startswith(beginning)
-        )
+        parts = (beginning[:1], beginning[:2])
+        found = {each.sha256 for part in parts for each in self._in_part(part)}
+        return sorted(sha256 for sha256 in found if sha256.startswith(beginning))
 
     def __iter__(self) -> Iterator[PastVersion]:
         """Every version, in no order. What is not one of ours is passed over."""
         for part in sorted(os.listdir(self._folder_fd)):
-            if len(part) == 2 and _HEX.issuperset(part):
+            if len(part) in (1, 2) and _HEX.issuperset(part):
                 yield from self._in_part(part)
 
     def _in_part(self, part: str) -> Iterator[PastVersion]:
@@ -199,16 +206,22 @@ class Versions:
             return
         try:
             for name in os.listdir(folder_fd):
-                if len(name) != 62 or not _HEX.issuperset(name):
+                if len(part + name) != 64 or not _HEX.issuperset(name):
                     continue
                 try:
                     status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
                 except OSError:
                     continue
-                if stat.S_ISREG(status.st_mode):
+                if stat.S_ISREG(status.st_mode) and (len(part) == 1 or not self._has(_place(part + name))):
                     yield PastVersion(part + name, status.st_size, status.st_mtime)
         finally:
             os.close(folder_fd)
+
+    def _has(self, place: str) -> bool:
+        try:
+            return stat.S_ISREG(os.stat(place, dir_fd=self._folder_fd, follow_symlinks=False).st_mode)
+        except OSError:
+            return False
 
     # -- bounds ---------------------------------------------------------------------------------------
 
@@ -225,11 +238,14 @@ class Versions:
         return Pruned(removed, removed_bytes, left, left_bytes)
 
     def _remove(self, sha256: str) -> bool:
-        try:
-            os.unlink(_place(sha256), dir_fd=self._folder_fd)
-            return True
-        except OSError:
-            return False  # Another process removed it.
+        is_removed = False
+        for place in (_place(sha256), _older_place(sha256)):
+            try:
+                os.unlink(place, dir_fd=self._folder_fd)
+                is_removed = True
+            except OSError:
+                pass  # It is at the other place, or another process removed it.
+        return is_removed
 
     def _drop_temporary(self, now_s: float) -> None:
         for name in os.listdir(self._folder_fd):
@@ -243,4 +259,9 @@ class Versions:
 
 
 def _place(sha256: str) -> str:
+    return f"{sha256[:1]}/{sha256[1:]}"
+
+
+def _older_place(sha256: str) -> str:
+    """Return where a version was kept when there were 256 folders."""
     return f"{sha256[:2]}/{sha256[2:]}"
