@@ -76,8 +76,9 @@ class Terminal:
             os.close(self.descriptor)
 
 
-def test_a_command_has_the_terminal(project: Path) -> None:
+def test_a_command_has_the_terminal(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """N-shell: its size, colours, and what is typed; the exit code is the command's own."""
+    monkeypatch.setenv("TERM", "xterm")  # Whoever runs the tests may have one without colours.
     text = "stty size; test -t 0 && test -t 1 && test -t 2 && echo all three; ls --color=auto -d .noclobber"
     terminal = Terminal(project, *RUN, "sh", "-c", f"{text}; read answer; echo got $answer; exit 7")
     shown = terminal.shows(".noclobber")

@@ -44,5 +44,6 @@ def test_killed_and_stopped_holders_and_a_crashing_server_give_no_two_holders(tm
 @needs_a_server
 def test_a_holder_that_does_not_ask_is_convicted() -> None:
     """N-machines: a referee that convicts nobody proves nothing."""
-    verdict, _ = hosts.chaos(5.0, 7, asks=False, wants_hosts=False)
-    assert verdict.double_holders > 0
+    # A few seconds of a busy machine may have no stop that outlasts a lease: some more seeds then.
+    verdicts = (hosts.chaos(5.0, seed, asks=False, wants_hosts=False)[0] for seed in range(7, 13))
+    assert any(verdict.double_holders for verdict in verdicts)
