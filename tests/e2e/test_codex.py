@@ -154,4 +154,22 @@ def test_a_stale_patch_through_the_shell_is_refused(
     assert file.read_text() == "HELLO\nWORLD\na person's line\n"
 
 
+def test_a_stale_patch_from_a_script_is_refused(
+    file: Path, project: Project, run_codex: Callable[..., Finished]
+) -> None:
+    """N-hosts: newer models run their tools from a script (`exec`); each of them is asked about all the same."""
+    project.install("codex")
+    given = json.dumps(f"*** Begin Patch\n{chr(10).join(CHANGE)}\n*** End Patch\n")
+    read = Use("exec", {"script": "text(await tools.exec_command({cmd: 'cat a.txt'}))"})
+    write = Use("exec", {"script": f"text(await tools.apply_patch({given})); text('it went on')"})
+    with ScriptedResponses(one=[read, after(lambda: file.write_text(THEIRS), write), read, write]) as model:
+        run_codex(model.url, "script:one")
+
+    assert '"error_type":"STALE_FILE"' in model.told["one"][1]
+    assert "it went on" not in model.told["one"][1]
+    assert "it went on" in model.told["one"][3]
+    assert file.read_text() == THEIRS.replace("hello", "HELLO")
+    assert [event["action_type"] for event in project.ledger()] == ["MUTATION_CONFLICT", "MUTATION"]
+
+
 _WORLD = ("*** Update File: a.txt", "@@", "-world", "+WORLD")

@@ -17,7 +17,7 @@ from noclobber.core.values import Coverage
 from noclobber.errors import HookFailedError
 from noclobber.hook import session_memory
 from noclobber.hook.session_memory import SessionMemory
-from noclobber.hosts.claude_code import MCP_WRITERS
+from noclobber.hosts.matchers import MCP_WRITERS
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, is_denied, refusal
 

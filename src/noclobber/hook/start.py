@@ -22,6 +22,9 @@ if __name__ == "__main__":
     try:
         # At the end of the path, so that no installed package can replace a part of the standard library.
         sys.path.append(__file__.rpartition("/noclobber/hook/")[0])
+        from noclobber.core.light import own_modules
+
+        own_modules.use()  # First: half of what it takes to load a module of ours is looking for it.
         from noclobber.hook.main import main
 
         code = main(sys.argv[1:])

@@ -54,6 +54,10 @@ HARMLESS = (
     *("Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite", "Task", "Agent", "Skill", "ExitPlanMode"),
     *("EnterPlanMode", "AskUserQuestion", "BashOutput", "KillShell", "TaskCreate", "TaskUpdate", "TaskList"),
     *("TaskGet", "TaskOutput", "TaskStop", "ToolSearch", "SlashCommand", "KillBash", "ListMcpResources"),
+    *("ListMcpResourcesTool", "ReadMcpResourceTool", "LSP", "ListAgents", "SendMessage", "SendUserFile"),
+    *("CronCreate", "CronDelete", "CronList", "ScheduleWakeup", "TeamCreate", "TeamDelete", "Workflow"),
+    *("EnterWorktree", "ExitWorktree", "ReportFindings", "StructuredOutput", "Artifact", "Projects"),
+    *("ClaudeDesign", "EndConversation", "OfferChromeSetup", "PushNotification", "RemoteTrigger"),
 )
 
 
@@ -204,9 +208,6 @@ def rewrite(event: Event, content: bytes) -> Answer:
 
 TRACES = (".claude", "CLAUDE.md")
 LOCK_FILE_READS = "Read(//**/.lock*)"  # REQ-LOCK-010. Two slashes: from the root of the filesystem.
-# Tools of other MCP servers whose names say that they change something.
-MCP_WRITERS = "mcp__.*(write|edit|create|delete|remove|move|rename|patch|replace|insert|save|update|append).*"
-MCP_READERS = "mcp__.*(read|view|open).*"
 EVENTS = ("SessionStart", "UserPromptSubmit", "Stop", "SubagentStop", "SessionEnd")
 
 
@@ -219,20 +220,22 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """
     from noclobber.hosts import shell_prefix
     from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, HookMember, command, group, notes
+    from noclobber.hosts.matchers import MCP_READERS, MCP_WRITERS, all_but
 
-    writes = f"Write|Edit|MultiEdit|NotebookEdit|{MCP_WRITERS}"
+    asked = all_but(("Read", "Bash", *HARMLESS), MCP_WRITERS)
+    noted = all_but(HARMLESS, MCP_WRITERS, MCP_READERS)
     check, shell, note = (
         command("claude-code", duty, portable=portable) for duty in ("check", "shell", "note")
     )
     read = command("claude-code", "check", portable=portable, is_of_a_read=True)
     entries = (
         # Without `onFailure` a hook that crashes or hangs lets the call through.
-        group("PreToolUse", check, writes, timeout=TIMEOUT_S, onFailure="block"),
+        group("PreToolUse", check, asked, timeout=TIMEOUT_S, onFailure="block"),
         group("PreToolUse", shell, "Bash", timeout=TIMEOUT_S),
         # Reads are not checked, except of lock files. `if` spares a process for all others.
         group("PreToolUse", read, "Read", timeout=TIMEOUT_S, **{"if": LOCK_FILE_READS}),
-        group("PostToolUse", note, f"Read|{writes}|{MCP_READERS}|Bash", timeout=TIMEOUT_S),
-        group("PostToolUseFailure", note, f"Read|{writes}|{MCP_READERS}|Bash", timeout=TIMEOUT_S),
+        group("PostToolUse", note, noted, timeout=TIMEOUT_S),
+        group("PostToolUseFailure", note, noted, timeout=TIMEOUT_S),
         *notes(EVENTS, note, timeout=TIMEOUT_S),
     )
     prefix = shell_prefix.prefix(portable=portable)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
-from noclobber.hosts.claude_code import CHECK_EVENT, MCP_READERS, MCP_WRITERS, phrase, rewrite, tell, warn
+from noclobber.hosts.claude_code import CHECK_EVENT, phrase, rewrite, tell, warn
 from noclobber.hosts.event import Event, acting, command_of, maybe_text, table, text, unknown_tool
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
@@ -24,13 +24,13 @@ __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rew
 
 READ_TOOL = "a shell command such as `cat`"
 HARMLESS = (
-    "update_plan",
-    "view_image",
-    "web_search",
-    "request_user_input",
-    "spawn_agent",
-    "wait",
-    "list_agents",
+    *("update_plan", "view_image", "web_search", "request_user_input", "request_user_input_async"),
+    *("spawn_agent", "wait", "list_agents", "create_goal", "get_goal", "update_goal", "write_stdin"),
+    *("list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"),
+    # Of a namespace: its name and the tool's, with nothing between them.
+    *("clocksleep", "clockcurr_time", "collaborationspawn_agent", "collaborationwait_agent"),
+    *("collaborationlist_agents", "collaborationsend_message", "collaborationfollowup_task"),
+    "collaborationinterrupt_agent",
 )
 SHELLS = ("Bash", "shell", "exec_command", "local_shell", "unified_exec")
 
@@ -79,17 +79,22 @@ TRACES = (".codex",)
 
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
-    """Return where its hooks are configured, and ours."""
+    """
+    Return where its hooks are configured, and ours.
+
+    Its other tools are few, rare and slow, so they are asked about as well: only `Bash` is not matched twice.
+    """
     import os
 
     from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, command, group, notes
+    from noclobber.hosts.matchers import MCP_READERS, MCP_WRITERS, all_but_spelled_out
 
     home = os.environ.get("CODEX_HOME", f"{base}/.codex") if scope == "user" else f"{base}/.codex"
     check, shell, note = (command("codex", duty, portable=portable) for duty in ("check", "shell", "note"))
     entries = (
-        group("PreToolUse", check, f"^(apply_patch|{MCP_WRITERS})$", timeout=TIMEOUT_S),
+        group("PreToolUse", check, all_but_spelled_out(("Bash",), MCP_WRITERS), timeout=TIMEOUT_S),
         group("PreToolUse", shell, "^Bash$", timeout=TIMEOUT_S),
-        group("PostToolUse", note, f"^(apply_patch|Bash|{MCP_WRITERS}|{MCP_READERS})$", timeout=TIMEOUT_S),
+        group("PostToolUse", note, all_but_spelled_out((), MCP_WRITERS, MCP_READERS), timeout=TIMEOUT_S),
         *notes(("SessionStart", "UserPromptSubmit", "Stop"), note, timeout=TIMEOUT_S),
         *notes(("SessionEnd",), note, timeout=3),  # Codex allows no more, and warns about more at each start.
     )

@@ -100,9 +100,29 @@ def acting(
     try:
         if not event.tool:
             raise BadRequestError("", "The tool's name is missing.", parameter="tool_name")
-        return event._replace(actions=actions(event.tool, given, event.kind))
+        found = actions(event.tool, given, event.kind)
+        return event._replace(actions=found) if found else _as_command(event, given)
+    except UnknownToolError as error:
+        from noclobber.hosts.foreign_tools import may_name_file  # Here: most tools are known.
+
+        return event._replace(trouble=error) if may_name_file(given, event.cwd) else event
     except (RefusalError, ValueError) as error:
         return event._replace(trouble=error)
+
+
+def _as_command(event: Event, given: Any) -> Event:
+    """Take a tool that nobody knows for a shell if it is given a command: hosts rename theirs, too."""
+    is_unknown = not event.is_command and not event.is_reading and not event.tool.startswith("mcp__")
+    command = command_of(given) if is_unknown and isinstance(given, dict) else ""
+    if not command:
+        return event
+    from noclobber.shell import recognise
+
+    found = recognise.actions(command, event.kind)
+    # Where its answer is in the event is not known either, so what it showed does not count as read.
+    written = tuple(action for action in found if action.kind != "read" or event.kind == "pre")
+    background = _is_background(given)
+    return event._replace(is_command=True, command=command, is_background=background, actions=written)
 
 
 def may_rewrite(event: Event, given: Any) -> Event:
@@ -278,7 +298,8 @@ def unknown_tool(tool: str, values: Any) -> tuple[Action, ...]:
     Judge a tool that no host file lists by its name and parameters: what may write is checked or refused.
 
     A tool whose parameters name a file, and whose name does not say that it only reads, counts as an edit
-    with an unknown outcome.
+    with an unknown outcome. One whose name says that it writes, and whose parameters do not say what, is
+    refused, if they could name a file at all (`acting`).
     """
     given = values if isinstance(values, dict) else {}
     if tool.startswith("mcp__"):  # As hosts call the tools of MCP servers: `mcp__server__tool`.

@@ -11,6 +11,8 @@ goes without a record: perhaps it was about something else.
 
 from __future__ import annotations
 
+import os
+
 from noclobber.core.actions import Action
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError
@@ -116,3 +118,40 @@ def text_of(response: Any) -> str | None:
         found = [text for text in map(text_of, response) if text is not None]
         return "\n".join(found) if found else None
     return None
+
+
+# -- tools of a host that nobody knows ---------------------------------------------------------------------
+
+_PATCHES = ("*** Begin Patch", "\n@@", "diff --git ")
+_MOST_VALUES, _MOST_NAME_LETTERS = 1000, 4096
+
+
+def may_name_file(given: Any, folder: str) -> bool:
+    """
+    True if any text in a call's parameters, however deep, could name a file that is there, or be a patch.
+
+    Hosts have tools such as `update_goal` and `MemoryWrite`. Without a file's name they write to none.
+    """
+    left, looked_at = [given], 0
+    while left:
+        value = left.pop()
+        looked_at += 1
+        if looked_at > _MOST_VALUES:
+            return True
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, str) and _may_name_file(value, folder):
+            return True
+    return False
+
+
+def _may_name_file(text: str, folder: str) -> bool:
+    if any(mark in text for mark in _PATCHES):
+        return True
+    if not text or len(text) > _MOST_NAME_LETTERS or "\n" in text or "\0" in text:
+        return False
+    if not any(letter.isspace() for letter in text) and ("/" in text or "." in text.strip(".")):
+        return True
+    return os.path.lexists(os.path.join(folder, text))

@@ -113,17 +113,19 @@ TRACES = (".gemini", "GEMINI.md")
 
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its hooks are configured, and ours. Its timeouts are in milliseconds."""
-    from noclobber.hosts.claude_code import MCP_READERS, MCP_WRITERS
     from noclobber.hosts.hook_entries import TIMEOUT_S, ConfigFile, command, group, notes
+    from noclobber.hosts.matchers import MCP_READERS, MCP_WRITERS, all_but
 
-    writes = f"write_file|replace|{MCP_WRITERS.replace('mcp__', 'mcp_')}"
-    more = f"run_shell_command|{MCP_READERS.replace('mcp__', 'mcp_')}|{DELEGATING_TOOL}"
-    noted = f"^(read_file|read_many_files|{writes}|{more})$"
+    writers, readers = (named.replace("mcp__", "mcp_") for named in (MCP_WRITERS, MCP_READERS))
+    harmless = tuple(name for name in qwen.HARMLESS if name != DELEGATING_TOOL)
+    seen = ("read_file", "read_many_files", "run_shell_command", DELEGATING_TOOL)
+    asked = all_but((*seen, *harmless), writers, mcp="mcp_")
+    noted = all_but(harmless, writers, readers, mcp="mcp_")
     check, shell, note = (command("gemini", duty, portable=portable) for duty in ("check", "shell", "note"))
     about_check: dict[str, Any] = {"name": "noclobber-check", "timeout": TIMEOUT_S * 1000}
     about_note: dict[str, Any] = {"name": "noclobber-note", "timeout": TIMEOUT_S * 1000}
     entries = (
-        group("BeforeTool", check, f"^({writes})$", **about_check),
+        group("BeforeTool", check, asked, **about_check),
         group("BeforeTool", shell, "^run_shell_command$", **{**about_check, "name": "noclobber-shell"}),
         group("BeforeTool", note, f"^{DELEGATING_TOOL}$", **about_note),
         group("AfterTool", note, noted, **about_note),

@@ -45,7 +45,14 @@ HARMLESS = (
     ),
     *("google_web_search", "save_memory", "todo_write", "write_todos", "task", "agent", "skill", "ask_user"),
     *("exit_plan_mode", "enter_plan_mode", "ask_user_question", "delegate_to_agent", "invoke_agent"),
-    "activate_skill",
+    *("activate_skill", "lsp", "list_agents", "send_message", "get_goal", "update_goal", "propose_goal"),
+    *("cron_create", "cron_list", "cron_delete", "loop_wakeup", "create_sub_session", "structured_output"),
+    *("task_create", "task_update", "task_list", "task_stop", "team_create", "team_delete", "workflow"),
+    *("team_plan_approval", "request_shutdown", "tool_call", "tool_search", "read_mcp_resource"),
+    *("enter_worktree", "exit_worktree", "report_findings", "record_source", "zoom_image", "display_image"),
+    *("update_topic", "complete_task", "list_background_processes", "read_background_output"),
+    *("list_mcp_resources", "get_internal_docs", "tracker_add_dependency", "tracker_create_task"),
+    *("tracker_get_task", "tracker_list_tasks", "tracker_update_task", "tracker_visualize"),
 )
 READERS = ("read_file", "read_many_files", *HARMLESS)
 TOOLS = (
@@ -142,12 +149,13 @@ TRACES = (".qwen", "QWEN.md")
 def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
     """Return where its hooks are configured, and ours."""
     from noclobber.hosts.hook_entries import ConfigFile, command, group, notes
+    from noclobber.hosts.matchers import MCP_READERS, MCP_WRITERS, all_but
 
-    writes = f"write_file|edit|replace|notebook_edit|{claude_code.MCP_WRITERS}"
-    noted = f"^(read_file|read_many_files|{writes}|run_shell_command|{claude_code.MCP_READERS})$"
+    asked = all_but(("read_file", "read_many_files", "run_shell_command", *HARMLESS), MCP_WRITERS)
+    noted = all_but(HARMLESS, MCP_WRITERS, MCP_READERS)
     check, shell, note = (command("qwen", duty, portable=portable) for duty in ("check", "shell", "note"))
     entries = (
-        group("PreToolUse", check, f"^({writes})$"),
+        group("PreToolUse", check, asked),
         group("PreToolUse", shell, "^run_shell_command$"),
         group("PostToolUse", note, noted),
         group("PostToolUseFailure", note, noted),

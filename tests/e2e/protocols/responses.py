@@ -1,4 +1,4 @@
-"""OpenAI's Responses: Codex, and Copilot with GPT models. A tool called `apply_patch` is given its text as such."""
+"""OpenAI's Responses: Codex, and Copilot with GPT models. Some tools are given a text instead of an object."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 from tests.e2e.protocols import Asked, Item, Turn, Use
 from tests.e2e.protocols.anthropic import named_events
+
+AS_TEXT = {"apply_patch": "patch", "exec": "script"}
+"""The tools that are given a text, and the parameter that holds it in a script."""
 
 
 class Responses:
@@ -86,8 +89,8 @@ def _call(call_id: str, use: Use) -> dict[str, Any]:
     call = {"id": f"fc_{call_id}", "call_id": call_id, "name": name, "status": "completed"}
     if space:
         call["namespace"] = space
-    if name == "apply_patch" and "patch" in use.input:
-        return {**call, "type": "custom_tool_call", "input": use.input["patch"]}
+    if name in AS_TEXT and AS_TEXT[name] in use.input:
+        return {**call, "type": "custom_tool_call", "input": use.input[AS_TEXT[name]]}
     return {**call, "type": "function_call", "arguments": json.dumps(use.input)}
 
 
