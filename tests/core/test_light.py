@@ -176,5 +176,44 @@ def test_own_modules_are_found_as_python_finds_them(tmp_path: Path) -> None:
         assert said[3] == "_Loader"
 
 
+def test_os_without_its_slow_classes_is_os_all_the_same() -> None:
+    """N-speed: what the environment can do, and who loads the real classes later, is as ever."""
+    program = """if True:
+        import importlib.machinery, sys
+        for name in ("os", "_collections_abc"):
+            sys.modules.pop(name, None)
+        own = importlib.machinery.SourceFileLoader("own", sys.argv[1]).load_module()
+        own.load_os()
+        assert "_collections_abc" not in sys.modules
+        import os
+        os.environ.pop("LC_CTYPE", None)  # Python's own.
+        assert os.environ.get("A") == os.environ["A"] == "1" and "A" in os.environ and "B" not in os.environ
+        assert os.environ.get("B") is None and os.environ.get("B", 7) == 7
+        os.environ.update(C="3"); os.environ.setdefault("D", "4")
+        assert os.environ.pop("C") == "3" and os.environ.pop("C", None) is None
+        assert {**os.environ} == dict(os.environ.items()) == os.environ.copy() == {"A": "1", "D": "4"}
+        assert sorted(os.environ) == sorted(os.environ.keys()) == ["A", "D"] and len(os.environ) == 2
+        assert (os.environ | {"A": "2"})["A"] == "2" and (os.environ | os.environ)["A"] == "1"
+        if not os.fork():
+            os.execve("/bin/sh", ["sh", "-c", "test $A$D = 14"], os.environ)
+        assert os.wait()[1] == 0
+        import collections.abc, pathlib, json, subprocess
+        assert isinstance({}, collections.abc.MutableMapping) and os.fspath(pathlib.Path("/a")) == "/a"
+        assert subprocess.run(["/bin/sh", "-c", "test $A = 1"], env=os.environ).returncode == 0
+        try:
+            os.environ.nothing
+        except AttributeError:
+            print("as ever")
+    """
+    python = os.path.realpath(sys.executable)
+    done = subprocess.run(
+        [python, "-I", "-S", "-W", "ignore", "-c", program, own_modules.__file__],
+        env={"A": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("as ever\n", "")
+
+
 def source_folder() -> str:
     return own_modules.__file__.rpartition("/noclobber/")[0]

@@ -1,5 +1,6 @@
 # The script that hosts run: `python -I -S start.py HOST [DUTY]`. It is small, because Python compiles a
 # script each time it runs. Everything else is imported, and compiled modules are cached.
+import _frozen_importlib_external
 import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import gc
 import sys
@@ -21,10 +22,17 @@ if __name__ == "__main__":
     gc.disable()  # Saves about a millisecond; the process ends before a collection could free anything.
     try:
         # At the end of the path, so that no installed package can replace a part of the standard library.
-        sys.path.append(__file__.rpartition("/noclobber/hook/")[0])
-        from noclobber.core.light import own_modules
-
-        own_modules.use()  # First: half of what it takes to load a module of ours is looking for it.
+        folder = __file__.rpartition("/hook/")[0]
+        sys.path.append(folder.rpartition("/")[0])
+        # Before its package is there, because what that loads is to be found by it. Half of what it takes to
+        # load a module is looking for it.
+        name, path = "noclobber.core.light.own_modules", f"{folder}/core/light/own_modules.py"
+        light = sys.modules[name] = type(sys)(name)
+        light.__file__ = path
+        loaded = _frozen_importlib_external.SourceFileLoader(name, path).get_code(name)
+        exec(loaded or "", light.__dict__)  # noqa: S102 - as Python does
+        light.use()
+        light.load_os()
         from noclobber.hook.main import main
 
         code = main(sys.argv[1:])
