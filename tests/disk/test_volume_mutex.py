@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.disk import filesystems, forks, metadata, mutex, volume_mutex
-from noclobber.disk.commit import note_keys
+from noclobber.disk import filesystems, forks, leases, metadata, mutex, renames, volume_mutex
+from noclobber.disk.commit import committer, note_keys
+from noclobber.disk.commit.many_files import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
-from noclobber.errors import FileBusyError
+from noclobber.errors import BadRequestError, FileBusyError
 from tests.rigs.mounts import run_in_mounts
 
 HANDS_ON = "bindfs --multithreaded --enable-lock-forwarding -o hard_remove back merged"
@@ -173,3 +175,38 @@ def test_a_commit_begins_again_if_a_file_is_gone_on_the_server(
     monkeypatch.setattr(metadata, "of", stale)
     assert guard.write("f", b"after", expected=before.sha256).sha256 == of_bytes(b"after")
     assert left == [0]
+
+
+@pytest.mark.skipif(not leases.SUPPORTED, reason="Linux has leases")
+def test_no_lease_is_taken_on_a_network_filesystem(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """finding R3: an NFS client with a delegation grants one, and then our own `utime` waited for 45 s."""
+    (root / "f").write_bytes(b"x")
+    with (root / "f").open("rb") as file:
+        assert leases.try_lease(file.fileno(), leases.READ)
+        leases.release(file.fileno())
+        monkeypatch.setattr(filesystems, "has_seen_network", True)
+        monkeypatch.setattr(filesystems, "kind_of", lambda _: "nfs")
+        with pytest.raises(leases.LeasesUnavailableError):
+            leases.try_lease(file.fileno(), leases.READ)
+        assert fcntl.fcntl(file, fcntl.F_GETLEASE) == fcntl.F_UNLCK
+
+
+@pytest.mark.usefixtures("on_nfs")
+def test_several_files_are_refused_untouched_where_names_cannot_be_exchanged(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: as on NFS. One file, and files that are new, are written there all the same."""
+
+    def cannot(*_: object) -> None:
+        raise OSError(errno.EINVAL, "not here")
+
+    monkeypatch.setattr(renames, "exchange", cannot)
+    monkeypatch.setattr(committer, "_tried_devices", set())
+    guard = FileGuard(root)
+    guard.write_many([Change("a", b"1", "ABSENT"), Change("b", b"1", "ABSENT")])
+    both = [Change("a", b"2", of_bytes(b"1")), Change("b", b"2", of_bytes(b"1"))]
+    with pytest.raises(BadRequestError, match="one by one"):
+        guard.write_many(both)
+    assert [(root / name).read_bytes() for name in "ab"] == [b"1", b"1"]
+    assert [guard.write_many([each])[0].level for each in both] == ["plain", "plain"]
+    assert os.listdir(root / ".noclobber/kept") == []

@@ -60,6 +60,16 @@ def test_what_a_network_filesystem_does_not_promise_is_said(
         assert "not " in finding.remedy
 
 
+def test_leases_that_do_not_see_the_other_side_are_said_not_to_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: FUSE grants them, and `doctor` said that the kernel tells who has a file open."""
+    monkeypatch.setattr(filesystems, "kind_of", lambda _: "fuse")
+    leases = {finding.name: finding for finding in check(str(tmp_path))}["leases"]
+    assert leases.ok
+    assert "not used" in leases.detail
+
+
 def test_a_folder_that_cannot_be_tried_is_a_finding(tmp_path: Path) -> None:
     """X-002: no traceback."""
     findings = check(str(tmp_path / "missing"))

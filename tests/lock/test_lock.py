@@ -29,9 +29,11 @@ from noclobber.errors import (
     StorageError,
 )
 from noclobber.lock import heartbeat
+from noclobber.lock import lock_file as lock_file_module
 from noclobber.lock.limits import MAX_LEASE_S, MIN_LEASE_S
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.lock_file import LockFile, _HeldMutex
+from noclobber.lock.record import read as read_record
 from noclobber.lock.status import list_locks, status_of
 from tests.rigs.locks import T0_S, ToldClock, dead_process, events, finish, put_record, python
 
@@ -893,3 +895,21 @@ def test_a_live_holder_in_another_time_namespace_is_not_dead(tmp_path: Path) -> 
     finally:
         holder.kill()
         holder.communicate()
+
+
+def test_a_record_that_another_machine_has_replaced_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding R3: on NFS a name leads to a file that is gone (ESTALE) until it is asked for anew."""
+    lock_file = LockFile(str(tmp_path))
+    really, left = read_record, [3]
+
+    def stale(name: str, descriptor: int) -> object:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return really(name, descriptor)
+
+    monkeypatch.setattr(lock_file_module, "read", stale)
+    assert lock_file.read() is None
+    lock_file.close()

@@ -110,6 +110,7 @@ def is_remote(kind: str) -> bool:
 
 
 _fstatfs: Callable[[int], int] | None = None
+has_seen_network = False  # So that nobody else pays for a question about every lease.
 
 
 def kind_of(descriptor: int) -> str:
@@ -119,9 +120,12 @@ def kind_of(descriptor: int) -> str:
     Asked of the file, not of its folder: a single file can be a mount of its own. Asked each time, at 2 µs:
     device numbers of FUSE and network mounts are given to other mounts after an unmount.
     """
+    global has_seen_network
     if sys.platform != "linux":
         return "unknown"
-    return _KINDS.get((_fstatfs or _load())(descriptor), "unknown")
+    kind = _KINDS.get((_fstatfs or _load())(descriptor), "unknown")
+    has_seen_network = has_seen_network or kind in NETWORK
+    return kind
 
 
 def _load() -> Callable[[int], int]:

@@ -18,6 +18,8 @@ Facts that the code depends on:
 - A lease belongs to the open file. A forked child shares it, so it must be released, not only closed.
 - Network filesystems answer EAGAIN to everybody who has no delegation of the server: nobody has the file
   open, and there is no lease. Where leases are blind, "busy" therefore means "not available".
+- An NFS client that has one grants the lease. Then whatever makes the server take the delegation back waits
+  for the lease to end: our own `utime` on that very file hung for 45 s. So none is taken there.
 - The kernel breaks a lease by force after /proc/sys/fs/lease-break-time (45 s). Commits take milliseconds,
   but a process may be stopped. So who writes under a lease asks `stands()` before each write.
 """
@@ -69,6 +71,8 @@ def try_lease(descriptor: int, kind: int) -> bool:
     """Take a lease now, or return False because somebody has the file open in a conflicting way."""
     if not SUPPORTED:
         raise LeasesUnavailableError(errno.ENOTSUP, "this platform has no file leases")
+    if filesystems.has_seen_network and filesystems.kind_of(descriptor) in filesystems.NETWORK:
+        raise LeasesUnavailableError(errno.ENOTSUP, "file leases are of no use on network filesystems")
     fcntl.fcntl(descriptor, F_SETSIG, SIGURG)
     if _set(descriptor, kind):
         return True

@@ -24,6 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from noclobber.core.findings import Finding
+from noclobber.disk import filesystems
 from noclobber.disk.filesystems import KEEPS_INODES, NETWORK, filesystem_type
 from noclobber.errors import LockContention, NoclobberError
 
@@ -154,6 +155,9 @@ def _leases(scratch: str) -> Finding:
     _write(path, b"")
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        if not filesystems.sees_writers(kind := filesystems.kind_of(descriptor)):
+            detail = f"not used here ({kind}): they do not see who writes on the other side"
+            return Finding("leases", True, detail, "guarded writes fall to the level `exchange` or `plain`")
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         writer = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

@@ -32,7 +32,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.disk import mutex, renames, signals
+from noclobber.disk import filesystems, mutex, renames, signals
 from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, MissingFileError, NoclobberError
 from noclobber.lock.liveness import FolderIdentity, is_copied, judge
@@ -57,6 +57,7 @@ _STAGE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 _UNNAMED_FLAGS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 _UNNAMED = hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
 _NO_MUTEX_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # Bids arbitrate alone.
+_STALE_NAPS_S = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 _BID_DEPTH = 16  # How many bidders in a row may have been killed while breaking each other's bids.
 
 # Descriptors that a forked child must close: its copy would keep a mutex that the parent held at the
@@ -509,10 +510,16 @@ class LockFile:
             explain(error, self._path(name), "remove the lock", self.descriptor, name)
 
     def _read(self, name: str) -> LockContent | None:
-        try:
-            return read(name, self.descriptor)
-        except OSError as error:
-            explain(error, self._path(name), "read the lock", self.descriptor, name)
+        for nap_s in (*_STALE_NAPS_S, None):
+            try:
+                return read(name, self.descriptor)
+            except OSError as error:
+                if error.errno != errno.ESTALE or nap_s is None:
+                    explain(error, self._path(name), "read the lock", self.descriptor, name)
+            # On NFS: the record that this name led to is gone, and another machine has put up its own.
+            filesystems.ask_anew(self.descriptor)
+            SYSTEM_CLOCK.sleep(nap_s)
+        raise AssertionError("the last look returns or raises")
 
     def _path(self, name: str) -> str:
         return os.path.join(self.location(), name)

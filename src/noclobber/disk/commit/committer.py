@@ -488,7 +488,11 @@ class Committer:
 
     def can_exchange(self, store: Store) -> bool:
         """True if the filesystem of a store can exchange two names; tried once per device."""
-        if self.ceiling == "plain" or store.device in self._has_no_exchange:
+        return self.ceiling != "plain" and self.has_exchange(store)
+
+    def has_exchange(self, store: Store) -> bool:
+        """The same whatever level the caller has asked for: several files need it at every level."""
+        if store.device in self._has_no_exchange:
             return False
         if store.device in _tried_devices:
             return True

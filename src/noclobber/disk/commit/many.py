@@ -62,9 +62,18 @@ def replace_many(
             f"{len(changes)} files are too many for one commit; the most is {MOST_FILES}. Split it.",
             most=MOST_FILES,
         )
+    if len(changes) == 1 and _cannot_exchange(committer):
+        alone = changes[0]
+        return [committer.replace(alone.path, alone.expected, alone.data, at=alone.at, fence=fence)]
     committer.tidy()
     commit = large.replace_in_turn if _are_too_many(changes) else _replace_many
     return retry_while_links_appear(lambda: commit(committer, changes, fence), changes[0].path)
+
+
+def _cannot_exchange(committer: Committer) -> bool:
+    """True where several files cannot be replaced together. One that is alone needs no taking back."""
+    store = committer.store_if_open or committer.open_store()
+    return store is not None and not committer.has_exchange(store)
 
 
 def _are_too_many(changes: Sequence[Change]) -> bool:

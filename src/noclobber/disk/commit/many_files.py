@@ -183,6 +183,13 @@ def begin(
         expected = ABSENT
     if expected == ABSENT:
         return Creation(target, change.data, store, prefix, committer.durable)
+    if not committer.has_exchange(store):
+        raise BadRequestError(
+            target.path,
+            "this filesystem cannot exchange two names, so files that exist cannot be replaced together."
+            " Write them one by one; on a network or FUSE volume a coordinator makes it possible"
+            " (NOCLOBBER_COORDINATOR).",
+        )
     with_leases = committer.ceiling == "lease+exchange" and leases.SUPPORTED
     swap = Swap(
         target,
