@@ -286,9 +286,10 @@ class Turn:
         *,
         only: Iterable[str] | None = None,
         prefix: str = "",
+        beside: Iterable[Any] = (),
     ) -> ToolList:
         """Return the guarded tools in the format of a model's API; `await tools.call(tool_call)`."""
-        return ToolList(self.sync.tools(format, only=only, prefix=prefix))
+        return ToolList(self.sync.tools(format, only=only, prefix=prefix, beside=beside))
 
     async def end(self) -> None:
         """Forget what was seen and clear away what commits left."""

@@ -260,6 +260,8 @@ def test_noclobbers_tools_do_not_take_a_name_of_ones_own(root: Path) -> None:
 
     with pytest.raises(BadRequestError, match=r"'read_file'.*prefix"):
         guarded_tools(root, beside=[read_file])
+    with pytest.raises(BadRequestError, match=r"'read_file'.*selected_tools"):
+        guarded_file_tools(root, beside=[read_file])
     with pytest.raises(BadRequestError, match="no such folder"):
         GuardedBackend(root / "typo")
     held = GuardedBackend(root, unread="deny")

@@ -21,7 +21,6 @@ What all of them mean by their words:
 | `runs` | the turn that a caller's calls belong to, and when what was seen is forgotten |
 | `shared` | one set of turns for all adapters of one workspace, made from what a user passes |
 | `own_tools` | a check around tools of the user's own |
-| `clashes` | two tools with one name |
 | `extras` | a framework that is not installed, or not in a version that fits |
 | `tool_io` | a framework's own file tools over a guarded folder: what a call reads and writes |
 | `otel` | no framework: metrics and traces for OpenTelemetry |

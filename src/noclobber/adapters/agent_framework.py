@@ -37,7 +37,6 @@ with extra("agent-framework"):
     )
 
 from noclobber.adapters.callers import Caller
-from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
 from noclobber.adapters.tool_io import ToolIO
@@ -51,6 +50,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard.tools import answers
+from noclobber.guard.tools.clashes import refuse_clashes
 from noclobber.guard.tools.tool_list import carry_out, chosen
 from noclobber.lock.names import is_lock_file
 

@@ -28,12 +28,12 @@ with extra("claude-agent-sdk"):
     from claude_agent_sdk import HookMatcher
 
 from noclobber.adapters.callers import Caller
-from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.claude_sdk_server import sdk_server
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import BadRequestError
 from noclobber.guard.tools.answers import refused
+from noclobber.guard.tools.clashes import refuse_clashes
 from noclobber.guard.tools.tool_list import carry_out, chosen
 from noclobber.hook.main import CHECK, NOTE, respond
 

@@ -40,13 +40,13 @@ with extra("crewai"):
     from pydantic import BaseModel, Field, PrivateAttr, create_model
 
 from noclobber.adapters.callers import Caller
-from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.crewai_runs import TaskRuns
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import ABSENT, BadRequestError, NoclobberError, StaleFileError
 from noclobber.guard.tools import answers
+from noclobber.guard.tools.clashes import refuse_clashes
 from noclobber.guard.tools.definitions import as_replacement, read_file
 from noclobber.guard.tools.tool_list import carry_out, chosen
 

@@ -38,7 +38,6 @@ with extra("google-adk"):
 
 from noclobber.adapters.call_queue import QUEUE
 from noclobber.adapters.callers import Caller
-from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.commands import checked_choice
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.runs import MOST_RUNS
@@ -48,6 +47,7 @@ from noclobber.aio import in_thread
 from noclobber.errors import BadRequestError, MissingFileError, NoclobberError
 from noclobber.guard.tools import answers
 from noclobber.guard.tools.arguments import checked
+from noclobber.guard.tools.clashes import refuse_clashes
 from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ with extra("deepagents"):
     from langchain_core.messages import ToolMessage
     from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
-from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.langgraph_calls import HOST, caller_of, current_caller
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
@@ -31,6 +30,7 @@ from noclobber.aio import in_thread
 from noclobber.core import wire
 from noclobber.errors import NoclobberError
 from noclobber.guard.tools.answers import refused
+from noclobber.guard.tools.clashes import refuse_clashes
 from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:

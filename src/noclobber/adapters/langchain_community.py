@@ -34,6 +34,7 @@ from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.errors import ABSENT, BadRequestError, NoclobberError
 from noclobber.guard.tools.answers import refused, sendable
+from noclobber.guard.tools.clashes import names_in, refuse_clashes
 from noclobber.guard.tools.definitions import as_replacement
 from noclobber.guard.tools.listing import entries, find
 from noclobber.text.lines import line_ending, with_ending
@@ -48,15 +49,24 @@ if TYPE_CHECKING:
 
 
 def guarded_file_tools(
-    workspace: Any, selected_tools: Iterable[str] | None = None, **options: Unpack[OptionValues]
+    workspace: Any,
+    selected_tools: Iterable[str] | None = None,
+    *,
+    beside: Iterable[BaseTool] = (),
+    **options: Unpack[OptionValues],
 ) -> list[BaseTool]:
-    """Return the guarded tools, all of them or those with the names in `selected_tools`."""
+    """
+    Return the guarded tools, all of them or those with the names in `selected_tools`.
+
+    `beside`: your own tools, whose names must be others.
+    """
     turns = run_turns(workspace, HOST, **options)
     kinds = {kind.model_fields["name"].default: kind for kind in _KINDS}
     names = list(kinds) if selected_tools is None else list(selected_tools)
     for name in names:
         if name not in kinds:
             raise BadRequestError("", f"There is no file tool {name!r}. There are: {', '.join(kinds)}.")
+    refuse_clashes(names, names_in(beside), "Rename yours, or leave this one out of selected_tools.")
     return [kinds[name].on(turns) for name in names]
 
 

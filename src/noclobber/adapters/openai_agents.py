@@ -48,13 +48,13 @@ with extra("openai-agents"):
 
 from noclobber.adapters import commands
 from noclobber.adapters.callers import Caller
-from noclobber.adapters.clashes import refuse_clashes
 from noclobber.adapters.own_tools import OwnTools
 from noclobber.adapters.shared import run_turns
 from noclobber.aio import in_thread
 from noclobber.core.values import BOM
 from noclobber.errors import ABSENT, BadRequestError, EditMismatchError, NoclobberError
 from noclobber.guard.tools.answers import refused
+from noclobber.guard.tools.clashes import refuse_clashes
 from noclobber.guard.tools.tool_list import carry_out, chosen
 
 if TYPE_CHECKING:

@@ -328,17 +328,18 @@ class Turn:
         *,
         only: Iterable[str] | None = None,
         prefix: str = "",
+        beside: Iterable[Any] = (),
     ) -> ToolList:
         """
         Return the guarded tools as JSON Schemas in the format of a model's API: a list, to be passed to it.
 
         `tools.call(tool_call)` carries out what the model asks, and returns the tool's result in that format;
         a refusal as its exact object. `only` names the tools that are wanted; with a `prefix` their names do
-        not clash with tools of your own.
+        not clash with tools of your own, which `beside` lists: a name that occurs twice is an error.
         """
         from noclobber.guard.tools.tool_list import ToolList  # Here: programs without a model need none.
 
-        return ToolList(self, format, only=only, prefix=prefix)
+        return ToolList(self, format, only=only, prefix=prefix, beside=beside)
 
     @contextmanager
     def called(self, call_id: str | None, *, step: str | None = None) -> Iterator[None]:

@@ -216,6 +216,17 @@ def test_names_can_be_kept_from_clashing(turn: Turn, root: Path) -> None:
         turn.tools(format="antropic")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("api", sorted(FORMATS))
+def test_a_name_that_occurs_twice_is_an_error_with_the_remedy(turn: Turn, api: Any) -> None:
+    """N-frameworks: a model could not say which of the two it means."""
+    own = list(turn.tools(api, only=["read_file"]))
+    with pytest.raises(BadRequestError, match=r"named 'read_file'.*prefix=\"fs_\""):
+        turn.tools(api, beside=own)
+    with pytest.raises(BadRequestError, match="'fs_read_file'"):
+        turn.tools(api, prefix="fs_", beside=["fs_read_file"])
+    assert turn.tools(api, prefix="fs_", beside=own)
+
+
 def test_the_program_on_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
     """N-frameworks, N-documented: docs/frameworks/no-framework.md, as it is."""
     page = Path(__file__).parents[3] / "docs" / "frameworks" / "no-framework.md"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.errors import BadRequestError, NoclobberError, UnknownToolError
 from noclobber.guard.tools import answers, arguments
+from noclobber.guard.tools.clashes import names_in, refuse_clashes
 from noclobber.guard.tools.definitions import TOOLS
 from noclobber.guard.tools.formats import format_named
 
@@ -26,10 +27,18 @@ class ToolList(list[dict[str, Any]]):
     """The guarded tools in one format. `call()` takes a model's call in that format and answers it."""
 
     def __init__(
-        self, turn: Turn, api: str = "openai", *, only: Iterable[str] | None = None, prefix: str = ""
+        self,
+        turn: Turn,
+        api: str = "openai",
+        *,
+        only: Iterable[str] | None = None,
+        prefix: str = "",
+        beside: Iterable[Any] = (),
     ) -> None:
         self._turn, self._format, self._prefix = turn, format_named(api), prefix
         self._tools = chosen(only)
+        ours = [prefix + name for name in self._tools]
+        refuse_clashes(ours, names_in(beside), 'Rename yours, or pass prefix="fs_".')
         named = [tool._replace(name=prefix + tool.name) for tool in self._tools.values()]
         super().__init__(self._format.tools(named))
 

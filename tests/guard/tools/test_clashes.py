@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noclobber import BadRequestError
-from noclobber.adapters.clashes import refuse_clashes
+from noclobber.guard.tools.clashes import refuse_clashes
 
 
 def test_a_name_that_occurs_twice_is_refused_with_the_remedy() -> None:
