@@ -36,9 +36,12 @@ def test_the_referee_convicts_tokens_that_do_not_rise() -> None:
 @needs_a_server
 def test_killed_and_stopped_holders_and_a_crashing_server_give_no_two_holders(tmp_path: Path) -> None:
     """N-machines: a few seconds of `make hosts`, without namespaces."""
-    verdict, _ = hosts.chaos(4.0, 7, wants_hosts=False)
-    assert verdict.ok, verdict
-    assert verdict.acquisitions > 1
+    for seed in range(7, 13):  # On a busy machine nobody may get as far as an action: then once more.
+        verdict, _ = hosts.chaos(4.0, seed, wants_hosts=False)
+        assert verdict.ok, verdict
+        if verdict.acquisitions > 1:
+            return
+    pytest.fail("nobody held the lock")
 
 
 @needs_a_server
