@@ -358,3 +358,18 @@ def test_the_whole_disk_is_not_searched_for_locks(tmp_path: Path) -> None:
     assert [found["locks"], home["locks"], len(inside["locks"])] == [[], [], 1]
     assert ["--root" in told["troubles"][-1] for told in (found, home)] == [True, True]
     assert inside["troubles"] == []
+
+
+def test_where_nothing_of_noclobbers_is_status_says_so_and_ends_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding U10: "nothing yet" is another answer than "you are somewhere else"."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    seen = run("status", cwd=folder)
+    assert (seen.code, "is no workspace" in seen.out) == (1, True)
+    assert run("status", "--json", cwd=folder).code == 1
+    (folder / "noclobber.toml").write_text("")
+    seen = run("status", cwd=folder)
+    assert (seen.code, "no guarded write was made here yet" in seen.out) == (0, True)

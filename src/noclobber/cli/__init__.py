@@ -180,10 +180,9 @@ def help_page() -> str:
 
 def parser_of(name: str) -> ArgumentParser:
     """Return the parser of one command. Only that command's module is imported."""
-    import argparse
     from importlib import import_module
 
-    from noclobber.cli.parsing import CommandParser
+    from noclobber.cli.parsing import CommandParser, FoldedHelp
 
     module_name, summary = COMMANDS[name]
     module = import_module(f"noclobber.cli.{module_name}")
@@ -191,7 +190,7 @@ def parser_of(name: str) -> ArgumentParser:
         prog=f"noclobber {name}",
         description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=getattr(module, "EXAMPLES", None),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=FoldedHelp,
     )
     module.add_arguments(parser)
     parser.set_defaults(run=module.run)
@@ -284,7 +283,9 @@ def _print_document(value: object) -> None:
 
 
 def _print_error(text: str, prefix: str = "noclobber: ") -> None:
+    from noclobber.cli.terminal import say
+
     try:
-        print(f"{prefix}{text}", file=sys.stderr)
+        say(f"{prefix}{text}", sys.stderr)
     except OSError:
         pass  # The exit code still says it.

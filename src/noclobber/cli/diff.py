@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.clean_output import data_out
 from noclobber.cli.project import add_root
-from noclobber.cli.terminal import add_json, is_terminal, print_json, styled, visible
+from noclobber.cli.terminal import add_json, is_terminal, print_json, say, styled, visible
 from noclobber.core.project import (
     existing_folder,
     find_project,
@@ -236,7 +236,7 @@ def _print(answer: dict[str, Any], known: Known) -> None:
     }[known.how]
     verdict = styled("changed", "warn", sys.stderr) if answer["changed"] else "unchanged"
     # On stderr, so that stdout is a patch.
-    print(f"{visible(answer['path'])}: {verdict} {since}", file=sys.stderr)
+    say(f"{visible(answer['path'])}: {verdict} {since}", sys.stderr)
     if not answer["changed"]:
         return
     if answer["diff"] is None:
@@ -247,7 +247,7 @@ def _print(answer: dict[str, Any], known: Known) -> None:
             file=sys.stderr,
         )
         return
-    print(f"what it was comes from: {visible(answer['source'])}", file=sys.stderr)
+    say(f"what it was comes from: {visible(answer['source'])}", sys.stderr)
     for line in answer["diff"].splitlines(keepends=True):
         data_out().write(_for_terminal(line))
 

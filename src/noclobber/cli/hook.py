@@ -22,9 +22,9 @@ example:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the command line."""
-    from argparse import RawDescriptionHelpFormatter
+    from noclobber.cli.parsing import FoldedHelp
 
-    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.formatter_class = FoldedHelp
     parser.epilog = EPILOG
     parser.add_argument("host", metavar="HOST", choices=list(HOSTS), help=f"one of: {', '.join(HOSTS)}")
     parser.add_argument(

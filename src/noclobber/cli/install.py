@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.terminal import add_json, print_json
+from noclobber.cli.terminal import add_json, print_json, say
 from noclobber.core.project import existing_folder, find_project
 from noclobber.hosts import HOSTS
 from noclobber.hosts.recommended import RECOMMENDED
@@ -32,9 +32,9 @@ examples:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the command line."""
-    from argparse import RawDescriptionHelpFormatter
+    from noclobber.cli.parsing import FoldedHelp
 
-    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.formatter_class = FoldedHelp
     parser.epilog = EPILOG
     parser.add_argument("host", nargs="*", metavar="HOST", help=f"one or more of: {', '.join(HOSTS)}")
     scope = parser.add_mutually_exclusive_group()
@@ -78,8 +78,8 @@ def run(args: Namespace) -> int:
     if not hosts:
         if args.json:
             print_json([])
-        print(f"Found no coding agent's configuration in {project} or in your home folder.", file=sys.stderr)
-        print(f"Name one: noclobber install {{{','.join(HOSTS)}}}", file=sys.stderr)
+        say(f"Found no coding agent's configuration in {project} or in your home folder.", sys.stderr)
+        say(f"Name one: noclobber install {{{','.join(HOSTS)}}}", sys.stderr)
         return EXIT_NO
     if args.to and args.form != "plugin":
         raise BadRequestError("", "--to needs --as plugin.")
@@ -102,7 +102,7 @@ def run(args: Namespace) -> int:
         print_json(rows)
     elif not args.uninstall and not args.dry_run:
         scope = " --user" if args.user else ""
-        print(f"undo: noclobber install {' '.join(hosts)}{scope} --uninstall")
+        say(f"undo: noclobber install {' '.join(hosts)}{scope} --uninstall")
     return EXIT_OK if is_well else EXIT_NO
 
 
@@ -147,12 +147,12 @@ def _hooks_of(host: str, project: str, args: Namespace) -> list[dict[str, Any]]:
             keep_private(where, project)
         return rows
     if rows[-1]["changed"]:
-        print(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')} {_next_step(host)}")
+        say(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')} {_next_step(host)}")
     advice = "" if args.user or is_portable(where) else keep_private(where, project)
     if folder := "" if args.portable else temporary_folder():
         advice = f"{advice} noclobber itself is in {folder}: when it is removed, every write is refused."
     if advice:
-        print(f"{host}: {advice.strip()}")
+        say(f"{host}: {advice.strip()}")
     return rows
 
 
@@ -164,16 +164,16 @@ def _print_change(host: str, path: str, row: dict[str, Any], args: Namespace, *,
     if not row["changed"]:
         is_gone = uninstall and not os.path.lexists(path)
         state = "does not exist; there is nothing to remove" if is_gone else "is up to date"
-        print(f"{host}: {path} {state}{tried}.")
+        say(f"{host}: {path} {state}{tried}.")
     else:
         is_shown = args.dry_run or args.diff
         verb = "would change" if args.dry_run else "changed"
-        print(f"{host}: {verb} {path}" + ("" if is_shown else f" ({_count(row['diff'])}){tried}"))
+        say(f"{host}: {verb} {path}" + ("" if is_shown else f" ({_count(row['diff'])}){tried}"))
         if is_shown:
             print(row["diff"], end="")
     if row.get("trouble"):
-        print(f"{host}: the hooks do not run, so every write will be refused: {row['trouble']}")
-        print(f"{host}: repair that, or remove them again: noclobber install {host} --uninstall")
+        say(f"{host}: the hooks do not run, so every write will be refused: {row['trouble']}")
+        say(f"{host}: repair that, or remove them again: noclobber install {host} --uninstall")
 
 
 def _trial(where: ConfigFile) -> str:
@@ -196,7 +196,7 @@ def _stale_writes(args: Namespace, root: str) -> list[dict[str, Any]]:
         change = (set_option.plan if args.dry_run else set_option.carry_out)(root, "on_stale", args.on_stale)
         if not args.json:
             if change.is_needed:
-                print(f"options: {'would change' if args.dry_run else 'changed'} {change.path}")
+                say(f"options: {'would change' if args.dry_run else 'changed'} {change.path}")
             print(change.diff(), end="")
         row = {"option": "on_stale", "value": args.on_stale, "path": change.path}
         rows = [{**row, "changed": change.is_needed, "diff": change.diff()}]
@@ -204,7 +204,7 @@ def _stale_writes(args: Namespace, root: str) -> list[dict[str, Any]]:
         rows = []
     if not args.json:
         is_merged = (args.on_stale or load_options(root).on_stale) == "merge"
-        print(f"stale writes: {MERGED if is_merged else REFUSED}")
+        say(f"stale writes: {MERGED if is_merged else REFUSED}")
     return rows
 
 
@@ -239,14 +239,14 @@ def _packages(args: Namespace, hosts: list[str]) -> int:
         if args.json:
             continue
         verb = "would change" if args.dry_run else "changed"
-        print(f"{host}: {verb} {folder}/{host}" if is_needed else f"{host}: {folder}/{host} is up to date.")
+        say(f"{host}: {verb} {folder}/{host}" if is_needed else f"{host}: {folder}/{host} is up to date.")
         if args.dry_run or args.diff:
             print(rows[-1]["diff"], end="")
-        print(f"{host}: now run" if commands else f"{host}: {packages.BY_HAND}")
+        say(f"{host}: now run" if commands else f"{host}: {packages.BY_HAND}")
         for words in commands:
-            print(f"    {shlex.join(words)}")
+            say(f"    {shlex.join(words)}")
         if not args.uninstall:
-            print(f"{host}: {RECOMMENDED[host].advice('plugin')}")
+            say(f"{host}: {RECOMMENDED[host].advice('plugin')}")
     if args.json:
         print_json(rows)
     return EXIT_OK

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import Cell, add_json, is_terminal, print_json, table, visible
+from noclobber.cli.terminal import Cell, add_json, is_terminal, print_json, say, table, visible
 from noclobber.guard import kept_versions
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _list(args: Namespace, root: str) -> int:
         print_json({"root": root, "kept": rows})
         return EXIT_OK
     if not rows:
-        print("Nothing is kept.")
+        say("Nothing is kept.")
         return EXIT_OK
     shown = [
         [
@@ -118,7 +118,7 @@ def _restore(args: Namespace, root: str) -> int:
     if args.json:
         print_json({"name": name, "path": path})
     else:
-        print(f"{visible(path)} is the kept version again; what was there is a past version.")
+        say(f"{visible(path)} is the kept version again; what was there is a past version.")
     return EXIT_OK
 
 
@@ -127,5 +127,5 @@ def _drop(args: Namespace, root: str) -> int:
     if args.json:
         print_json({"name": os.path.basename(path), "path": path})
     else:
-        print(f"{visible(os.path.basename(path))} is removed.")
+        say(f"{visible(os.path.basename(path))} is removed.")
     return EXIT_OK if not os.path.lexists(path) else EXIT_NO

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from noclobber.cli.terminal import say
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.core.project import existing_folder, find_project
 from noclobber.errors import BadRequestError
@@ -39,7 +40,7 @@ def look(verb: str, ids: list[str], asked: Asked) -> int:
                 answers.append({"id": run_id, "found": False})
             else:
                 told = f"run {verb}: there is no refused command {visible(run_id)!r}."
-                print(f"noclobber: {told}", file=sys.stderr)
+                say(f"noclobber: {told}", sys.stderr)
             code = 1
             continue
         try:

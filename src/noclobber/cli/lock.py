@@ -185,7 +185,7 @@ def _renew(args: Namespace) -> int:
     if args.json:
         _print_json(lock.status().to_dict())
     else:
-        print(f"{_visible(lock.folder)} is locked for another {lock.status().lease_remaining_s} s")
+        _say(f"{_visible(lock.folder)} is locked for another {lock.status().lease_remaining_s} s")
     return 0
 
 
@@ -196,7 +196,7 @@ def _release(args: Namespace) -> int:
     if args.json:
         _print_json({"folder": folder, "released": True})
     else:
-        print(f"{_visible(folder)} is free")
+        _say(f"{_visible(folder)} is free")
     return 0
 
 
@@ -222,7 +222,7 @@ def _status(args: Namespace) -> int:
             if value is not None:
                 print(f"{name:<18} {_printable(str(value))}")
         if status.state in ("expired", "dead", "corrupt"):
-            print("\nThe next to acquire takes it over; `noclobber lock recover` clears it now.")
+            _say("\nThe next to acquire takes it over; `noclobber lock recover` clears it now.")
     return 0 if status.is_locked else 1
 
 
@@ -252,8 +252,8 @@ def _cleared(args: Namespace, recovery: Any, state: str) -> int:
         return 0
     if recovery is not None:
         who = _printable(recovery.previous_holder or "nobody who can be named")
-        print(f"recovered the lock of {who} ({recovery.recovery_reason}: {_visible(recovery.detail)})")
-    print(f"{_visible(os.path.realpath(args.folder))} is {state}")
+        _say(f"recovered the lock of {who} ({recovery.recovery_reason}: {_visible(recovery.detail)})")
+    _say(f"{_visible(os.path.realpath(args.folder))} is {state}")
     return 0
 
 
@@ -264,12 +264,12 @@ def _list(args: Namespace) -> int:
     if args.json:
         _print_json([status.to_dict() for status in locks])
     elif not locks:
-        print(f"nothing is locked below {_visible(os.path.realpath(args.root))}")
+        _say(f"nothing is locked below {_visible(os.path.realpath(args.root))}")
     else:
         _print_table(locks)
         for status in locks:
             if status.state == "unreadable":
-                print(f"\n{_visible(status.detail)}")
+                _say(f"\n{_visible(status.detail)}")
     return 0
 
 
@@ -329,6 +329,12 @@ def duration(seconds: int | None) -> str:
 def _printable(text: str) -> str:
     """Escape and shorten what others wrote into a lock file, for the terminal."""
     return _visible(text[:200])
+
+
+def _say(text: str) -> None:
+    from noclobber.cli.terminal import say
+
+    say(text)
 
 
 def _visible(text: str) -> str:

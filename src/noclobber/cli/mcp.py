@@ -28,9 +28,9 @@ docs/mcp.md has configurations to paste.
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's arguments."""
-    from argparse import RawDescriptionHelpFormatter
+    from noclobber.cli.parsing import FoldedHelp
 
-    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.formatter_class = FoldedHelp
     parser.epilog = EXAMPLES
     parser.add_argument("roots", nargs="*", metavar="ROOT", help="a folder that the tools may use")
     parser.add_argument(

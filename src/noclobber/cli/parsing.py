@@ -13,6 +13,8 @@ from argparse import ArgumentParser
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
+from noclobber.text.fold import fold
+
 if TYPE_CHECKING:
     from argparse import Action
     from collections.abc import Iterator
@@ -55,6 +57,13 @@ class CommandParser(ArgumentParser):
         raise argparse.ArgumentError(
             action, f"invalid choice: {value!r} (choose from {', '.join(known)}).{hint}"
         )
+
+
+class FoldedHelp(argparse.RawDescriptionHelpFormatter):
+    """Examples stay as they are written, and are folded at words where the terminal is narrower."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return fold(super()._fill_text(text, width, indent), self._width)
 
 
 def _options_of(parser: ArgumentParser) -> Iterator[str]:

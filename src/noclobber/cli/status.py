@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from noclobber.cli import EXIT_OK
+from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import Cell, add_json, print_json, styled, table, visible
+from noclobber.cli.terminal import (
+    Cell,
+    add_json,
+    columns_wide,
+    is_terminal,
+    print_json,
+    styled,
+    table,
+    visible,
+)
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.ledger.browse import SHORT_SESSION
 from noclobber.view.workspace_state import read_state
@@ -54,11 +63,28 @@ def add_refusals(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Print the state of the workspace."""
     state = read_state(root_of(args), SYSTEM_CLOCK, refusals=args.n)
+    is_workspace = args.root is not None or _is_workspace(state)
     if args.json:
         print_json(state._asdict())
-    else:
+    elif is_workspace:
         print(page(state), end="")
-    return EXIT_OK
+    else:
+        print(f"{visible(state.root)} is no workspace: nothing of noclobber's is here.")
+        print("`noclobber` says what can be done here; --root names another folder.")
+    return EXIT_OK if is_workspace else EXIT_NO
+
+
+def _is_workspace(state: WorkspaceView) -> bool:
+    """True if there is anything of noclobber's: something to show, a mark, or hooks."""
+    from noclobber.core.project import is_marked
+    from noclobber.hosts.hook_entries import find_hosts
+    from noclobber.hosts.installations import find
+
+    if any((state.turns, state.sessions, state.claims, state.locks, state.refusals, state.kept)):
+        return True
+    if state.ledger["exists"] or state.troubles or is_marked(state.root):
+        return True
+    return any(find(host, state.root) for host in find_hosts(state.root))
 
 
 def page(state: WorkspaceView) -> str:
@@ -68,7 +94,7 @@ def page(state: WorkspaceView) -> str:
     for part in (_turns, _sessions, _claims, _locks, _refusals, _kept):
         title, titles, rows = part(state)
         if rows:
-            parts.append(f"\n{styled(title, 'strong')}\n{table(titles, rows)}")
+            parts.append(f"\n{styled(_fitted(title), 'strong')}\n{table(titles, rows)}")
     parts += [_leftovers(state)] if any(state.leftovers.values()) else []
     if len(parts) == 1:
         known = state.ledger["exists"]
@@ -76,6 +102,12 @@ def page(state: WorkspaceView) -> str:
             "\nno turn, session, claim or lock here\n" if known else "\nno guarded write was made here yet\n"
         )
     return "".join(parts)
+
+
+def _fitted(title: str) -> str:
+    from noclobber.text.fold import fold
+
+    return fold(title, columns_wide()) if is_terminal() else title
 
 
 def _turns(state: WorkspaceView) -> Section:
@@ -145,7 +177,7 @@ def _refusals(state: WorkspaceView) -> Section:
         ]
         for refusal in state.refusals
     ]
-    return "last refusals", ("time", "agent", "why", "file", "written by"), rows
+    return "last refusals", ("time", "agent", "why", "file", "last written by"), rows
 
 
 def _kept(state: WorkspaceView) -> Section:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CODES = {"good": "32", "bad": "31", "warn": "33", "faint": "2", "strong": "1"}
 _RICH_WORDS = {"good": "green", "bad": "red", "warn": "yellow", "faint": "dim", "strong": "bold"}
 _BAR_CELLS = 30
+_BESIDE_BAR_CELLS = 20  # A share, and a number of up to eleven digits.
 _LEAST_CELLS = 4  # Of a column that has to give way.
 _FIRST_WIDE = 0x300  # Below it every character is one cell wide.
 
@@ -116,11 +117,8 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str | Cell]], stream: T
     """
     stream = sys.stdout if stream is None else stream
     cells = [
-        [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
-        for row in (
-            [Cell(visible(c.text), c.style) if isinstance(c, Cell) else visible(c) for c in row]
-            for row in rows
-        )
+        [Cell(visible(c)) if isinstance(c, str) else Cell(visible(c.text), c.style) for c in row]
+        for row in rows
     ]
     if is_terminal(stream) and os.environ.get("TERM") != "dumb":
         try:
@@ -215,6 +213,15 @@ def cells_wide(text: str) -> int:
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print sentences: folded at words where a person is watching, as they are for programs."""
+    if is_terminal(stream):
+        from noclobber.text.fold import fold
+
+        text = fold(text, columns_wide())
+    print(text, file=stream)
+
+
 # Progress
 
 
@@ -228,10 +235,12 @@ class Progress:
 
     def show(self, done: int, total: int, count: int) -> None:
         """Show the share that is done, and how many items that was."""
-        cells = _BAR_CELLS * done // max(total, 1)
+        # What is wider than the terminal would go on in the next line, and stay there.
+        whole = max(0, min(_BAR_CELLS, columns_wide() - _BESIDE_BAR_CELLS - len(self._noun)))
+        cells = whole * done // max(total, 1)
         if self._wanted and cells != self._cells:
             self._cells = cells
-            bar = "█" * cells + "░" * (_BAR_CELLS - cells)
+            bar = "█" * cells + "░" * (whole - cells)
             out = controls(sys.stderr)
             print(f"\r{bar} {100 * done // max(total, 1):3d} %  {count:,} {self._noun}", end="", file=out)
             out.flush()

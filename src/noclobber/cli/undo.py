@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_REFUSED
 from noclobber.cli.clean_output import data_out
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import add_json, print_json, styled, visible
+from noclobber.cli.terminal import add_json, print_json, say, styled, visible
 from noclobber.cli.working import Working
 from noclobber.disk import hashing
 from noclobber.errors import BadRequestError
@@ -100,17 +100,17 @@ def _hash(content: bytes | None) -> str | None:
 
 def _print(root: str, planned: UndoPlan, turn_id: str, *, dry_run: bool) -> None:
     if not planned.writes:
-        print("There is nothing to take back: no landed write on record fits, or all were taken back.")
+        say("There is nothing to take back: no landed write on record fits, or all were taken back.")
         return
     for obstacle in planned.obstacles:
         name, time = visible(os.path.relpath(obstacle.path, root)), obstacle.write.time[:19]
-        print(f"{styled('conflict', 'bad')}  {name}, written {time}Z: {visible(obstacle.reason)}")
+        say(f"{styled('conflict', 'bad')}  {name}, written {time}Z: {visible(obstacle.reason)}")
     if planned.obstacles:
-        print("Nothing was changed. --file FILE takes back one file alone.")
-        print("`noclobber versions list FILE` has all versions of one, to restore by hand.")
+        say("Nothing was changed. --file FILE takes back one file alone.")
+        say("`noclobber versions list FILE` has all versions of one, to restore by hand.")
         return
     if not planned.files:
-        print("There is nothing to change: the files are already as they were before those writes.")
+        say("There is nothing to change: the files are already as they were before those writes.")
         return
     count = "1 write" if len(planned.writes) == 1 else f"{len(planned.writes)} writes"
     if dry_run:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import Cell, add_json, is_terminal, print_json, table, visible
+from noclobber.cli.terminal import Cell, add_json, is_terminal, print_json, say, table, visible
 from noclobber.cli.working import Working
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk.versions import PastVersion, Versions
@@ -90,7 +90,7 @@ def _list(args: Namespace, root: str) -> int:
         print_json({"root": root, "versions": [_as_json(each) for each in found]})
         return EXIT_OK
     if not found:
-        print("No versions are kept." if path is None else f"No versions of {visible(path)} are known.")
+        say("No versions are kept." if path is None else f"No versions of {visible(path)} are known.")
         return EXIT_OK
     rows = [
         [
@@ -232,11 +232,11 @@ def _restore(args: Namespace, root: str) -> int:
     if args.json:
         print_json({"path": path, "sha256": sha256, "previous_sha256": before, "changed": not is_same})
     elif is_same:
-        print(f"{visible(path)} already has this content.")
+        say(f"{visible(path)} already has this content.")
     else:
-        print(f"{visible(path)} is version {sha256[:12]} again.")
+        say(f"{visible(path)} is version {sha256[:12]} again.")
         if before is not None:
-            print(f"What was there is kept: noclobber versions restore {before[:12]} {visible(args.file)}")
+            say(f"What was there is kept: noclobber versions restore {before[:12]} {visible(args.file)}")
     return EXIT_OK
 
 
@@ -251,14 +251,14 @@ def _prune(args: Namespace, root: str) -> int:
         if args.json:
             print_json({"removed": 0, "removed_bytes": 0, "left": 0, "left_bytes": 0})
         else:
-            print("No versions are kept.")
+            say("No versions are kept.")
         return EXIT_OK
     with Working("removing old versions"):
         pruned = versions.prune(SYSTEM_CLOCK.now_s(), days, most_bytes)
     if args.json:
         print_json(pruned._asdict())
     else:
-        print(
+        say(
             f"Removed {pruned.removed} versions ({_size(pruned.removed_bytes)}); "
             f"{pruned.left} are left ({_size(pruned.left_bytes)})."
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.doctor import crash_leftovers, versions_check, workspace_checks
-from noclobber.cli.terminal import Progress, add_json, print_json, styled, visible
+from noclobber.cli.terminal import Progress, add_json, columns_wide, is_terminal, print_json, styled, visible
 from noclobber.cli.working import Working
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.findings import Finding
@@ -20,6 +20,7 @@ from noclobber.core.project import existing_folder, find_project
 from noclobber.errors import NoclobberError
 from noclobber.hook import doctor as hook_doctor
 from noclobber.lock import doctor as lock_doctor
+from noclobber.text.fold import fold
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -80,16 +81,33 @@ def _ask(name: str, check: Callable[[str], list[Finding]], root: str) -> list[Fi
         return [Finding(name, False, f"could not be checked: {error}", "check the permissions")]
 
 
+NARROW_COLUMNS = 60
+
+
 def _page(root: str, findings: list[Finding]) -> str:
-    width = max(len(finding.name) for finding in findings)
+    # In a narrow terminal what was found is below its name.
+    is_narrow = is_terminal() and columns_wide() < NARROW_COLUMNS
+    width = 0 if is_narrow else max(len(finding.name) for finding in findings)
     lines = [f"{styled('folder', 'strong')}  {visible(root)}\n"]
     for finding in findings:
         mark = styled("ok ", "good") if finding.ok else styled("BAD", "bad")
-        lines.append(f"{mark}  {finding.name:<{width}}  {visible(finding.detail)}")
+        first, *more = (
+            ["", *_folded(visible(finding.detail), 0)]
+            if is_narrow
+            else _folded(visible(finding.detail), width)
+        )
+        lines.append(f"{mark}  {finding.name:<{width}}  {first}")
+        lines += [f"     {'':<{width}}  {line}" for line in more]
         if finding.remedy:
-            lines.append(f"     {'':<{width}}  {styled('-> ' + visible(finding.remedy), 'warn')}")
+            remedy = _folded("-> " + visible(finding.remedy), width)
+            lines += [f"     {'':<{width}}  {styled(line, 'warn')}" for line in remedy]
     bad = sum(not finding.ok for finding in findings)
     verdict = (
         styled("healthy", "good") if not bad else styled(f"{bad} of {len(findings)} need attention", "bad")
     )
     return "\n".join([*lines, "", verdict, ""])
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return a text in lines that fit beside the names, where a person is watching."""
+    return fold(text, columns_wide() - width - 7).split("\n") if is_terminal() else [text]
