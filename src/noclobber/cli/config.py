@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import Cell, add_json, print_json, table, visible
+from noclobber.cli.terminal import Cell, add_json, print_json, say, table, visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -70,7 +70,7 @@ def run(args: Namespace) -> int:
         )
         return EXIT_OK
     file = loaded.path or "none; noclobber.toml would be read"
-    print(f"workspace  {visible(root)}\nfile       {visible(file)}\n")
+    say(f"workspace  {visible(root)}\nfile       {visible(file)}\n")
     shown = [
         [
             name,
