@@ -260,6 +260,30 @@ def test_the_scoreboard_in_the_readme_is_what_make_score_wrote() -> None:
     assert f"[{board['date']}](docs/score.md)): alone, {told[1]}." in readme
 
 
+def test_what_the_readme_shows_of_status_is_what_status_prints() -> None:
+    """N-readme: the sample is of a real session, and laid out as the program does it."""
+    from noclobber.cli.status import page
+    from noclobber.view.workspace_state import WorkspaceView
+
+    root, time, session = "/home/ana/project", "2026-11-16T22:39:01Z", "01a1e683-8431-7970-9063-722bf87bd07b"
+    agent = {"agent_id": "main", "session_id": session}
+    refusal = {"error_type": "STALE_FILE", "path": f"{root}/plan.md", "time": time, **agent}
+    state = WorkspaceView(
+        root=root,
+        time=time,
+        turns=[],
+        sessions=[{"host": "codex", "file_count": 1, "last_event": time, **agent}],
+        claims=[],
+        locks=[],
+        refusals=[{**refusal, "written_by": f"an outsider, at {time}"}],
+        kept=[],
+        leftovers={},
+        ledger={"exists": True},
+        troubles=[],
+    )
+    assert f"$ noclobber status\n{page(state)}```" in (PROJECT / "README.md").read_text()
+
+
 def _words(picture: str) -> list[str]:
     """The lines of a recording, without what differs from run to run."""
     lines = re.findall(r"<text class=\"l\d+[^>]*?(?:/>|>(.*?)</text>)", picture)
