@@ -237,27 +237,19 @@ class NfsArena:
             "answer = {file: open(f'/run/volume/work/{file}').read() for file in files}",
             files=[*FILES, *made],
         )
-        lines = {file: text.splitlines(keepends=True) for file, text in content.items()}
-        lost = sum(lines[tried[line]["file"]].count(line) != 1 for line in done)
-        made_twice = sum([content[slot]] != makers for slot, makers in made.items())
-        broken = 0
-        for file in FILES:
-            so_far, before = "", _sha256(b"")
-            for line in lines[file]:
-                so_far += line
-                after = _sha256(so_far.encode())
-                broken += tried.get(line, {}).get("tried") != [before, after]
-                before = after
+        lost, broken, made_twice = weigh(tried, done, made, content)
+        landed = sum(content[file].count("\n") for file in FILES)
+        a_second = round(len(done) / took_s, 1)
         return NfsVerdict(
             len(done),
-            sum(len(lines[file]) for file in FILES),
+            landed,
             lost,
             broken,
             made_twice,
             self._broken_ledgers(),
             killed,
             dict(refused),
-            round(len(done) / took_s, 1),
+            a_second,
         )
 
     def _broken_ledgers(self) -> int:
@@ -266,6 +258,24 @@ class NfsArena:
         if found:
             print(found)
         return int(bool(found))
+
+
+def weigh(
+    tried: dict[str, dict[str, Any]], done: set[str], made: dict[str, list[str]], content: dict[str, str]
+) -> tuple[int, int, int]:
+    """The referee: how many lines are lost, do not follow from the one before, and files were made twice."""
+    lines = {file: content[file].splitlines(keepends=True) for file in FILES}
+    lost = sum(lines[tried[line]["file"]].count(line) != 1 for line in done)
+    made_twice = sum([content[slot]] != makers for slot, makers in made.items())
+    broken = 0
+    for file in FILES:
+        so_far, before = "", _sha256(b"")
+        for line in lines[file]:
+            so_far += line
+            after = _sha256(so_far.encode())
+            broken += tried.get(line, {}).get("tried") != [before, after]
+            before = after
+    return lost, broken, made_twice
 
 
 def _sha256(data: bytes) -> str:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from noclobber.cli import main, other_machines
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import filesystems, forks, leases, metadata, mutex, renames, volume_mutex
 from noclobber.disk.commit import committer, note_keys
 from noclobber.disk.commit.many_files import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
+from noclobber.disk.reach import hands_on_locks
 from noclobber.errors import BadRequestError, FileBusyError
 from tests.rigs.mounts import run_in_mounts
 
@@ -71,22 +73,51 @@ print(json.dumps({mount: Workspace(mount).reach for mount in ("merged", "upper")
     assert run_in_mounts(tmp_path, "bindfs back merged", program) == {"merged": "mount", "upper": "machine"}
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("rw,vers=4.2,hard,proto=tcp,local_lock=none,addr=10.78.0.1", True),
+        ("rw,vers=3,nolock,local_lock=all", False),
+        ("rw,vers=3,local_lock=flock", False),
+        ("rw,vers=3,local_lock=posix", True),
+    ],
+)
+def test_a_mount_that_keeps_its_locks_is_told_by_its_options(options: str, expected: bool) -> None:
+    """finding R3: NFS clients ask the server about locks, unless they were told not to."""
+    assert hands_on_locks(options) is expected
+
+
 def test_doctor_does_not_call_a_mount_healthy_that_keeps_its_locks_to_itself(tmp_path: Path) -> None:
     """finding R3: two such mounts lost a quarter of all updates while `doctor` said healthy."""
     program = """
 import json
+from noclobber.cli import other_machines
 from noclobber.cli.doctor.workspace_checks import check_level
 found = {finding.name: finding for finding in check_level("merged")}["other machines"]
-print(json.dumps([found.ok, found.detail, found.remedy]))
+print(json.dumps([found.ok, found.detail, found.remedy, other_machines.warning("merged")]))
 """
-    ok, detail, remedy = run_in_mounts(tmp_path, "bindfs back merged", program)
+    ok, detail, remedy, warning = run_in_mounts(tmp_path, "bindfs back merged", program)
     assert not ok
+    assert "may lose updates" in warning
     assert "not promised" in detail
     assert "NOCLOBBER_COORDINATOR" in remedy
-    ok, detail, remedy = run_in_mounts(tmp_path, HANDS_ON, program)
+    ok, detail, remedy, warning = run_in_mounts(tmp_path, HANDS_ON, program)
     assert ok
+    assert warning == ""
     assert "every machine" in detail
     assert "cut off" in remedy
+
+
+def test_what_sets_a_project_up_warns_of_a_mount_that_keeps_its_locks_to_itself(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """finding R3: before the first write, not after the first loss."""
+    monkeypatch.setattr(other_machines, "reach_of", lambda _: "mount")
+    main(["install", "claude-code", "--root", str(root)])
+    assert "not promised: " in capsys.readouterr().out
+    monkeypatch.setattr(other_machines, "reach_of", lambda _: "machine")
+    main(["install", "claude-code", "--root", str(root)])
+    assert "not promised: " not in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("on_nfs")

@@ -101,6 +101,10 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json(rows)
     elif not args.uninstall and not args.dry_run:
+        from noclobber.cli import other_machines
+
+        if not args.user and (said := other_machines.warning(project)):
+            print(f"not promised: {said}")
         scope = " --user" if args.user else ""
         say(f"undo: noclobber install {' '.join(hosts)}{scope} --uninstall")
     return EXIT_OK if is_well else EXIT_NO

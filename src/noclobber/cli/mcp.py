@@ -94,6 +94,11 @@ def run(args: Namespace) -> int:
         one_process=args.http is None,
         allow_run=args.allow_run,
     )
+    from noclobber.cli import other_machines
+
+    for root in roots.shown:
+        if said := other_machines.warning(root):
+            print(f"noclobber: not promised: {said}", file=sys.stderr)
     return _stdio(server) if args.http is None else _http(server, args.http)
 
 

@@ -20,6 +20,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
+from noclobber.core.project import BESIDE_PREFIX
 from noclobber.disk import filesystems
 from noclobber.disk.processes import mutex_holder
 
@@ -44,7 +45,7 @@ def reach_of(folder: str) -> Reach:
             return "machine"
         if kind not in ("nfs", "fuse"):
             return "mount"
-        name = f".noclobber-reach-{os.urandom(6).hex()}"
+        name = f"{BESIDE_PREFIX}reach-{os.urandom(6).hex()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         first_fd = os.open(name, flags, 0o600, dir_fd=folder_fd)
         try:
@@ -91,5 +92,10 @@ def _asks_the_server(folder_fd: int) -> bool:
         for line in file:
             left, _, right = line.partition(" - ")
             if left.split(" ")[2] == wanted:
-                return KEPT_TO_ITSELF.isdisjoint(right.split(" ")[2].strip().split(","))
+                return hands_on_locks(right.split(" ")[2].strip())
     return False
+
+
+def hands_on_locks(options: str) -> bool:
+    """True if the options of an NFS mount leave the decision about locks to the server."""
+    return KEPT_TO_ITSELF.isdisjoint(options.split(","))
