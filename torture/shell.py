@@ -195,16 +195,18 @@ def _run(text: str, *, plain: bool, life: Life | None) -> str:
         finally:
             os._exit(code)
     lives_s = life.seconds if life is not None and not life.steps else LONGEST_COMMAND_S
-    deadline_s = time.monotonic() + lives_s
+    deadline_s, is_by_us = time.monotonic() + lives_s, False
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > deadline_s:
             os.kill(pid, signal.SIGKILL)
+            is_by_us = True
             break
         time.sleep(0.002)
     _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status) and not plain:
-        return "killed" if life is not None else "hung"
     if os.WIFSIGNALED(status):
+        if not plain and (is_by_us or (life is not None and life.steps)):
+            return "killed" if life is not None else "hung"
+        # It ended itself (GIT_OR_NOTHING). Had it written nothing, `noclobber run` died of that signal, too.
         return "refused"
     code = os.WEXITSTATUS(status)
     other = "landed" if plain else "gap" if code == NOT_WHOLE else f"failed {code}"
