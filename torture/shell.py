@@ -256,6 +256,7 @@ def judge(work: Work, done: list[Done]) -> Verdict:
         lost, mixed = lost + account.lost, mixed + account.torn
         ended["outsiders"] += account.updates
         ended["old mappings"] += account.not_promised
+        ended["behind links"] += account.behind_links
         ways[f"beside {kind}"] += account.commits
         evidence += account.trouble
     ended["outsiders"] += sum(each.kind == "outsider" for each in done)
@@ -382,7 +383,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _ran(verdict: Verdict) -> int:
-    others = sum(verdict.commands[name] for name in ("outsiders", "plain git", "old mappings"))
+    others = sum(
+        verdict.commands[name] for name in ("outsiders", "plain git", "old mappings", "behind links")
+    )
     return sum(verdict.commands.values()) - others
 
 

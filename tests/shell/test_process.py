@@ -118,6 +118,23 @@ def test_everything_that_a_command_does_to_a_tree_lands(project: Path) -> None:
     assert os.listdir(project / ".noclobber/run") == []
 
 
+def test_a_link_is_not_replaced_by_a_file_if_what_it_led_to_was_changed_meanwhile(project: Path) -> None:
+    """N-shell: the command made its file of the version before; to a link that only moves it does not matter."""
+    os.symlink("plan.md", project / "link")
+    by_file, elsewhere = "sed s/one/two/ link > t; mv t link", "ln -sfn other.md link"
+    refused = run_with_an_outsider(project, by_file, "echo theirs >> link")
+    assert refused.returncode == 75
+    assert "STALE_FILE" in refused.stderr.splitlines()[0]
+    assert os.readlink(project / "link") == "plan.md"
+
+    assert shell(project, by_file).returncode == 0
+    assert (project / "link").read_text() == "two\ntheirs\n"
+    os.unlink(project / "link")
+    os.symlink("plan.md", project / "link")
+    assert run_with_an_outsider(project, elsewhere, "echo theirs >> link").returncode == 0
+    assert os.readlink(project / "link") == "other.md"
+
+
 def test_nothing_lands_if_one_of_the_files_was_changed_meanwhile(project: Path) -> None:
     """N-shell, ruling 18: the exact object, every other file beside it, one event, and what it wrote is kept."""
     (project / "b.txt").write_text("b\n")

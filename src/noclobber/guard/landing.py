@@ -43,7 +43,7 @@ from noclobber.guard.git.rule import git_rule
 from noclobber.guard.judge import admit
 from noclobber.guard.policies import decide
 from noclobber.shell import changes as tree
-from noclobber.shell.changes import FILE, FOLDER, ChangeSet, TreeChange, lstat
+from noclobber.shell.changes import FILE, FOLDER, LINK, ChangeSet, TreeChange, lstat
 from noclobber.shell.git_locks import GitBusyError, GitLocks, locks_for
 from noclobber.shell.runs import folder_of
 
@@ -165,6 +165,7 @@ class _Judging:
         self._turn, self._command, self._changes = turn, command, changes
         self._folders: dict[str, bool] = {}
         self._above: dict[str, bool] = {}
+        self._made_files: set[str] = set()
         self._stale: list[StaleFileError] = []
         self._rows: list[TreeRow] = []
         self.merged: dict[str, MergedFile] = {}
@@ -176,7 +177,9 @@ class _Judging:
     def files(self) -> list[FileChange]:
         """Judge every file; raise the first refusal, with the others beside it."""
         judged: list[FileChange] = []
-        for change in self._changes.checked:
+        checked = self._changes.checked
+        self._made_files = {each.path for each in checked if each.action == tree.CREATE and each.kind == FILE}
+        for change in checked:
             path = f"{self._changes.root}/{change.path}"
             if change.kind == FOLDER and change.action in (tree.CREATE, tree.DELETE):
                 judged += self._folder(change, path)
@@ -269,6 +272,8 @@ class _Judging:
         ):
             actual = now if change.kind == FILE else "NOT_A_FILE"
             self._stale.append(StaleFileError(path, NO_HASH, actual))
+        elif change.kind == LINK and change.path in self._made_files and not self._leads_to_old(path):
+            self._stale.append(StaleFileError(path, NO_HASH, "NOT_A_FILE"))
         return now
 
     def _looked_at(self, change: TreeChange, path: str) -> tuple[str, os.stat_result | None]:
@@ -299,6 +304,18 @@ class _Judging:
         if now is None or (seen is not None and (seen.st_ino != now.st_ino or seen.st_ctime_ns >= began_ns)):
             return False
         return now.st_ctime_ns < began_ns
+
+    def _leads_to_old(self, path: str) -> bool:
+        """
+        False if a link that becomes a file leads to a file that was changed since the command began.
+
+        What the command made of it is of the version before: the link is old, and what it led to is not.
+        """
+        try:
+            status = os.stat(path)
+        except OSError:
+            return True
+        return not stat.S_ISREG(status.st_mode) or status.st_ctime_ns < self._command.began_ns
 
     def _look_above(self, change: TreeChange, path: str) -> bool:
         """
