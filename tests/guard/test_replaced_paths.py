@@ -35,7 +35,7 @@ def killed(root: Path, step: str, *names: str) -> None:
 
 
 def versions(root: Path) -> set[bytes]:
-    return {path.read_bytes() for path in root.glob(".noclobber/versions.*/??/*")}
+    return {path.read_bytes() for path in root.glob(".noclobber/versions.*/?/*")}
 
 
 @pytest.mark.parametrize("step", ["exchanged", "settled"])
