@@ -360,3 +360,27 @@ def test_the_command_line_installs_examines_and_locks(
     assert cli.main(["lock", "status", str(tmp_path / "report")]) == 3
     assert "Traceback" not in capfd.readouterr().err
     _connection.cache_clear()
+
+
+def test_the_push_hook_of_the_page_for_teams_refuses_an_old_token(tmp_path: Path) -> None:
+    """N-machines, N-documented: somebody who was taken over does not push over the next one's work."""
+    page = (Path(__file__).parents[2] / "docs/team.md").read_text()
+    (hook,) = [block for block in page.split("```sh\n") if block.startswith("#!/bin/sh")]
+
+    def git(*words: str, folder: str = "clone") -> int:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        return subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path / folder, capture_output=True
+        ).returncode
+
+    git("init", "-q", "--bare", "received", folder="")
+    git("config", "receive.advertisePushOptions", "true", folder="received")
+    script = tmp_path / "received/hooks/pre-receive"
+    script.write_text(hook.partition("```")[0])
+    script.chmod(0o755)
+    git("clone", "-q", "received", "clone", folder="")
+    pushed = []
+    for token in ("report:5", "other:1", "report:6", "report:5", "report:x"):
+        git("commit", "-q", "--allow-empty", "-m", token)
+        pushed.append(git("push", "-q", "-o", f"token={token}", "origin", "HEAD"))
+    assert pushed == [0, 0, 0, 1, 1]

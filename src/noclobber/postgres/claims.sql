@@ -3,21 +3,24 @@
 -- guard/claims.py says what a claim means; here it is a row instead of a file. A claim and a section both hold
 -- the file's row while they begin. So either the section is over when the claim is made, or it sees the claim.
 
-CREATE OR REPLACE FUNCTION noclobber.shown_claim(c noclobber.claim) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
-  SELECT jsonb_build_object('claim_id', c.claim_id, 'path', c.path, 'owner', c.owner, 'call_id', c.call_id,
+CREATE OR REPLACE FUNCTION noclobber.shown_claim(c noclobber.claim) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN jsonb_build_object('claim_id', c.claim_id, 'path', c.path, 'owner', c.owner, 'call_id', c.call_id,
     'seen', c.seen,
     'take_over_in_s', extract(epoch FROM c.take_over - noclobber.now_())::float8,
-    'remaining_s', extract(epoch FROM c.expires - noclobber.now_())::float8)
-$$;
+    'remaining_s', extract(epoch FROM c.expires - noclobber.now_())::float8);
+END $$;
 
 -- Somebody else's claim on a file; NULL if there is none. `judged` names, in "claims", those that were found old
 -- enough, and their file as it was.
 CREATE OR REPLACE FUNCTION noclobber.claim_in_the_way(ws text, p text, who text, judged jsonb) RETURNS jsonb
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN (
   SELECT noclobber.shown_claim(c) FROM noclobber.claim c
    WHERE c.workspace = ws AND c.path = p AND c.owner IS DISTINCT FROM who AND c.expires > noclobber.now_()
-     AND NOT (noclobber.now_() >= c.take_over AND coalesce((judged->'claims') ? c.claim_id, false))
-$$;
+     AND NOT (noclobber.now_() >= c.take_over AND coalesce((judged->'claims') ? c.claim_id, false)));
+END $$;
 
 -- True if this is the tree of files that the workspace's name stands for.
 CREATE OR REPLACE FUNCTION noclobber.is_tree(ws text, tree text) RETURNS boolean LANGUAGE plpgsql AS $$

@@ -7,6 +7,9 @@
 -- Rows are locked in one order, so that nobody waits in a circle: a lock's row, files by their paths, then the
 -- workspace's chain.
 
+-- What a step calls is written in plpgsql where it is more than an expression: its plan is kept for the session, while
+-- that of a function in SQL is made anew at every call.
+
 -- The only clock. Tests replace it.
 CREATE OR REPLACE FUNCTION noclobber.now_() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp()';
 
@@ -15,9 +18,11 @@ $$ SELECT to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$
 
 -- Strictly rising, also over a failover to a standby that had not heard of the last ones: the timeline is in
 -- the upper bits, and a promoted standby has a new one.
-CREATE OR REPLACE FUNCTION noclobber.next_token(last bigint) RETURNS bigint LANGUAGE sql VOLATILE AS
-$$ SELECT greatest(last + 1,
-     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint << 40) $$;
+CREATE OR REPLACE FUNCTION noclobber.next_token(last bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN greatest(last + 1,
+     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint << 40);
+END $$;
 
 -- Lock the workspace's chain until this transaction ends. Whoever has it sees everything that was recorded
 -- before, and nobody records in between.
@@ -103,14 +108,16 @@ $$ SELECT above = '' OR above = below OR starts_with(below, above || '/') $$;
 CREATE OR REPLACE FUNCTION noclobber.is_judged(l noclobber.lock, judged jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT coalesce((judged->>l.path)::bigint = l.version, false) $$;
 
-CREATE OR REPLACE FUNCTION noclobber.shown(l noclobber.lock) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION noclobber.shown(l noclobber.lock) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN (
   SELECT jsonb_build_object(
     'path', l.path, 'token', l.token, 'version', l.version, 'is_free', l.secret_sha256 IS NULL,
     'lock_id', left(l.secret_sha256, 32), 'deliverable_id', l.deliverable_id, 'holder', l.holder,
     'acquired', noclobber.stamp(l.acquired), 'lease_s', l.lease_s, 'renewal_s', l.renewal_s,
     'process', l.process, 'remaining_s', extract(epoch FROM l.expires - noclobber.now_())::float8,
-    'age_s', extract(epoch FROM noclobber.now_() - l.acquired)::float8)
-$$;
+    'age_s', extract(epoch FROM noclobber.now_() - l.acquired)::float8));
+END $$;
 
 CREATE OR REPLACE FUNCTION noclobber.record_lock(l noclobber.lock, kind text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -164,20 +171,23 @@ BEGIN
 END $$;
 
 -- Why a lock may be taken over now; NULL if it may not.
-CREATE OR REPLACE FUNCTION noclobber.orphaned(l noclobber.lock, judged jsonb) RETURNS text LANGUAGE sql VOLATILE AS $$
-  SELECT CASE WHEN l.secret_sha256 IS NULL THEN NULL
+CREATE OR REPLACE FUNCTION noclobber.orphaned(l noclobber.lock, judged jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN CASE WHEN l.secret_sha256 IS NULL THEN NULL
               WHEN noclobber.now_() >= l.expires THEN 'lease_expired'
-              WHEN noclobber.is_judged(l, judged) THEN 'pid_dead' END
-$$;
+              WHEN noclobber.is_judged(l, judged) THEN 'pid_dead' END;
+END $$;
 
 -- A write that is not over; `judged_writers` are ids of those whose process no longer runs.
 CREATE OR REPLACE FUNCTION noclobber.unsettled(ws text, p text, judged jsonb) RETURNS noclobber.write_intent
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN (
   SELECT i FROM noclobber.write_intent i
    WHERE i.workspace = ws AND i.path = p AND i.deadline > noclobber.now_()
      AND NOT coalesce((judged->'intents') ? i.intent_id, false)
-   ORDER BY i.deadline DESC LIMIT 1
-$$;
+   ORDER BY i.deadline DESC LIMIT 1);
+END $$;
 
 -- `judged` is an object: paths with the version that was found dead, and "intents", a list of ids.
 CREATE OR REPLACE FUNCTION noclobber.take(

@@ -9,21 +9,24 @@ CREATE OR REPLACE FUNCTION noclobber.gate(ws text) RETURNS bigint LANGUAGE sql I
 $$ SELECT ('x' || left(md5('noclobber/' || ws), 16))::bit(64)::bigint $$;
 
 CREATE OR REPLACE FUNCTION noclobber.shown_section(s noclobber.section, judged jsonb) RETURNS jsonb
-LANGUAGE sql VOLATILE AS $$
-  SELECT jsonb_build_object('section_id', s.section_id, 'writer', s.writer, 'process', s.process,
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN jsonb_build_object('section_id', s.section_id, 'writer', s.writer, 'process', s.process,
     'state', s.state, 'files', s.files,
     'remaining_s', extract(epoch FROM s.deadline - noclobber.now_())::float8,
-    'is_overdue', noclobber.now_() >= s.deadline OR coalesce((judged->'intents') ? s.section_id, false))
-$$;
+    'is_overdue', noclobber.now_() >= s.deadline OR coalesce((judged->'intents') ? s.section_id, false));
+END $$;
 
 -- A section with a file inside a folder; NULL if there is none.
 CREATE OR REPLACE FUNCTION noclobber.section_inside(ws text, p text, judged jsonb) RETURNS jsonb
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN (
   SELECT noclobber.shown_section(s, judged) FROM noclobber.section s
    WHERE s.workspace = ws
      AND EXISTS (SELECT FROM jsonb_array_elements(s.files) f WHERE noclobber.covers(p, f->>'path'))
-   ORDER BY s.deadline LIMIT 1
-$$;
+   ORDER BY s.deadline LIMIT 1);
+END $$;
 
 -- Return a file's row, ours until the transaction ends.
 CREATE OR REPLACE FUNCTION noclobber.hold_file(ws text, p text) RETURNS noclobber.file LANGUAGE plpgsql AS $$
@@ -139,6 +142,13 @@ BEGIN
                          THEN (array_prepend(f.head, f.former))[1:32] ELSE f.former END
      WHERE f.workspace = s.workspace AND f.path = row_->>'path' AND f.section_id = id;
   END LOOP;
+  -- A crash may forget that a write has landed: whoever finds it overdue sees that its staged file is gone. So
+  -- nobody waits for the disk here, and the event that follows takes this along. A deletion is told by the server.
+  IF outcome_ = 'landed' AND NOT EXISTS (
+    SELECT FROM jsonb_array_elements(s.files) e WHERE e->>'action' = 'delete'
+  ) THEN
+    PERFORM set_config('synchronous_commit', 'off', true);
+  END IF;
   DELETE FROM noclobber.section k WHERE k.section_id = id;
   INSERT INTO noclobber.settled_section VALUES (id, outcome_, noclobber.now_()) ON CONFLICT DO NOTHING;
   DELETE FROM noclobber.settled_section e
