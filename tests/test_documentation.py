@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import noclobber
 from noclobber import errors
 from noclobber.cli import COMMANDS
 from noclobber.cli.completion import nodes
@@ -197,6 +198,31 @@ def test_the_steps_of_a_how_to_work(page: Path, tmp_path: Path, shell: dict[str,
         assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
     for step in blocks(page, "python"):
         subprocess.run([sys.executable, "-c", step], cwd=work, env=shell, timeout=120, check=True)
+
+
+RUN_ELSEWHERE = {"howto", "frameworks"}
+FRAGMENTS = [
+    page for page in PAGES if page.parent.name not in RUN_ELSEWHERE and blocks(page, "python")
+]  # The README's code is run by its own test, and that of frameworks by `make frameworks`.
+
+
+@pytest.mark.parametrize("page", FRAGMENTS, ids=lambda page: page.name)
+def test_code_on_any_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-documented: with what such a page takes for granted: a project, a workspace, a turn that has read a file."""
+    for folder in ("path/to/project", "reports/q3", "src"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "plan.md").write_text("# Plan\n- one\n")
+    (tmp_path / "src" / "a.py").write_text("old\n")
+    monkeypatch.chdir(tmp_path)
+    told: list[object] = []
+    with noclobber.Workspace(".", on_stale="merge") as workspace, workspace.turn(agent_id="reader") as turn:
+        text = turn.read_file("plan.md").text + "- two\n"
+        (tmp_path / "plan.md").write_text("# The plan\n- one\n")
+        granted = {"noclobber": noclobber, "workspace": workspace, "turn": turn, "text": text}
+        granted |= {"folder": "reports/q3", "agent_id": "builder-1", "report": told.append}
+        for number, step in enumerate(blocks(page, "python")):
+            fresh = {**granted, "work": lambda: told.append("worked"), "__name__": "__main__"}
+            exec(compile(step, f"{page.name}, snippet {number}", "exec"), fresh)
 
 
 @pytest.mark.parametrize(
