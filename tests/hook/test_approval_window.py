@@ -295,6 +295,28 @@ def opened(sight: lookout.Sight, file: Path, mode: str) -> IO[bytes]:
     return found[0]
 
 
+def test_who_writes_a_new_file_beside_the_watched_one_is_let_in(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding H4: it is held because it may be a save under its first name; its writer must not wait for 45 s."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        pytest.skip("no leases on this system")
+    file, other = root / "a.txt", root / "b.txt"
+    file.write_text("old\n")
+    about = watched(root, file, tmp_path / "mark", os.getpid())
+    sight = lookout.Sight(about, about.files[0])
+    assert not sight.look()
+    other.write_text("new\n")
+    until(lambda: sight.look() or (sight._newcomers and sight._newcomers["b.txt"]._is_leased))
+    monkeypatch.setattr(lookout, "TICK_S", -1.0)  # Nothing changes in the folder any more.
+
+    with pytest.raises(BlockingIOError):
+        os.open(other, os.O_WRONLY | os.O_NONBLOCK)
+    sight.look()
+    os.close(os.open(other, os.O_WRONLY | os.O_NONBLOCK))
+    sight.close()
+
+
 def test_a_host_in_the_middle_of_its_own_write_is_no_stranger(root: Path, tmp_path: Path) -> None:
     """finding H4: half of it may be there for long; a save is what nobody is writing any more."""
     if not hasattr(fcntl, "F_SETLEASE"):
@@ -435,6 +457,10 @@ def test_what_half_of_a_write_is(data: bytes, expected: bool) -> None:
     """finding H4: a beginning of the new text, alone or with the rest of the old."""
     assert watch.is_half(data, b"very old text\n", b"new text\n") is expected
     assert watch.is_half(b"new text\ntext\n", b"very old text\n", b"new text\n")
+    for written in (b"", b"new "):  # Its room was asked for first.
+        assert watch.is_half(written.ljust(9, b"\0"), b"very old text\n", b"new text\n")
+    assert not watch.is_half(b"new \0\0\0", b"very old text\n", b"new text\n")
+    assert not watch.is_half(b"new \0\0\0\0x", b"very old text\n", b"new text\n")
 
 
 def test_a_host_that_is_stopped_in_the_middle_of_a_large_write_is_no_stranger(

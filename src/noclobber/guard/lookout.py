@@ -238,6 +238,11 @@ class OpenFile:
         self._is_leased = True
         return True
 
+    def give_way(self) -> None:
+        """Let in who waits in `open()`: the kernel makes them wait for up to 45 seconds otherwise."""
+        if self._is_leased and fcntl.fcntl(self.descriptor, _F_GETLEASE) != fcntl.F_RDLCK:
+            self._let_in()
+
     def _let_in(self) -> None:
         self._is_leased = False
         self._busy_s = time.monotonic()
@@ -402,6 +407,8 @@ class Sight:
         """
         if self._known is None:
             return
+        for file in self._newcomers.values():
+            file.give_way()  # Also of files that never get the name, in a folder where nothing changes.
         now_s = time.monotonic()
         changed_ns = os.stat(os.path.dirname(self._file.path)).st_mtime_ns
         if changed_ns != self._folder_ns:

@@ -178,7 +178,8 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
     """
     True if some bytes are what a writer of `new` over `old` leaves in the middle.
 
-    Either a beginning of the new (the file was emptied first), or that and the rest of the old.
+    Either a beginning of the new (the file was emptied first), or that and the rest of the old; or, where
+    the writer asked for the room first, as Claude Code does for megabytes, that and zeros.
     """
     low, high = 0, min(len(data), len(new))
     while low < high:  # How far it agrees with the new.
@@ -187,7 +188,9 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
             low = middle
         else:
             high = middle - 1
-    return low == len(data) or data[low:] == old[low:]
+    if low == len(data) or data[low:] == old[low:]:
+        return True
+    return len(data) == len(new) and not data[low:].strip(b"\0")
 
 
 def copies_of(root: str, key: str, path: str | None = None) -> list[Copy]:
