@@ -219,7 +219,7 @@ class Registry(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize(("form", "installs"), [("none", 1), ("--user", 1), ("--project", 2)])
+@pytest.mark.parametrize(("form", "installs"), [("none", 1), ("--user", 1), ("--project", 2), ("package", 1)])
 def test_how_often_npm_is_asked_at_the_first_start(
     driver: HostDriver,
     project: Project,
@@ -228,12 +228,17 @@ def test_how_often_npm_is_asked_at_the_first_start(
     form: str,
     installs: int,
 ) -> None:
-    """finding H13: opencode installs a package into each of its folders; for a user's plugin it makes no folder more."""
+    """finding H13: opencode installs a package into each of its folders. A user's plugin, or one that a project
+    names in `opencode.json`, makes no folder more."""
     monkeypatch.setattr("tests.e2e.drivers.opencode.has_packages", lambda folder: None)
     monkeypatch.setattr(Registry, "asked", [])
     server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    if form != "none":
+    if form == "package":
+        folder = project.root / "packages"
+        project.install("opencode", "--as", "plugin", "--to", str(folder))
+        configure(project, plugin=[f"file://{folder}/opencode"])
+    elif form != "none":
         project.install("opencode", form)
     try:
         with ScriptedModel(one=[driver.use(Read(file))]) as model:
@@ -244,3 +249,6 @@ def test_how_often_npm_is_asked_at_the_first_start(
         server.server_close()
 
     assert Registry.asked == ["/@opencode-ai%2fplugin"] * installs
+    assert (form == "none") == (
+        not any(project.runtime.iterdir())
+    )  # The plugin was there, and noted the read.
