@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from bench.mcp_peer import Unavailable, npm_folder
 
+import noclobber.view
 from noclobber.guard import kept_versions
 from noclobber.view.server import ViewServer
 from tests.view.ledgers import HOSTILE, ledger_of, refused, written
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_MS = 30_000
+TYPESCRIPT = ("typescript", "5.9.3")
+STRICT = ["--allowJs", "--checkJs", "--noEmit", "--strict", "--skipLibCheck"]
+STRICT += ["--target", "es2022", "--module", "es2022", "--moduleResolution", "bundler"]
+STRICT += ["--lib", "es2022,dom,dom.iterable"]
 SERIOUS = ("serious", "critical")
 
 
@@ -275,3 +282,14 @@ def test_axe_finds_nothing_serious(browser: Browser, watched: ViewServer) -> Non
         page.click("#attention-list button:text-is('restore')")
         page.wait_for_selector("#confirm-diff .add")
         check("confirmation")
+
+
+def test_the_types_of_the_page_are_right() -> None:
+    """N-view: strictly, without a build step; skipped where Node or npm is missing."""
+    try:
+        compiler = npm_folder(TYPESCRIPT) / "bin" / "tsc"
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    files = sorted(map(str, (Path(noclobber.view.__path__[0]) / "page").glob("*.js")))
+    done = subprocess.run(["node", str(compiler), *STRICT, *files], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
