@@ -46,6 +46,7 @@ from noclobber.guard import engine
 from noclobber.guard.judge import note_refusal
 from noclobber.guard.tools.definitions import as_replacement
 from noclobber.text.lines import is_uniform, with_ending
+from noclobber.text.merge import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -181,8 +182,13 @@ class ToolIO:
         return peeked.content
 
     def _write(self, path: str, content: str | bytes) -> WriteResult:
-        expected = self._expected(path)
-        content = self._as_meant(path, content)
+        expected = None
+        for_seen = self._made_for_seen(path, content)
+        if for_seen is None:
+            expected = self._expected(path)
+            content = self._as_meant(path, content)
+        else:
+            content = for_seen
         with self.turn.called(self.call_id):
             done = self.turn.write_file(path, content, expected_hash=expected)
         self._held.pop(self.turn.context.name_of(path), None)
@@ -201,6 +207,35 @@ class ToolIO:
             done = self.turn.delete_file(path, expected_hash=expected)
         self._held.pop(self.turn.context.name_of(path), None)
         return done
+
+    def _made_for_seen(self, path: str, content: str | bytes) -> str | bytes | None:
+        """
+        Return a stale write as a change of what the *agent* saw, for the guard to merge; None if it is none.
+
+        An edit tool made its content from the current file. It is taken for a change of the version before,
+        if that one, merged with what others did, gives exactly this content: an edit that hits another place
+        in the current file does not pass.
+        """
+        held = self._held.get(self.turn.context.name_of(path))
+        if self.turn.options.on_stale != "merge" or held is None or not held.content:
+            return None
+        seen = self.turn.baseline_bytes(path)
+        if seen is None or self.baseline(path) in (None, ABSENT, UNKNOWN, held.sha256):
+            return None
+        made = self._as_meant(path, content)
+        made = made.encode("utf-8", "surrogateescape") if isinstance(made, str) else made
+        ours = merge(held.content, made, seen).content
+        if ours is not None and merge(seen, ours, held.content).content == made:
+            return ours
+        is_whole = self.tool.lower().replace("_", "").endswith(("writefile", "accesswrite"))
+        if not is_whole or (isinstance(content, bytes) and not self._writes_text):
+            return None
+        # Whatever the tool looked at before, the text is the agent's own.
+        try:
+            text = content if isinstance(content, str) else content.decode()
+        except UnicodeDecodeError:
+            return None
+        return as_replacement(self.turn, path, text)
 
     def _as_meant(self, path: str, content: str | bytes) -> str | bytes:
         """Return what to write for a tool's text: with the bytes and line endings that it did not see."""
