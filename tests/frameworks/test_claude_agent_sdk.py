@@ -176,3 +176,9 @@ def test_a_way_that_does_not_exist_is_named(root: Path) -> None:
     wrong: Any = "magic"
     with pytest.raises(BadRequestError, match="Choose 'tools' or 'hooks'"):
         guarded(root, by=wrong)
+
+
+def test_an_option_that_hooks_would_not_see_is_refused(root: Path) -> None:
+    """N-frameworks: it would silently hold for nothing."""
+    with pytest.raises(BadRequestError, match=r"'on_stale' given here.*noclobber\.toml"):
+        guarded(root, by="hooks", on_stale="merge")

@@ -72,6 +72,14 @@ def guarded(
     `beside`: options of your own (`mcp_servers`, `hooks`, `allowed_tools`, `disallowed_tools`, and others),
     which are joined with these.
     """
+    if by == "hooks" and options:
+        name = next(iter(options))
+        raise BadRequestError(
+            "",
+            f"Hooks take their options from the project, so {name!r} given here would hold for nothing. "
+            "Put it into the project's noclobber.toml.",
+            option=name,
+        )
     turns = run_turns(workspace, HOST, **options)
     if by == "tools":
         ours = _by_tools(turns, chosen(only))
