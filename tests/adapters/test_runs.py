@@ -126,3 +126,17 @@ def test_identity_reaches_the_ledger(turns: RunTurns, root: Path) -> None:
     assert identity["session_id"] == "thread-7"
     assert identity["host"] == "a-framework"
     assert event["intent_id"] == "run-3" if "intent_id" in event else identity["intent_id"] == "run-3"
+
+
+def test_a_program_hears_what_others_changed_in_every_agents_turn(turns: RunTurns, root: Path) -> None:
+    """N-notice: a framework's turns are made by its adapter, so the workspace has the function."""
+    told: list[tuple[str, list[str]]] = []
+    turns.workspace.on_changes = lambda turn, changes: told.append(
+        (turn.agent_id, [change.path for change in changes])
+    )
+    agent = turns.turn(Caller("main", run_id="r1"))
+    agent.read_file("plan.md")
+    (root / "plan.md").write_bytes(b"- theirs\n")
+    agent.write_file("other.md", "x\n")
+    assert [who for who, _ in told] == ["main"]
+    assert told[0][1][0].endswith("plan.md")

@@ -31,7 +31,7 @@ from noclobber.guard.turn import Turn
 from noclobber.guard.who_commits import guard_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Unpack
 
     from noclobber.core.clock import Clock
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.git.commit import CommitMade
+    from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.recording import Recorder
     from noclobber.guard.undo import UndoPlan
     from noclobber.ledger.observer import Observer
@@ -66,6 +67,8 @@ class Workspace:
     ) -> None:
         self.clock = clock
         self.root = os.path.realpath(root)
+        self.on_changes: Callable[[Turn, list[ChangeNotice]], object] | None = None
+        """If set: called with a turn and what has changed, before each guarded call of turns begun since."""
         self.options = options(given, load_options(self.root) if read_config else DEFAULTS)
         self._guards: dict[tuple[bool, float, str, str], FileGuard] = {}
         self._keeper = (
@@ -160,7 +163,7 @@ class Workspace:
             folders = (
                 (lock.folder,) if folders is None else tuple(f for f in folders if is_inside(f, lock.folder))
             )
-        return Turn(
+        turn = Turn(
             self._state,
             self.catalogue,
             context,
@@ -171,6 +174,9 @@ class Workspace:
             host,
             intent_id,
         )
+        if (tell := self.on_changes) is not None:
+            turn.on_changes = lambda changes: tell(turn, changes)
+        return turn
 
     def open_turn(self, call: ToolCall) -> Turn:
         """Return the turn that a call belongs to: by its id, or the agent's only one."""
