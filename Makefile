@@ -76,9 +76,9 @@ lint: $(READY)
 	$(PY) -m ruff format --check src tests torture bench score fuzz tools
 	$(PY) -m mypy
 
-# Three workers: much of the time goes into waiting for processes that the tests start (6:19 in all on two cores).
+# Four workers: much of the time goes into waiting for processes that the tests start (6:19 in all on two cores).
 test: lint
-	$(PY) -m pytest -n 3 --dist loadgroup --ignore tests/e2e
+	$(PY) -m pytest -n 4 --dist loadgroup --ignore tests/e2e
 
 # Processes that tests start are measured as well, except those that are killed. Some tests count what a process
 # imports or keeps open, and fail because of the measurement: the table is what this target is for.
