@@ -175,7 +175,7 @@ inline recover() {
                             ((content[target] == note_new && !is_mixed[target]) ||
                             (note == RESTORING && has_copy[gone]));     /* function: _is_half_restored */
 #endif
-                        if                       /* function: _keep_copy */
+                        if                       /* function: keep_copy */
                         :: displaced != note_expected -> kept = kept | content[aside[gone]]
                         :: else
                         fi

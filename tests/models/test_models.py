@@ -18,7 +18,7 @@ MODELS = sorted((PROJECT / "models").glob("*.pml"))
 FILES = {
     "commit": [
         f"disk/commit/{name}.py"
-        for name in ("committer", "section", "swap", "restore", "recovery", "journal")
+        for name in ("committer", "section", "swap", "restore", "recovery", "displaced_copy", "journal")
     ],
     "many": [
         f"disk/commit/{name}.py" for name in ("many", "section", "swap", "restore", "recovery", "journal")
