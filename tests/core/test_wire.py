@@ -251,8 +251,8 @@ def test_contention_is_the_same_report_in_every_form() -> None:
 
 def test_codes_are_unique() -> None:
     """N-codes: programs branch on them."""
-    codes = [kind.code for kind in REFUSALS]
-    assert len(set(codes)) == len(codes)
+    codes = [kind.code for kind in REFUSALS if "code" in vars(kind)]  # Others are a kind of one of these.
+    assert len(set(codes)) == len(codes) > 30
 
 
 def test_a_refusal_is_no_stale_object_and_the_other_way_round() -> None:

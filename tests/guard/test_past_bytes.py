@@ -28,7 +28,7 @@ def folder_of(root: Path) -> Path:
 def kept_base(root: Path) -> Path:
     """Where the base is."""
     name = sha256(LINES.encode())
-    return folder_of(root) / name[:2] / name[2:]
+    return folder_of(root) / name[:1] / name[1:]
 
 
 def stale(root: Path, **options: int) -> tuple[Workspace, Turn]:

@@ -54,6 +54,6 @@ def test_nothing_above_the_arbiter_knows_of_lock_files() -> None:
             assert imported(path) & FILES <= DOORS[path.stem], path.name
     for path in PACKAGE.rglob("*.py"):
         if path.parent == PACKAGE / "postgres":  # The other arbiter: it mirrors its locks in lock files.
-            assert imported(path) & FILES <= {"file_arbiter", "names", "record"}, path
+            assert imported(path) & FILES <= {"file_arbiter", "names", "os_errors", "record"}, path
         elif path.parent != PACKAGE / "lock":
             assert imported(path) & FILES <= {"names", "locked_folder"}, path

@@ -16,9 +16,10 @@ from noclobber.disk.commit import recovery
 from noclobber.disk.commit.section import Section
 from noclobber.lock.lock_file import LockFile
 
-pytestmark = pytest.mark.skipif(
-    not os.path.isdir("/proc/self/fd"), reason="counts descriptors by way of /proc"
-)
+pytestmark = [
+    pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors by way of /proc"),
+    pytest.mark.usefixtures("small_heap"),  # Without it one of these took 42 s instead of one.
+]
 SEED = 20_261_116
 
 

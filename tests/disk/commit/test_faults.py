@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,15 +15,6 @@ from tests.conftest import sha256
 from torture import fault_pairs
 
 MOST_CALLS = 300
-
-
-@pytest.fixture
-def small_heap() -> Iterator[None]:
-    """Collections look only at what the test makes: whole ones, hundreds of times, took most of the suite's time."""
-    gc.collect()  # What earlier tests dropped closes itself now, and not while we count.
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("small_heap")
