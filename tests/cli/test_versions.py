@@ -82,6 +82,19 @@ def test_a_version_is_restored_by_a_guarded_write_and_what_was_there_is_kept(
     assert history.read_bytes() == b"two\n"
 
 
+def test_a_file_that_was_replaced_without_a_read_can_be_had_back(root: Path) -> None:
+    """finding U3: it may be replaced by default, and the first sentence of the README says so."""
+    (root / "never.md").write_bytes(b"a person's\n")
+    with Workspace(root) as ws, ws.turn() as turn:
+        turn.write_file("never.md", b"the agent's\n")
+    done = run("versions", "restore", sha(b"a person's\n")[:12], "never.md", cwd=root)
+    assert done.code == 0, done.err
+    assert (root / "never.md").read_bytes() == b"a person's\n"
+
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert "a file that it never read may be replaced" in readme.split("**")[1]
+
+
 def test_a_deleted_file_is_restored(root: Path, history: Path) -> None:
     """N-versions: nothing is gone for good."""
     with Workspace(root) as ws, ws.turn() as turn:

@@ -64,7 +64,7 @@ def text_of(api: str, result: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("api", FORMATS)
 def test_a_model_reads_and_writes_in_every_format(turn: Turn, root: Path, api: Any) -> None:
-    """N-frameworks: one source of schemas, five spellings."""
+    """N-frameworks, finding U7: one source of schemas, five spellings."""
     (root / "plan.md").write_bytes(b"- one\n")
     tools = turn.tools(format=api)
     assert text_of(api, tools.call(spelled(api, "read_file", {"path": "plan.md"}))) == "- one\n"
