@@ -76,7 +76,7 @@ lint: $(READY)
 	$(PY) -m ruff format --check src tests torture bench score fuzz tools
 	$(PY) -m mypy
 
-# Four workers: much of the time goes into waiting for processes that the tests start (6:19 in all on two cores).
+# Four workers: much of the time goes into waiting for processes that the tests start (7:10 in all on two cores).
 test: lint
 	$(PY) -m pytest -n 4 --dist loadgroup --ignore tests/e2e
 
