@@ -66,7 +66,7 @@ def test_what_a_host_wrote_over_comes_back_by_undo(
     with Workspace(root) as workspace:
         workspace.undo(agent_id="main")
         assert file.read_bytes() == BEFORE
-        workspace.undo(agent_id="noclobber undo")
+        workspace.undo(agent_id="noclobber-undo")
     assert file.read_bytes() == after
 
 

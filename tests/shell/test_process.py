@@ -13,6 +13,7 @@ import pytest
 
 from noclobber.core.wire import parse_stale
 from noclobber.shell.namespace import UnavailableError, library
+from tests.rigs.commands import run
 
 
 def is_available() -> bool:
@@ -153,6 +154,8 @@ def test_nothing_lands_if_one_of_the_files_was_changed_meanwhile(project: Path) 
     assert [event["action_type"] for event in events(project)] == ["MUTATION_CONFLICT"]
     (run_id,) = os.listdir(project / ".noclobber/run")
     assert run_id in lines[-1]
+    shown = run("run", "diff", run_id, cwd=project).out
+    assert "--- a/c.txt\n+++ b/c.txt\n@@ -1 +1,2 @@\n c\n+mine\n" in shown
     rerun = subprocess.run(
         [sys.executable, "-m", "noclobber", "run", "rerun", run_id],
         cwd=project,

@@ -147,7 +147,7 @@ def _diff(folder: runs.RunFolder, found: Any) -> str:
         if old is None or new is None:
             parts.append(f"{change.action} {visible(change.path)}: too large, or not readable\n")
             continue
-        parts.append(unified(old, new, change.path))
+        parts.append(unified(old, new, f"/{change.path}"))
     return "".join(parts)
 
 

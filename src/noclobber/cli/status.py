@@ -177,7 +177,7 @@ def _refusals(state: WorkspaceView) -> Section:
         ]
         for refusal in state.refusals
     ]
-    return "last refusals", ("time", "agent", "why", "file", "last written by"), rows
+    return "last refusals", ("time", "agent", "why", "file", "file now by"), rows
 
 
 def _kept(state: WorkspaceView) -> Section:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from noclobber.guard.workspace import Workspace
     from noclobber.text.merge import Conflict
 
-AGENT_ID = "noclobber undo"
+AGENT_ID = "noclobber-undo"  # In plain letters, as agents are named in sentences and tables.
 MOST_NAMED = 5
 PRIVATE = 0o600
 
