@@ -217,3 +217,35 @@ def test_a_young_project_makes_few_folders_for_versions(versions: Versions) -> N
         versions.put(b"%d" % number)
 
     assert sum(path.is_dir() for path in Path(versions.path).iterdir()) <= 16
+
+
+def test_a_link_in_the_place_of_a_folder_of_versions_is_not_followed(
+    versions: Versions, tmp_path: Path
+) -> None:
+    """N-versions, N-input: it may come with a project, and lead file contents out or have others removed."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    secret = sha(b"secret\n")
+    place(versions, secret).parent.symlink_to(outside)
+    (outside / sha(b"theirs\n")[1:]).write_bytes(b"theirs\n")
+
+    with pytest.raises(OSError, match="Not a directory"):
+        versions.put(b"secret\n")
+    assert versions.unusable_parts() == [secret[:1]]
+    place(versions, sha(b"theirs\n")).parent.unlink(missing_ok=True)
+    place(versions, sha(b"theirs\n")).parent.symlink_to(outside)
+    assert versions.read(sha(b"theirs\n")) is None
+    assert not versions._remove(sha(b"theirs\n"))
+    assert os.listdir(outside) == [sha(b"theirs\n")[1:]]
+
+
+def test_a_version_that_is_kept_twice_is_as_old_as_the_younger(versions: Versions) -> None:
+    """N-versions: the one that was used last may be at the older place, and the other torn."""
+    kept = versions.put(b"one\n")
+    older_place(versions, kept).parent.mkdir(mode=0o700, exist_ok=True)
+    older_place(versions, kept).write_bytes(b"one\n")
+    place(versions, kept).write_bytes(b"")
+    os.utime(place(versions, kept), (1.0, 1.0))
+    versions.put(b"one\n")
+    assert versions.prune(older_place(versions, kept).stat().st_mtime + DAY_S, 7, 1 << 20).removed == 0
+    assert versions.read(kept) == b"one\n"

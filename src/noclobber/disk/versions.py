@@ -133,31 +133,43 @@ class Versions:
 
         `OSError` if it cannot be moved (another filesystem, not ours), and then it is where it was.
         """
-        for is_retry in (False, True):
+        part, rest = _place(sha256)
+        try:
+            part_fd = self._part(part)
+        except FileNotFoundError:
             try:
-                os.rename(name, _place(sha256), src_dir_fd=folder_fd, dst_dir_fd=self._folder_fd)
-                return
-            except FileNotFoundError:
-                if is_retry:
-                    raise
-                try:
-                    os.mkdir(sha256[:1], 0o700, dir_fd=self._folder_fd)
-                except FileExistsError:
-                    pass
+                os.mkdir(part, 0o700, dir_fd=self._folder_fd)
+            except FileExistsError:
+                pass
+            part_fd = self._part(part)
+        try:
+            os.rename(name, rest, src_dir_fd=folder_fd, dst_dir_fd=part_fd)
+        finally:
+            os.close(part_fd)
+
+    def _part(self, part: str) -> int:
+        """Open a folder of versions: no link, which may have come with the project and lead out of it."""
+        return os.open(part, _FOLDER, dir_fd=self._folder_fd)
 
     def _is_there(self, sha256: str, data: bytes) -> bool:
         """True if it is kept already, and sound; then it counts as kept now, and expires later."""
-        for place in (_place(sha256), _older_place(sha256)):
+        for part, rest in (_place(sha256), _older_place(sha256)):
             try:
-                status = os.stat(place, dir_fd=self._folder_fd, follow_symlinks=False)
+                part_fd = self._part(part)
+            except OSError:
+                continue
+            try:
+                status = os.stat(rest, dir_fd=part_fd, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
                     continue
-                if self._read(place, sha256, None) != data:
+                if _read(rest, part_fd, sha256, None) != data:
                     continue  # Torn by a power cut, or forged: it is replaced.
-                os.utime(place, dir_fd=self._folder_fd, follow_symlinks=False)
+                os.utime(rest, dir_fd=part_fd, follow_symlinks=False)
                 return True
             except OSError:
                 pass
+            finally:
+                os.close(part_fd)
         return False
 
     # -- using ----------------------------------------------------------------------------------------
@@ -166,24 +178,28 @@ class Versions:
         """Return the bytes with this hash; None if they are not kept, or not sound, or too many."""
         if not hashing.is_hash(sha256):
             return None
-        found = self._read(_place(sha256), sha256, most_bytes)
-        return found if found is not None else self._read(_older_place(sha256), sha256, most_bytes)
+        for part, rest in (_place(sha256), _older_place(sha256)):
+            try:
+                part_fd = self._part(part)
+            except OSError:
+                continue
+            try:
+                found = _read(rest, part_fd, sha256, most_bytes)
+            finally:
+                os.close(part_fd)
+            if found is not None:
+                return found
+        return None
 
-    def _read(self, place: str, sha256: str, most_bytes: int | None) -> bytes | None:
-        try:
-            descriptor = os.open(place, LOOK, dir_fd=self._folder_fd)
-        except OSError:
-            return None
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or (most_bytes is not None and status.st_size > most_bytes):
-                return None
-            data = read_all(descriptor)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-        return data if hashing.of_bytes(data) == sha256 else None
+    def unusable_parts(self) -> list[str]:
+        """Return the folders of versions that are none: links or files, in which nothing is kept or found."""
+        found = []
+        for part in sorted(os.listdir(self._folder_fd)):
+            if len(part) in (1, 2) and _HEX.issuperset(part):
+                status = os.stat(part, dir_fd=self._folder_fd, follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
+                    found.append(part)
+        return found
 
     def find(self, beginning: str) -> list[str]:
         """Return the hashes that begin so: two digits at least."""
@@ -212,16 +228,29 @@ class Versions:
                     status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
                 except OSError:
                     continue
-                if stat.S_ISREG(status.st_mode) and (len(part) == 1 or not self._has(_place(part + name))):
-                    yield PastVersion(part + name, status.st_size, status.st_mtime)
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                is_older = len(part) == 2
+                other = self._kept_at_s(_place(part + name) if is_older else _older_place(part + name))
+                if is_older and other is not None:
+                    continue  # It is at the other place as well, and counted there.
+                # Which of the two is sound is seen only by reading them: the younger time counts.
+                yield PastVersion(part + name, status.st_size, max(status.st_mtime, other or 0.0))
         finally:
             os.close(folder_fd)
 
-    def _has(self, place: str) -> bool:
+    def _kept_at_s(self, place: tuple[str, str]) -> float | None:
         try:
-            return stat.S_ISREG(os.stat(place, dir_fd=self._folder_fd, follow_symlinks=False).st_mode)
+            part_fd = self._part(place[0])
         except OSError:
-            return False
+            return None
+        try:
+            status = os.stat(place[1], dir_fd=part_fd, follow_symlinks=False)
+            return status.st_mtime if stat.S_ISREG(status.st_mode) else None
+        except OSError:
+            return None
+        finally:
+            os.close(part_fd)
 
     # -- bounds ---------------------------------------------------------------------------------------
 
@@ -239,12 +268,18 @@ class Versions:
 
     def _remove(self, sha256: str) -> bool:
         is_removed = False
-        for place in (_place(sha256), _older_place(sha256)):
+        for part, rest in (_place(sha256), _older_place(sha256)):
             try:
-                os.unlink(place, dir_fd=self._folder_fd)
+                part_fd = self._part(part)
+            except OSError:
+                continue
+            try:
+                os.unlink(rest, dir_fd=part_fd)
                 is_removed = True
             except OSError:
                 pass  # It is at the other place, or another process removed it.
+            finally:
+                os.close(part_fd)
         return is_removed
 
     def _drop_temporary(self, now_s: float) -> None:
@@ -258,10 +293,28 @@ class Versions:
                     pass
 
 
-def _place(sha256: str) -> str:
-    return f"{sha256[:1]}/{sha256[1:]}"
+def _read(name: str, folder_fd: int, sha256: str, most_bytes: int | None) -> bytes | None:
+    try:
+        descriptor = os.open(name, LOOK, dir_fd=folder_fd)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or (most_bytes is not None and status.st_size > most_bytes):
+            return None
+        data = read_all(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data if hashing.of_bytes(data) == sha256 else None
 
 
-def _older_place(sha256: str) -> str:
+def _place(sha256: str) -> tuple[str, str]:
+    """Return where a version is kept: a folder, and a name in it."""
+    return sha256[:1], sha256[1:]
+
+
+def _older_place(sha256: str) -> tuple[str, str]:
     """Return where a version was kept when there were 256 folders."""
-    return f"{sha256[:2]}/{sha256[2:]}"
+    return sha256[:2], sha256[2:]

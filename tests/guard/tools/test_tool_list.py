@@ -241,3 +241,31 @@ def test_a_call_in_another_format_is_the_programs_mistake(turn: Turn) -> None:
     """N-frameworks: no model can correct it, so it is an exception."""
     with pytest.raises(BadRequestError, match="tool_use block"):
         turn.tools("anthropic").call({"function": {"name": "read_file", "arguments": "{}"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("read_file", {"path": "plan.md", "start_line": "--5"}),
+        ("read_file", {"path": "plan.md", "start_line": "9" * 5000}),
+        ("list_files", {"pattern": "**/" * 2000}),
+        ("list_files", {"pattern": "**/" * 300 + "x"}),
+    ],
+)
+def test_no_argument_of_a_models_becomes_an_exception(
+    turn: Turn, root: Path, name: str, given: dict[str, str]
+) -> None:
+    """N-frameworks, N-input: a number that is none, or a pattern without end, is an answer to the model."""
+    (root / "plan.md").write_bytes(b"- one\n")
+    (root / "a/b/c/d/e").mkdir(parents=True)
+    (root / "a/b/c/d/e/f.md").write_bytes(b"")
+    answer = turn.tools(format="anthropic").call(
+        {"type": "tool_use", "id": "1", "name": name, "input": given}
+    )
+    assert answer["tool_use_id"] == "1"
+
+
+def test_a_format_that_is_no_word_is_refused_like_any_other(turn: Turn) -> None:
+    """N-input: a list cannot be looked up."""
+    with pytest.raises(BadRequestError, match="There is no format"):
+        turn.tools(format=["openai"])  # type: ignore[arg-type]

@@ -21,6 +21,10 @@ def check_versions(root: str, *, repair: bool) -> list[Finding]:
         return []
     except VersionsUnusableError as error:
         return [Finding("versions", False, "past versions cannot be kept here", str(error))]
+    if unusable := versions.unusable_parts():
+        names = ", ".join(unusable[:3])
+        remedy = f"{names} in {versions.path}: no folder, but a link or a file. Remove it."
+        return [Finding("versions", False, "some past versions cannot be kept here", remedy)]
     if repair:
         versions.prune(SYSTEM_CLOCK.now_s(), options.versions_days, options.versions_bytes)
     sizes = [each.size_bytes for each in versions]

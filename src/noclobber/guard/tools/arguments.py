@@ -18,6 +18,7 @@ from noclobber.errors import BadRequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_MOST_DIGITS = 18  # Enough for every line of every file; and Python refuses to read thousands.
 _WANTED = {
     "string": "a text",
     "integer": "a whole number",
@@ -99,8 +100,10 @@ def _from_json(value: str, wanted: str) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
-        return int(value)
+    if isinstance(value, str):
+        digits = value.strip().removeprefix("-")
+        if digits.isdecimal() and digits.isascii() and len(digits) <= _MOST_DIGITS:
+            return int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

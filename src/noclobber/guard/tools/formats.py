@@ -201,7 +201,7 @@ FORMATS = {
 
 def format_named(name: str) -> ApiFormat:
     """Return a format by its name."""
-    found = FORMATS.get(name)
+    found = FORMATS.get(name) if isinstance(name, str) else None
     if found is None:
         raise BadRequestError(
             "", f"There is no format {name!r}. Choose one of: {', '.join(FORMATS)}.", parameter="format"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES = 2000  # Of one answer. A model reads no more.
 MOST_MATCHES = 500
+MOST_PATTERN_LETTERS = 1000
 MOST_SEARCHED_BYTES = 8 << 20  # Of one file.
 _SKIPPED = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"}
 """Folders that a walk does not enter, unless it starts in one."""
@@ -96,19 +97,31 @@ def glob_test(pattern: str) -> Callable[[str], bool]:
     """Return a test for paths; `**` crosses folders, and a pattern without `/` fits at any depth."""
     if not pattern:
         raise BadRequestError("", "The pattern is empty. Send one such as '*.py'.", parameter="pattern")
+    if len(pattern) > MOST_PATTERN_LETTERS:
+        raise BadRequestError(
+            "",
+            f"The pattern has {len(pattern)} letters. Send one of at most {MOST_PATTERN_LETTERS}.",
+            parameter="pattern",
+        )
     parts = pattern.removeprefix("./").lstrip("/").split("/")
     if len(parts) == 1:
         parts.insert(0, "**")
+    if parts[-1] == "**":
+        parts.append("*")  # `src/**` is every file below `src`.
     return lambda path: _fits(path.split("/"), parts)
 
 
 def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
-    if not parts:
-        return not names
-    if parts[0] == "**":
-        rest = parts[1:] or ["*"]  # `src/**` is every file below `src`.
-        return any(_fits(names[skipped:], rest) for skipped in range(len(names)))
-    return bool(names) and fnmatch.fnmatchcase(names[0], parts[0]) and _fits(names[1:], parts[1:])
+    """True if the parts fit all names. By the places that each part can end at: `**/**/**` costs no more."""
+    reached = {0}
+    for part in parts:
+        if part == "**":
+            reached = set(range(min(reached), len(names)))
+        else:
+            reached = {at + 1 for at in reached if at < len(names) and fnmatch.fnmatchcase(names[at], part)}
+        if not reached:
+            return False
+    return len(names) in reached
 
 
 def is_ours(name: str) -> bool:
