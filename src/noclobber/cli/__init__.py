@@ -16,7 +16,7 @@ leave stdout to it, and print their own object only if they refuse.
 | 1 | the answer is no: unhealthy, broken chain, changed, not locked |
 | 2 | the command was called wrongly |
 | 3 | refused: stale, busy, outside the workspace, and so on |
-| 75 | locked by somebody else: try again later |
+| 75 | `lock`: locked by somebody else, try again later; `run`: refused, nothing landed |
 | 130 | interrupted |
 
 `noclobber --help` is written without argparse, which alone takes as long to import as Python takes to start.
