@@ -17,6 +17,8 @@ import os
 import shutil
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,39 +49,77 @@ class FailoverVerdict(NamedTuple):
 
 
 class Pair:
-    """A server and its standby."""
+    """A server and its standby. They change places at a failover, and the lost one can be built anew."""
 
-    def __init__(self, folder: str) -> None:
-        self.first = Server(folder, settings="-F -c listen_addresses= -c wal_level=replica")
-        self.first.start()
-        self.second = Server(folder, settings="-F -c listen_addresses= -c hot_standby=on", is_empty=True)
-        where = ("-h", self.first.folder, "-U", "owner", "-D", self.second.data)
-        self.second.run("pg_basebackup", *where, "-R", "-X", "stream", "-c", "fast")
-        self.second.start()
+    def __init__(
+        self,
+        folder: str,
+        settings: str = "-F -c listen_addresses=",
+        prefixes: Sequence[tuple[str, ...]] = ((), ()),
+    ) -> None:
+        """`settings` are for both; `prefixes` run the programs of each elsewhere, as in `Server`."""
+        # A standby that lost its server looks for it at once: until it is there, nothing is answered.
+        both = f"{settings} -c wal_level=replica -c hot_standby=on -c wal_retrieve_retry_interval=200ms"
+        self.primary = Server(folder, settings=both, prefix=prefixes[0])
+        self.standby = Server(folder, settings=both, prefix=prefixes[1], is_empty=True)
+        self._is_synchronous = False
 
-    def address(self) -> str:
-        """Both of them; whichever may write is used."""
-        hosts = f"{self.first.folder},{self.second.folder}"
-        return f"host={hosts} user=owner dbname={self.first.database}"
+    def start(self) -> None:
+        """Start both."""
+        self.primary.start()
+        self._copy()
+
+    def _copy(self) -> None:
+        """Make the standby of what the primary has now."""
+        shutil.rmtree(self.standby.data, ignore_errors=True)
+        where = ("-h", self.primary.folder, "-U", "owner", "-D", self.standby.data)
+        self.standby.run("pg_basebackup", *where, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+        self.standby.start()
+
+    def address(self, user: str = "owner") -> str:
+        """The one that may write, by its socket."""
+        return self.primary.address(user)
+
+    def both(self) -> str:
+        """Both of them, for clients; whichever may write is used."""
+        hosts = f"{self.primary.folder},{self.standby.folder}"
+        return f"host={hosts} user=owner dbname={self.primary.database}"
 
     def be_synchronous(self) -> None:
         """From now on an answer means that the standby has it, too."""
-        with psycopg.connect(self.first.address(), autocommit=True) as link:
+        self._is_synchronous = True
+        with psycopg.connect(self.primary.address(), autocommit=True) as link:
+            link.execute("SET synchronous_commit = local")  # This one does not wait for a standby to come.
             link.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             link.execute("SELECT pg_reload_conf()")
             while not link.execute("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'").fetchall():
-                pass
+                time.sleep(0.01)
+
+    def stop(self) -> None:
+        """The primary stops as by a crash."""
+        self.primary.stop()
+
+    def start_again(self) -> None:
+        """The primary starts, if somebody stopped it."""
+        self.primary.start_again()
 
     def fail_over(self) -> None:
-        """The server crashes, and the standby takes its place."""
-        self.first.stop()
-        self.second.start_again()
-        self.second.run("pg_ctl", "-D", self.second.data, "-w", "promote")
+        """The primary crashes, and the standby takes its place."""
+        self.primary.stop()
+        self.standby.start_again()
+        self.standby.run("pg_ctl", "-D", self.standby.data, "-w", "promote")
+        self.primary, self.standby = self.standby, self.primary
+
+    def rebuild(self) -> None:
+        """What was lost becomes the standby of the one that took its place."""
+        self._copy()
+        if self._is_synchronous:
+            self.be_synchronous()
 
     def remove(self) -> None:
         """Stop both."""
-        self.first.remove()
-        self.second.remove()
+        self.primary.remove()
+        self.standby.remove()
 
 
 def take(arbiter: PostgresArbiter, folder: str, holder: str) -> RowHolding | LockContention:
@@ -99,8 +139,9 @@ def fail_over(*, synchronous: bool) -> FailoverVerdict:
         (Path(base) / ".noclobber").mkdir()
         folder = f"{base}/d"
         os.mkdir(folder)
-        schema.install(pair.first.address())
-        connection = ServerConnection(pair.address(), patience_s=60)
+        pair.start()
+        schema.install(pair.address())
+        connection = ServerConnection(pair.both(), patience_s=60)
         arbiter = PostgresArbiter(connection)
         if synchronous:
             pair.be_synchronous()
@@ -108,7 +149,7 @@ def fail_over(*, synchronous: bool) -> FailoverVerdict:
             found.message for found in health.examine(connection) if "standby" in found.message
         )
         if not synchronous:  # It falls behind: what comes now, it never hears of.
-            pair.second.stop("fast")
+            pair.standby.stop("fast")
         held = take(arbiter, folder, "first")
         assert isinstance(held, RowHolding)
         ledger = PostgresLedger(connection, held.place.workspace)

@@ -1,15 +1,18 @@
 """
 One lock on several machines, under every fault at once: `python -m torture.hosts` (`make hosts`).
 
-Three hosts are network namespaces with a cable each to a switch; the server is in a fourth. Their links are
-cut, clients are killed, stopped for longer than a lease and let go on, sessions are ended from outside, the
-server is stopped as by a crash and started again. The clients' clocks are off by a day.
+Three hosts are network namespaces with a cable each to a switch; the server and its synchronous standby are
+in two more. Links are cut, answers are dropped while questions arrive, clients are killed, stopped for longer
+than a lease and let go on, sessions are ended from outside, the server is stopped as by a crash and started
+again, or lost for good: then its standby takes its place, and a new standby is made. The clients' clocks are
+off by a day.
 
 The referee sees only what holders do: one line for each action, with the token that the holder believes to
 have and the moment at which it last knew that it had it. It convicts
 
 - an action of a lower token after one of a higher token, by a holder that still believed: two holders;
 - a token that two acquisitions have, or that did not rise in the order of the record;
+- a holder whose lock is not on record in the end: what was answered was forgotten at a failover;
 - a lock that nobody gets when the faults are over: stuck.
 
 A control that acts without asking runs first and must be convicted, or the referee sees nothing.
@@ -45,10 +48,18 @@ from noclobber.postgres.arbiter import PostgresArbiter, boot_time_s
 from noclobber.postgres.connection import ServerConnection
 from noclobber.postgres.ledger import PostgresLedger
 from noclobber.postgres.workspace_name import VARIABLE as WORKSPACE
-from torture.postgres_server import Server, programs
+from torture.failover import Pair
+from torture.postgres_server import programs
 
 HOSTS = ("h1", "h2", "h3")
-SERVER_IP = "10.77.0.5"
+SERVERS = ("pg1", "pg2")
+ADDRESSES = {
+    "h1": "10.77.0.11",
+    "h2": "10.77.0.12",
+    "h3": "10.77.0.13",
+    "pg1": "10.77.0.5",
+    "pg2": "10.77.0.6",
+}
 LEASE_S = 2
 A_DAY_S = 86_400
 CLIENTS = 6
@@ -72,10 +83,13 @@ class Verdict(NamedTuple):
     tokens_not_rising: int
     is_stuck: bool
     takeovers: int
+    forgotten: int = 0
 
     @property
     def ok(self) -> bool:
-        return not self.double_holders and not self.tokens_not_rising and not self.is_stuck
+        """True if nobody is convicted."""
+        wrong = self.double_holders or self.tokens_not_rising or self.forgotten
+        return not wrong and not self.is_stuck
 
 
 # -- the network ---------------------------------------------------------------------------------------------
@@ -87,7 +101,7 @@ def _ip(*words: str) -> None:
 
 @contextmanager
 def network() -> Iterator[bool]:
-    """Three hosts and a server around a switch; False if this user may not make them."""
+    """Three hosts and two servers around a switch; False if this user may not make them."""
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("setpriv") is None:
         yield False
         return
@@ -96,25 +110,12 @@ def network() -> Iterator[bool]:
         _ip("netns", "add", "nc-sw")
         _ip("-n", "nc-sw", "link", "add", "br0", "type", "bridge")
         _ip("-n", "nc-sw", "link", "set", "br0", "up")
-        for number, name in enumerate((*HOSTS, "pg")):
+        for name, address in ADDRESSES.items():
             _ip("netns", "add", f"nc-{name}")
             _ip("-n", f"nc-{name}", "link", "set", "lo", "up")
-            _ip(
-                "-n",
-                "nc-sw",
-                "link",
-                "add",
-                f"v-{name}",
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "eth0",
-                "netns",
-                f"nc-{name}",
-            )
+            cable = ("type", "veth", "peer", "name", "eth0", "netns", f"nc-{name}")
+            _ip("-n", "nc-sw", "link", "add", f"v-{name}", *cable)
             _ip("-n", "nc-sw", "link", "set", f"v-{name}", "master", "br0", "up")
-            address = SERVER_IP if name == "pg" else f"10.77.0.{11 + number}"
             _ip("-n", f"nc-{name}", "addr", "add", f"{address}/24", "dev", "eth0")
             _ip("-n", f"nc-{name}", "link", "set", "eth0", "up")
     except subprocess.CalledProcessError as error:
@@ -129,23 +130,28 @@ def network() -> Iterator[bool]:
 
 
 def _network_down() -> None:
-    for name in (*HOSTS, "pg", "sw"):
+    for name in (*ADDRESSES, "sw"):
         with suppress(subprocess.CalledProcessError):
             _ip("netns", "del", f"nc-{name}")
 
 
-def _certificate(folder: str, user_id: int) -> str:
-    """Make the server's own certificate, as `verify-full` wants one; return what clients check it against."""
-    key, certificate = f"{folder}/server.key", f"{folder}/server.crt"
+def _certificate(pair: Pair) -> str:
+    """Make the servers' own certificate, as `verify-full` wants one; return what clients check it against."""
+    key, certificate = f"{pair.primary.data}/server.key", f"{pair.primary.data}/server.crt"
+    names = ",".join(f"IP:{ADDRESSES[name]}" for name in SERVERS)
     subprocess.run(
         ["openssl", "req", "-new", "-x509", "-days", "2", "-nodes", "-subj", "/CN=server", "-addext",
-         f"subjectAltName=IP:{SERVER_IP}", "-keyout", key, "-out", certificate],
+         f"subjectAltName={names}", "-keyout", key, "-out", certificate],
         check=True, capture_output=True,
     )  # fmt: skip
     for path in (key, certificate):
-        os.chown(path, user_id, -1)
+        os.chown(path, pair.primary.user_id, -1)
     os.chmod(key, 0o600)
-    return certificate
+    # Beside the data: that of a server which was lost is made anew.
+    shown = f"{pair.primary.folder}/root.crt"
+    shutil.copy(certificate, shown)
+    os.chmod(pair.primary.folder, 0o755)
+    return shown
 
 
 # -- a client ------------------------------------------------------------------------------------------------
@@ -192,7 +198,7 @@ class Arena:
     """Clients on hosts, and what can happen to them."""
 
     def __init__(
-        self, server: Server, address: str, folder: Path, seed: int, *, on_hosts: bool, asks: bool
+        self, server: Pair, address: str, folder: Path, seed: int, *, on_hosts: bool, asks: bool
     ) -> None:
         self.server, self.address, self.folder, self.on_hosts = server, address, folder, on_hosts
         self.chance, self._asks, self._number = random.Random(seed), asks, 0
@@ -201,6 +207,7 @@ class Arena:
         self.clients: dict[int, subprocess.Popen[bytes]] = {}
         self.stopped: dict[int, float] = {}
         self.cut: dict[str, float] = {}
+        self.deaf: dict[str, float] = {}
         self.faults: dict[str, int] = {}
 
     def start_client(self, slot: int) -> None:
@@ -217,8 +224,8 @@ class Arena:
             command = ["ip", "netns", "exec", f"nc-{HOSTS[slot % len(HOSTS)]}", *command]
         self.clients[slot] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
-    def happen(self, now_s: float) -> None:
-        """Let one fault happen, and end those whose time has come."""
+    def happen(self, now_s: float, wanted: str | None = None) -> None:
+        """Let one fault happen, the wanted one or any, and end those whose time has come."""
         for slot, until_s in list(self.stopped.items()):
             if now_s >= until_s:
                 del self.stopped[slot]
@@ -226,8 +233,15 @@ class Arena:
         for host, until_s in list(self.cut.items()):
             if now_s >= until_s:
                 self._join(host)
-        kinds = ["kill", "stop", "stop", "end sessions", "restart"] + ["cut", "cut"] * self.on_hosts
-        kind, slot = self.chance.choice(kinds), self.chance.randrange(CLIENTS)
+        for host, until_s in list(self.deaf.items()):
+            if now_s >= until_s:
+                self._hear(host)
+        kinds = ["kill", "stop", "stop", "end sessions", "restart", "fail over"]
+        kinds += ["cut", "cut", "drop answers"] * self.on_hosts
+        kind, slot = wanted or self.chance.choice(kinds), self.chance.randrange(CLIENTS)
+        # The dearest faults, and the others need a server.
+        if wanted is None and self.chance.random() >= {"restart": 0.3, "fail over": 0.1}.get(kind, 1.0):
+            return
         self.faults[kind] = self.faults.get(kind, 0) + 1
         if kind == "kill":
             self.stopped.pop(slot, None)
@@ -241,22 +255,37 @@ class Arena:
             host = self.chance.choice(HOSTS)
             _ip("-n", "nc-sw", "link", "set", f"v-{host}", "down")
             self.cut[host] = now_s + self.chance.uniform(0.2, LEASE_S * 2)
+        elif kind == "drop answers" and len(self.deaf) < len(HOSTS):
+            host = self.chance.choice([host for host in HOSTS if host not in self.deaf])
+            for server in SERVERS:  # Questions arrive there and are carried out.
+                _ip("-n", f"nc-{server}", "route", "add", "blackhole", f"{ADDRESSES[host]}/32")
+            self.deaf[host] = now_s + self.chance.uniform(0.2, LEASE_S * 2)
         elif kind == "end sessions":
             with suppress(psycopg.Error), psycopg.connect(self.server.address(), connect_timeout=2) as link:
                 link.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE application_name = 'noclobber' AND random() < 0.5"
                 )
-        elif self.chance.random() < 0.3:  # The dearest fault, and the others need a server.
+        elif kind == "restart":
             self.server.stop()
             self.server.start_again()
+        elif kind == "fail over":
+            self.server.fail_over()
+            self.server.rebuild()
 
     def _join(self, host: str) -> None:
         self.cut.pop(host, None)
         _ip("-n", "nc-sw", "link", "set", f"v-{host}", "up")
 
+    def _hear(self, host: str) -> None:
+        del self.deaf[host]
+        for server in SERVERS:
+            _ip("-n", f"nc-{server}", "route", "del", "blackhole", f"{ADDRESSES[host]}/32")
+
     def end(self) -> None:
         """Let everything go on, and then stop it."""
+        for host in list(self.deaf):
+            self._hear(host)
         for host in list(self.cut):
             self._join(host)
         for process in self.clients.values():
@@ -289,18 +318,25 @@ def judge(actions: list[Action], tokens_on_record: list[int], *, is_stuck: bool,
     for action in actions:
         owners.setdefault(action.token, set()).add(action.client)
     not_rising += sum(len(names) > 1 for names in owners.values())
-    return Verdict(len(actions), len(tokens_on_record), double, not_rising, is_stuck, takeovers)
+    forgotten = len(owners.keys() - set(tokens_on_record))
+    return Verdict(len(actions), len(tokens_on_record), double, not_rising, is_stuck, takeovers, forgotten)
 
 
-def chaos(seconds: float, seed: int, *, asks: bool = True, wants_hosts: bool = True) -> tuple[Verdict, Arena]:
-    """Run clients and faults for a while; return what the referee says."""
+def chaos(
+    seconds: float, seed: int, *, asks: bool = True, wants_hosts: bool = True, at_least: int = 0
+) -> tuple[Verdict, Arena]:
+    """
+    Run clients and faults for a while; return what the referee says.
+
+    So many failovers happen at least, the first of them in the middle.
+    """
     folder = programs()
     if folder is None:
         raise SystemExit("no PostgreSQL on this machine: install postgresql, or `make .venv/.ready`")
     before = os.environ.get(WORKSPACE)
     os.environ[WORKSPACE] = f"chaos-{os.urandom(4).hex()}"
     try:
-        return _chaos(folder, seconds, seed, asks=asks, wants_hosts=wants_hosts)
+        return _chaos(folder, seconds, seed, asks=asks, wants_hosts=wants_hosts, at_least=at_least)
     finally:
         if before is None:
             del os.environ[WORKSPACE]
@@ -308,18 +344,22 @@ def chaos(seconds: float, seed: int, *, asks: bool = True, wants_hosts: bool = T
             os.environ[WORKSPACE] = before
 
 
-def _chaos(folder: str, seconds: float, seed: int, *, asks: bool, wants_hosts: bool) -> tuple[Verdict, Arena]:
+def _chaos(
+    folder: str, seconds: float, seed: int, *, asks: bool, wants_hosts: bool, at_least: int
+) -> tuple[Verdict, Arena]:
     with network() if wants_hosts else _no_network() as on_hosts, tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
-        prefix = ("ip", "netns", "exec", "nc-pg") if on_hosts else ()
-        server = Server(folder, prefix=prefix, settings=_settings(on_hosts))
+        prefixes = [("ip", "netns", "exec", f"nc-{name}") if on_hosts else () for name in SERVERS]
+        # With fsync: what it answered is on its disk when it is stopped as by a crash.
+        settings = "-c listen_addresses=* -c ssl=on" if on_hosts else "-c listen_addresses="
+        server = Pair(folder, settings, prefixes)
         try:
             address = _prepare(server, on_hosts=on_hosts)
             root = Path(place)
             (root / ".noclobber").mkdir()
             (root / "report").mkdir()
             arena = Arena(server, address, root, seed, on_hosts=on_hosts, asks=asks)
-            return _run(arena, seconds), arena
+            return _run(arena, seconds, at_least), arena
         finally:
             server.remove()
 
@@ -329,31 +369,30 @@ def _no_network() -> Iterator[bool]:
     yield False
 
 
-def _settings(on_hosts: bool) -> str:
-    # With fsync: what it answered is on its disk when it is stopped as by a crash.
-    return f"-c listen_addresses={SERVER_IP} -c ssl=on" if on_hosts else "-c synchronous_commit=on"
-
-
-def _prepare(server: Server, *, on_hosts: bool) -> str:
-    if not on_hosts:
-        server.start()
-        schema.install(server.address())
-        return server.address()
-    root_certificate = _certificate(server.data, server.user_id)
-    with open(f"{server.data}/pg_hba.conf", "a") as rules:
-        rules.write("hostssl all all 10.77.0.0/24 trust\n")
+def _prepare(server: Pair, *, on_hosts: bool) -> str:
+    address = server.both()
+    if on_hosts:
+        root_certificate = _certificate(server)
+        with open(f"{server.primary.data}/pg_hba.conf", "a") as rules:
+            rules.write("hostssl all all 10.77.0.0/24 trust\n")
+        hosts = ",".join(ADDRESSES[name] for name in SERVERS)
+        address = (
+            f"host={hosts} user=owner dbname=postgres sslmode=verify-full sslrootcert={root_certificate}"
+        )
     server.start()
     schema.install(server.address())
-    return f"host={SERVER_IP} user=owner dbname=postgres sslmode=verify-full sslrootcert={root_certificate}"
+    server.be_synchronous()
+    return address
 
 
-def _run(arena: Arena, seconds: float) -> Verdict:
+def _run(arena: Arena, seconds: float, at_least: int) -> Verdict:
     try:
         for slot in range(CLIENTS):
             arena.start_client(slot)
-        deadline_s = time.monotonic() + seconds
-        while (now_s := time.monotonic()) < deadline_s:
-            arena.happen(now_s)
+        began_s = time.monotonic()
+        while (passed_s := (now_s := time.monotonic()) - began_s) < seconds:
+            done = arena.faults.get("fail over", 0)
+            arena.happen(now_s, "fail over" if passed_s > seconds * (done + 1) / (at_least + 1) else None)
             time.sleep(arena.chance.uniform(0.05, 0.4))
     finally:
         arena.end()
@@ -393,14 +432,17 @@ def main(argv: list[str] | None = None) -> int:
         client(args.client, args.address, args.folder, args.log, args.seed, asks=not args.control)
     control, _ = chaos(min(60.0, args.seconds / 4), args.seed, asks=False)
     print(f"control, which acts without asking: {control.double_holders} actions as a second holder")
-    verdict, arena = chaos(args.seconds, args.seed)
+    verdict, arena = chaos(args.seconds, args.seed, at_least=1)
     where = (
-        "three network namespaces and a server" if arena.on_hosts else "processes; no link was cut: not root"
+        "three hosts, a server and its standby, as network namespaces"
+        if arena.on_hosts
+        else "processes; no link was cut: not root"
     )
     print(f"{where}; faults: {', '.join(f'{count} {kind}' for kind, count in sorted(arena.faults.items()))}")
     print(
         f"{verdict.actions} actions of {verdict.acquisitions} holders, {verdict.takeovers} take-overs: "
         f"{verdict.double_holders} as a second holder, {verdict.tokens_not_rising} tokens that did not rise, "
+        f"{verdict.forgotten} holders forgotten at a failover, "
         f"{'STUCK' if verdict.is_stuck else 'not stuck'}"
     )
     ok = verdict.ok and control.double_holders > 0

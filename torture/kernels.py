@@ -6,7 +6,8 @@ is this machine's, read-only, so they run this very Python and this very source.
 and no image: the switch is a thread here, and a cable is a pair of sockets.
 
 Calling sequence: `why_not()`; `with Machines(folder, ("server", "one", "two")) as machines`; then
-`machines["one"].run("…Python…")`. `machines.cut("one")` pulls a cable, `machines.join("one")` plugs it in.
+`machines["one"].run("…Python…")`. `machines.cut("one")` pulls a cable, `machines.cut("one", "server")` lets
+these two no longer hear each other, and `machines.join("one")` ends both.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 
 PROGRAM = "linux.uml"
 MODULES = "/usr/lib/uml/modules"
-MEMORY = "192M"
+MEMORY = "256M"
 BOOT_S = 60.0
 GUEST = Path(__file__).with_name("kernel_guest.py")
 LARGEST_FRAME = 65_536
@@ -147,10 +148,12 @@ class Machines:
         with open(self._disk, "wb") as file:
             file.truncate(disk_mib << 20)
         self._cables: dict[str, socket.socket] = {}
-        self._is_cut: set[str] = set()
+        self._is_cut: set[frozenset[str]] = set()
         self._by_name: dict[str, Machine] = {}
         self._names = names
         self._wake, self._woken = socket.socketpair()
+        self._armed: dict[str, tuple[str, tuple[bytes, ...]]] = {}
+        self.was_cut = threading.Event()
 
     def __enter__(self) -> Machines:
         environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
@@ -181,13 +184,23 @@ class Machines:
     def __getitem__(self, name: str) -> Machine:
         return self._by_name[name]
 
-    def cut(self, name: str) -> None:
-        """Pull a machine's cable."""
-        self._is_cut.add(name)
+    def cut(self, name: str, other: str | None = None) -> None:
+        """Pull a machine's cable; with `other`, these two no longer hear each other."""
+        others = self._names if other is None else (other,)
+        self._is_cut = self._is_cut | {frozenset((name, each)) for each in others}
+
+    def cut_at(self, name: str, other: str, *words: bytes) -> None:
+        """
+        Cut two machines apart when the first sends a frame with all these words: it never arrives.
+
+        `was_cut` is set then. What is sent in the clear can so be cut off at one system call.
+        """
+        self.was_cut.clear()
+        self._armed[name] = (other, words)
 
     def join(self, name: str) -> None:
-        """Plug it in again."""
-        self._is_cut.discard(name)
+        """Let a machine hear everybody again."""
+        self._is_cut = {pair for pair in self._is_cut if name not in pair}
 
     def _switch(self) -> None:
         """Every frame goes to all others: with three machines a table would save nothing."""
@@ -206,8 +219,13 @@ class Machines:
                 if not frame:
                     poll.unregister(descriptor)
                     continue
+                other, words = self._armed.get(names[descriptor], ("", ()))
+                if words and all(word in frame for word in words):
+                    del self._armed[names[descriptor]]
+                    self.cut(names[descriptor], other)
+                    self.was_cut.set()
                 for name, cable in self._cables.items():
-                    if name == names[descriptor] or self._is_cut & {name, names[descriptor]}:
+                    if name == names[descriptor] or {name, names[descriptor]} in self._is_cut:
                         continue
                     with suppress(OSError):  # Full, or gone: a network may lose a frame.
                         cable.send(frame, socket.MSG_DONTWAIT)

@@ -30,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ SECTION_S = 0.4
 STOPPED_S = 3 * SECTION_S
 AGENTS = 6
 STEPS = (
-    *("section-staged", "section-begun", "section-checked", "section-renamed"),
+    *("section-staged", "section-begun", "section-checked", "section-ready", "section-renamed"),
     *("section-decided", "section-one-renamed", "section-revoked"),
 )
 
@@ -72,19 +73,18 @@ class SectionVerdict(NamedTuple):
 # -- an agent ----------------------------------------------------------------------------------------------
 
 
-def agent(name: str, root: str, log: str, seed: int, *, revokes: bool) -> None:
+def agent(name: str, root: str, log: str, seed: int, *, revokes: bool, section_s: float = SECTION_S) -> None:
     """Add lines until killed. A write is in the log before it is tried, and again when it is acknowledged."""
     chance = random.Random(seed)
-    sections.SECTION_S = SECTION_S
+    sections.SECTION_S = section_s
     if not revokes:
-        volume.Volume.revoke = _believe_what_is_there  # type: ignore[method-assign]
-        volume.Volume.drop = _leave_it  # type: ignore[method-assign]
+        leave_out_revocation()
 
     def at_step(step: str) -> None:
         if chance.random() < 0.004:
             os.kill(os.getpid(), signal.SIGKILL)
         # The control is stopped where it matters, so that a short run convicts it, too.
-        is_decisive = step == "section-checked" and not revokes
+        is_decisive = step == "section-ready" and not revokes
         if chance.random() < (0.1 if is_decisive else 0.004):  # The arena lets us go on.
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -105,6 +105,12 @@ def agent(name: str, root: str, log: str, seed: int, *, revokes: bool) -> None:
                 else:
                     turn.write_files(new)
                 out.write(json.dumps({"line": line, "done": True}) + "\n")
+
+
+def leave_out_revocation() -> None:
+    """Make the control of this process."""
+    volume.Volume.revoke = _believe_what_is_there  # type: ignore[method-assign]
+    volume.Volume.drop = _leave_it  # type: ignore[method-assign]
 
 
 def _believe_what_is_there(self: volume.Volume, name: str) -> bool:
@@ -188,24 +194,9 @@ class SectionArena:
             process.wait()
         self._finish()
         content = {file: Path(self.under, file).read_bytes() for file in FILES}
-        tried, done = self._attempts()
-        lines = {file: text.splitlines(keepends=True) for file, text in content.items()}
-        lost = mixed = broken = 0
-        for line, hashes in tried.items():
-            counts = [lines[file].count(line.encode()) for file in hashes]
-            is_lost = max(counts) > 1 or (line in done and min(counts) != 1)
-            if is_lost:
-                print(f"lost: {line.strip()} is there {dict(zip(hashes, counts, strict=True))} times")
-            lost += is_lost
-            mixed += len(set(counts)) > 1
-        for file in FILES:
-            so_far, before = b"", _sha256(b"")
-            for line_bytes in lines[file]:
-                so_far += line_bytes
-                after = _sha256(so_far)
-                broken += tried.get(line_bytes.decode(), {}).get(file) != [before, after]
-                before = after
-        landed = sum(len(found) for found in lines.values())
+        tried, done = attempts(log.read_text() for log in Path(self.folder).glob("*.log"))
+        lost, broken, mixed = weigh(tried, done, content)
+        landed = sum(text.count(b"\n") for text in content.values())
         return SectionVerdict(
             len(done), landed, lost, broken, mixed, self.killed, self.stopped, self.restarts
         )
@@ -236,21 +227,47 @@ class SectionArena:
             [sys.executable, "-c", program, self.mounts[0]], env=self.environment, check=True, timeout=120
         )
 
-    def _attempts(self) -> tuple[dict[str, dict[str, list[str]]], set[str]]:
-        tried: dict[str, dict[str, list[str]]] = {}
-        done: set[str] = set()
-        for log in Path(self.folder).glob("*.log"):
-            for text in log.read_text().splitlines():
-                with suppress(ValueError):  # Its writer was killed in the middle of it.
-                    found: dict[str, Any] = json.loads(text)
-                    if "done" in found:
-                        done.add(found["line"])
-                    else:
-                        tried[found["line"]] = found["tried"]
-        return tried, done
-
     def _acknowledged(self) -> int:
-        return len(self._attempts()[1])
+        return len(attempts(log.read_text() for log in Path(self.folder).glob("*.log"))[1])
+
+
+Attempts = dict[str, dict[str, list[str]]]
+
+
+def attempts(logs: Iterable[str]) -> tuple[Attempts, set[str]]:
+    """Return what agents have tried, and what was acknowledged."""
+    tried: Attempts = {}
+    done: set[str] = set()
+    for log in logs:
+        for text in log.splitlines():
+            with suppress(ValueError):  # Its writer was killed in the middle of it.
+                found: dict[str, Any] = json.loads(text)
+                if "done" in found:
+                    done.add(found["line"])
+                elif "tried" in found:
+                    tried[found["line"]] = found["tried"]
+    return tried, done
+
+
+def weigh(tried: Attempts, done: set[str], content: dict[str, bytes]) -> tuple[int, int, int]:
+    """The referee: how many writes are lost, versions that follow from none, and halves of several files."""
+    lines = {file: text.splitlines(keepends=True) for file, text in content.items()}
+    lost = mixed = broken = 0
+    for line, hashes in tried.items():
+        counts = [lines[file].count(line.encode()) for file in hashes]
+        is_lost = max(counts) > 1 or (line in done and min(counts) != 1)
+        if is_lost:
+            print(f"lost: {line.strip()} is there {dict(zip(hashes, counts, strict=True))} times")
+        lost += is_lost
+        mixed += len(set(counts)) > 1
+    for file in content:
+        so_far, before = b"", _sha256(b"")
+        for line_bytes in lines[file]:
+            so_far += line_bytes
+            after = _sha256(so_far)
+            broken += tried.get(line_bytes.decode(), {}).get(file) != [before, after]
+            before = after
+    return lost, broken, mixed
 
 
 def _is_stopped(pid: int) -> bool:

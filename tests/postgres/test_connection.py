@@ -120,3 +120,24 @@ def test_a_standby_that_had_fallen_behind_forgets_a_lock_and_its_holder_is_told(
     assert (found.is_still_held, found.was_told) == (False, True)
     assert found.tokens[1] > found.tokens[0]
     assert "not synchronous" in found.doctor
+
+
+def test_what_is_asked_again_is_prepared_unless_a_pooler_is_in_between(pooled: str) -> None:
+    """N-machines: it saves the server's time, and a session that is another client's has no such statement."""
+    for address, expected in ((postgres.coordinator(), 1), (pooled, 0)):
+        connection = ServerConnection(address)
+        for number in range(4):
+            assert connection.value("SELECT %s::int", (number,)) == number
+        found = connection.value("SELECT count(*)::int FROM pg_prepared_statements WHERE NOT from_sql", ())
+        assert found == expected
+        connection.close()
+
+
+def test_a_pooler_that_nobody_recognised_is_asked_without_prepared_statements() -> None:
+    """N-machines: a session that has forgotten what was prepared in it, as if it were another client's."""
+    connection = ServerConnection(postgres.coordinator())
+    for number in range(3):
+        assert connection.value("SELECT %s::int", (number,)) == number
+        connection.value("DEALLOCATE ALL", ())
+    assert connection.value("SELECT count(*)::int FROM pg_prepared_statements", ()) == 0
+    connection.close()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from noclobber.errors import ConfigError, CoordinatorUnavailableError
@@ -32,15 +33,19 @@ pytestmark = pytest.mark.skipif(library() is None, reason="there is no libpq her
     ],
     ids=["text", "kinds", "list", "json", "rows", "none"],
 )
-def test_it_answers_as_the_driver_does(question: tuple[str, tuple[Any, ...]]) -> None:
+@pytest.mark.parametrize("kind", [LightConnection, ServerConnection])
+def test_it_answers_as_the_driver_does(
+    kind: type[LightConnection | ServerConnection], question: tuple[str, tuple[Any, ...]]
+) -> None:
     """N-machines: one question, one answer, whichever way it is asked."""
     statement, arguments = question
-    light, full = LightConnection(postgres.coordinator()), ServerConnection(postgres.coordinator())
-    rows = [tuple(row) for row in full.ask(statement, arguments)]
+    with psycopg.connect(postgres.coordinator()) as driver:
+        rows = [tuple(row) for row in driver.execute(statement.encode(), [*arguments])]
+    asked = kind(postgres.coordinator())
     if "text[]" in statement:
-        assert light.value("SELECT to_jsonb(%s::text[])", arguments) == rows[0][0]
+        assert asked.value("SELECT to_jsonb(%s::text[])", arguments) == rows[0][0]
     else:
-        assert light.ask(statement, arguments) == rows
+        assert asked.ask(statement, arguments) == rows
 
 
 @pytest.mark.parametrize(

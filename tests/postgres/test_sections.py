@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -16,7 +17,15 @@ import pytest
 
 import noclobber
 from noclobber import cli
-from noclobber.errors import ConfigError, FileBusyError, LockContention, NotAFileError, StaleFileError
+from noclobber.errors import (
+    ConfigError,
+    FileBusyError,
+    LockContention,
+    NoclobberError,
+    NotAFileError,
+    StaleFileError,
+    StorageError,
+)
 from noclobber.postgres import schema, sections, shared_volume
 from noclobber.postgres.coordinator import _connection
 from tests.rigs import postgres
@@ -304,9 +313,12 @@ def test_two_mounts_of_one_folder_lose_nothing() -> None:
     """N-machines: a short run of `make hosts`' proof, with kills, stops and a server that crashes."""
     if shutil.which("bindfs") is None or torture_sections.why_not():
         pytest.skip(torture_sections.why_not() or "no bindfs")
-    found = torture_sections.chaos(8, 7)
-    assert found.ok, found
-    assert found.acknowledged > 0
+    for seed in (7, 8, 9):  # On a busy machine nothing may have landed by then: once more.
+        found = torture_sections.chaos(8, seed)
+        assert found.ok, found
+        if found.acknowledged:
+            return
+    pytest.fail("nothing was acknowledged")
 
 
 def test_doctor_names_the_level_of_a_shared_volume(
@@ -316,3 +328,111 @@ def test_doctor_names_the_level_of_a_shared_volume(
     monkeypatch.chdir(volume)
     cli.main(["doctor"])
     assert "section on " in capsys.readouterr().out
+
+
+def test_a_volume_that_fails_while_a_version_is_staged_is_an_error_with_a_code(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: found on NFS between kernels; "Stale file handle" came out raw."""
+    from noclobber.postgres.volume import Volume
+
+    def stale(*_: object) -> tuple[str, ...]:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with noclobber.Workspace(volume) as workspace, workspace.turn() as turn:
+        turn.read_file("a.txt")
+        monkeypatch.setattr(Volume, "stage", stale)
+        with pytest.raises(noclobber.NoclobberError, match="try again"):
+            turn.write_file("a.txt", "second\n")
+    assert (volume / "a.txt").read_text() == "first\n"
+
+
+def test_a_copy_of_a_volume_under_the_same_name_is_refused(
+    volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines, N-input: its id is copied with it, so the name stood for two trees, each of which spoiled the other."""
+    monkeypatch.setenv("NOCLOBBER_WORKSPACE", f"copied-{os.urandom(4).hex()}")
+    with noclobber.Workspace(volume) as workspace, workspace.turn() as turn:
+        turn.write_file("b.txt", "original\n")
+    subprocess.run(["cp", "-a", str(volume), str(tmp_path / "copy")], check=True)
+    with (
+        noclobber.Workspace(tmp_path / "copy") as workspace,
+        workspace.turn() as turn,
+        pytest.raises(ConfigError, match="a copy of another one"),
+    ):
+        turn.write_file("c.txt", "in the copy\n")
+    assert not (tmp_path / "copy/c.txt").exists()
+    monkeypatch.setenv("NOCLOBBER_WORKSPACE", f"copy-{os.urandom(4).hex()}")
+    (tmp_path / "copy/.noclobber/sections/tree_id").unlink()
+    with noclobber.Workspace(tmp_path / "copy") as workspace, workspace.turn() as turn:
+        assert turn.write_file("c.txt", "in the copy\n").level == "section"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "folder", "nothing that is meant"])
+def test_what_stands_in_the_place_of_a_trees_id_is_an_error_and_is_not_waited_for(
+    volume: Path, kind: str
+) -> None:
+    """N-machines, N-input: what comes with a folder; a FIFO was waited for for ever."""
+    folder = volume / ".noclobber/sections"
+    folder.mkdir(mode=0o700)
+    path = folder / "tree_id"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link":
+        (folder / "elsewhere").write_text("0" * 32)
+        path.symlink_to(folder / "elsewhere")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"\xff" * 40)
+    with (
+        noclobber.Workspace(volume) as workspace,
+        workspace.turn() as turn,
+        pytest.raises(NoclobberError, match="tree"),
+    ):
+        turn.write_file("b.txt", "x\n")
+    assert not (volume / "b.txt").exists()
+
+
+def test_a_link_in_the_place_of_staged_files_is_refused(volume: Path, tmp_path: Path) -> None:
+    """N-machines, N-input: every byte that is written would pass through a folder of somebody's choice."""
+    (tmp_path / "elsewhere").mkdir()
+    (volume / ".noclobber/sections").symlink_to(tmp_path / "elsewhere")
+    with (
+        noclobber.Workspace(volume) as workspace,
+        workspace.turn() as turn,
+        pytest.raises(StorageError, match="no folder"),
+    ):
+        turn.write_file("b.txt", "x\n")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "meant"), [(0o755, 0o700), (0o2775, 0o2770), (0o777, 0o2777), (0o1777, 0o2770)]
+)
+def test_who_may_write_in_the_root_may_end_what_another_user_left(
+    volume: Path, mode: int, meant: int
+) -> None:
+    """N-machines: colleagues have user ids of their own, and the first one's folder shut out the others."""
+    volume.chmod(mode)
+    with noclobber.Workspace(volume) as workspace, workspace.turn() as turn:
+        turn.write_file("b.txt", "x\n")
+    folder = volume / ".noclobber/sections"
+    assert folder.stat().st_mode & 0o7777 == meant
+    assert (folder / "tree_id").stat().st_mode & 0o044 == meant & 0o044
+
+
+def test_a_folder_that_cannot_be_used_is_an_error_with_a_code(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines, finding R10: another user's folder or a full disk was an error of the system, and a traceback."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with noclobber.Workspace(volume) as workspace, workspace.turn() as turn:
+        turn.read_file("a.txt")
+        monkeypatch.setattr("noclobber.postgres.volume.os.mkdir", full)
+        with pytest.raises(StorageError, match="disk is full"):
+            turn.write_file("a.txt", "x\n")
+    assert (volume / "a.txt").read_text() == "first\n"

@@ -27,6 +27,7 @@ from noclobber.postgres import schema
 from noclobber.postgres.arbiter import PostgresArbiter
 from noclobber.postgres.connection import ServerConnection
 from noclobber.postgres.coordinator import _connection
+from noclobber.postgres.text_form import LostError
 from tests.lock.arbiter_suite import ignore, taken, taker
 from tests.rigs import postgres
 
@@ -228,26 +229,29 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_given_once(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-machines: the lock is taken once, the event recorded once, whichever answer got lost."""
-    import psycopg
-
     connection = ServerConnection(postgres.coordinator())
     real, lost = ServerConnection._open, []
 
     class Losing:
-        """A connection that breaks after the server has done what it was asked."""
+        """A session that breaks after the server has done what it was asked."""
 
         def __init__(self, link: Any) -> None:
             self._link = link
 
-        def execute(self, *arguments: Any, **options: Any) -> Any:
-            self._link.execute(*arguments, **options)
-            lost.append(arguments[0])
-            self._link.close()
-            raise psycopg.OperationalError("the connection was lost")
+        def send(self, statement: str, *rest: Any) -> None:
+            self._link.send(statement, *rest)
+            self._statement = statement
+
+        def receive(self, until_s: float) -> Any:
+            self._link.receive(until_s)
+            lost.append(self._statement)
+            self._link.connection.close()
+            raise LostError(None, "the connection was lost")
 
     def open_once_losing(self: ServerConnection) -> Any:
         return real(self) if lost else Losing(real(self))
 
+    assert connection.value("SELECT 1", ()) == 1  # It has asked for the version.
     monkeypatch.setattr(ServerConnection, "_open", open_once_losing)
     arbiter = PostgresArbiter(connection)
     holding = taken(arbiter, str(project / "report"))
@@ -314,7 +318,10 @@ def test_a_server_without_the_tables_is_named_with_the_remedy(own_server: Server
     connection = ServerConnection(own_server.address())
     with pytest.raises(ConfigError, match="coordinator init"):
         connection.value("SELECT noclobber.look('w', '')", ())
-    schema.install(own_server.address())
+    told: list[tuple[int, int]] = []
+    schema.install(own_server.address(), lambda done, total: told.append((done, total)))
+    assert [done for done, _ in told] == list(range(len(told)))  # finding U11
+    assert {total for _, total in told} == {len(told) + 1}
     assert schema.install(own_server.address()) == schema.VERSION
     with psycopg.connect(own_server.address()) as link:
         link.execute("UPDATE noclobber.schema_version SET version = 99")

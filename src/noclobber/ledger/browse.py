@@ -12,6 +12,8 @@ import os
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noclobber.core.light.json_text import parse
+from noclobber.disk import hashing
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import MAX_LINE_BYTES, is_sealed, link_of
 from noclobber.ledger.open_file import FOR_READING, open_ledger
@@ -24,6 +26,15 @@ Event = dict[str, Any]
 _PATHS = ("target_file", "destination", "path", "folder")
 _WILDCARDS = frozenset("*?[")
 SHORT_SESSION = 8  # Characters of a session's id that people are shown.
+
+
+def event_in(line: bytes) -> Event | None:
+    """Return the event of a line, None if it is none. A line may come with a folder, and be anything."""
+    try:
+        event = parse(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
 
 
 class EventSummary(NamedTuple):
@@ -119,6 +130,14 @@ def _file_test(wanted: str) -> Callable[[str], bool]:
     return lambda path: path in (wanted, plain, here) or path.startswith(folders) or path.endswith(end)
 
 
+class LedgerPlace(NamedTuple):
+    """The end of a line: where it is, and the line's length and hash, newline included."""
+
+    offset: int
+    length: int
+    sha256: str
+
+
 class Lines:
     """The complete lines of a ledger, once; then what was appended since, as often as it is asked for."""
 
@@ -137,6 +156,21 @@ class Lines:
                     return  # A crash tore it, or it is being written.
                 self._offset += len(line) + lacks_newline  # Its newline comes with the next line.
                 yield line.removesuffix(b"\n")
+
+    def go_on_behind(self, place: LedgerPlace) -> bool:
+        """Begin behind a line that was read before; False, and closed, if it is not there any more."""
+        begin = place.offset - place.length
+        line = os.pread(self._file.fileno(), place.length, begin) if begin >= 0 else b""
+        if len(line) != place.length or hashing.of_bytes(line) != place.sha256:
+            self._file.close()
+            return False
+        self._file.seek(place.offset)
+        self._offset = place.offset
+        return True
+
+    def place_of(self, line: bytes) -> LedgerPlace:
+        """Return where the line ends that was just yielded."""
+        return LedgerPlace(self._offset, len(line) + 1, hashing.of_bytes(line + b"\n"))
 
     def appended(self) -> Iterator[bytes]:
         """Yield what has been appended since, in the file that the path names now."""

@@ -9,6 +9,7 @@ longer to load than a hook may take.
 from __future__ import annotations
 
 import os
+import sys
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import COORDINATOR, ledger_path
@@ -36,6 +37,12 @@ def ledger_of(root: str, *, clock: Clock = SYSTEM_CLOCK, durable: bool = False) 
     from noclobber.ledger.ledger import AgentTraceLedger
 
     return AgentTraceLedger(ledger_path(root), clock=clock, durable=durable)
+
+
+def end_sessions() -> None:
+    """Let go of the server, if this process has asked it anything. The next question asks anew."""
+    if is_on_server() and (coordinator := sys.modules.get("noclobber.postgres.coordinator")) is not None:
+        coordinator.end_sessions()
 
 
 def lines_of(root: str) -> Iterable[bytes]:

@@ -50,6 +50,7 @@ def _jsonl(entries: Entries, root: str | None, out: TextIO) -> None:
 
 # CSV
 
+MOST_DEPTH = 50  # Of members in members: no event of ours has four.
 _IDENTITY = ("agent_id", "session_id", "turn_id", "call_id", "host", "intent_id")
 _PAYLOAD = ("tool_name", "target_file", "baseline_hash", "current_hash", "before_hash", "after_hash", "level")
 _RESULT = ("status", "error_type")
@@ -190,11 +191,13 @@ def _whole(key: str, value: Any, root: str | None) -> Any:
     return absolute(root, value) if key == "target_file" and root and isinstance(value, str) else value
 
 
-def _attribute(key: str, value: Any) -> dict[str, Any]:
-    return {"key": key, "value": _any_value(value)}
+def _attribute(key: str, value: Any, depth: int = 0) -> dict[str, Any]:
+    return {"key": key, "value": _any_value(value, depth)}
 
 
-def _any_value(value: Any) -> dict[str, Any]:
+def _any_value(value: Any, depth: int = 0) -> dict[str, Any]:
+    if depth > MOST_DEPTH:
+        return {"stringValue": "(nested too deeply)"}
     if isinstance(value, str):
         return {"stringValue": value}
     if isinstance(value, bool):
@@ -204,9 +207,9 @@ def _any_value(value: Any) -> dict[str, Any]:
     if isinstance(value, float):
         return {"doubleValue": value}
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_any_value(item) for item in value]}}
+        return {"arrayValue": {"values": [_any_value(item, depth + 1) for item in value]}}
     if isinstance(value, dict):
-        return {"kvlistValue": {"values": [_attribute(key, item) for key, item in value.items()]}}
+        return {"kvlistValue": {"values": [_attribute(key, item, depth + 1) for key, item in value.items()]}}
     return {} if value is None else {"stringValue": str(value)}
 
 

@@ -8,14 +8,18 @@ anywhere, and a hash may name nothing.
 
 from __future__ import annotations
 
-import json
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.ledger.chosen import lines_of
+from noclobber.core.project import ledger_path
+from noclobber.ledger.browse import Lines, event_in
+from noclobber.ledger.chosen import is_on_server, lines_of
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from noclobber.ledger.browse import LedgerPlace
 
 
 class LandedWrite(NamedTuple):
@@ -54,15 +58,29 @@ class LandedWrite(NamedTuple):
 def landed_writes(root: str, path: str | None = None) -> Iterator[LandedWrite]:
     """Yield every landed write, or those of one file, from the first to the last."""
     for line in lines_of(root):
-        if b'"MUTATION"' not in line:
-            continue
-        try:
-            event = json.loads(line.decode())
-        except (ValueError, RecursionError):
-            continue
-        write = _landed(event, root)
+        write = _landed_by(line, root)
         if write is not None and path in (None, write.path, write.destination):
             yield write
+
+
+def landed_behind(root: str, place: LedgerPlace | None) -> Iterator[tuple[LandedWrite, LedgerPlace]] | None:
+    """
+    Yield the landed writes behind a place (None: all), each with its own place.
+
+    None if the ledger has not that line any more, or is on a server.
+    """
+    if is_on_server() or not os.path.lexists(ledger_path(root)):
+        return None
+    lines = Lines(ledger_path(root))
+    if place is not None and not lines.go_on_behind(place):
+        return None
+    return ((write, lines.place_of(line)) for line in lines if (write := _landed_by(line, root)) is not None)
+
+
+def _landed_by(line: bytes, root: str) -> LandedWrite | None:
+    if b'"MUTATION"' not in line:
+        return None
+    return _landed(event_in(line), root)
 
 
 def _landed(event: Any, root: str) -> LandedWrite | None:

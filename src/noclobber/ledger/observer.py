@@ -6,6 +6,10 @@ and refused writes, what recovery did, lock events. It is told by the thread tha
 the ledger's mutex is released, so events of several threads may come in another order than the record's;
 `seq` has that order. Hooks are processes of their own and have no observer; their events are in the ledger.
 
+An observer that has a method `began(call)` is told of every call of a turn when it begins, so that it can say
+how long the call took: the call's `call_id` is in the `identity` of its events. Calls that leave no event
+(reads, writes of what was there already) begin as well, and nothing follows.
+
 An observer cannot change what happens. By the time it is told the event is on record, and an exception in
 it goes to Python's logging (`noclobber`), never to the writer. It can only take time: the write returns
 after it does. So hand slow work to a thread.
@@ -16,7 +20,7 @@ that could not be recorded; those are a `LedgerError` for the writer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from noclobber.disk import forks
@@ -24,6 +28,8 @@ from noclobber.ledger.ledger import LedgerEntry
 
 if TYPE_CHECKING:
     import logging
+
+    from noclobber.core.values import ToolCall
 
 _REFUSED = frozenset(("DENIED", "FAILED", "RACED", "REFUSED", "KEPT_ASIDE"))
 _INFO, _WARNING = 20, 30  # As in `logging`.
@@ -78,3 +84,22 @@ def tell(observer: Observer, event: Mapping[str, Any], entry: LedgerEntry) -> No
             entry.seq,
             event.get("action_type"),
         )
+
+
+def tells_beginnings(observer: Observer) -> Callable[[ToolCall], None] | None:
+    """Return a function that tells an observer that a call begins; None if it has no method `began`."""
+    began = getattr(observer, "began", None)
+    if not callable(began):
+        return None
+
+    def tell_began(call: ToolCall) -> None:
+        try:
+            began(call)
+        except Exception:
+            _logger("noclobber").exception(
+                "%s failed to observe that %s begins; nothing else is affected",
+                type(observer).__qualname__,
+                call.tool,
+            )
+
+    return tell_began

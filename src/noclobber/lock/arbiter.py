@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from noclobber.disk.processes import ProcessIdentity
-    from noclobber.errors import LockContention
+    from noclobber.errors import LockContention, LockLost
 
     LockState = Literal["free", "live", "expired", "dead", "corrupt", "unreadable"]
 
@@ -122,6 +122,14 @@ class Holding(Protocol):
     def folder(self) -> str:
         """Where the folder is now, canonical; found again after it was moved."""
 
+    def ends_in_s(self) -> float | None:
+        """
+        Seconds until its holder stops by its own clock, unless it is renewed; None where one can always look.
+        """
+
+    def ended(self) -> LockLost:
+        """Return what to tell its holder when that time is over."""
+
 
 class WriteIntent(Protocol):
     """
@@ -196,8 +204,12 @@ class Arbiter(Protocol[H]):
     def read(self, folder: str) -> LockStatus:
         """Return what the folder's lock is like now. Takes no part in anything: history when it is read."""
 
-    def list(self, root: str) -> Iterator[LockStatus]:
-        """Yield the status of every locked folder below a root, the root included."""
+    def list(self, root: str, ledgers: set[str] | None = None) -> Iterator[LockStatus]:
+        """
+        Yield the status of every locked folder below a root, the root included.
+
+        `ledgers` gets the path of every file there that has events of locks.
+        """
 
     def wait(self, folder: str, at_most_s: float) -> None:
         """Return when it may be worth asking again, and after `at_most_s` at the latest."""

@@ -23,10 +23,11 @@ import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from noclobber.core.findings import Finding
+from noclobber.core.findings import Finding, remedy_of
 from noclobber.disk import filesystems
 from noclobber.disk.filesystems import KEEPS_INODES, NETWORK, filesystem_type
 from noclobber.errors import LockContention, NoclobberError
+from noclobber.lock.names import SCRATCH_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ def check(folder: str) -> list[Finding]:
     """Try every primitive and a whole lock cycle in a scratch folder inside `folder`."""
     findings = [_kind_of_filesystem(folder)]
     try:
-        scratch = tempfile.mkdtemp(prefix=".noclobber-doctor-", dir=folder)
+        scratch = tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=folder)
     except OSError as error:
         remedy = "run as a user who may write here, or name another folder"
         return [*findings, Finding("scratch folder", False, f"cannot create one: {error.strerror}", remedy)]
@@ -56,7 +57,7 @@ def _tried(name: str, attempt: Callable[[str], Finding], scratch: str) -> Findin
     try:
         return attempt(scratch)
     except (OSError, NoclobberError, ValueError, subprocess.SubprocessError) as error:
-        return Finding(name, False, f"failed: {error}", MUST_WORK)
+        return Finding(name, False, f"failed: {error}", remedy_of(error, MUST_WORK))
 
 
 def _kind_of_filesystem(folder: str) -> Finding:
@@ -260,9 +261,7 @@ def _cycle(scratch: str) -> Finding:
 
 def _orphan(scratch: str) -> Finding:
     """A holder is killed; the next one gets in at once, and it is recorded."""
-    from noclobber.ledger import AgentTraceLedger
     from noclobber.lock.lock import DeliverableLock
-    from noclobber.lock.names import LEDGER_NAME
 
     folder = f"{scratch}/orphan"
     os.mkdir(folder)
@@ -275,11 +274,25 @@ def _orphan(scratch: str) -> Finding:
         remedy = "processes cannot be told apart here (no /proc, or hidden): orphans wait for their lease"
         return Finding("recovery", True, f"the orphan is judged by its lease only: {error.message}", remedy)
     lock.release()
-    events = [event["action_type"] for event in AgentTraceLedger(f"{folder}/{LEDGER_NAME}").events()]
+    events = _events(folder)
     if before.state != "dead" or events.count("LOCK_RECOVERED") != 1:
         return Finding("recovery", False, f"the orphan was {before.state}; recorded: {events}", MUST_WORK)
     return Finding("recovery", True, "the lock of a killed process was taken over at once, and recorded once")
 
+
+def _events(folder: str) -> list[str]:
+    """What was recorded of a folder's lock: in the folder, or on the coordinator's server."""
+    from noclobber.ledger import AgentTraceLedger
+    from noclobber.ledger.chosen import is_on_server, ledger_of
+    from noclobber.lock.names import LEDGER_NAME
+
+    if not is_on_server():
+        return [event["action_type"] for event in AgentTraceLedger(f"{folder}/{LEDGER_NAME}").events()]
+    events = [json.loads(line) for line in ledger_of(folder).last_lines(_LAST_EVENTS)]
+    return [event["action_type"] for event in events if event.get("payload", {}).get("folder") == folder]
+
+
+_LAST_EVENTS = 1000  # Others record on a server meanwhile.
 
 _ATTEMPTS: tuple[tuple[str, Callable[[str], Finding]], ...] = (
     ("flock", _flock),

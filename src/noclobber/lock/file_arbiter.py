@@ -34,7 +34,7 @@ from noclobber.lock.events import LockEvents
 from noclobber.lock.limits import DEFAULT_LEASE_S
 from noclobber.lock.liveness import FREE, FolderIdentity, judge
 from noclobber.lock.lock_file import PATIENCE_S, LockFile
-from noclobber.lock.names import LOCK_NAME
+from noclobber.lock.names import LEDGER_NAME, LOCK_NAME, SCRATCH_PREFIX
 from noclobber.lock.nested import find_obstacle
 from noclobber.lock.os_errors import explain
 from noclobber.lock.record import LockRecord, hash_of, new_secret, public_id, read
@@ -96,6 +96,13 @@ class FileHolding(NamedTuple):
     def folder(self) -> str:
         """Where the folder is now."""
         return self.lock_file.location()
+
+    def ends_in_s(self) -> None:
+        """A file can always be looked at."""
+
+    def ended(self) -> LockLost:
+        """The lease ran out."""
+        return messages.lost(self.folder, self.record.lock_id, "its lease ran out")
 
 
 class FileArbiter:
@@ -375,9 +382,11 @@ class FileArbiter:
             record.pid, record.host and messages.plain(record.host), record.lock_id,
         )  # fmt: skip
 
-    def list(self, root: str) -> Iterator[LockStatus]:
+    def list(self, root: str, ledgers: set[str] | None = None) -> Iterator[LockStatus]:
         """
         Yield the status of every locked folder below a root, the root included, in no particular order.
+
+        `ledgers` gets the path of every ledger of locks that is found on the way.
 
         Links are not followed. A folder that cannot be listed is left out; a lock that cannot be read is
         yielded as `unreadable`, with the reason, because somebody has to look at it.
@@ -392,7 +401,12 @@ class FileArbiter:
                         name = entry.name
                         if name == LOCK_NAME:
                             is_locked = True
-                        elif name not in SKIPPED_FOLDERS and entry.is_dir(follow_symlinks=False):
+                        elif name == LEDGER_NAME:
+                            if ledgers is not None:
+                                ledgers.add(entry.path)
+                        elif name in SKIPPED_FOLDERS or name.startswith(SCRATCH_PREFIX):
+                            continue
+                        elif entry.is_dir(follow_symlinks=False):
                             waiting.append(entry.path)
             except OSError as error:
                 if folder == root:

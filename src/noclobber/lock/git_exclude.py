@@ -58,6 +58,17 @@ def keep_out_of_git(root: str, patterns: Sequence[str] = GIT_PATTERNS, heading: 
     return os.path.join(git, "info", "exclude")
 
 
+def exclude_file(root: str) -> str | None:
+    """Return the excludes of the repository around `root`, if they are a plain file of this user's."""
+    git = _git_folder(root)
+    path = "" if git is None else os.path.join(git, "info", "exclude")
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return path if _is_plain(status) and os.path.realpath(path) == path else None
+
+
 def _open_exclude(git: str, opened: ExitStack) -> int | None:
     """
     Open `info/exclude`, and create it if need be; None if it is not a plain file that belongs to this user.
@@ -80,9 +91,12 @@ def _open_exclude(git: str, opened: ExitStack) -> int | None:
         if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
             return None
         raise
-    status = os.fstat(exclude_fd)
-    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size < MOST_BYTES
-    return exclude_fd if is_plain and status.st_uid == os.geteuid() else None
+    return exclude_fd if _is_plain(os.fstat(exclude_fd)) else None
+
+
+def _is_plain(status: os.stat_result) -> bool:
+    is_file = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size < MOST_BYTES
+    return is_file and status.st_uid == os.geteuid()
 
 
 def _git_folder(root: str) -> str | None:

@@ -13,6 +13,9 @@ taken again.
 It stops with its owner: after the last lock is released the thread ends; it holds no reference that keeps
 a forgotten lock alive; a forked child starts without it; it never delays the end of the interpreter.
 
+A second thread is there for locks that a server keeps. The first one may be waiting for that server when a
+lease ends; the second asks nobody, and says so in time: before anybody else can have the lock.
+
 Not promised: a process that is stopped, or whose threads never get to run, does not renew. That is
 what a lease is for.
 """
@@ -35,13 +38,22 @@ if TYPE_CHECKING:
         def beat(self) -> None:
             """Renew if that is due. Raises nothing."""
 
+        def ends_in_s(self) -> float | None:
+            """Seconds until the holder stops by its own clock; None if there is no such end."""
+
+        def end_in_time(self) -> None:
+            """Stop, if that end has come. Asks nobody, waits for nobody, raises nothing."""
+
 
 LONGEST_PAUSE_S = 10.0
+SHORTEST_PAUSE_S = 0.1
 IDLE_S = 5.0  # Stay for a while after the last lock: the next one comes soon, and starting a thread costs.
 
 
 class _Pulse:
     """The state of the one thread. Replaced as a whole in a forked child."""
+
+    thread_name = "noclobber-heartbeat"
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # The condition's own: entering it by itself is half the price.
@@ -67,7 +79,7 @@ class _Pulse:
             self.due_s.pop(id(lock), None)
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name="noclobber-heartbeat", daemon=True)
+        thread = threading.Thread(target=self._run, name=self.thread_name, daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
@@ -90,7 +102,7 @@ class _Pulse:
                     return
                 due = self._take_due(time.monotonic())
             for lock in due:
-                lock.beat()  # Outside the condition: it goes to the disk, and acquire must not wait for that.
+                self._look_after(lock)  # Outside the condition: it goes to the disk; acquire must not wait.
             del due
 
     def _take_due(self, now_s: float) -> list[Beating]:
@@ -103,12 +115,31 @@ class _Pulse:
             if lock is None:  # Forgotten by its owner without release: its lease runs out.
                 del self.locks[key], self.due_s[key]
             else:
-                self.due_s[key] = now_s + pause_s
+                self.due_s[key] = now_s + self._pause_s(lock, pause_s)
                 due.append(lock)
         return due
 
+    def _look_after(self, lock: Beating) -> None:
+        lock.beat()
 
-_pulse = _Pulse()
+    def _pause_s(self, lock: Beating, pause_s: float) -> float:
+        return pause_s
+
+
+class _LeaseEnds(_Pulse):
+    """The same for the ends of leases, as their holders count them."""
+
+    thread_name = "noclobber-lease-end"
+
+    def _look_after(self, lock: Beating) -> None:
+        lock.end_in_time()
+
+    def _pause_s(self, lock: Beating, pause_s: float) -> float:
+        # Not longer than the heartbeat's: the machine may sleep, and then this clock does not go on.
+        return max(SHORTEST_PAUSE_S, min(lock.ends_in_s() or 0.0, LONGEST_PAUSE_S))
+
+
+_pulse, _lease_ends = _Pulse(), _LeaseEnds()
 
 
 def start(lock: Beating, lease_duration_s: int) -> None:
@@ -116,17 +147,22 @@ def start(lock: Beating, lease_duration_s: int) -> None:
     # Three looks within the third of a lease: looking exactly as often as is due would come a moment too
     # early every other time, and renew at two thirds.
     _pulse.add(lock, min(lease_duration_s / 9, LONGEST_PAUSE_S))
+    ends_in_s = lock.ends_in_s()
+    if ends_in_s is not None:
+        _lease_ends.add(lock, max(SHORTEST_PAUSE_S, min(ends_in_s, LONGEST_PAUSE_S)))
 
 
 def stop(lock: Beating) -> None:
     """Look after it no longer. A beat that is under way ends by itself."""
     _pulse.remove(lock)
+    if _lease_ends.locks:
+        _lease_ends.remove(lock)
 
 
 def _start_afresh() -> None:
     # The thread does not exist in the child, and the condition may be held by it for ever.
-    global _pulse
-    _pulse = _Pulse()
+    global _pulse, _lease_ends
+    _pulse, _lease_ends = _Pulse(), _LeaseEnds()
 
 
 os.register_at_fork(after_in_child=_start_afresh)

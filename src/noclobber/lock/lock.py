@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 0.0004
 BEAT_PATIENCE_S = 0.25
+LATE_S, LATE_SHARE = 1.0, 0.05  # Later than this the process was stopped: others may have come long ago.
 
 
 class DeliverableLock:
@@ -96,6 +97,8 @@ class DeliverableLock:
         self._is_attached, self._is_in_block = False, False
         self._holding: Holding | None = None
         self._lost: LockLost | None = None
+        self._untold: list[bool] = []
+        self._is_beating = False
         self._owner_pid = os.getpid()
         self._who: Taker | None = None
         self._mutex = threading.RLock()
@@ -148,8 +151,14 @@ class DeliverableLock:
     def held(self) -> bool:
         """
         True if this object acquired, and has not heard of a loss. No look at the disk: see `assert_held`.
+
+        With a coordinator, a lease that has ended by this machine's clock counts as a loss: somebody else may
+        have the lock. It may come back, if the server answers again and nobody did.
         """
-        return self._holding is not None
+        if self._holding is None or self._lost is not None:
+            return False
+        ends_in_s = None if self._is_attached else self._holding.ends_in_s()
+        return ends_in_s is None or ends_in_s > 0
 
     @property
     def lost(self) -> LockLost | None:
@@ -198,7 +207,7 @@ class DeliverableLock:
         is_taken = False
         try:
             with self.changing():
-                if self._holding is not None:
+                if self._holding is not None and self._lost is None:
                     raise RuntimeError(
                         f"{self._path}: this DeliverableLock is already held; release() it first"
                     )
@@ -217,6 +226,7 @@ class DeliverableLock:
     def _begin(self, holding: Holding) -> None:
         self._holding, self._lost = holding, None
         self._is_attached, self._owner_pid = False, os.getpid()
+        self._untold = [True]
         release_at_exit.holding(self)
         if self._beats:
             heartbeat.start(self, self.lease_duration_s)
@@ -252,10 +262,16 @@ class DeliverableLock:
         if os.getpid() != self._owner_pid:
             raise LockLost(self._path, "a forked copy of the holder cannot renew; its parent does")
         try:
-            self._holding = self._arbiter.renew(holding, lease_s, patience_s=patience_s)
+            renewed = self._arbiter.renew(holding, lease_s, patience_s=patience_s)
         except LockLost as error:
             self._lose(error)
             raise
+        if (lost := self.lost) is not None:  # `end_in_time`, while we asked. Who was told so does not go on.
+            with suppress(NoclobberError):
+                self._arbiter.give_up(renewed, self._end)
+            self._end()
+            raise lost
+        self._holding = renewed
         if lease_s != self.lease_duration_s:
             self.lease_duration_s = lease_s
             if self._beats:
@@ -307,14 +323,57 @@ class DeliverableLock:
         # Not long: the thread that has it may be waiting for a slow disk, and other locks want their beat.
         if self._holding is None or not self._mutex.acquire(timeout=BEAT_PATIENCE_S):
             return
+        self._is_beating = True
         try:
             with suppress(NoclobberError, OSError):
                 self._beat()
-            lost = None if self.held else self.lost
+            if self._lost is not None:
+                self._end()
         finally:
+            self._is_beating = False
             self._mutex.release()
-        if lost is not None and self._on_lost is not None:
-            self._on_lost(lost)
+        self._tell_if_lost()
+
+    def ends_in_s(self) -> float | None:
+        """For the heartbeat: seconds until this holder stops by its own clock; None if it can always look."""
+        holding = self._holding
+        return None if holding is None else holding.ends_in_s()
+
+    def end_in_time(self) -> None:
+        """
+        What the heartbeat's second thread calls: the lease has ended by our clock, and nobody renewed it.
+
+        Nothing is asked and nobody is waited for: the server is away, and the first thread waits for it.
+        """
+        holding = self._holding
+        ends_in_s = None if holding is None else holding.ends_in_s()
+        if holding is None or ends_in_s is None or ends_in_s > 0 or os.getpid() != self._owner_pid:
+            return
+        if ends_in_s < -max(LATE_S, LATE_SHARE * self.lease_duration_s):
+            return  # The process was stopped. The first thread asks now; if nobody came, it is still ours.
+        is_ours = self._mutex.acquire(blocking=False)
+        try:
+            if not is_ours and not self._is_beating:
+                return  # The owner is asking the server, or in a write that it let through.
+            if self._holding is holding and self._lost is None:
+                self._lost = holding.ended()
+                if is_ours:
+                    self._end()
+        finally:
+            if is_ours:
+                self._mutex.release()
+        self._tell_if_lost()
+
+    def _tell_if_lost(self) -> None:
+        """Once for each loss, whichever thread noticed it."""
+        lost = self.lost
+        if lost is None or self._on_lost is None:
+            return
+        try:
+            self._untold.pop()  # One step: of two threads one gets it.
+        except IndexError:
+            return
+        self._on_lost(lost)
 
     def _beat(self) -> None:
         if self._holding is None or os.getpid() != self._owner_pid:
@@ -363,7 +422,7 @@ class DeliverableLock:
         return f"<DeliverableLock {self._path!r} by {self.holder!r}, {state}>"  # Never the id: it releases.
 
     def __enter__(self) -> DeliverableLock:
-        if self.held:
+        if self._holding is not None and self._lost is None:
             return self
         try:
             self._is_in_block = True
@@ -450,7 +509,7 @@ class DeliverableLock:
         return _Changing(self._mutex)
 
     def _held(self) -> Holding:
-        if self._holding is None:
+        if self._holding is None or self._lost is not None:
             raise self.lost or LockLost(self._path, "not held: it was never acquired, or has been released")
         return self._holding
 

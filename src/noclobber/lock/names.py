@@ -12,6 +12,8 @@ LEDGER_NAME = ".lock-ledger.jsonl"
 BID_PREFIX = ".lock.take."
 STAGED_PREFIX = ".lock.new."
 SET_ASIDE_PREFIX = ".lock.aside."
+SCRATCH_PREFIX = ".noclobber-doctor-"
+"""Folders in which `doctor` tries locks. What is in them concerns nobody else."""
 
 ENVIRONMENT_ID, ENVIRONMENT_FOLDER = "NOCLOBBER_LOCK_ID", "NOCLOBBER_LOCK_FOLDER"
 """How `noclobber lock run` tells a command which lock it works under."""

@@ -23,6 +23,12 @@ def status_of(folder: str, clock: Clock = SYSTEM_CLOCK) -> LockStatus:
     return arbiter_for(clock).read(folder)
 
 
-def list_locks(root: str, clock: Clock = SYSTEM_CLOCK) -> Iterator[LockStatus]:
-    """Yield the status of every locked folder below a root, the root included, in no particular order."""
-    return arbiter_for(clock).list(root)
+def list_locks(
+    root: str, clock: Clock = SYSTEM_CLOCK, *, ledgers: set[str] | None = None
+) -> Iterator[LockStatus]:
+    """
+    Yield the status of every locked folder below a root, the root included, in no particular order.
+
+    `ledgers` gets the path of every file below the root that events of locks are in.
+    """
+    return arbiter_for(clock).list(root, ledgers)

@@ -17,9 +17,11 @@ for one. It is a mirror: nobody here believes it.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 import time
+from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,6 +76,15 @@ class RowHolding(NamedTuple):
         """Where the folder is on this machine."""
         return f"{self.place.root.rstrip('/')}/{self.place.path}".rstrip("/") or "/"
 
+    def ends_in_s(self) -> float:
+        """The server may have been away for that long: then nobody else has the lock before this is over."""
+        return self.valid_until_s - boot_time_s()
+
+    def ended(self) -> LockLost:
+        """Nobody renewed it in time."""
+        what = "its lease has ended and the coordinator does not answer"
+        return messages.lost(self.folder, public_id(hash_of(self.secret)), what)
+
 
 class PostgresArbiter:
     """Decides by asking the server. Any number of these may share one connection."""
@@ -95,22 +106,23 @@ class PostgresArbiter:
         if in_the_way is not None:  # Somebody works here who has never heard of the coordinator.
             return in_the_way
         secret = new_secret()
+        secret_sha256, process = hash_of(secret), _spelled(taker)
         held = [hash_of(held_id) for held_id in taker.held_ids]
         judged: dict[str, Any] = {}
         for _ in range(_TRIES):
             asked_s = boot_time_s()
             try:
                 answer = self._connection.value(
-                    "SELECT noclobber.take(%s,%s,%s,%s,%s,%s,%s,%s::jsonb,%s::text[],%s::jsonb,%s)",
+                    "CALL noclobber.take_lock(%s,%s,%s,%s,%s,%s,%s,%s::jsonb,%s::text[],%s::jsonb,%s,NULL)",
                     (
-                        *(place.workspace, place.path, hash_of(secret), taker.deliverable_id, taker.holder),
-                        *(folder, taker.lease_duration_s, _spelled(taker), held, _json(judged), True),
+                        *(place.workspace, place.path, secret_sha256, taker.deliverable_id, taker.holder),
+                        *(folder, taker.lease_duration_s, process, held, _json(judged), True),
                     ),
                 )
                 if answer["outcome"] == "taken":
                     holding = _holding(place, secret, answer["lock"], asked_s)
                     began(holding)
-                    mirror.put(folder, answer["lock"], taker, hash_of(secret))
+                    mirror.put(folder, place, answer["lock"], taker, secret_sha256)
                     return None
             except BaseException:
                 # An answer that was lost, Ctrl-C before the taker knew of it: what may be ours must not stay.
@@ -125,7 +137,7 @@ class PostgresArbiter:
         try:
             arguments = (place.workspace, place.path, hash_of(secret), new_secret())
             self._connection.value("SELECT noclobber.give_up(%s,%s,%s,%s)", arguments, 1.0)
-            mirror.remove(folder, hash_of(secret))
+            mirror.remove(folder, place, hash_of(secret))
         except Exception:  # noqa: S110 - the error that brought us here is the one to tell
             pass
 
@@ -171,7 +183,7 @@ class PostgresArbiter:
         self._assert_there(holding)
         place, asked_s = holding.place, boot_time_s()
         arguments = (place.workspace, place.path, hash_of(holding.secret), lease_s)
-        found = self._connection.value("SELECT noclobber.renew(%s,%s,%s,%s)", arguments, patience_s)
+        found = self._connection.value("CALL noclobber.renew_lock(%s,%s,%s,%s,NULL)", arguments, patience_s)
         if not found["is_own"]:
             raise _lost(holding, found)
         mirror.renew(holding.folder, found, hash_of(holding.secret))
@@ -179,15 +191,15 @@ class PostgresArbiter:
 
     def give_up(self, holding: RowHolding, ended: Callable[[str], None]) -> None:
         """Take the lock away; `LockLost` if it was lost."""
-        place, folder = holding.place, holding.folder
+        place, folder, secret_sha256 = holding.place, holding.folder, hash_of(holding.secret)
         # The mirror first: afterwards it could be the next holder's.
-        mirror.remove(folder, hash_of(holding.secret))
-        arguments = (place.workspace, place.path, hash_of(holding.secret), new_secret())
+        mirror.remove(folder, place, secret_sha256)
+        arguments = (place.workspace, place.path, secret_sha256, new_secret())
         found = self._connection.value("SELECT noclobber.give_up(%s,%s,%s,%s)", arguments)
         if not found["is_own"]:
             raise _lost(holding, found)
         if not os.path.isdir(folder):  # It was lost before; nobody else has to wait for its end now.
-            raise messages.lost(folder, public_id(hash_of(holding.secret)), _NOT_THERE)
+            raise messages.lost(folder, public_id(secret_sha256), _NOT_THERE)
         ended(folder)
 
     def clear(self, folder: str, taker: Taker, *, retire: bool = False) -> Recovery | LockContention | None:
@@ -208,7 +220,7 @@ class PostgresArbiter:
                 ),
             )
             if answer["outcome"] in ("free", "cleared"):
-                mirror.remove(folder, None)
+                mirror.remove(folder, place, None)
                 orphan, why = answer.get("lock"), answer.get("recovered")
                 if why is None:
                     return None
@@ -238,8 +250,8 @@ class PostgresArbiter:
         found = self._connection.value("SELECT noclobber.look(%s,%s)", (place.workspace, place.path))
         return LockStatus(folder, "free", "not locked") if found is None else _status(folder, found)
 
-    def list(self, root: str) -> Iterator[LockStatus]:
-        """Yield the status of every locked folder below a root, the root included."""
+    def list(self, root: str, ledgers: set[str] | None = None) -> Iterator[LockStatus]:
+        """Yield the status of every locked folder below a root. Their events are in no file, but here."""
         place = self._place(root)
         for (found,) in self._connection.ask("SELECT noclobber.list(%s,%s)", (place.workspace, place.path)):
             yield _status(f"{place.root.rstrip('/')}/{found['path']}".rstrip("/") or "/", found)
@@ -428,12 +440,16 @@ def _lost(holding: RowHolding, row: dict[str, Any]) -> LockLost:
 
 def _spelled(taker: Taker) -> str | None:
     """The process that the lock is bound to; NULL if its lease alone counts."""
-    return None if taker.lease_only else _json(taker.process._asdict())
+    return None if taker.lease_only else _spelled_process(taker.process)
+
+
+@lru_cache(8)
+def _spelled_process(process: ProcessIdentity) -> str:
+    """The same for every lock of a process."""
+    return _json(process._asdict())
 
 
 def _json(value: Any) -> str:
-    import json
-
     return json.dumps(value)
 
 

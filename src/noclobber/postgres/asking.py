@@ -5,7 +5,7 @@ When to ask the server again, for how long, and what to say if it does not help:
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core.project import COORDINATOR
 from noclobber.errors import ConfigError, CoordinatorUnavailableError
@@ -13,11 +13,17 @@ from noclobber.errors import ConfigError, CoordinatorUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+VERSION = 6  # Of the tables and functions on the server: schema.py.
+VERSION_QUESTION = "SELECT noclobber.installed_version(), current_setting('transaction_isolation')"
+ISOLATION = "read committed"  # A step must see what was done while it waited for its turn.
 PATIENCE_S = 10.0
 CONNECT_S = 3  # libpq's own limit, for each address of a host name.
 ANSWER_MS = 5000  # TCP without an answer for so long is a broken connection.
 # A machine that is gone says nothing. Without these a client that waits for an answer would wait two hours.
 ALIVE = {"keepalives_idle": "3", "keepalives_interval": "1", "keepalives_count": "3"}
+# What we send and understand, whatever PGCLIENTENCODING or the address says: otherwise two clients would have
+# two names for one folder, and both of them its lock.
+ENCODING = {"client_encoding": "UTF8"}
 SHORTEST_ANSWER_S = 0.2  # A server that is asked for the last time gets that long at least.
 _FIRST_NAP_S, LONGEST_NAP_S = 0.02, 0.5
 
@@ -42,14 +48,43 @@ def answer_until_s(deadline_s: float) -> float:
 
 def may_ask_again(state: str | None, message: str) -> bool:
     """True if the same question may have an answer later. `state` is None if it never came to one."""
-    return not _is_about_rights(message) if state is None else state.startswith(_ASK_AGAIN)
+    return not _is_for_a_person(message) if state is None else state.startswith(_ASK_AGAIN)
 
 
-def _is_about_rights(message: str) -> bool:
+def _is_for_a_person(message: str) -> bool:
     """A failed login has no state. Asking again would lock the account of some servers."""
     return any(
         part in message
-        for part in ("authentication failed", "no password supplied", "does not exist", "no pg_hba")
+        for part in (
+            *("authentication failed", "no password supplied", "does not exist", "no pg_hba"),
+            *("invalid integer value", "invalid port number"),  # Of the address: nobody was asked.
+            *("certificate verify failed", "does not match host name"),
+        )
+    )
+
+
+def refuse_other_version(server: str, rows: list[Any]) -> None:
+    """Raise if the tables are not of our version: what their functions mean may be something else."""
+    found, isolation = rows[0] if rows else (None, ISOLATION)
+    if isolation != ISOLATION:  # A database, a user or PGOPTIONS may say so.
+        raise ConfigError(
+            COORDINATOR,
+            f"transactions in {server} are {isolation}, so that a step would not see a lock that was taken "
+            "while it waited for its turn. Take default_transaction_isolation from the database, the user "
+            "and PGOPTIONS",
+        )
+    if found == VERSION:
+        return
+    if found is not None and found > VERSION:
+        raise ConfigError(
+            COORDINATOR,
+            f"{server} has version {found} of noclobber's tables, and this noclobber knows up to {VERSION}. "
+            "Upgrade noclobber on this machine",
+        )
+    raise ConfigError(
+        COORDINATOR,
+        f"{server} has version {found} of noclobber's tables, older than {VERSION}. Run `noclobber "
+        "coordinator migrate` as the owner of the database",
     )
 
 
@@ -82,6 +117,12 @@ def explained(server: str, state: str | None, message: str) -> Exception:
         )
     if state == "3D000":
         return ConfigError(COORDINATOR, f"there is no such database: {said}")
+    if not state and _is_for_a_person(message):
+        return ConfigError(
+            COORDINATOR,
+            f"{server} cannot be used with this address: {said}. Put the user, database, port and "
+            "sslrootcert right, and the password into ~/.pgpass or PGPASSWORD",
+        )
     return CoordinatorUnavailableError(
         server,
         f"the coordinator could not do what it was asked: {said} "

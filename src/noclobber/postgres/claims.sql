@@ -24,11 +24,14 @@ END $$;
 
 -- True if this is the tree of files that the workspace's name stands for.
 CREATE OR REPLACE FUNCTION noclobber.is_tree(ws text, tree text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE found_tree text;
 BEGIN
-  IF NOT EXISTS (SELECT FROM noclobber.tree t WHERE t.workspace = ws) THEN
+  SELECT t.tree_id INTO found_tree FROM noclobber.tree t WHERE t.workspace = ws;
+  IF NOT FOUND THEN
     INSERT INTO noclobber.tree VALUES (ws, tree) ON CONFLICT DO NOTHING;
+    SELECT t.tree_id INTO found_tree FROM noclobber.tree t WHERE t.workspace = ws;
   END IF;
-  RETURN EXISTS (SELECT FROM noclobber.tree t WHERE t.workspace = ws AND t.tree_id = tree);
+  RETURN found_tree = tree;
 END $$;
 
 CREATE OR REPLACE FUNCTION noclobber.claim_file(

@@ -8,9 +8,10 @@ The wait is bounded, also for a server that took the question and does not answe
 that waits for a synchronous standby which is gone. When it is over, `CoordinatorUnavailableError` is raised,
 and whoever asked refuses what it was asked for: nothing is decided without the server.
 
-One connection for each process and thread-safe. After a fork the child closes the inherited socket's
-descriptor only, because a proper goodbye would end the parent's session. Nothing here relies on what a
-session keeps (prepared statements, `SET`, advisory locks), so a transaction pooler may stand in between.
+One session for each process, and more for threads that ask at the same time (`more_sessions`). After a fork
+the child closes the inherited sockets' descriptors only, because a proper goodbye would end the parent's
+sessions. Nothing here relies on what a session keeps (`SET`, advisory locks; statements are prepared only
+where no pooler is found), so a transaction pooler may stand in between.
 """
 
 from __future__ import annotations
@@ -18,44 +19,58 @@ from __future__ import annotations
 import os
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from noclobber.errors import NoclobberError
 from noclobber.postgres.address import connection_options, shown
 from noclobber.postgres.asking import (
     ALIVE,
     ANSWER_MS,
     CONNECT_S,
+    ENCODING,
     LONGEST_NAP_S,
     PATIENCE_S,
+    VERSION_QUESTION,
     answer_until_s,
     explained,
     may_ask_again,
     naps,
+    refuse_other_version,
     unavailable,
 )
+from noclobber.postgres.text_form import LostError
 
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from collections.abc import Iterator
 
     import psycopg
 
-    from noclobber.postgres.bounded_connection import BoundedConnection as _Bounded
+    from noclobber.postgres.bounded_session import BoundedSession
+    from noclobber.postgres.more_sessions import MoreSessions
 
-    Link = TypeVar("Link", bound=psycopg.Connection[Any])
+# Statements that were prepared in another session: there is a pooler that nobody has recognised.
+_NOT_PREPARED = ("26000", "42P05")
 
 
 class ServerConnection:
     """A way to the server that survives lost connections. Any number of threads may use it."""
 
-    def __init__(self, address: str, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, address: str, *, patience_s: float = PATIENCE_S, any_version: bool = False) -> None:
+        """`any_version`: also ask a server whose tables are of another version, to say so."""
         self._options = connection_options(address)
+        self._is_right_version = any_version
         self._patience_s = patience_s
-        self._mutex = threading.RLock()
+        self._mutex, self._making = threading.RLock(), threading.Lock()
         self._pid = os.getpid()
-        self._link: _Bounded | None = None
+        self._link: BoundedSession | None = None
+        self._owed: _Question | None = None
         self._listener: psycopg.Connection[Any] | None = None
+        self._more: MoreSessions | None = None
         self._is_pooled: bool | None = None
+        self._may_prepare = True
+        self.answered_s = float("-inf")
+        """When the server answered last, by the monotonic clock."""
 
     @property
     def server(self) -> str:
@@ -68,24 +83,101 @@ class ServerConnection:
 
         `patience_s` bounds how long it is tried; the statement must be one that may be asked twice.
         """
-        import psycopg
-
         deadline_s = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         for nap_s in naps():
             try:
-                with self._mutex:
-                    link = self._open()
-                    link.until_s = answer_until_s(deadline_s)
-                    return link.execute(statement, arguments, prepare=False).fetchall()
-            except psycopg.Error as error:
-                self._drop()
-                if not _may_ask_again(error):
-                    said = error.diag.message_primary or str(error)
-                    raise explained(self.server, error.sqlstate, said) from error
+                with self._session(deadline_s) as link:
+                    until_s = answer_until_s(deadline_s)
+                    self._check_version(link, until_s)
+                    if self._owed is not None and link is self._link:
+                        self._settle_owed(link, until_s)
+                    link.send(statement, arguments, until_s)
+                    rows = link.receive(until_s)
+                self.answered_s = time.monotonic()
+                return rows
+            except LostError as error:
+                if error.state in _NOT_PREPARED:
+                    self._may_prepare = False
+                    continue
+                if not may_ask_again(error.state, str(error)):
+                    raise explained(self.server, error.state, str(error)) from error
                 if time.monotonic() + nap_s >= deadline_s:
                     raise unavailable(self.server, str(error)) from error
             time.sleep(nap_s)
         raise AssertionError  # Naps do not end.
+
+    @contextmanager
+    def _session(self, deadline_s: float) -> Iterator[BoundedSession]:
+        """The process's own session; if somebody waits for an answer on it, another one."""
+        self._own()
+        if not self._mutex.acquire(blocking=False):
+            more = self._more_sessions()
+            if more is not None:
+                with more.one(deadline_s - time.monotonic()) as link:
+                    yield link
+                return
+            self._mutex.acquire()
+        try:
+            yield self._open()
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            self._mutex.release()
+
+    def _more_sessions(self) -> MoreSessions | None:
+        """None if the pool's package is not installed: then threads wait for each other."""
+        with self._making:
+            if self._more is None:
+                try:
+                    from noclobber.postgres.more_sessions import MoreSessions
+                except ModuleNotFoundError as error:
+                    if error.name != "psycopg_pool":
+                        raise
+                    return None
+                self._more = MoreSessions(self._connect_options())
+            return self._more
+
+    def _check_version(self, link: BoundedSession, until_s: float) -> None:
+        """Once a process, before the first question: tables of another version are not written to."""
+        if not self._is_right_version:
+            if self._owed is not None and link is self._link:
+                self._settle_owed(link, until_s)
+            link.send(VERSION_QUESTION, (), until_s)
+            rows = link.receive(until_s)
+            refuse_other_version(self.server, rows)
+            self._is_right_version = True
+
+    def tell(self, statement: str, arguments: tuple[Any, ...]) -> None:
+        """
+        Run one statement and do not wait for it. Its answer is received before the next question is sent, and
+        if that does not come, it is told again. An end of this process in between may leave it undone.
+        """
+        question = _Question(statement, arguments)
+        with self._mutex:
+            if self._owed is not None:
+                self.ask("SELECT 1", ())
+            self._owed = question
+            try:
+                link = self._open()
+                link.send(statement, arguments, answer_until_s(time.monotonic()))
+                question.asked_by = link
+            except LostError:
+                self._drop()  # The next question tells it again.
+
+    def _settle_owed(self, link: BoundedSession, until_s: float) -> None:
+        """Receive the answer to what was told. It goes first: it happened before what is asked now."""
+        question = self._owed
+        assert question is not None
+        if question.asked_by is not link:
+            link.send(question.statement, question.arguments, until_s)
+        question.asked_by = None
+        try:
+            link.receive(until_s)
+        except LostError as error:
+            if error.state in _NOT_PREPARED or may_ask_again(error.state, str(error)):
+                raise
+        self._owed = None
 
     def value(self, statement: str, arguments: tuple[Any, ...], patience_s: float | None = None) -> Any:
         """Run one statement and return the first column of its first row; None if there is no row."""
@@ -132,56 +224,84 @@ class ServerConnection:
         """True if a pooler (PgBouncer, Pgpool) is in between: then nobody hears notices, and waiters poll."""
         with self._mutex:
             if self._is_pooled is None:
-                self._is_pooled = _is_pooled(self._open())
+                found = self.value("SELECT pg_backend_pid()", ())
+                self._is_pooled = found != self._open().connection.info.backend_pid
             return self._is_pooled
 
     def close(self) -> None:
         """Say goodbye to the server. The next question opens a new connection."""
         with self._mutex:
             self._own()
-            for link in (self._link, self._listener):
-                if link is not None:
-                    link.close()
+            if self._owed is not None:
+                with suppress(NoclobberError):
+                    self.ask("SELECT 1", (), 1.0)
+            for link in self._sessions():
+                link.close()
             self._link = self._listener = None
+            with self._making:
+                more, self._more = self._more, None
+        if more is not None:
+            more.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_pid", None) == os.getpid():
-            with suppress(Exception):
+        try:
+            if self._pid == os.getpid():
                 self.close()
+        except Exception:  # noqa: S110 - at the end of the interpreter every name here may be gone
+            pass
 
     def _own(self) -> None:
         """In a forked child: let go of the parent's sockets without a word, which the server would hear."""
         if self._pid == os.getpid():
             return
-        for link in (self._link, self._listener):
-            if link is not None:
+        # One thread of the child, once: a second one would close what are the first one's new sockets.
+        with _taking_over:
+            if self._pid != os.getpid():
+                self._forget_parents()
+
+    def _forget_parents(self) -> None:
+        for link in self._sessions():
+            _forget(link)
+        if self._more is not None:
+            for link in list(self._more.made):
                 _forget(link)
-        self._link = self._listener = None
-        self._mutex, self._pid = threading.RLock(), os.getpid()
+            _forgotten.append(self._more)
+        self._link = self._listener = self._more = None
+        self._owed = None  # What is owed, the parent tells.
+        self._mutex, self._making, self._pid = threading.RLock(), threading.Lock(), os.getpid()
 
-    def _open(self) -> _Bounded:
+    def _sessions(self) -> list[psycopg.Connection[Any]]:
+        links = (None if self._link is None else self._link.connection, self._listener)
+        return [link for link in links if link is not None]
+
+    def _open(self) -> BoundedSession:
         self._own()
-        if self._link is None or self._link.closed:
-            from noclobber.postgres.bounded_connection import BoundedConnection  # Here: it needs the driver.
+        if self._link is None or self._link.is_lost:
+            import psycopg
 
-            self._link = self._connect(BoundedConnection)
+            from noclobber.postgres.bounded_session import BoundedSession  # Here: it needs the driver.
+
+            try:
+                self._link = BoundedSession(self._connect(), may_prepare=self._may_prepare)
+            except psycopg.OperationalError as error:
+                raise LostError(error.sqlstate, str(error)) from error
         return self._link
 
-    def _connect(self, kind: type[Link] | None = None) -> Link:
+    def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
 
-        return (kind or psycopg.Connection).connect(  # type: ignore[return-value]
-            **{
-                **ALIVE,
-                "connect_timeout": CONNECT_S,
-                "application_name": "noclobber",
-                "tcp_user_timeout": ANSWER_MS,
-                "target_session_attrs": "read-write",  # A standby cannot decide anything.
-                **self._options,
-            },
-            autocommit=True,
-            prepare_threshold=None,
-        )
+        return psycopg.Connection.connect(**self._connect_options(), autocommit=True, prepare_threshold=None)
+
+    def _connect_options(self) -> dict[str, Any]:
+        return {
+            **ALIVE,
+            "connect_timeout": CONNECT_S,
+            "application_name": "noclobber",
+            "tcp_user_timeout": ANSWER_MS,
+            "target_session_attrs": "read-write",  # A standby cannot decide anything.
+            **self._options,
+            **ENCODING,
+        }
 
     def _drop(self) -> None:
         import psycopg
@@ -190,14 +310,15 @@ class ServerConnection:
             link, self._link = self._link, None
             with suppress(psycopg.Error, OSError):
                 if link is not None:
-                    link.close()
+                    link.connection.close()
 
 
-def _may_ask_again(error: psycopg.Error) -> bool:
-    import psycopg
+class _Question:
+    """What the server was told, and has not answered yet."""
 
-    is_answer = error.sqlstate is not None or isinstance(error, psycopg.OperationalError)
-    return is_answer and may_ask_again(error.sqlstate, str(error))
+    def __init__(self, statement: str, arguments: tuple[Any, ...]) -> None:
+        self.statement, self.arguments = statement, arguments
+        self.asked_by: BoundedSession | None = None
 
 
 def _is_pooled(link: psycopg.Connection[Any]) -> bool:
@@ -214,3 +335,12 @@ def _forget(link: psycopg.Connection[Any]) -> None:
 
 
 _forgotten: list[Any] = []
+_taking_over = threading.Lock()
+
+
+def _begin_in_child() -> None:
+    global _taking_over
+    _taking_over = threading.Lock()  # A thread that does not exist here may have had the parent's.
+
+
+os.register_at_fork(after_in_child=_begin_in_child)

@@ -10,6 +10,8 @@ from noclobber.errors import ConfigError
 from noclobber.postgres.address import VARIABLE, address_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from noclobber.core.clock import Clock
     from noclobber.postgres.arbiter import PostgresArbiter
     from noclobber.postgres.connection import ServerConnection
@@ -78,6 +80,11 @@ def _address() -> str:
 
 @lru_cache(8)
 def _connection(address: str) -> ServerConnection:
+    _made[address] = _new_connection(address)
+    return _made[address]
+
+
+def _new_connection(address: str) -> ServerConnection:
     if _is_light:
         from noclobber.postgres.light_connection import LightConnection, library
 
@@ -96,12 +103,16 @@ def _connection(address: str) -> ServerConnection:
         ) from None
 
 
-def install() -> int:
-    """Make the tables in the database that the environment names; return their version."""
+def install(share: Callable[[int, int], None] | None = None) -> int:
+    """
+    Make the tables in the database that the environment names; return their version.
+
+    `share` is told how many steps were made, and how many there are.
+    """
     shared_connection()  # Says what is missing if it is the driver.
     from noclobber.postgres.schema import install as install_schema
 
-    return install_schema(_address())
+    return install_schema(_address(), share)
 
 
 def facts() -> dict[str, object]:
@@ -116,4 +127,21 @@ def findings() -> list[ServerFinding]:
     """Return what was found when the server was examined."""
     from noclobber.postgres.health import examine
 
-    return examine(shared_connection())
+    shared_connection()  # Says what is missing if it is the driver.
+    from noclobber.postgres.connection import ServerConnection
+
+    connection = ServerConnection(_address(), any_version=True)
+    try:
+        return examine(connection)
+    finally:
+        connection.close()
+
+
+def end_sessions() -> None:
+    """Say goodbye to the server: the last workspace of this process was closed. A new question asks anew."""
+    connection = _made.get(address_in(os.environ) or "")
+    if connection is not None:
+        connection.close()
+
+
+_made: dict[str, ServerConnection] = {}

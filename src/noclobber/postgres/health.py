@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.postgres.schema import AGENT_ROLE, OLDEST_SERVER, VERSION
+from noclobber.postgres.asking import ISOLATION, VERSION
+from noclobber.postgres.schema import AGENT_ROLE, OLDEST_SERVER
 
 if TYPE_CHECKING:
     from noclobber.postgres.connection import ServerConnection
@@ -30,6 +31,7 @@ def examine(connection: ServerConnection) -> list[ServerFinding]:
     return [
         *_version(connection),
         *_rights(connection),
+        *_settings(connection),
         *_durability(connection),
         *_replication(connection),
         *_clock(connection),
@@ -71,6 +73,23 @@ def _rights(connection: ServerConnection) -> list[ServerFinding]:
     return [ServerFinding(True, f"user {row[0]} may record and read, and change nothing that is on record")]
 
 
+def _settings(connection: ServerConnection) -> list[ServerFinding]:
+    """What a database, a user or `PGOPTIONS` may set, and the steps count on."""
+    encoding, isolation = connection.ask(
+        "SELECT current_setting('server_encoding'), current_setting('transaction_isolation')", ()
+    )[0]
+    found = []
+    if encoding != "UTF8":
+        message = f"the database keeps text as {encoding}, which cannot hold every file's name"
+        remedy = "make one with CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'"
+        found.append(ServerFinding(False, message, remedy))
+    if isolation != ISOLATION:
+        message = f"transactions are {isolation}: a step would not see what was done while it waited its turn"
+        remedy = "take default_transaction_isolation from the database, the user and PGOPTIONS"
+        found.append(ServerFinding(False, message, remedy))
+    return found
+
+
 def _durability(connection: ServerConnection) -> list[ServerFinding]:
     settings = dict(
         connection.ask(
@@ -97,7 +116,7 @@ def _replication(connection: ServerConnection) -> list[ServerFinding]:
     if not standbys and not names:
         return [ServerFinding(True, "no standby: while this server is away, nobody gets a lock")]
     if names:
-        return [ServerFinding(True, f"synchronous standbys ({names}): one holder also over a failover")]
+        return [_synchronous(connection, names, standbys)]
     return [
         ServerFinding(
             False,
@@ -106,6 +125,25 @@ def _replication(connection: ServerConnection) -> list[ServerFinding]:
             "set synchronous_standby_names",
         )
     ]
+
+
+def _synchronous(connection: ServerConnection, names: str, standbys: int) -> ServerFinding:
+    waits_for = connection.value("SELECT current_setting('synchronous_commit')", ())
+    if waits_for in ("off", "local"):
+        return ServerFinding(
+            False,
+            f"synchronous standbys are named ({names}), and synchronous_commit = {waits_for} does not wait "
+            "for them: a failover may forget the last seconds, so that a lock has two holders",
+            "set synchronous_commit = on",
+        )
+    if not standbys:
+        return ServerFinding(
+            False,
+            f"none of the synchronous standbys ({names}) is connected: locks and writes wait for one, and "
+            "are refused in the end",
+            "start a standby, or take it from synchronous_standby_names",
+        )
+    return ServerFinding(True, f"synchronous standbys ({names}): one holder also over a failover")
 
 
 def _clock(connection: ServerConnection) -> list[ServerFinding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from noclobber.errors import BrokenChainError, LedgerError, RefusalError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from noclobber.postgres.connection import ServerConnection
 
 PAGE_LINES = 1000
+JUST_S = 1.0
 
 
 class PostgresLedger:
@@ -44,15 +46,21 @@ class PostgresLedger:
         return self._named
 
     def prepare(self) -> None:
-        """Raise the `LedgerError` that an append would meet now: the server does not answer."""
-        self._end()
+        """
+        Raise the `LedgerError` that an append would meet now: the server does not answer.
+
+        One that has just answered is not asked again: what comes next asks it, before anything is written.
+        """
+        _ = self._workspace  # It has a name, or there is an error now.
+        if time.monotonic() - self._connection.answered_s > JUST_S:
+            self._ask("SELECT noclobber.installed_version()", ())
 
     def append(self, event: Mapping[str, Any]) -> LedgerEntry:
         """Record one event: all of it, once, after everything recorded before."""
         body = encode(self.path, event).decode()
         # The id makes a repeated question harmless: the server finds the line that it wrote.
         arguments = (self._workspace, body, os.urandom(16).hex())
-        found = self._ask("SELECT noclobber.append(%s, %s, %s)", arguments)
+        found = self._ask("CALL noclobber.append_event(%s, %s, %s, NULL)", arguments)
         return LedgerEntry(
             found["seq"], found["time"], f"sha256:{found['hash']}", f"sha256:{found['prev_hash']}"
         )
@@ -63,7 +71,7 @@ class PostgresLedger:
         if not bodies:
             return []
         arguments = (self._workspace, bodies, os.urandom(16).hex())
-        found = self._ask("SELECT noclobber.append_all(%s, %s::text[], %s)", arguments)
+        found = self._ask("CALL noclobber.append_events(%s, %s::text[], %s, NULL)", arguments)
         return [
             LedgerEntry(each["seq"], each["time"], f"sha256:{each['hash']}", f"sha256:{each['prev_hash']}")
             for each in found
@@ -141,6 +149,8 @@ class PostgresLedger:
         arguments = (self._workspace, seen, last, count)
         try:
             rows = self._connection.ask("SELECT noclobber.lines(%s, %s, %s, %s)", arguments)
+        except LedgerError:
+            raise  # It does not answer.
         except RefusalError as error:
             raise LedgerError(self.path, error.message) from error
         return [row[0].encode() for row in rows]
@@ -148,6 +158,8 @@ class PostgresLedger:
     def _ask(self, statement: str, arguments: tuple[Any, ...]) -> Any:
         try:
             return self._connection.value(statement, arguments)
+        except LedgerError:
+            raise  # It does not answer.
         except RefusalError as error:
             raise LedgerError(self.path, error.message) from error
 

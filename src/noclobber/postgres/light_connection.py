@@ -18,22 +18,25 @@ import time
 from functools import cache
 from typing import Any
 
-from noclobber.errors import ConfigError, CoordinatorUnavailableError
+from noclobber.errors import CoordinatorUnavailableError
 from noclobber.postgres.address import connection_options, shown
 from noclobber.postgres.asking import (
     ALIVE,
     ANSWER_MS,
     CONNECT_S,
+    ENCODING,
     PATIENCE_S,
+    VERSION_QUESTION,
     answer_until_s,
     explained,
     may_ask_again,
     naps,
+    refuse_other_version,
     unavailable,
 )
+from noclobber.postgres.text_form import LostError, numbered, spelled, understood
 
 _OK, _TUPLES, _COMMAND = 0, 2, 1
-_JSON, _BOOL, _WHOLE, _REAL = (114, 3802), (16,), (20, 21, 23), (700, 701)
 _SQLSTATE, _PRIMARY = ord("C"), ord("M")
 
 
@@ -130,8 +133,9 @@ class LightConnection:
     def __init__(self, address: str) -> None:
         libpq = library()
         assert libpq is not None
-        self._libpq, self._link = libpq, 0
+        self._libpq, self._link, self._is_right_version = libpq, 0, False
         self._options = connection_options(address)
+        self.answered_s = float("-inf")
 
     @property
     def server(self) -> str:
@@ -143,8 +147,13 @@ class LightConnection:
         deadline_s = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
         for nap_s in naps():
             try:
-                return self._ask(statement, arguments, deadline_s)
-            except _LostError as error:
+                if not self._is_right_version:
+                    refuse_other_version(self.server, self._ask(VERSION_QUESTION, (), deadline_s))
+                    self._is_right_version = True
+                rows = self._ask(statement, arguments, deadline_s)
+                self.answered_s = time.monotonic()
+                return rows
+            except LostError as error:
                 self.close()
                 if not may_ask_again(error.state, str(error)):
                     raise explained(self.server, error.state, str(error)) from error
@@ -157,6 +166,10 @@ class LightConnection:
         """Run one statement and return the first column of its first row; None if there is no row."""
         rows = self.ask(statement, arguments, patience_s)
         return rows[0][0] if rows else None
+
+    def tell(self, statement: str, arguments: tuple[Any, ...]) -> None:
+        """Run one statement. Here it is waited for: this process may end before its next question."""
+        self.ask(statement, arguments)
 
     def wait(self, key: str, at_most_s: float) -> None:
         """Notices are not heard here; the time that was given is the poll."""
@@ -172,17 +185,16 @@ class LightConnection:
 
     def _ask(self, statement: str, arguments: tuple[Any, ...], until_s: float) -> list[tuple[Any, ...]]:
         libpq, link = self._libpq, self._open()
-        parts = statement.split("%s")
-        numbered = parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))
-        given = (ctypes.c_char_p * max(1, len(arguments)))(*[_spelled(each) for each in arguments])
-        sent = libpq.PQsendQueryParams(link, numbered.encode(), len(arguments), None, given, None, None, 0)
+        given = (ctypes.c_char_p * max(1, len(arguments)))(*[spelled(each) for each in arguments])
+        question = numbered(statement)
+        sent = libpq.PQsendQueryParams(link, question, len(arguments), None, given, None, None, 0)
         result = self._answer(link, until_s) if sent else 0
         try:
             if libpq.PQresultStatus(result) not in (_TUPLES, _COMMAND):
                 state = libpq.PQresultErrorField(result, _SQLSTATE) if result else None
                 message = libpq.PQresultErrorField(result, _PRIMARY) if result else None
                 said = message or libpq.PQerrorMessage(link) or b""
-                raise _LostError(state.decode() if state else None, said.decode("utf-8", "replace"))
+                raise LostError(state.decode() if state else None, said.decode("utf-8", "replace"))
             kinds = [libpq.PQftype(result, column) for column in range(libpq.PQnfields(result))]
             return [
                 tuple(self._field(result, row, column, kind) for column, kind in enumerate(kinds))
@@ -193,31 +205,29 @@ class LightConnection:
 
     def _answer(self, link: int, until_s: float) -> int:
         """Return the answer; none if the connection was lost. Whoever took the question may be stuck."""
-        libpq, until_s = self._libpq, answer_until_s(until_s)
-        while libpq.PQisBusy(link):
-            left_s = max(0.0, until_s - time.monotonic())
-            if not select.select([libpq.PQsocket(link)], [], [], left_s)[0]:
-                raise _LostError(None, "the server took the question and does not answer")
-            if not libpq.PQconsumeInput(link):
-                return 0
-        result: int = libpq.PQgetResult(link) or 0
-        while libpq.PQgetResult(link):  # NULL says that this was all. There is one statement in a question.
-            pass
-        return result
+        libpq, until_s, answer = self._libpq, answer_until_s(until_s), 0
+        # To the end, which is sent after the commit: rows alone may come before it.
+        while True:
+            while libpq.PQisBusy(link):
+                left_s = max(0.0, until_s - time.monotonic())
+                if not select.select([libpq.PQsocket(link)], [], [], left_s)[0]:
+                    raise LostError(None, "the server took the question and does not answer")
+                if not libpq.PQconsumeInput(link):
+                    libpq.PQclear(answer)
+                    return 0
+            found: int = libpq.PQgetResult(link) or 0
+            if not found:
+                return answer
+            if answer:
+                libpq.PQclear(found)
+            answer = answer or found
 
     def _field(self, result: int, row: int, column: int, kind: int) -> Any:
         libpq = self._libpq
         if libpq.PQgetisnull(result, row, column):
             return None
         size = libpq.PQgetlength(result, row, column)
-        text = ctypes.string_at(libpq.PQgetvalue(result, row, column), size).decode()
-        if kind in _JSON:
-            import json
-
-            return json.loads(text)
-        if kind in _BOOL:
-            return text == "t"
-        return int(text) if kind in _WHOLE else float(text) if kind in _REAL else text
+        return understood(kind, ctypes.string_at(libpq.PQgetvalue(result, row, column), size))
 
     def _open(self) -> int:
         if not self._link:
@@ -228,6 +238,7 @@ class LightConnection:
                 "tcp_user_timeout": str(ANSWER_MS),
                 "target_session_attrs": "read-write",  # A standby cannot decide anything.
                 **self._options,
+                **ENCODING,
             }
             kinds = ctypes.c_char_p * (len(options) + 1)
             keys = kinds(*[key.encode() for key in options], None)
@@ -235,31 +246,8 @@ class LightConnection:
             self._link = self._libpq.PQconnectdbParams(keys, values, 0)
             if self._libpq.PQstatus(self._link) != _OK:
                 said = (self._libpq.PQerrorMessage(self._link) or b"").decode("utf-8", "replace")
-                raise _LostError(None, said)
+                raise LostError(None, said)
         return self._link
-
-
-class _LostError(Exception):
-    """The server did not answer, or said no."""
-
-    def __init__(self, state: str | None, message: str) -> None:
-        super().__init__(message)
-        self.state = state
-
-
-def _spelled(value: Any) -> bytes | None:
-    """Return a value as the server's text form has it."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return b"t" if value else b"f"
-    if isinstance(value, (list, tuple)):
-        quoted = ['"' + str(each).replace("\\", "\\\\").replace('"', '\\"') + '"' for each in value]
-        return ("{" + ",".join(quoted) + "}").encode()
-    text = str(value)
-    if "\0" in text:
-        raise ConfigError("", "text with a NUL in it cannot be sent to the coordinator")
-    return text.encode()
 
 
 __all__ = ["CoordinatorUnavailableError", "LightConnection", "library", "parsed"]

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.errors import ConfigError
 from noclobber.postgres.address import VARIABLE, connection_options, shown
+from noclobber.postgres.asking import ENCODING
+from noclobber.postgres.asking import VERSION as VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import psycopg
 
-VERSION = 3
 AGENT_ROLE = "noclobber_agent"
 # The functions that begin a step. The others are their parts.
 STEPS = (
     *("append", "append_all", "begin_section", "begin_write", "chain_end", "claim_file", "clear", "covering"),
     *("decide_section", "find", "give_up", "is_former", "overdue_section", "settle_section", "sweep_section"),
-    *("list_claims", "release_claim"),
+    *("list_claims", "release_claim", "take_lock", "renew_lock", "append_event", "append_events"),
     *("installed_version", "lines", "list", "look", "renew", "settle_write", "summary", "take"),
 )
 OLDEST_SERVER = 13
@@ -41,26 +44,44 @@ def installed_version(link: psycopg.Connection[Any]) -> int | None:
     return None if found is None else int(found[0])
 
 
-def install(address: str) -> int:
-    """Install the schema if it is missing and return its version; `ConfigError` if that cannot be done."""
+def install(address: str, share: Callable[[int, int], None] | None = None) -> int:
+    """
+    Install the schema if it is missing and return its version; `ConfigError` if that cannot be done.
+
+    `share` is told how many steps were made, and how many there are.
+    """
     import psycopg
 
     options = connection_options(address)
     try:
-        with psycopg.connect(**options, connect_timeout=5) as link:
-            return _install(link, shown(options))
+        with psycopg.connect(**{**options, **ENCODING, "connect_timeout": 5}) as link:
+            return _install(link, shown(options), share)
     except psycopg.Error as error:
+        remedy = "Check the address, and that the server runs and lets this user in"
+        if error.sqlstate == "42501":
+            remedy = "Run this as the owner of the database"
+            if "create role" in str(error):
+                remedy = (
+                    f"Let somebody with that right run CREATE ROLE {AGENT_ROLE} NOLOGIN, and then this again"
+                )
+        said = (str(error).strip().splitlines() or ["it said nothing"])[0]
         raise ConfigError(
-            VARIABLE,
-            f"noclobber could not be installed in {shown(options)}: {str(error).strip().splitlines()[0]}",
+            VARIABLE, f"noclobber could not be installed in {shown(options)}: {said}. {remedy}"
         ) from error
 
 
-def _install(link: psycopg.Connection[Any], server: str) -> int:
+def _install(link: psycopg.Connection[Any], server: str, share: Callable[[int, int], None] | None) -> int:
     if link.info.server_version < OLDEST_SERVER * 10_000:
         raise ConfigError(
             VARIABLE,
             f"{server} is PostgreSQL {link.info.server_version // 10_000}; it takes {OLDEST_SERVER} or newer",
+        )
+    encoding = link.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise ConfigError(
+            VARIABLE,
+            f"the database {server} keeps text as {encoding}, which cannot hold every file's name. Make one "
+            "with CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'",
         )
     link.execute("SELECT pg_advisory_xact_lock(%s)", (_SAME_TIME,))
     version = installed_version(link) or 0
@@ -71,9 +92,11 @@ def _install(link: psycopg.Connection[Any], server: str) -> int:
             "Upgrade noclobber on this machine",
         )
     if version < VERSION:
-        for number in range(version + 1, VERSION + 1):
-            link.execute(_text(f"tables_{number}.sql"))
-        for name in ("functions.sql", "claims.sql", "sections.sql", "rights.sql"):
+        tables = [f"tables_{number}.sql" for number in range(version + 1, VERSION + 1)]
+        steps = [*tables, "functions.sql", "claims.sql", "sections.sql", "durable.sql", "rights.sql"]
+        for number, name in enumerate(steps):
+            if share is not None:
+                share(number, len(steps) + 1)
             link.execute(_text(name))
         _grant(link)
     return VERSION
@@ -95,6 +118,6 @@ def _grant(link: psycopg.Connection[Any]) -> None:
         link.execute(
             sql.SQL("DO $$ DECLARE f regprocedure; BEGIN FOR f IN SELECT p.oid FROM pg_proc p "
                     "WHERE p.pronamespace = 'noclobber'::regnamespace AND p.proname = {} LOOP "
-                    "EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f, {}); END LOOP; END $$")
+                    "EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', f, {}); END LOOP; END $$")
             .format(sql.Literal(name), sql.Literal(AGENT_ROLE))
         )  # fmt: skip

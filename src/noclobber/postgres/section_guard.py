@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.contents import WholeFile
     from noclobber.disk.commit.many import Change
     from noclobber.disk.commit.section import Fence
-    from noclobber.disk.commit.trees import TreeRow
+    from noclobber.disk.commit.trees import ReliedOn, TreeRow
     from noclobber.lock.lock import DeliverableLock
     from noclobber.postgres.sections import LandedFile
 
@@ -86,12 +86,16 @@ class SectionGuard(FileGuard):
     ) -> tuple[str, Result, tuple[Recovered, ...]]:
         """Open a file as `FileGuard` does, past what this mount remembers of its folder."""
         refresh(os.path.dirname(self.lexical(path)))
+        self._bring_back(path)
         return super().scan(path, consume)
 
     def read(self, path: str | os.PathLike[str]) -> FileRead:
         """Read a whole file once, as it is on the other side."""
         found = paths.locate(self.lexical(path), self.root)
         seen = self._volume.look(found)
+        if seen.sha256 == ABSENT:
+            self._bring_back(path)
+            seen = self._volume.look(found)
         if seen.content is None:
             return super().read(path)  # Says what is wrong with it.
         return FileRead(found, seen.content, seen.sha256)
@@ -137,7 +141,9 @@ class SectionGuard(FileGuard):
         rows = [SectionFile(file.path, file.data, file.expected, like=file.like) for file in files]
         return self._land(rows, fence) if rows else []
 
-    def land(self, rows: Sequence[TreeRow], *, fence: Fence | None = None) -> list[WriteResult]:
+    def land(
+        self, rows: Sequence[TreeRow], *, fence: Fence | None = None, relied_on: ReliedOn | None = None
+    ) -> list[WriteResult]:
         """What a command did to a tree does not land in one section."""
         raise ShellUnavailableError(
             self.root, "commands are not guarded on a volume that machines share through a coordinator"
@@ -188,6 +194,13 @@ class SectionGuard(FileGuard):
         if os.path.isdir(self._volume.folder):
             self._sections.sweep()
         return super().sweep()
+
+    def _bring_back(self, path: str | os.PathLike[str]) -> None:
+        """A file that is not there may have lost its name to a machine that was cut off (`second_names`)."""
+        if self._volume.second_names.are_needed:
+            found = paths.locate(self.lexical(path), self.root)
+            if not os.path.lexists(found):
+                self._sections.bring_back(found)
 
     # -- parts ---------------------------------------------------------------------------------------------
 

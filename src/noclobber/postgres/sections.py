@@ -24,7 +24,6 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.values import Recovered
-from noclobber.disk.commit.kept import keep_bytes
 from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
 from noclobber.disk.steps import reached
 from noclobber.errors import (
@@ -38,9 +37,17 @@ from noclobber.errors import (
     StorageError,
     claimed_error,
 )
-from noclobber.ledger.root import relative
 from noclobber.lock import messages
 from noclobber.lock.record import hash_of, public_id
+from noclobber.postgres.hashed_aside import HashedAside
+from noclobber.postgres.section_recovery import (
+    DELETE,
+    ID_CHARS,
+    OLD_VIEW_NAPS_S,
+    WRITE,
+    SectionRecovery,
+    old_view,
+)
 from noclobber.postgres.workspace_name import VARIABLE
 
 if TYPE_CHECKING:
@@ -51,12 +58,8 @@ if TYPE_CHECKING:
     from noclobber.postgres.volume import SeenFile, Volume
     from noclobber.postgres.workspace_name import SharedFolder
 
-WRITE, DELETE = "write", "delete"
 SECTION_S = 10.0  # After so long a writer that has not settled is found overdue.
 POLL_S = 0.25  # Behind a notice that did not come.
-OLD_VIEW_NAPS_S = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 2.0)
-LEFTOVER_S = 3600.0
-_ID_CHARS = 24
 
 
 class SectionFile(NamedTuple):
@@ -91,7 +94,7 @@ class CarriedLock(NamedTuple):
     lock_id: str
 
 
-class Sections:
+class Sections(SectionRecovery):
     """Writes the files of one workspace, in the order that the server gives."""
 
     def __init__(
@@ -104,8 +107,8 @@ class Sections:
         claim_wait_s: float = 0.0,
     ) -> None:
         """`wait_s` is for other writers, `claim_wait_s` for what hosts write."""
-        self._connection, self._place, self._volume = connection, place, volume
-        self._clock, self._wait_s, self._claim_wait_s = clock, wait_s, claim_wait_s
+        super().__init__(connection, place, volume, clock)
+        self._wait_s, self._claim_wait_s = wait_s, claim_wait_s
         self._tree_id: str | None = None
 
     def land(
@@ -138,142 +141,6 @@ class Sections:
                     ordered[0].path, "writes to it take too long here; gave up. Try again later"
                 )
 
-    def recover_overdue(self) -> list[Recovered]:
-        """Finish what dead or cut off writers have left; for whoever tidies up."""
-        found: list[Recovered] = []
-        while True:
-            section = self._ask("overdue_section(%s)", self._place.workspace)
-            if section is None:
-                return found
-            found += self.recover(section)
-
-    def recover(self, section: dict[str, Any]) -> list[Recovered]:
-        """Make an overdue section a settled one: after this it has happened, or it never will."""
-        section_id, files, state = section["section_id"], section["files"], section["state"]
-        if state == "direct":
-            outcome = "revoked" if self._revoke(section_id, files[0]) else "landed"
-        else:
-            # Its writer may be about to decide. Whoever the server hears first is right.
-            state = self._ask("decide_section(%s, %s)", section_id, "revoked")
-            outcome = "landed" if state in ("decided", "landed") else "revoked"
-            if state == "decided":
-                for number, file in enumerate(files):
-                    self._roll_forward(section_id, number, file)
-        reached("section-revoked")
-        if outcome == "landed":
-            self._check_taken(section_id, files, may_come_late=state == "decided")
-        settled = self._ask("settle_section(%s, %s)", section_id, outcome)
-        for number in range(len(files)):
-            self._volume.drop(f"{section_id}.{number}")
-        word = "landed" if settled == "landed" else "discarded"
-        return [Recovered(self._absolute(file["path"]), word) for file in files]
-
-    def sweep(self) -> None:
-        """Remove staged files that nobody will ever land: of processes that were killed before they began."""
-        try:
-            names = os.listdir(self._volume.folder)
-        except OSError:
-            return
-        for name in names:
-            section_id, _, number = name.partition(".")
-            if not number or len(section_id) != _ID_CHARS or not self._is_old(name):
-                continue
-            # The server must know first: a writer that was stopped for an hour may be about to begin.
-            if self._ask("sweep_section(%s)", section_id):
-                self._volume.drop(name.removesuffix(".revoked"))
-
-    def _is_old(self, name: str) -> bool:
-        try:
-            changed_at_s = os.lstat(f"{self._volume.folder}/{name}").st_mtime
-        except OSError:
-            return False
-        return self._clock.now_s() - changed_at_s > LEFTOVER_S
-
-    # -- parts ---------------------------------------------------------------------------------------------
-
-    def _revoke(self, section_id: str, file: dict[str, Any]) -> bool:
-        name = f"{section_id}.0"
-        revoke = self._volume.revoke_deletion if file["action"] == DELETE else self._volume.revoke
-        return revoke(name)
-
-    def _roll_forward(self, section_id: str, number: int, file: dict[str, Any]) -> None:
-        """Do one rename of a decided section, if it is missing. Any number of machines may do it at once."""
-        name, path = f"{section_id}.{number}", self._absolute(file["path"])
-        actual = self._look_at_either(path, file, name)
-        try:
-            if file["action"] == DELETE:
-                if actual == file["from"]:
-                    # If somebody else has done it, and a new file stands there by now, the folder is gone:
-                    # this late rename finds no place to go to.
-                    self._volume.take_away(path, name)
-                return
-            if actual in (file["from"], file["to"]):
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                self._volume.put(name, path)
-                return
-            # Another program saved here after the decision. It is as if it had saved after our write, which
-            # it never saw: its version stays, and ours is kept aside.
-            staged = self._volume.look(f"{self._volume.folder}/{name}").content
-            if staged is not None:
-                keep_bytes(self._volume.root, path, staged, name)
-        except FileNotFoundError:
-            pass  # It was done already.
-
-    def _look_at_either(self, path: str, file: dict[str, Any], name: str) -> str:
-        """Return what stands there, when it is not an earlier version that this mount still shows."""
-        for nap_s in OLD_VIEW_NAPS_S:
-            actual = self._volume.look(path).sha256
-            if actual in (file["from"], file["to"]) or not os.path.lexists(f"{self._volume.folder}/{name}"):
-                return actual
-            if not self._ask("is_former(%s, %s, %s)", self._place.workspace, file["path"], actual):
-                return actual
-            self._clock.sleep(nap_s)
-        raise old_view(path)
-
-    def _check_taken(self, section_id: str, files: list[dict[str, Any]], *, may_come_late: bool) -> None:
-        """
-        Before the end: what was moved away must be what was to be deleted. Another version goes back.
-
-        `may_come_late`: somebody else may be about to do the same rename, and would delete a file that comes
-        after the end. So the folder goes before the end. Where there is one rename only, the folder is how
-        the next one sees that it was done, and stays until the end.
-        """
-        for number, file in enumerate(files):
-            if file["action"] != DELETE:
-                continue
-            name = f"{section_id}.{number}"
-            taken = self._volume.read_taken(name)
-            if taken.sha256 not in (file["from"], ABSENT) and taken.content is not None:
-                path = self._absolute(file["path"])
-                self._put_back(name, path, taken)
-            if may_come_late:
-                self._volume.drop(name)
-
-    def _put_back(self, name: str, path: str, taken: SeenFile) -> str:
-        """Another program saved between the last look and the rename. Give it back, or keep it aside."""
-        try:
-            os.link(f"{self._volume.folder}/{name}/file", path)
-            return ""
-        except OSError:
-            assert taken.content is not None
-            return keep_bytes(self._volume.root, path, taken.content, name)
-
-    def _ask(self, call: str, *arguments: Any) -> Any:
-        return self._connection.value(f"SELECT noclobber.{call}", arguments)
-
-    def _relative(self, path: str) -> str:
-        name = relative(self._place.root, path)
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise NotAFileError(
-                path, "a name that is not UTF-8 has no place on the server. Rename it"
-            ) from None
-        return name
-
-    def _absolute(self, path: str) -> str:
-        return f"{self._place.root.rstrip('/')}/{path}"
-
 
 class _Attempt:
     """One section, from the staged files to the end."""
@@ -281,8 +148,9 @@ class _Attempt:
     def __init__(self, sections: Sections, files: Sequence[SectionFile], owner: str | None) -> None:
         self._sections, self._files, self._owner = sections, files, owner
         self._volume = sections._volume
-        self.section_id = os.urandom(_ID_CHARS // 2).hex()
+        self.section_id = os.urandom(ID_CHARS // 2).hex()
         self._rows: list[dict[str, Any]] = []
+        self._hashed = HashedAside([file.data for file in files])
         self._may_tidy = True
 
     def run(
@@ -294,6 +162,7 @@ class _Attempt:
             begun = self._begin(lock, before, deadline_s, recovered)
             reached("section-begun")
             seen = [self._check(file, head) for file, head in zip(self._files, begun["heads"], strict=True)]
+            self._give_second_names(seen)
             for file, was, now in zip(self._files, before, seen, strict=True):
                 if (
                     now.sha256 != was.sha256
@@ -313,8 +182,8 @@ class _Attempt:
         if not landed:
             return None
         return [
-            LandedFile(was.sha256, _hash(file), kept, was.content)
-            for file, was, kept in zip(self._files, seen, not_kept, strict=True)
+            LandedFile(was.sha256, new_hash, kept, was.content)
+            for was, new_hash, kept in zip(seen, self._hashed.all(), not_kept, strict=True)
         ]
 
     def tidy(self) -> None:
@@ -327,17 +196,31 @@ class _Attempt:
         not_kept: list[tuple[str, ...]] = []
         before: list[SeenFile] = []
         for number, file in enumerate(self._files):
-            seen, name = self._volume.look(file.path), f"{self.section_id}.{number}"
+            seen, name = self._first_look(file), f"{self.section_id}.{number}"
             _refuse_other_kinds(file, seen)
             before.append(seen)
-            if file.data is None:
-                self._volume.stage_deletion(name)
-                not_kept.append(())
-                continue
-            like = file.path if seen.content is not None else file.like
-            not_kept.append(self._volume.stage(name, file.data, like, file.mode))
+            like = file.path if seen.is_there else file.like
+            try:
+                if file.data is None:
+                    self._volume.stage_deletion(name)
+                    not_kept.append(())
+                else:
+                    not_kept.append(self._volume.stage(name, file.data, like, file.mode))
+            except OSError as error:
+                # Nothing has begun. A network volume fails here in its own ways (ESTALE, EIO after a cut).
+                raise _failed(error, file.path) from error
         reached("section-staged")
         return not_kept, before
+
+    def _first_look(self, file: SectionFile) -> SeenFile:
+        """
+        What stands there before the section begins. It is read only if its hash is needed: of one file that
+        is to be as expected, `_check` reads it, and nothing lands if it is not. A mount's caches are dropped
+        before each reading, so reading it here as well took as long again.
+        """
+        if len(self._files) == 1 and file.data is not None and file.expected is not None:
+            return self._volume.glance(file.path, file.expected)
+        return self._volume.look(file.path)
 
     def _begin(
         self, lock: CarriedLock | None, before: list[SeenFile], deadline_s: float, recovered: list[Recovered]
@@ -348,9 +231,9 @@ class _Attempt:
                 "path": sections._relative(file.path),
                 "action": DELETE if file.data is None else WRITE,
                 "from": seen.sha256,
-                "to": _hash(file),
+                "to": new_hash,
             }
-            for file, seen in zip(self._files, before, strict=True)
+            for file, seen, new_hash in zip(self._files, before, self._hashed.all(), strict=True)
         ]
         self._rows = rows
         judged: dict[str, Any] = {}
@@ -430,6 +313,13 @@ class _Attempt:
         believed: a write that is checked against it would undo the newer one.
         """
         seen = self._volume.look(file.path)
+        names = self._volume.second_names
+        if (
+            seen.sha256 == ABSENT != head["head"]
+            and names.is_marked(file.path)
+            and names.put_back(file.path, head["head"])
+        ):
+            seen = self._volume.look(file.path)  # The late rename of a machine that was cut off took it.
         for nap_s in OLD_VIEW_NAPS_S:
             is_old = seen.sha256 != head["head"] and seen.sha256 in head["former"]
             if not is_old:
@@ -443,13 +333,35 @@ class _Attempt:
             raise _stale(file, seen)
         return seen
 
+    def _give_second_names(self, seen: list[SeenFile]) -> None:
+        """Before the renames: nothing that is there, and nothing that comes, may be lost by half of one."""
+        names = self._volume.second_names
+        if not names.are_needed:
+            return
+        for number, (file, was) in enumerate(zip(self._files, seen, strict=True)):
+            if file.data is None:
+                continue
+            names.give(file.path, was.sha256)
+            if names.is_marked(file.path):
+                staged = f"{self._volume.folder}/{self.section_id}.{number}"
+                names.give(file.path, self._hashed.all()[number], staged)
+
+    def _take_back_second_names(self) -> None:
+        """It is settled: the versions that were replaced need no name any more."""
+        for file, row in zip(self._files, self._rows, strict=True):
+            if row["from"] != row["to"]:
+                self._volume.second_names.take_back(file.path, row["from"])
+
     def _rename(self) -> bool:
         [file], name = self._files, f"{self.section_id}.0"
         try:
             if file.data is None:
                 self._volume.take_away(file.path, name)
             else:
-                os.makedirs(os.path.dirname(file.path), exist_ok=True)
+                folder = os.path.dirname(file.path)
+                if not os.path.isdir(folder):
+                    os.makedirs(folder, exist_ok=True)
+                reached("section-ready")
                 self._volume.put(name, file.path)
         except FileNotFoundError:
             if file.data is None and self._volume.look(file.path).sha256 == ABSENT:
@@ -468,7 +380,15 @@ class _Attempt:
                 self._sections._put_back(name, file.path, taken)
                 raise _stale(file, taken)
         _flush_name(file.path)
-        self._settle_landed()
+        if file.data is None or self._volume.second_names.are_needed:
+            self._settle_landed()  # What is tidied up afterwards counts on it.
+        else:
+            # Told and not asked: whoever waits for this file hears of it as soon, and nobody here needs the
+            # answer. If it gets lost with this process, the staged file is gone, which says the same.
+            self._sections._connection.tell(
+                "SELECT noclobber.settle_section(%s, %s)", (self.section_id, "landed")
+            )
+            self._may_tidy = False  # The one staged file has become the file.
         return True
 
     def _rename_all(self) -> bool:
@@ -506,6 +426,7 @@ class _Attempt:
     def _settle_landed(self) -> None:
         try:
             self._settle("landed")
+            self._take_back_second_names()
         except CoordinatorUnavailableError:
             # It has landed, and nobody can revoke it any more. Whoever comes next tells the server.
             self._may_tidy = False
@@ -548,25 +469,9 @@ def other_tree(place: SharedFolder) -> ConfigError:
     )
 
 
-def old_view(path: str) -> FileBusyError:
-    """The error for a mount that shows an earlier version and does not stop."""
-    return FileBusyError(
-        path,
-        "this machine's mount shows an earlier version than the last one that was written. Wait for its "
-        "caches, or mount it again. If somebody put the earlier version back on purpose, save it with any "
-        "difference",
-    )
-
-
 def _stale(file: SectionFile, seen: SeenFile) -> StaleFileError:
     actual = "DELETED" if seen.sha256 == ABSENT else seen.sha256
     return StaleFileError(file.path, file.expected or "", actual)
-
-
-def _hash(file: SectionFile) -> str:
-    from noclobber.disk import hashing
-
-    return ABSENT if file.data is None else hashing.of_bytes(file.data)
 
 
 def _failed(error: OSError, path: str) -> Exception:

@@ -1,10 +1,10 @@
 -- Sections: the order in which machines write the files of a shared volume.
 --
 -- A section is begun, its writer renames files, and it is settled. The server cannot see the volume. Whoever
--- finds a section overdue looks at the volume, makes sure that the write has happened or never will (sections.py
--- says how), and settles it.
+-- finds a section overdue looks at the volume, makes sure that the write has happened or never will
+-- (section_recovery.py says how), and settles it.
 
--- Nobody takes a lock while a section begins, and the other way round: each sees what the other has done.
+-- The number of a section's id, for whoever may begin it or sweep it away.
 CREATE OR REPLACE FUNCTION noclobber.gate(ws text) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT ('x' || left(md5('noclobber/' || ws), 16))::bit(64)::bigint $$;
 
@@ -48,9 +48,9 @@ CREATE OR REPLACE FUNCTION noclobber.begin_section(
 ) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   outcome_ text; s noclobber.section; f noclobber.file; l noclobber.lock; row_ jsonb; claim_ jsonb;
-  heads jsonb := '[]';
+  heads jsonb := '[]'; paths text[] := '{}'; above text[]; done boolean; is_claimed boolean := false;
 BEGIN
-  PERFORM pg_advisory_xact_lock(noclobber.gate(id));  -- Not while somebody sweeps its staged files away.
+  done := pg_advisory_xact_lock(noclobber.gate(id)) IS NOT NULL;  -- Not while somebody sweeps its staged files away.
   IF NOT noclobber.is_tree(ws, tree) THEN
     RETURN jsonb_build_object('outcome', 'other_tree');
   END IF;
@@ -59,7 +59,13 @@ BEGIN
     RETURN jsonb_build_object('outcome', 'settled', 'as', outcome_);
   END IF;
   -- A lock that is taken now is taken before this, or sees the section.
-  PERFORM pg_advisory_xact_lock_shared(noclobber.gate(ws));
+  IF jsonb_array_length(files_) = 1 THEN  -- The same without a query.
+    above := noclobber.upward(files_->0->>'path');
+  ELSE
+    above := ARRAY(SELECT DISTINCT a COLLATE "C"
+                     FROM jsonb_array_elements(files_) e, unnest(noclobber.upward(e->>'path')) a ORDER BY 1);
+  END IF;
+  done := noclobber.pass_gates(ws, above);
   IF secret IS NOT NULL THEN
     l := noclobber.hold_lock(ws, own);
     IF l.secret_sha256 IS DISTINCT FROM secret THEN
@@ -69,11 +75,12 @@ BEGIN
       l := noclobber.extend(l, l.renewal_s);
     END IF;
   END IF;
-  FOR row_ IN SELECT * FROM jsonb_array_elements(files_) LOOP
+  FOR n IN 0..jsonb_array_length(files_) - 1 LOOP
+    row_ := files_->n;
     SELECT k.* INTO l FROM noclobber.lock k
      WHERE k.workspace = ws AND k.secret_sha256 IS NOT NULL AND k.secret_sha256 IS DISTINCT FROM secret
        AND k.expires > noclobber.now_() AND NOT noclobber.is_judged(k, judged)
-       AND noclobber.covers(k.path, row_->>'path')
+       AND k.path = ANY (noclobber.upward(row_->>'path'))
        AND (secret IS NULL OR NOT noclobber.covers(k.path, own))
      ORDER BY length(k.path) DESC LIMIT 1;
     IF FOUND THEN
@@ -84,10 +91,15 @@ BEGIN
       SELECT * INTO s FROM noclobber.section k WHERE k.section_id = f.section_id;
       RETURN noclobber.shown_section(s, judged) || jsonb_build_object('outcome', 'busy', 'path', f.path);
     END IF;
-    claim_ := noclobber.claim_in_the_way(ws, f.path, claimant, judged);
-    IF claim_ IS NOT NULL THEN
-      RETURN jsonb_build_object('outcome', 'claimed', 'claim', claim_);
+    -- Nobody claims a file while its row is ours.
+    IF EXISTS (SELECT FROM noclobber.claim c WHERE c.workspace = ws AND c.path = f.path) THEN
+      is_claimed := true;
+      claim_ := noclobber.claim_in_the_way(ws, f.path, claimant, judged);
+      IF claim_ IS NOT NULL THEN
+        RETURN jsonb_build_object('outcome', 'claimed', 'claim', claim_);
+      END IF;
     END IF;
+    paths := paths || f.path;
     heads := heads || jsonb_build_object('path', f.path, 'head', f.head, 'former', to_jsonb(f.former));
   END LOOP;
   INSERT INTO noclobber.section VALUES
@@ -95,11 +107,12 @@ BEGIN
      CASE jsonb_array_length(files_) WHEN 1 THEN 'direct' ELSE 'open' END, files_)
     ON CONFLICT (section_id) DO NOTHING;
   UPDATE noclobber.file k SET section_id = id
-   WHERE k.workspace = ws AND k.path IN (SELECT e->>'path' FROM jsonb_array_elements(files_) e);
-  -- What was taken over is over: its host's write, if it comes, is a race like an outsider's.
-  DELETE FROM noclobber.claim c
-   WHERE c.workspace = ws AND c.path IN (SELECT e->>'path' FROM jsonb_array_elements(files_) e)
-     AND c.owner IS DISTINCT FROM claimant;
+   WHERE k.workspace = ws AND k.path = ANY (paths);
+  IF is_claimed THEN  -- What was taken over is over: its host's write, if it comes, is a race like an outsider's.
+    DELETE FROM noclobber.claim c
+     WHERE c.workspace = ws AND c.path = ANY (paths)
+       AND c.owner IS DISTINCT FROM claimant;
+  END IF;
   RETURN jsonb_build_object('outcome', 'begun', 'heads', heads);
 END $$;
 
@@ -108,6 +121,9 @@ CREATE OR REPLACE FUNCTION noclobber.decide_section(id text, wanted text) RETURN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE found_state text;
 BEGIN
+  -- Also if it is decided already: a session that was ended has committed here, and perhaps not on the synchronous
+  -- standby. Who holds a row waits for the standby before it is answered; who only reads does not.
+  PERFORM FROM noclobber.section s WHERE s.section_id = id FOR UPDATE;
   UPDATE noclobber.section s SET state = wanted
    WHERE s.section_id = id AND s.state = 'open' AND wanted IN ('decided', 'revoked');
   SELECT s.state INTO found_state FROM noclobber.section s WHERE s.section_id = id;
@@ -120,7 +136,7 @@ END $$;
 -- How it ended. The first answer stands; whoever asks again hears it.
 CREATE OR REPLACE FUNCTION noclobber.settle_section(id text, outcome_ text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE s noclobber.section; row_ jsonb; earlier text;
+DECLARE s noclobber.section; row_ jsonb; earlier text; done text;
 BEGIN
   IF outcome_ NOT IN ('landed', 'refused', 'revoked') THEN
     RAISE invalid_parameter_value USING MESSAGE = 'a section lands, is refused or is revoked';
@@ -133,7 +149,8 @@ BEGIN
   -- What was decided lands: a file may have been replaced already.
   IF s.state = 'decided' THEN outcome_ := 'landed'; END IF;
   IF s.state IN ('open', 'revoked') AND outcome_ = 'landed' THEN outcome_ := 'revoked'; END IF;
-  FOR row_ IN SELECT * FROM jsonb_array_elements(s.files) LOOP
+  FOR n IN 0..jsonb_array_length(s.files) - 1 LOOP
+    row_ := s.files->n;
     UPDATE noclobber.file f
        SET section_id = NULL,
            version = f.version + CASE outcome_ WHEN 'landed' THEN 1 ELSE 0 END,
@@ -144,16 +161,16 @@ BEGIN
   END LOOP;
   -- A crash may forget that a write has landed: whoever finds it overdue sees that its staged file is gone. So
   -- nobody waits for the disk here, and the event that follows takes this along. A deletion is told by the server.
-  IF outcome_ = 'landed' AND NOT EXISTS (
-    SELECT FROM jsonb_array_elements(s.files) e WHERE e->>'action' = 'delete'
-  ) THEN
-    PERFORM set_config('synchronous_commit', 'off', true);
+  IF outcome_ = 'landed' AND NOT s.files @> '[{"action": "delete"}]' THEN
+    done := set_config('synchronous_commit', 'off', true);
   END IF;
   DELETE FROM noclobber.section k WHERE k.section_id = id;
   INSERT INTO noclobber.settled_section VALUES (id, outcome_, noclobber.now_()) ON CONFLICT DO NOTHING;
-  DELETE FROM noclobber.settled_section e
-   WHERE e.section_id IN (SELECT o.section_id FROM noclobber.settled_section o
-                           WHERE o.settled < noclobber.now_() - interval '7 days' LIMIT 10);
+  IF random() < 0.02 THEN  -- Now and then, and then more than came since.
+    DELETE FROM noclobber.settled_section e
+     WHERE e.section_id IN (SELECT o.section_id FROM noclobber.settled_section o
+                             WHERE o.settled < noclobber.now_() - interval '7 days' LIMIT 500);
+  END IF;
   PERFORM pg_notify('noclobber', md5(s.workspace || '/sections'));
   RETURN outcome_;
 END $$;

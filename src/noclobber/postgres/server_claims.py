@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.errors import ABSENT, CoordinatorUnavailableError
 from noclobber.ledger.root import relative
-from noclobber.postgres.sections import (
-    OLD_VIEW_NAPS_S,
-    POLL_S,
-    Sections,
-    is_gone,
-    notice_key,
-    old_view,
-    other_tree,
-)
+from noclobber.postgres.section_recovery import OLD_VIEW_NAPS_S, old_view
+from noclobber.postgres.sections import POLL_S, Sections, is_gone, notice_key, other_tree
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock

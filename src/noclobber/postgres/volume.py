@@ -16,20 +16,27 @@ import os
 import shutil
 import stat
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import SECTIONS_FOLDER, TREE_ID_NAME, state_folder
 from noclobber.disk import filesystems, hashing, metadata
 from noclobber.disk.reading import read_all
+from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import ABSENT, NOT_A_FILE, UNREADABLE, ConfigError, StorageError
+from noclobber.postgres.second_names import SecondNames, is_put_aside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from noclobber.core.clock import Clock
 
 STALE_NAPS_S = (0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ID_CHARS = 32
+_SERVERS_NUMBERS = ("nfs", "nfs4", "ceph")
+UNREAD = "UNREAD"
 
 
 class SeenFile(NamedTuple):
@@ -39,6 +46,8 @@ class SeenFile(NamedTuple):
     """A hash, `ABSENT`, `NOT_A_FILE` or `UNREADABLE`."""
     content: bytes | None = None
     links: int = 1
+    is_there: bool = False
+    """There is a file, read or not."""
 
 
 class Volume:
@@ -47,15 +56,24 @@ class Volume:
     def __init__(self, root: str, clock: Clock) -> None:
         self.root, self._clock = root, clock
         self.folder = f"{state_folder(root)}/{SECTIONS_FOLDER}"
+        self.second_names = SecondNames(self.folder, filesystems.filesystem_type(root))
 
     # -- look ----------------------------------------------------------------------------------------------
 
     def look(self, path: str) -> SeenFile:
         """Return what stands there, on the other side of every cache that can be told to look again."""
+        return self._past_caches(path, self._look)
+
+    def glance(self, path: str, sha256: str) -> SeenFile:
+        """Return what kind of file stands there, unread; its hash is what the caller expects."""
+        seen = self._past_caches(path, _glance)
+        return seen._replace(sha256=sha256) if seen.sha256 == UNREAD else seen
+
+    def _past_caches(self, path: str, look: Callable[[str], SeenFile]) -> SeenFile:
         refresh(os.path.dirname(path))
         for nap_s in STALE_NAPS_S:
             try:
-                return _look(path)
+                return look(path)
             except FileNotFoundError:
                 return SeenFile(ABSENT)
             except OSError as error:
@@ -66,19 +84,66 @@ class Volume:
             refresh(os.path.dirname(path))
         return SeenFile(UNREADABLE)
 
+    def _look(self, path: str) -> SeenFile:
+        descriptor = os.open(path, _READ)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return SeenFile(NOT_A_FILE)
+            filesystems.forget_cached(descriptor)
+            content = read_all(descriptor)
+            digest, found = hashing.of_bytes(content), os.fstat(descriptor)
+            links = found.st_nlink
+            if links > 1:
+                links -= self.second_names.count(path, digest, found)
+            return SeenFile(digest, content, links, is_there=True)
+        finally:
+            os.close(descriptor)
+
     # -- stage ---------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Make the folder for staged files, and refuse a volume on which a rename is not one step."""
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        self._refuse_two_step_renames()
+        if (store := filesystems.object_store(self.root)) is not None:
+            raise StorageError(self.root, f"this ({store}) {filesystems.NO_RENAME}")
+        try:
+            self._make_folder()
+            self._refuse_two_step_renames()
+        except OSError as error:  # Another user's folder, a full disk.
+            raise commit_failed(error, self.folder) from error
+
+    def _make_folder(self) -> None:
+        """
+        The folder for staged files. Who may write in the root may write here: on a volume that people share,
+        each has to take away what another's killed process has left.
+        """
+        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+        try:
+            os.mkdir(self.folder, 0o700)
+        except FileExistsError:
+            # No link: it would send every staged byte elsewhere.
+            if not stat.S_ISDIR(os.lstat(self.folder).st_mode):
+                raise StorageError(self.folder, "this is no folder. Delete it, and try again") from None
+            return
+        root = os.stat(self.root)
+        shared = (0o2070 if root.st_mode & stat.S_IWGRP else 0) | (
+            0o007 if root.st_mode & stat.S_IWOTH and not root.st_mode & stat.S_ISVTX else 0
+        )
+        if shared:
+            with suppress(PermissionError):
+                os.chown(self.folder, -1, root.st_gid)
+            os.chmod(self.folder, 0o700 | shared)
+
+    def _shared_mode(self) -> int:
+        """What users besides the owner may do in the folder of staged files."""
+        return os.stat(self.folder).st_mode & 0o077
 
     def _refuse_two_step_renames(self) -> None:
         """
         Replace a file that is open, and see whether it leaves a trace.
 
         Many FUSE file systems move an open file out of the way before they put another in its place. If the
-        second step fails, because the source was revoked, the file is gone: nobody's write, and lost.
+        second step fails, because the source was revoked, the file is gone: nobody's write, and lost. An NFS
+        client does so as well; there a second name keeps every version that may go (`second_names`).
         """
         probe = f"{self.folder}/probe-{os.urandom(8).hex()}"
         os.mkdir(probe, 0o700)
@@ -94,6 +159,7 @@ class Volume:
                 os.close(held)
         finally:
             shutil.rmtree(probe, ignore_errors=True)
+        left = [name for name in left if not (self.second_names.are_needed and is_put_aside(name))]
         if left != ["target"]:
             raise ConfigError(
                 self.root,
@@ -104,25 +170,52 @@ class Volume:
     def tree_id(self) -> str:
         """Return this tree's own id: made once, and read by every machine that has mounted it."""
         path = f"{self.folder}/{TREE_ID_NAME}"
-        for _ in range(2):
-            try:
-                with open(path, encoding="ascii") as file:
-                    found = file.read(2 * _ID_CHARS).strip()
-                if len(found) == _ID_CHARS and found.isalnum():
-                    return found
-                raise ConfigError(path, "this is not the id of a tree. Delete it while nobody writes here")
-            except FileNotFoundError:
-                self._make_tree_id(path)
-            except (OSError, UnicodeDecodeError) as error:
-                raise StorageError(path, f"the id of this tree cannot be read ({error})") from error
+        try:
+            for _ in range(2):
+                try:
+                    return self._read_tree_id(path)
+                except FileNotFoundError:
+                    self._make_tree_id(path)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(path, f"the id of this tree cannot be read or made ({error})") from error
         raise StorageError(path, "the id of this tree can be neither read nor made")
 
+    def _read_tree_id(self, path: str) -> str:
+        descriptor = os.open(path, _READ)  # Without waiting: somebody may have put anything there.
+        try:
+            found = os.fstat(descriptor)
+            said = os.read(descriptor, _ID_CHARS * 2) if stat.S_ISREG(found.st_mode) else b""
+        finally:
+            os.close(descriptor)
+        tree_id, _, made_for = said.decode("ascii", "replace").strip().partition(" ")
+        if len(tree_id) != _ID_CHARS or not tree_id.isalnum():
+            raise ConfigError(path, "this is not the id of a tree. Delete it while nobody writes here")
+        if made_for and self._numbers_last() and made_for != str(found.st_ino):
+            # What is written in one would be taken for a version of the other's file.
+            raise ConfigError(
+                path,
+                "this tree is a copy of another one, or was restored, and the coordinator knows that one. "
+                "Give it a name of its own (NOCLOBBER_WORKSPACE), and delete this file",
+            )
+        return tree_id
+
+    def _numbers_last(self) -> bool:
+        """True where a file's inode number is the same on every machine, and for life."""
+        return (
+            filesystems.keeps_inodes(self.root) or filesystems.filesystem_type(self.root) in _SERVERS_NUMBERS
+        )
+
     def _make_tree_id(self, path: str) -> None:
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        self._make_folder()
         staged = f"{path}.{os.urandom(6).hex()}"
         descriptor = os.open(staged, _NEW, 0o600)
         try:
-            os.write(descriptor, os.urandom(_ID_CHARS // 2).hex().encode())
+            # With its own number, so that a copy is known for one.
+            own = f" {os.fstat(descriptor).st_ino}" if self._numbers_last() else ""
+            os.write(descriptor, f"{os.urandom(_ID_CHARS // 2).hex()}{own}".encode())
+            os.fchmod(descriptor, 0o600 | self._shared_mode() & 0o044)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -159,6 +252,8 @@ class Volume:
     def stage_deletion(self, name: str) -> None:
         """Make the folder that a file will be moved into."""
         os.mkdir(f"{self.folder}/{name}", 0o700)
+        if shared := self._shared_mode():  # Who finds it overdue looks at what was moved into it.
+            os.chmod(f"{self.folder}/{name}", 0o700 | shared)
 
     # -- land and revoke -----------------------------------------------------------------------------------
 
@@ -227,13 +322,11 @@ def refresh(folder: str) -> None:
         os.close(descriptor)
 
 
-def _look(path: str) -> SeenFile:
+def _glance(path: str) -> SeenFile:
+    """Second names cannot be told from others without reading it: whoever reads it counts them."""
     descriptor = os.open(path, _READ)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return SeenFile(NOT_A_FILE)
-        filesystems.forget_cached(descriptor)
-        content = read_all(descriptor)
-        return SeenFile(hashing.of_bytes(content), content, os.fstat(descriptor).st_nlink)
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return SeenFile(UNREAD, is_there=True) if is_file else SeenFile(NOT_A_FILE)
     finally:
         os.close(descriptor)

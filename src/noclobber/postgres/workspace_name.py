@@ -15,11 +15,12 @@ one volume, and so two holders for one lock. There the name must be given.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import NamedTuple
 
 from noclobber.core.project import STATE_FOLDER, find_project
 from noclobber.disk.filesystems import keeps_inodes
-from noclobber.errors import ConfigError, StorageError
+from noclobber.errors import ConfigError, MissingFileError, NotAFileError, StorageError
 from noclobber.ledger.root import workspace_id
 
 VARIABLE = "NOCLOBBER_WORKSPACE"
@@ -37,7 +38,10 @@ class SharedFolder(NamedTuple):
 
 def place_of(folder: str) -> SharedFolder:
     """Return where a canonical folder is; `ConfigError` if nobody could say so on another machine."""
-    root = find_project(_existing(folder))
+    try:
+        root = find_project(folder)
+    except (MissingFileError, NotAFileError):
+        root = find_project(_existing(folder))
     if folder != root and not folder.startswith(root.rstrip("/") + "/"):
         raise ConfigError(folder, f"it is not inside the project {root}, so other machines cannot name it")
     return SharedFolder(_name_of(root), folder[len(root) :].strip("/"), root)
@@ -58,14 +62,22 @@ def _name_of(root: str) -> str:
                 VARIABLE, f"a workspace's name is up to {_MAX_CHARS} printable characters, and this is not"
             )
         return given
-    if not keeps_inodes(root):
+    if not _keeps_inodes(root, os.stat(root).st_dev):
         raise ConfigError(
             VARIABLE,
             f"{root} is on a file system whose inode numbers change, so machines could not agree on its "
             f"name. Set {VARIABLE} to the same name on each of them",
         )
-    os.makedirs(f"{root}/{STATE_FOLDER}", exist_ok=True)
     name = workspace_id(root)
+    if name is None:
+        os.makedirs(f"{root}/{STATE_FOLDER}", exist_ok=True)
+        name = workspace_id(root)
     if name is None:
         raise StorageError(root, f"the name of this workspace can be neither read nor made in {STATE_FOLDER}")
     return name
+
+
+@lru_cache(64)
+def _keeps_inodes(root: str, device: int) -> bool:
+    """Asked once for each file system: it reads the table of mounts, which took a tenth of a lock's time."""
+    return keeps_inodes(root)

@@ -1,0 +1,2 @@
+-- Version 6 changes functions only; they are replaced as a whole.
+UPDATE noclobber.schema_version SET version = 6;
