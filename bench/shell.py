@@ -11,12 +11,13 @@ import itertools
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
+import noclobber
 from bench import Row, in_turns, spelled
 from noclobber.shell.namespace import UnavailableError, library
 
@@ -42,7 +43,7 @@ def rows() -> Iterator[Row]:
     except UnavailableError:
         return
     with tempfile.TemporaryDirectory(prefix="noclobber-bench-") as folder:
-        Path(folder, "noclobber").write_text(SCRIPT)
+        _install(Path(folder, "installed"))
         root = Path(folder, "project")
         root.mkdir()
         yield _added(root, "`noclobber run -- true`", "true", ADDED_MS_TRUE)
@@ -52,22 +53,35 @@ def rows() -> Iterator[Row]:
         )  # Changes it each time.
         yield from _looking(Path(folder, "many"))
         yield _changing(Path(folder, "changed"))
-        yield _installing(Path(folder, "many"), Path(folder, "installed"))
+        yield _installing(Path(folder, "many"), Path(folder, "with-packages"))
         yield _appending(Path(folder, "large"))
 
 
-SCRIPT = "import sys\nfrom noclobber.cli import main\nsys.exit(main())\n"
-"""What an installer writes into bin/."""
+def _install(folder: Path) -> None:
+    """Install it as `uv tool install` does: nothing else in the environment, compiled, with its script."""
+    venv.create(folder, with_pip=False)
+    [packages] = folder.glob("lib/python*/site-packages")
+    shutil.copytree(
+        Path(noclobber.__file__).parent,
+        packages / "noclobber",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    subprocess.run([folder / "bin/python", "-m", "compileall", "-q", packages], check=True)
+    script = (Path(__file__).parents[1] / "bin/noclobber").read_text()
+    program = folder / "bin/noclobber"
+    program.write_text(script.replace("#!python", f"#!{folder}/bin/python", 1))
+    program.chmod(0o755)
 
 
 def _run(root: Path, text: str, *, guarded: bool) -> None:
-    words = [sys.executable, str(root.parent / "noclobber"), "run", "--"] if guarded else []
-    # Compiled, as an installed package is, and compiled elsewhere: a bench leaves no files in the source.
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{root.parent}/compiled"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    words = [str(root.parent / "installed/bin/noclobber"), "run", "--"] if guarded else []
     subprocess.run(
-        [*words, "sh", "-c", text], cwd=root, env=environment, stdout=subprocess.DEVNULL, check=True
+        [*words, "sh", "-c", text], cwd=root, env=_ENVIRONMENT, stdout=subprocess.DEVNULL, check=True
     )
+
+
+# What a developer has set would be in the way: the installed package is meant, not the one in the checkout.
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def _added(root: Path, what: str, text: str, bar_ms: float) -> Row:

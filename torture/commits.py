@@ -104,6 +104,8 @@ def _agent(root: str, me: int, agents: int, commits: int, seed: int, made: Any, 
                 count += _change(workspace, dice, name, count, agents, log)
             if dice.random() < 0.4:
                 continue  # So that open changes of several meet in a file.
+            if dice.random() < 0.2:
+                _hold_back(made, min(made.value + agents, commits))
             try:
                 is_made = commit_mine(root, Mine((name,)), f"{name} {count}").commit is not None
             except CannotCommitError as error:
@@ -116,6 +118,17 @@ def _agent(root: str, me: int, agents: int, commits: int, seed: int, made: Any, 
                 continue
             with made.get_lock():
                 made.value += is_made
+
+
+def _hold_back(made: Any, until: int) -> None:
+    """
+    Let others write next to what is open here, and commit first; if all hold back, not for ever.
+
+    Without this each commits in the order in which it wrote, and nobody is ever in anybody's way.
+    """
+    deadline_s = time.monotonic() + 2.0
+    while made.value < until and time.monotonic() < deadline_s:
+        time.sleep(0.005)
 
 
 def _commit(root: str, *names: str) -> None:

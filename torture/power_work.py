@@ -39,6 +39,7 @@ LARGE = ("one/l", "two/l", "three/l", "l")  # As one of the commits for thousand
 TREE, TREE_COMING, TREE_FOLDER = ("one/t", "two/t"), "three/t", "three/f"
 TREE_LINK, TREE_MODE = "one/tl", "two/tm"
 MOVING, COMING, LINKED = ("one/m", "two/m"), "two/d", ("one/h", "three/h")
+COMMANDED = "three/c"  # What a command changes, and nothing else: a tree of one row.
 MAY_BE_EMPTY = "one/b"
 LOCKED = "locked"
 LEDGER = "ledger"  # In what `check()` says of events.
@@ -107,7 +108,7 @@ class Worker:
 
     def set_up(self) -> None:
         """Make what must be there before the first cut."""
-        for name in (*SINGLE, *GROUP, *LARGE, MOVING[0], LINKED[0]):
+        for name in (*SINGLE, *GROUP, *LARGE, COMMANDED, MOVING[0], LINKED[0]):
             self.versions[name] = 1
             with open(f"{self.root}/{name}", "wb") as file:
                 file.write(content(_named(name), 1, self.seed))
@@ -128,8 +129,8 @@ class Worker:
     def step(self) -> Done:
         """Run one operation."""
         kind = self.chance.choices(
-            ("write", "group", "large", "tree", "move", "come-and-go", "linked", "lock"),
-            (8, 4, 3, 4, 2, 3, 1, 1),
+            ("write", "group", "large", "tree", "command", "move", "come-and-go", "linked", "lock"),
+            (8, 4, 3, 4, 4, 2, 3, 1, 1),
         )[0]
         return getattr(self, "_" + kind.replace("-", "_"))()  # type: ignore[no-any-return]
 
@@ -215,6 +216,18 @@ class Worker:
         began = self.position()
         self.guard.land(rows)
         return Done(self.mode.name, "tree", TREE, version, began, self.position())
+
+    def _command(self) -> Done:
+        if self.mode.level == "plain":
+            return self._write()
+        version = self.versions[COMMANDED] = self.versions[COMMANDED] + 1
+        staged, path = f"{self.root}/.noclobber/run/c{version}", f"{self.root}/{COMMANDED}"
+        os.makedirs(os.path.dirname(staged), exist_ok=True)
+        with open(staged, "wb") as file:
+            file.write(content(COMMANDED, version, self.seed))
+        began = self.position()
+        self.guard.land([TreeRow("write", "file", path, expected_of(path), staged)])
+        return Done(self.mode.name, "command", (COMMANDED,), version, began, self.position())
 
     def _move(self) -> Done:
         source, goal = MOVING[self.moving_at], MOVING[1 - self.moving_at]
@@ -402,7 +415,7 @@ def _version_of(sha: str, name: str, seed: int) -> int:
 
 def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -> Iterator[str]:
     found: dict[str, int | None] = {}
-    for name in (*SINGLE, *GROUP, *LARGE, *TREE, *LINKED, COMING):
+    for name in (*SINGLE, *GROUP, *LARGE, *TREE, *LINKED, COMMANDED, COMING):
         newest = max((each.version for each in begun if _named(name) in each.names), default=1)
         oldest = 0
         if mode.durable:

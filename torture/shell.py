@@ -257,7 +257,6 @@ def judge(work: Work, done: list[Done]) -> Verdict:
         lost, mixed = lost + account.lost, mixed + account.torn
         ended["outsiders"] += account.updates
         ended["old mappings"] += account.not_promised
-        ended["behind links"] += account.behind_links
         ways[f"beside {kind}"] += account.commits
         evidence += account.trouble
     ended["outsiders"] += sum(each.kind == "outsider" for each in done)
@@ -265,6 +264,8 @@ def judge(work: Work, done: list[Done]) -> Verdict:
     fsck = subprocess.run(["git", "fsck", "--strict"], cwd=root, capture_output=True, text=True)
     if fsck.returncode:
         trouble.append(f"git fsck: {fsck.stderr}")
+    if (root / "here").exists() and (root / "there").exists():
+        trouble.append("a folder that was moved to and fro is there twice")
     if apart := _told_by(root, "git", "status", "--porcelain", "-uno"):
         trouble.append(f"HEAD and tree are apart: {apart}")
     return Verdict(ended, ways, lost, mixed, ghosts, trouble, evidence)
@@ -385,9 +386,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _ran(verdict: Verdict) -> int:
-    others = sum(
-        verdict.commands[name] for name in ("outsiders", "plain git", "old mappings", "behind links")
-    )
+    others = sum(verdict.commands[name] for name in ("outsiders", "plain git", "old mappings"))
     return sum(verdict.commands.values()) - others
 
 

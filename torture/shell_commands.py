@@ -45,9 +45,9 @@ VERSIONED = {
 SEVERAL = {
     "several": "echo {token} >> left.txt; sed -i '$a {token}' sub/right.txt; mkdir -p boxes;"
     " mkdir boxes/{token}; echo {token} > boxes/{token}/in-it",
-    # Neither is there for a moment while another command lands; 9 is for that (`next_version`).
-    "folders": "if [ -d here ]; then mv here there; else mv there here || exit 9; fi;"
-    " F=$(ls -d here there 2>/dev/null) && [ -f $F/f ] || exit 9; echo {token} >> $F/f",
+    # Neither is there for a moment while another command lands: then nothing is to land (`GIT_OR_NOTHING`).
+    "folders": "{{ if [ -d here ]; then mv -T here there && F=there; else mv -T there here && F=here; fi"
+    " && [ -f $F/f ] && echo {token} >> $F/f; }} || kill -9 $$",
 }
 
 SIDE = (

@@ -32,9 +32,6 @@ LEFT_OUT = ("guards", "hardlink")
 # They write several times through one mapping. The kernel notes a new time for the first only, so one that
 # was there before a command began and is gone before it ends is not noticed. Not promised (docs/shell.md).
 WITH_OLD_MAPPINGS = ("mapped", "mapping")
-# Its file is a link every second time. A command that writes through the link and one that replaces the link
-# change different files: the former does not find the latter. Not promised (docs/shell.md).
-WITH_LINKS = ("symlink",)
 
 
 class KindAccount(NamedTuple):
@@ -46,8 +43,6 @@ class KindAccount(NamedTuple):
     torn: int
     not_promised: int
     """Updates through a mapping that was there before: see `WITH_OLD_MAPPINGS`."""
-    behind_links: int
-    """Commands that wrote to what a link led to before it was replaced, or replaced it: see `WITH_LINKS`."""
     trouble: tuple[str, ...]
 
 
@@ -175,8 +170,7 @@ def settle(root: Path, logs: Path, kind: str, kept: list[str]) -> KindAccount:
     if not outsiders.KINDS[kind].changes_bytes:
         trouble = [text for text in trouble if "kept aside" not in text]
     not_promised = account.lost if kind in WITH_OLD_MAPPINGS else 0
-    behind_links = account.lost_commits if kind in WITH_LINKS else 0
-    lost = account.lost - not_promised + account.lost_commits - behind_links + account.withdrawn
+    lost = account.lost - not_promised + account.lost_commits + account.withdrawn
     is_bad = lost or account.torn or account.faults
     return KindAccount(
         account.updates,
@@ -184,6 +178,5 @@ def settle(root: Path, logs: Path, kind: str, kept: list[str]) -> KindAccount:
         lost,
         account.torn,
         not_promised,
-        behind_links,
         tuple(trouble[:6]) if is_bad else (),
     )

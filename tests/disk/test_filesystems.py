@@ -230,3 +230,45 @@ def test_a_file_that_nobody_has_mapped_is_not_mapped(tmp_path: Path) -> None:
             assert mappings.is_mapped_for_writing(descriptor) is True
     finally:
         os.close(descriptor)
+
+
+OBJECT_STORE = """
+import json, os
+from noclobber.disk import filesystems
+from noclobber.disk.file_guard import FileGuard
+from noclobber.errors import StorageError
+open("merged/f", "wb").write(b"before")
+said = []
+for path, expected in (("f", None), ("new", "ABSENT")):
+    try:
+        FileGuard("merged").write(path, b"after", expected=expected)
+    except StorageError as error:
+        said.append(str(error))
+kept = open("merged/f").read()
+print(json.dumps({"said": said, "kept": kept, "new": os.path.exists("merged/new")}))
+"""
+
+
+def test_the_first_write_on_an_object_stores_mount_is_refused(tmp_path: Path) -> None:
+    """N-machines, N-input: there a rename is a copy and a deletion; nothing of ours would hold."""
+    seen = run_in_mounts(tmp_path, "bindfs -o subtype=s3fs back merged", OBJECT_STORE)
+    assert [("object store" in said, "local disk" in said) for said in seen["said"]] == [(True, True)] * 2
+    assert (seen["kept"], seen["new"]) == ("before", False)
+
+
+@pytest.mark.parametrize(
+    ("mount", "store"),
+    [
+        (("fuse.rclone", "remote:bucket"), "rclone"),
+        (("fuse", "mountpoint-s3"), "mountpoint-s3"),
+        (("fuse.bindfs", "/data"), None),
+        (("nfs4", "server:/s3fs"), None),
+        (("ext4", "/dev/sda1"), None),
+    ],
+)
+def test_an_object_store_is_told_by_its_kind_or_by_what_is_mounted(
+    mount: tuple[str, str], store: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: programs call themselves by one or the other."""
+    monkeypatch.setattr(filesystems, "_mount_linux", lambda _: mount)
+    assert filesystems.object_store("/somewhere") == store

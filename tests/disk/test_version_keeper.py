@@ -233,3 +233,36 @@ def test_threads_write_while_somebody_removes_the_versions(root: Path) -> None:
     assert failures == []
     if before:
         assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_many_versions_of_one_sweep_are_kept_and_nothing_stays_open(root: Path) -> None:
+    """ruling 19: folders that are opened once for many versions are closed after the last."""
+    contents = {f"f{number}": b"version %d\n" % number for number in range(40)}
+    for name, content in contents.items():
+        (root / name).write_bytes(content)
+    with Workspace(root) as ws:
+        with ws.turn() as turn:
+            turn.write_file("first", b"opens what stays open\n")
+        before = sorted(os.listdir("/dev/fd"))
+        with ws.turn() as turn:
+            turn.write_files({name: content + b"more\n" for name, content in contents.items()})
+        ws.guard.committer.tidy()
+        assert sorted(os.listdir("/dev/fd")) == before
+
+    assert set(contents.values()) <= kept(root)
+
+
+def test_versions_that_are_removed_in_the_middle_of_many_are_made_anew_for_the_next(root: Path) -> None:
+    """ruling 19: what was looked at once counts for these versions only, and nothing raises."""
+    with Workspace(root) as ws, ws.turn() as turn:
+        turn.write_file("a.md", b"one\n")
+        turn.write_file("a.md", b"two\n")
+        keeper = ws._keeper
+        assert keeper is not None
+        with keeper.many():
+            assert keeper.keep("a.md", b"in time\n")
+            shutil.rmtree(root / ".noclobber" / f"versions.{os.geteuid()}")
+            keeper.keep("a.md", b"too late\n")
+        assert keeper.keep("a.md", b"after\n")
+
+    assert b"after\n" in kept(root)

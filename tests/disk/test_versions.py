@@ -115,7 +115,10 @@ def test_the_oldest_go_first_until_the_rest_fits(versions: Versions) -> None:
     half_written.write_bytes(b"x")
     os.utime(half_written, (1.0, 1.0))
 
-    pruned = versions.prune(1000 * DAY_S, most_days=2.5, most_bytes=12)
+    told: list[tuple[int, int]] = []
+    pruned = versions.prune(1000 * DAY_S, 2.5, 12, lambda done, total: told.append((done, total)))
+    assert told == [(number, pruned.removed + pruned.left) for number in range(len(told))]  # finding U11
+    assert len(told) == pruned.removed + pruned.left
 
     assert pruned == (2, 12, 2, 12)
     assert versions.read(sha(b"newest")) == b"newest"

@@ -136,6 +136,35 @@ def test_who_waits_takes_over_a_claim_that_came_to_nothing(
     assert claims.release(str(root), str(file), "codex/s1/main") is False
 
 
+@pytest.mark.parametrize("is_end_of_turn", [False, True])
+def test_a_release_leaves_a_claim_that_was_taken_over_meanwhile(
+    root: Path, monkeypatch: pytest.MonkeyPatch, is_end_of_turn: bool
+) -> None:
+    """N-claim: between the look at the own claim and its removal another agent takes it over."""
+    (root / ".noclobber").mkdir()
+    file = root / "a.txt"
+    file.write_bytes(b"")
+    monkeypatch.setattr(claims, "TAKE_OVER_S", 0.0)
+    claims.acquire(str(root), str(file), "first", "call")
+    look = claims._read
+
+    def look_and_be_overtaken(name: str, path: str) -> claims.Claim | None:
+        found = look(name, path)
+        monkeypatch.setattr(claims, "_read", look)
+        claims.acquire(str(root), str(file), "second", "call")
+        return found
+
+    monkeypatch.setattr(claims, "_read", look_and_be_overtaken)
+    if is_end_of_turn:
+        claims.release_all(str(root), "first")
+    else:
+        assert claims.release(str(root), str(file), "first") is False
+
+    assert [claim.owner for claim in claims.live(str(root))] == ["second"]
+    assert claims.release(str(root), str(file), "second") is True
+    assert claims.live(str(root)) == []
+
+
 @pytest.mark.parametrize("how", ["in place", "renamed", "created", "deleted"])
 def test_a_claim_on_a_file_that_has_changed_is_not_taken_over(
     root: Path, how: str, monkeypatch: pytest.MonkeyPatch

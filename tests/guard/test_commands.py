@@ -235,3 +235,13 @@ def test_a_command_whose_time_is_over_says_so(root: Path, monkeypatch: pytest.Mo
     reader.join()
     assert refused.value.timed_out  # type: ignore[attr-defined]
     assert not (root / "plan.md").exists()
+
+
+def test_a_command_that_cannot_be_run_says_why(root: Path) -> None:
+    """N-shell: 127 and 126 alone tell a caller nothing."""
+    with Workspace(root) as workspace, workspace.turn(agent_id="a") as turn:
+        missing = turn.run(["no-such-program"])
+        assert (missing.exit_code, missing.stderr) == (127, b"no-such-program: command not found\n")
+        nowhere = turn.run("true", cwd="gone")
+        assert nowhere.exit_code == 126
+        assert b"its folder cannot be entered" in nowhere.stderr

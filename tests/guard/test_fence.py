@@ -18,6 +18,7 @@ import pytest
 
 import noclobber
 from noclobber.core.clock import iso8601
+from noclobber.disk import mutex
 from noclobber.errors import ClaimedError, FileBusyError, LockContention, LockLost, OutsideScopeError
 from noclobber.guard import claims
 from noclobber.guard.fence import GuardedWrite, WriteFence
@@ -460,3 +461,31 @@ def test_a_write_refused_for_a_lost_lock_names_the_file_and_the_folder(tree: Pat
         ):
             pytest.fail("a former holder got in")
         assert refused.value.path == str(tree / "d/x.md")
+
+
+def test_a_lock_above_the_files_folder_is_found_on_entering_and_its_mutex_taken_in_order(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-fence: nobody looks before the mutex; who finds a lock inside begins again with both mutexes."""
+    plan = tree / "d/sub/plan.md"
+    plan.write_text("v1")
+    order: list[str] = []
+    take = mutex.hold
+
+    def told(descriptor: int, **given: Any) -> bool:
+        order.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return take(descriptor, **given)
+
+    with (
+        DeliverableLock(tree / "d", holder="me") as lock,
+        noclobber.Workspace(tree).turn(agent_id="me", lock=lock) as turn,
+    ):
+        turn.read_file("d/sub/plan.md")
+        monkeypatch.setattr(mutex, "hold", told)
+        turn.write_file("d/sub/plan.md", "v2")
+        monkeypatch.undo()
+
+    folders = [name for name in order if name in (str(tree / "d"), str(tree / "d/sub"))]
+    by_inode = sorted((str(tree / "d"), str(tree / "d/sub")), key=lambda name: os.stat(name).st_ino)
+    assert folders == [str(tree / "d/sub"), *by_inode]
+    assert plan.read_text() == "v2"

@@ -482,3 +482,17 @@ def test_a_ledger_that_names_files_elsewhere_leads_nowhere(ws: Workspace, root: 
         ws.undo(agent_id="ana")
 
     assert outside.read_bytes() == b"safe\n"
+
+
+def test_it_tells_how_much_of_the_planning_is_done(ws: Workspace, root: Path) -> None:
+    """finding U11: it only rises, and ends at all of it."""
+    for name in ("a.md", "b.md"):
+        (root / name).write_bytes(TEXT)
+        change(ws, "ana", name, b"line 2\n", b"ana 2\n")
+        change(ws, "ana", name, b"line 10\n", b"ana 10\n")
+    told: list[float] = []
+    with ws.turn(agent_id=AGENT_ID) as turn:
+        plan(turn, Selection(agent_id="ana"), lambda done, total: told.append(done / total))
+    assert told == sorted(told)
+    assert len(told) == 4 + 2
+    assert told[-1] == 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 from noclobber.shell import process
 from noclobber.shell.namespace import mounts_below
 from noclobber.shell.roots import why_not
+from tests.shell.test_git_locks import run_observed
 from tests.shell.test_process import is_available, noclobber_run, project, run_with_an_outsider, shell
 
 __all__ = ["project"]
@@ -118,10 +120,11 @@ def test_a_command_that_makes_its_own_namespace(project: Path) -> None:
 
 def test_a_command_that_forks_without_end(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """N-shell: what it leaves behind is ended, all of it, with a message."""
-    text = "loop() { sleep 0.05; loop & }; for i in 1 2 3; do loop & done; (sleep 300 &) ; echo $$"
+    mine = f"0.05{os.getpid()}"  # Another run of this test on the machine has its own.
+    text = f"loop() {{ sleep {mine}; loop & }}; for i in 1 2 3; do loop & done; (sleep 300 &) ; echo $$"
     done = noclobber_run(project, "sh", "-c", f"ulimit -u 4000; {text}")
     assert "ended" in done.stderr
-    left = subprocess.run(["pgrep", "-f", "sleep 0.0[5]"], capture_output=True, text=True).stdout
+    left = subprocess.run(["pgrep", "-f", f"sleep {mine}"], capture_output=True, text=True).stdout
     assert left == ""
     assert process.MOST_ROUNDS > 10
 
@@ -262,3 +265,57 @@ def test_no_process_and_no_mount_is_left_by_a_command_that_tries_to_stay(project
         except OSError:
             continue
     assert mounts_below(str(project)) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_landing_leaves_one_whole_tree_and_nothing_else(
+    project: Path, number: signal.Signals
+) -> None:
+    """N-shell: at every eighth step; the next command finds the old tree or the new one, and nothing is left."""
+    text = "echo two >> plan.md; mv here there; echo two > new; rm old; echo $NOCLOBBER_RUN > ../run-id"
+    for at in range(1, 200, 8):
+        for name in ("there", "here"):
+            shutil.rmtree(project / name, ignore_errors=True)
+        (project / "here").mkdir()
+        (project / "here/f").write_text("f\n")
+        (project / "old").write_text("old\n")
+        (project / "plan.md").write_text("one\n")
+        (project / "new").unlink(missing_ok=True)
+        left = at
+
+        def interrupt(step: str) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), number)
+
+        code = run_observed(project, text, interrupt)
+        assert shell(project, "true").returncode == 0
+        found = (
+            (project / "plan.md").read_text(),
+            *((project / name).exists() for name in ("here/f", "there/f", "new", "old")),
+        )
+        assert found in (
+            ("one\n", True, False, False, True),
+            ("one\ntwo\n", False, True, True, False),
+        ), (at, code, found)
+        assert mounts_below(str(project)) == []
+        refused = [
+            each for each in (project / ".noclobber/run").iterdir() if (each / "refused.json").exists()
+        ]
+        assert len(list((project / ".noclobber/run").iterdir())) == len(refused)
+        assert not running_with((project.parent / "run-id").read_text().strip())
+        if code == 0 and left > 0:
+            return  # There are no more steps.
+    raise AssertionError("a landing has more steps than that?")
+
+
+def running_with(run_id: str) -> list[str]:
+    """Processes of a run."""
+    sign, found = f"NOCLOBBER_RUN={run_id}\0".encode(), []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found += [environment.parent.name] * (sign in environment.read_bytes())
+        except OSError:
+            continue
+    return found

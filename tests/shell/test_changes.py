@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from noclobber.guard.landing_unchecked import land_unchecked
+from noclobber.shell.changes import (
+    CREATE,
+    DELETE,
+    FILE,
+    FOLDER,
+    ChangeSet,
+    TreeChange,
+    changes,
+    undecodable,
+)
 from tests.shell.test_process import is_available, project, run_with_an_outsider, shell
 
 __all__ = ["project"]
@@ -64,3 +76,145 @@ def test_holes_stay_holes(project: Path) -> None:
         status = (project / name).stat()
         assert status.st_size == size
         assert status.st_blocks * 512 < 8 << 20
+
+
+def test_a_name_that_is_not_utf8_is_found_however_deep_it_is(tmp_path: Path) -> None:
+    """N-shell, bad input: in a folder that comes, in one that goes; what stands for a removed one is none."""
+    root, upper = tmp_path / "root", tmp_path / "upper"
+    (root / "old" / "deep").mkdir(parents=True)
+    (upper / "new" / "deep").mkdir(parents=True)
+    assert undecodable(changes(str(root), str(upper))) == ""
+    for folder, name in ((upper / "new", "new"), (root / "old", "old")):
+        bad = os.path.join(os.fsencode(folder / "deep"), b"bad\xff")
+        with open(bad, "wb"):
+            pass
+        old = TreeChange(DELETE, FOLDER, "old", "", os.lstat(root / "old"))
+        found = changes(str(root), str(upper)) if name == "new" else ChangeSet(str(root), (old,))
+        assert undecodable(found) == f"{name}/deep/bad\udcff"
+        os.unlink(bad)
+    with open(os.path.join(os.fsencode(upper), b"\xfftop"), "wb"):
+        pass
+    assert undecodable(changes(str(root), str(upper))) == "\udcfftop"
+
+
+def test_only_a_folder_is_a_folder_of_build_outputs(project: Path) -> None:
+    """N-shell: a script called `build` and a branch called `dist` are checked; they were not."""
+    (project / "build").write_text("#!/bin/sh\n")
+    (project / ".git/refs/heads").mkdir(parents=True)
+    (project / ".git/refs/heads/dist").write_text("one\n")
+    (project / "node_modules").mkdir()
+    for name in ("build", ".git/refs/heads/dist"):
+        refused = run_with_an_outsider(project, f"echo ours >> {name}", f"echo theirs >> {name}")
+        assert refused.returncode == 75
+        assert "ours" not in (project / name).read_text()
+    late = "echo ours > node_modules/f"
+    assert run_with_an_outsider(project, late, "echo theirs > node_modules/f").returncode == 0
+    assert (project / "node_modules/f").read_text() == "ours\n"
+
+
+def test_an_unchecked_folder_lands_in_one_that_somebody_made_meanwhile(project: Path) -> None:
+    """N-shell: the last writer wins. It was lost, and nobody was told."""
+    text = "mkdir -p node_modules/x; echo ours > node_modules/x/f; echo ours > node_modules/mine"
+    outsider = "mkdir -p node_modules/x; echo theirs > node_modules/x/f; echo theirs > node_modules/theirs"
+    done = run_with_an_outsider(project, text, outsider)
+    assert (done.returncode, done.stderr) == (0, "")
+    modules = project / "node_modules"
+    found = {name: (modules / name).read_text() for name in ("x/f", "mine", "theirs")}
+    assert found == {"x/f": "ours\n", "mine": "ours\n", "theirs": "theirs\n"}
+
+
+def test_what_of_an_unchecked_folder_cannot_be_landed_is_told(tmp_path: Path) -> None:
+    """N-shell: with the exit code of a command that went well, silence would be a lie."""
+    (tmp_path / "upper").write_text("ours\n")
+    lost = TreeChange(CREATE, FILE, "dist/gone/f", str(tmp_path / "upper"), is_checked=False)
+    (told,) = land_unchecked(ChangeSet(str(tmp_path / "root"), (lost,)), 0)
+    assert told == f"{tmp_path}/root/dist/gone/f: No such file or directory"
+
+
+def test_owner_and_attributes_of_folders_land(project: Path) -> None:
+    """N-shell: of one that was there, and of one that is renamed; they were lost in silence."""
+    (project / "a/b").mkdir(parents=True)
+    os.setxattr(project / "a", "user.old", b"1")
+    os.setxattr(project / "a/b", "user.old", b"1")
+    done = shell(project, f"{set_attribute('new', 'a')}; {set_attribute('other', 'a/b')}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(os.listxattr(project / "a")) == ["user.new", "user.old"]
+    assert sorted(os.listxattr(project / "a/b")) == ["user.old", "user.other"]
+    assert shell(project, "mv a c").returncode == 0
+    assert sorted(os.listxattr(project / "c")) == ["user.new", "user.old"]
+    assert sorted(os.listxattr(project / "c/b")) == ["user.old", "user.other"]
+    theirs = f"{set_attribute('theirs', 'c/b')}"
+    assert run_with_an_outsider(project, "echo x > c/b/f", theirs).returncode == 0
+    assert sorted(os.listxattr(project / "c/b")) == ["user.old", "user.other", "user.theirs"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_is_given_away_lands(project: Path) -> None:
+    """N-shell: `chown` without another change, of a file, a folder and a link; and a folder that is renamed."""
+    (project / "d").mkdir()
+    (project / "l").symlink_to("plan.md")
+    assert shell(project, "chown 12345:12345 plan.md d; chown -h 12345 l").returncode == 0
+    assert [os.lstat(project / name).st_uid for name in ("plan.md", "d", "l")] == [12345] * 3
+    assert shell(project, "mv d e").returncode == 0
+    assert os.stat(project / "e").st_uid == os.stat(project / "e").st_gid == 12345
+
+
+def test_a_tree_that_is_too_deep_is_refused_and_nothing_is_left(project: Path) -> None:
+    """N-shell: it ended with an internal error, and what it had written could not be removed any more."""
+    text = "import os\nfor _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')"
+    refused = shell(project, f'{sys.executable} -S -c "{text}"')
+    assert refused.returncode == 75
+    assert '"BAD_PATH"' in refused.stderr
+    assert "Traceback" not in refused.stderr
+    (kept,) = [name for name in os.listdir(project / ".noclobber/run") if not name.startswith("new-")]
+    dropped = subprocess.run([sys.executable, "-m", "noclobber", "run", "drop", kept], cwd=project)
+    assert dropped.returncode == 0
+    assert os.listdir(project / ".noclobber/run") == []
+    assert not (project / "d").exists()
+
+
+def test_a_new_folder_of_a_refused_command_is_shown_file_by_file(project: Path) -> None:
+    """N-shell: what it would have changed, not only that there is a folder."""
+    assert shell(project, "mkdir -p new/deep; echo content > new/deep/f; echo 1 > .lock").returncode == 75
+    (kept,) = os.listdir(project / ".noclobber/run")
+    for verb, told in (("diff", "+content"), ("show", "new/deep/f")):
+        words = [sys.executable, "-m", "noclobber", "run", verb, kept]
+        shown = subprocess.run(words, cwd=project, capture_output=True, text=True)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert told in shown.stdout
+
+
+def test_a_command_that_landed_and_is_not_on_record_is_not_called_refused(project: Path) -> None:
+    """Ruling 13: it said "nothing landed", with 75, and kept it to be run again. Its changes were there."""
+    assert shell(project, "for i in $(seq 60); do echo $i > file$i; done").returncode == 0
+    text = 'ulimit -f 20; exec "$@"'  # Blocks of 512 bytes: the ledger is longer than that.
+    words = [sys.executable, "-m", "noclobber", "run", "--", "sh", "-c", "echo two >> plan.md; exit 4"]
+    done = subprocess.run(["sh", "-c", text, "sh", *words], cwd=project, capture_output=True, text=True)
+    assert (project / "plan.md").read_text() == "one\ntwo\n"
+    assert done.returncode == 4
+    assert '"LEDGER_FAILED"' in done.stderr
+    assert "nothing of this command landed" not in done.stderr
+    assert os.listdir(project / ".noclobber/run") == []
+
+
+def test_what_is_no_hash_is_said_before_the_command_runs(project: Path) -> None:
+    """Bad input: what it does outside of the project cannot be taken back."""
+    outside = project.parent / "outside"
+    refused = shell(project, f"touch {outside}", "--expect", "plan.md=nonsense")
+    assert refused.returncode == 2
+    (project.parent / "seen.json").write_text('{"plan.md": "nonsense"}')
+    refused = shell(project, f"touch {outside}", "--expect-file", str(project.parent / "seen.json"))
+    assert refused.returncode == 2
+    assert not outside.exists()
+
+
+def test_a_command_whose_folder_is_gone_is_not_run_again(project: Path) -> None:
+    """Bad input: an error that says what is missing."""
+    (project / "d").mkdir()
+    assert shell(project / "d", "echo 1 > .lock", "--root", str(project)).returncode == 75
+    (kept,) = os.listdir(project / ".noclobber/run")
+    (project / "d").rmdir()
+    words = [sys.executable, "-m", "noclobber", "run", "rerun", kept]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "cannot be entered" in done.stderr

@@ -136,6 +136,67 @@ def test_a_link_is_not_replaced_by_a_file_if_what_it_led_to_was_changed_meanwhil
     assert os.readlink(project / "link") == "other.md"
 
 
+@pytest.mark.parametrize("way", ["link", "./sub/../link", "docs/plan.md", "{root}/link"])
+@pytest.mark.parametrize(
+    "outside",
+    ["sed s/one/theirs/ {link} > t; {gone}; mv t {link}", "{gone}; ln -sfn other.md {link}", "{gone}"],
+    ids=["a file", "another link", "nothing"],
+)
+def test_a_write_through_a_link_that_is_another_one_by_now_is_refused(
+    project: Path, way: str, outside: str
+) -> None:
+    """N-shell: what was written behind it nobody would find there; links to files and to folders, by any name."""
+    (project / "sub").mkdir()
+    (project / "real").mkdir()
+    (project / "real/plan.md").write_text("one\n")
+    os.symlink("real/plan.md", project / "link")
+    os.symlink("real", project / "docs")
+    link = "docs" if way.startswith("docs") else "link"
+    if link == "docs":
+        outside = outside.replace("sed s/one/theirs/ {link} > t", "mkdir t; echo theirs > t/plan.md")
+    outside = outside.format(link=link, gone=f"rm {link}")
+    text = f"echo mine >> {way.format(root=project)}"
+    refused = run_with_an_outsider(project, "true", outside, before=text)
+    assert refused.returncode == 75
+    said = json.loads(refused.stderr.splitlines()[0])
+    assert said["error_type"] == "STALE_FILE"
+    assert (project / "real/plan.md").read_text() == "one\n"
+
+
+def test_a_write_through_a_link_lands_behind_it(project: Path) -> None:
+    """N-shell: also if other names changed meanwhile, and if the command itself replaces the link."""
+    os.symlink("plan.md", project / "link")
+    done = run_with_an_outsider(project, "echo two >> link", "ln -s plan.md another; touch third")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (project / "plan.md").read_text() == "one\ntwo\n"
+    assert shell(project, "echo three >> link; ln -sfn another link").returncode == 0
+    assert (project / "plan.md").read_text() == "one\ntwo\nthree\n"
+    assert os.readlink(project / "link") == "another"
+
+
+@pytest.mark.parametrize("what", ["here", "here/f"])
+@pytest.mark.parametrize("outside", ["mv {what} elsewhere", "rm -r {what}"])
+def test_what_somebody_else_has_moved_meanwhile_is_not_there_twice(
+    project: Path, what: str, outside: str
+) -> None:
+    """N-shell: a command that moved it, too, is refused; one that only removes it has nothing left to do."""
+    (project / "here").mkdir()
+    (project / "here/f").write_text("f\n")
+    by_others = outside.format(what=what)
+    refused = run_with_an_outsider(project, "true", by_others, before=f"mv {what} there")
+    assert refused.returncode == 75
+    said = json.loads(refused.stderr.splitlines()[0])
+    assert said["error_type"] == "STALE_FILE"
+    assert what in json.dumps(said)
+    assert not (project / "there").exists()
+    assert (project / "elsewhere").exists() == outside.startswith("mv")
+
+    (project / "here").mkdir(exist_ok=True)
+    (project / "here/f").write_text("f\n")
+    done = run_with_an_outsider(project, "true", f"rm -r {what}", before=f"rm -r {what}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_nothing_lands_if_one_of_the_files_was_changed_meanwhile(project: Path) -> None:
     """N-shell, ruling 18: the exact object, every other file beside it, one event, and what it wrote is kept."""
     (project / "b.txt").write_text("b\n")

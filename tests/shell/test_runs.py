@@ -12,6 +12,7 @@ import pytest
 
 from noclobber.cli import main
 from noclobber.shell import git_locks, runs
+from tests.disk.test_apart import is_marked, marked_at_mkdir
 from tests.rigs.commands import run
 
 RUN_ID = "6afb5918-3120-5665d1"
@@ -28,6 +29,22 @@ def planted(root: Path) -> Path:
     (folder / "job.json").write_text(json.dumps(JOB))
     (folder / "refused.json").write_text('{"code": "STALE_FILE", "error": {}, "others": []}')
     return folder
+
+
+def test_what_commands_write_is_kept_apart_from_what_the_project_has_just_deleted(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-speed, N-shell: ext4 looks at each file that was deleted lately whenever one is made in that group."""
+    state = root / ".noclobber"
+    state.mkdir(0o700, exist_ok=True)
+    noted = marked_at_mkdir(monkeypatch, state)
+    runs.made(root=str(root)).remove()
+    runs.made(root=str(root)).remove()
+    if not noted["run"]:
+        pytest.skip("this filesystem does not have the attribute T")
+    assert noted == {"run": True}  # Once; and what else is made there stays where it belongs.
+    assert not is_marked(state)
+    assert (state / "run").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("which", ["run", ".noclobber"])

@@ -124,6 +124,132 @@ def test_a_command_is_stopped_and_continued_as_a_job(project: Path) -> None:
     assert (project / "plan.md").read_text() == "one\ntwo\n"
 
 
+def command_line(pid: str) -> str:
+    """What a process was started with; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def waiting_for(name: str, then: str) -> str:
+    """A Python program that takes one signal whenever it comes, and then a line to write."""
+    return (
+        f"import os, signal; which = {{signal.SIG{name}}}; signal.pthread_sigmask(signal.SIG_BLOCK, which)\n"
+        f"print('ready', flush=True); signal.sigwait(which); {then}\n"
+        "open('plan.md', 'a').write(input() + '\\n')\n"
+    )
+
+
+def interactive(root: Path) -> Terminal:
+    """An interactive shell with job control."""
+    terminal = Terminal(root, "bash", "--norc", "--noprofile", "-i")
+    terminal.type("bind 'set enable-bracketed-paste off'; echo pro''mpt\n")
+    terminal.shows("prompt")
+    return terminal
+
+
+def test_a_command_is_in_the_foreground_of_its_terminal(project: Path) -> None:
+    """N-shell: its process group is the terminal's, alone and as a job of an interactive shell."""
+    look = "import os; os.write(1, b'front' + str(os.tcgetpgrp(0) == os.getpgrp()).encode())"
+    terminal = Terminal(project, *RUN, sys.executable, "-c", look)
+    terminal.shows("frontTrue")
+    assert terminal.ends() == 0
+    (project / "look.py").write_text(look)
+    terminal = interactive(project)
+    terminal.type(f"{' '.join(RUN)} {sys.executable} look.py; echo; echo co''de $?; exit\n")
+    terminal.shows("frontTrue")
+    terminal.shows("code 0")
+    terminal.ends()
+
+
+def test_a_command_is_told_when_its_terminal_gets_another_size(project: Path) -> None:
+    """N-shell: SIGWINCH, and the new size; what runs on is the same command, and it lands."""
+    program = waiting_for("WINCH", "print('size', *os.get_terminal_size(), flush=True)")
+    terminal = Terminal(project, *RUN, sys.executable, "-c", program)
+    terminal.shows("ready")
+    fcntl.ioctl(terminal.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+    terminal.shows("size 120 50")
+    terminal.type("two\n")
+    assert terminal.ends() == 0
+    assert (project / "plan.md").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(("key", "name"), [("\x03", "INT"), ("\x1c", "QUIT")])
+def test_a_command_that_takes_the_key_itself_goes_on(project: Path, key: str, name: str) -> None:
+    """N-shell: a prompt that Ctrl-C brings back, for example; what it writes afterwards lands."""
+    program = waiting_for(name, "print('taken', flush=True)")
+    terminal = Terminal(project, *RUN, sys.executable, "-c", program)
+    terminal.shows("ready")
+    until_caught(terminal.pid, signal.SIGQUIT)
+    terminal.type(key)
+    terminal.shows("taken")
+    terminal.type("two\n")
+    assert terminal.ends() == 0
+    assert (project / "plan.md").read_text() == "one\ntwo\n"
+
+
+def test_the_quit_key_ends_the_command_and_nothing_of_it_lands(project: Path) -> None:
+    """N-shell: as the interrupt key does."""
+    text = "ulimit -c 0; echo two >> plan.md; echo ready; exec sleep 60"
+    terminal = Terminal(project, *RUN, "sh", "-c", text)
+    terminal.shows("ready")
+    until_caught(terminal.pid, signal.SIGQUIT)
+    terminal.type("\x1c")
+    terminal.shows("nothing of this command landed")
+    assert terminal.ends() == 75
+    assert (project / "plan.md").read_text() == "one\n"
+
+
+def test_a_job_in_the_background_that_reads_the_terminal_waits_for_the_foreground(project: Path) -> None:
+    """N-shell: `&`, stopped for input (SIGTTIN), `fg`, and what is typed then is the command's."""
+    terminal = interactive(project)
+    command = "sh -c 'read answer < /dev/tty; echo $answer >> plan.md; echo do''ne'"
+    terminal.type(f"{' '.join(RUN)} {command} &\n")
+    terminal.type("while ! jobs | grep -q Stopped; do :; done; echo wai''ting\n")
+    terminal.shows("waiting")
+    terminal.type("fg\n")
+    terminal.shows("read answer")  # What `fg` brings back, it says.
+    terminal.type("typed\n")
+    terminal.shows("done")
+    terminal.type("echo co''de $?; exit\n")
+    terminal.shows("code 0")
+    terminal.ends()
+    assert (project / "plan.md").read_text() == "one\ntyped\n"
+
+
+def test_a_stopped_job_goes_on_in_the_background_and_can_be_stopped_again(project: Path) -> None:
+    """N-shell: Ctrl-Z, `bg`, `fg`, Ctrl-Z, `kill %1`: then nothing of it lands."""
+    terminal = interactive(project)
+    mark = f"places-{os.getpid()}.py"
+    (project / mark).write_text(
+        "import os, time\n"
+        "open('plan.md', 'a').write('two\\n')\n"
+        "was = None\n"
+        "while True:\n"
+        "    place = 'in ' + ('front' if os.tcgetpgrp(0) == os.getpgrp() else 'the back')\n"
+        "    if place != was: os.write(1, place.encode())\n"
+        "    was = place\n"
+        "    time.sleep(0.01)\n"
+    )
+    terminal.type(f"{' '.join(RUN)} {sys.executable} {mark}\n")
+    terminal.shows("in front")
+    terminal.type("\x1a")
+    terminal.shows("Stopped")
+    terminal.type("bg\n")
+    terminal.shows("in the back")
+    terminal.type("fg\n")
+    terminal.shows("in front")  # Before that the key would still be the shell's.
+    terminal.type("\x1a")
+    terminal.shows("Stopped")
+    terminal.type("kill %1; wait %1; fg; echo co''de $?; exit\n")
+    terminal.shows("nothing of this command landed")
+    terminal.shows("code")
+    terminal.ends()
+    assert (project / "plan.md").read_text() == "one\n"
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and mark in command_line(pid)]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_to_the_process_is_the_commands(project: Path, number: signal.Signals) -> None:
     """N-shell: a handler of the command's runs; without one it ends the command, and nothing of it lands."""

@@ -154,3 +154,35 @@ def _commit(weave: Weave, head: list[bytes], author: str) -> list[bytes]:
     foreign = {b"%s %d\n" % (other.encode(), n) for other in "abc" for n in range(20) if other != author}
     assert not (set(picked.lines) - set(head)) & foreign
     return picked.lines
+
+
+@given(st.integers(0, 10_000))
+def test_a_condensed_weave_tells_of_what_is_open_what_the_whole_one_tells(seed: int) -> None:
+    """N-versions: after being put away and taken up, with later steps; and it has no committed hunk any more."""
+    dice = random.Random(seed)
+    weave, lines, versions = Weave(TEXT), list(TEXT), []
+    for number in range(12):
+        at = dice.randrange(len(lines))
+        lines = [*lines[:at], b"new %d\n" % number, *lines[at + dice.randrange(3) :]]
+        versions.append((lines, dice.choice(["ana", "bob", "eve"])))
+    cut = dice.randrange(1, 12)
+    for version, author in versions[:cut]:
+        weave.step(version, author)
+    first = len(weave.hunks)
+    for version, author in versions[cut:]:
+        weave.step(version, author)
+    head = weave.picked(set(), hunks_of(weave, "ana")).lines
+    if head is None:
+        head = versions[dice.randrange(12)][0]
+    present = weave.committed(head)
+    assert present is not None
+    short = Weave.taken_up(weave.condensed(present, first).put_away(str), str)
+    for version, author in versions[cut:]:
+        short.step(version, author)
+    still = short.committed(head)
+
+    assert len(short.hunks) == len(weave.hunks) - len([each for each in present if each < first])
+    assert still is not None
+    assert short.version({hunk.number for hunk in short.hunks}) == versions[-1][0]
+    for author in ("ana", "bob", "eve"):
+        assert short.picked(still, hunks_of(short, author)) == weave.picked(present, hunks_of(weave, author))

@@ -17,10 +17,11 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Any
 
     from noclobber.core.values import Recovered, WriteResult
+    from noclobber.errors import NoclobberError
     from noclobber.guard.command_turn import CommandTurn, SeenOf
     from noclobber.shell.process import Ended
     from noclobber.shell.runs import RunFolder
@@ -38,25 +39,29 @@ examples:
 
 exit codes: the command's own; 75 refused, nothing landed; 69 not available here (with --require)
 """
+MOST_TOLD = 20
+_HEX = frozenset("0123456789abcdef")
 SHELLS = ("sh", "bash", "zsh", "dash", "ksh")
 LANDING = (
-    *("core.options", "core.values", "disk.paths", "disk.ordering", "disk.commit.note_keys"),
-    *("disk.commit.journal", "disk.leases", "disk.commit.departed", "disk.metadata", "disk.renames"),
-    *(
-        "disk.commit.store",
-        "disk.commit.sweep",
-        "disk.commit.restore",
-        "disk.mappings",
-        "disk.commit.flushing",
-    ),
-    *("disk.commit.reuse", "disk.hashing_thread", "disk.processes", "disk.commit.swap", "disk.signals"),
-    *("disk.commit.found_files", "disk.commit.displaced_copy", "disk.commit.inplace_recovery"),
-    *("disk.commit.open_stores", "disk.commit.recovery", "disk.commit.section", "disk.commit.inplace"),
-    *("disk.commit.committer", "disk.commit.remove", "disk.commit.many_files", "disk.commit.tree_files"),
-    *("disk.commit.trees", "disk.file_guard", "disk.versions", "disk.version_keeper", "guard.claims"),
-    *("guard.fence", "guard.recording", "guard.snapshot", "ledger.line", "ledger.open_file", "ledger.ledger"),
-    *("guard.command_turn", "core.actions", "guard.facts", "shell.changes", "guard.git.rule", "guard.judge"),
-    *("guard.landing", "guard.commands"),
+    # Small ones first, which do not need `errors`: they are loaded while the view is made, and whoever makes
+    # it waits for the end of a part.
+    *("disk.steps", "guard.replaced_paths", "disk.after_fork", "lock.names", "core.light.globs"),
+    *("core.clock", "disk.mutex", "ledger.chosen", "core.actions", "disk.renames", "disk.filesystems"),
+    *("disk.volume_mutex", "lock.locked_folder", "core.light.json_text", "disk.ordering", "disk.leases"),
+    *("disk.commit.departed", "disk.signals", "shell.changes", "guard.git.rule", "shell.git_locks"),
+    *("core.switches", "core.values", "disk.mappings", "disk.processes", "disk.hashing_thread"),
+    *("errors", "core.options", "disk.system_errors", "disk.paths", "disk.reading", "disk.commit.note_keys"),
+    *("disk.commit.journal", "disk.metadata", "disk.commit.store", "disk.commit.sweep"),
+    *("disk.commit.restore", "disk.commit.flushing", "disk.commit.reuse", "disk.commit.link_appeared"),
+    *("disk.commit.swap", "disk.commit.prints", "disk.commit.found_files", "disk.commit.displaced_copy"),
+    *("disk.commit.inplace_recovery", "disk.apart", "disk.commit.open_stores", "disk.commit.move_recovery"),
+    *("disk.commit.recovery", "disk.commit.open_folders", "disk.commit.section", "disk.commit.inplace"),
+    *("disk.commit.committer", "disk.commit.remove", "disk.commit.many_files", "disk.commit.staged_things"),
+    *("disk.commit.tree_files", "disk.commit.trees", "disk.file_guard", "disk.versions", "disk.ignored"),
+    *("disk.version_keeper", "guard.claims", "guard.fence", "guard.recording", "guard.snapshot"),
+    *("ledger.line", "ledger.open_file", "ledger.tail", "ledger.ledger", "guard.who_commits"),
+    *("guard.command_turn", "text.encoding", "guard.facts", "guard.judge", "guard.policies", "guard.landing"),
+    *("guard.commands", "shell.early_flush"),
 )
 """What a landing loads, the parts before what is made of them."""
 KEPT = ("list", "show", "diff", "rerun", "drop")
@@ -99,7 +104,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="answer in JSON; with a command: print only a refusal, if there is one",
+        help="print what became of it as one JSON document; a command's own output goes to stderr then",
     )
     parser.add_argument("command", nargs="*", metavar="COMMAND")
 
@@ -128,6 +133,8 @@ class Asked:
         self.seen_of: SeenOf | None = None
         self.died_of = 0
         """The signal that ended the command."""
+        self.answer: dict[str, Any] = {}
+        """What `--json` prints: the report, or the object of what was refused."""
         self.argv: list[str] = []
 
 
@@ -169,6 +176,8 @@ def _asked(words: list[str]) -> Asked | tuple[str, list[str], Asked]:
                 path, equals, sha256 = value.rpartition("=")
                 if not equals or not path:
                     raise UsageError(f"--expect needs FILE=HASH, not {value!r}")
+                if not _can_be_hash(sha256):
+                    raise UsageError(f"--expect {path}: a hash has 64 lower-case hex digits, or is ABSENT")
                 asked.expect[path] = sha256
             else:
                 setattr(asked, name[2:].replace("-", "_"), value)
@@ -180,52 +189,76 @@ def _asked(words: list[str]) -> Asked | tuple[str, list[str], Asked]:
             raise UsageError("write the command to run after --")
         return asked
     if words and words[0] in KEPT:
-        rest = words[1:]
-        while rest and rest[-1].startswith("--"):
-            last = rest.pop()
-            if last != "--json":
-                raise UsageError(f"there is no option {last}")
-            asked.as_json = True
-        return words[0], rest, asked
+        for word in words[1:]:
+            if word.startswith("--") and word != "--json":
+                raise UsageError(f"there is no option {word}")
+        asked.as_json = asked.as_json or "--json" in words
+        return words[0], [word for word in words[1:] if word != "--json"], asked
     raise UsageError("write the command to run after --")
 
 
 def guarded(asked: Asked) -> int:
-    """Run a command at the level that there is here: in a private view, or else watched."""
+    """Run a command at the level that there is here, and say what became of it."""
+    if asked.as_json:
+        from noclobber.cli.run_document import answered, print_answer
+
+        code, answer = answered(asked)
+        print_answer(answer)
+    else:
+        code = at_best_level(asked)
+    if asked.died_of and code == 128 + asked.died_of:
+        _die_of(asked.died_of)
+    return code
+
+
+def at_best_level(asked: Asked) -> int:
+    """Run a command in a private view, or else watched; return the exit code."""
     from noclobber.core.light import own_modules
 
     own_modules.use()
     from noclobber.core.project import existing_folder, find_project
-    from noclobber.errors import NoclobberError
 
     cwd = os.getcwd()
     try:
         root = existing_folder(asked.root) if asked.root else find_project(cwd)
-    except NoclobberError as error:
-        print(f"noclobber: run: {error}", file=sys.stderr)
-        return EXIT_USAGE
+    except Exception as error:
+        from noclobber.errors import NoclobberError  # Here: it takes a millisecond to load.
+
+        if not isinstance(error, NoclobberError):
+            raise
+        return _not_run(asked, error, EXIT_USAGE)
     if asked.expect_file:
         try:
             asked.expect |= _expectations(asked.expect_file)
         except (OSError, ValueError) as error:
-            print(f"noclobber: run: --expect-file {asked.expect_file}: {error}", file=sys.stderr)
-            return EXIT_USAGE
+            from noclobber.errors import BadRequestError
+
+            told = f"--expect-file {asked.expect_file}: {error}"
+            return _not_run(asked, BadRequestError("", told), EXIT_USAGE)
     from noclobber.shell import runs
     from noclobber.shell.namespace import UnavailableError, is_inside
     from noclobber.shell.roots import why_not
 
     if os.environ.get(runs.ENVIRONMENT_RUN) and is_inside(root):
-        _reported(asked, 0, os.environ[runs.ENVIRONMENT_RUN], level="joined")
-        return _plainly(asked.argv)  # Inside a guarded command already: part of it.
+        # Inside a guarded command already: part of it.
+        return _plainly(asked, "joined", os.environ[runs.ENVIRONMENT_RUN])
     try:
         if (reason := why_not(root) or _why_not_here(root)) is not None:
             raise UnavailableError(reason)
-        code = _in_a_view(asked, root, cwd)
+        return _in_a_view(asked, root, cwd)
     except UnavailableError as error:
-        code = _unavailable(asked, root, cwd, str(error))
-    if asked.died_of and code == 128 + asked.died_of:
-        _die_of(asked.died_of)
-    return code
+        return _unavailable(asked, root, cwd, str(error))
+
+
+def _not_run(asked: Asked, error: NoclobberError, exit_code: int) -> int:
+    """Say why a command was not run; return the exit code."""
+    if asked.as_json:
+        from noclobber.core.wire import to_object
+
+        asked.answer = to_object(error)
+    else:
+        _say(f"noclobber: run: {error}")
+    return exit_code
 
 
 def _why_not_here(root: str) -> str | None:
@@ -254,7 +287,8 @@ def _die_of(number: int) -> None:
 
 def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
     """Run a command in a private view and land what it changed. `UnavailableError`: it was not run."""
-    from noclobber.shell import process, runs
+    from noclobber.shell import runs
+    from noclobber.shell.named_links import named_links
     from noclobber.shell.namespace import UnavailableError
     from noclobber.shell.starting import Start, start
 
@@ -271,31 +305,33 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
 
             hold(folder, list(asked.expect), cwd, asked.text or " ".join(asked.argv))
         first_ns = folder.touch()
+        named = [asked.text] if asked.text else asked.argv
+        links = named_links(named, cwd, root)
         environment = runs.environment_of(folder.run_id, os.environ)
         parts = _loaded_for_landing()
         may_pass = _passing(asked, root, cwd)
         begun = start(Start(folder, asked.argv, cwd, environment, first_ns, may_pass), meanwhile=parts)
-        if not isinstance(begun, process.CommandProcess):
-            print(f"noclobber: run: {asked.argv[0]}: {begun.complaint}", file=sys.stderr)
+        from noclobber.shell.process import CommandProcess  # Here: loaded by now, while the view was made.
+
+        if not isinstance(begun, CommandProcess):
+            _say(f"noclobber: run: {asked.argv[0]}: {begun.complaint}")
             return _reported(asked, begun.exit_code, folder.run_id)
+        # Once more: a link that was put there before the command could begin was not there at the first look.
+        links |= named_links(named, cwd, root)
         ended = begun.wait(meanwhile=parts)
         asked.died_of = ended.signal
         if ended.left_behind:
             left = ended.left_behind
             told = "one process was ended" if left == 1 else f"{left} processes were ended"
-            print(
+            _say(
                 f"noclobber: run: {told} that the command had left in the background. Start servers without"
-                " noclobber run.",
-                file=sys.stderr,
+                " noclobber run."
             )
         if folder.has_new_root_mode():
-            print(
-                "noclobber: run: the permissions of the project's own folder stay as they were.",
-                file=sys.stderr,
-            )
+            _say("noclobber: run: the permissions of the project's own folder stay as they were.")
         if not os.listdir(folder.upper) and not ended.passed:
             return _reported(asked, ended.exit_code, folder.run_id)
-        return _land(asked, folder, cwd, ended)
+        return _land(asked, folder, cwd, ended, links)
     finally:
         if not folder.is_refused:
             folder.remove()
@@ -312,7 +348,7 @@ def _record_recovered(asked: Asked, root: str, recovered: Sequence[Recovered]) -
         with CommandTurn(root, **_identity(asked)) as turn:
             turn.recorder.recovered(turn.tool_call(TOOL, {"command": asked.argv}), recovered)
     except NoclobberError as error:
-        print(f"noclobber: run: what was recovered is not on record: {error}", file=sys.stderr)
+        _say(f"noclobber: run: what was recovered is not on record: {error}")
 
 
 def _is_merging(asked: Asked, root: str) -> bool:
@@ -328,6 +364,11 @@ def _is_merging(asked: Asked, root: str) -> bool:
     return asked.is_merging
 
 
+def _can_be_hash(text: str) -> bool:
+    """Asked before the command runs: what it did elsewhere could not be taken back afterwards."""
+    return text == "ABSENT" or (len(text) == 64 and _HEX.issuperset(text))
+
+
 def _expectations(path: str) -> dict[str, str]:
     from noclobber.core.light.json_text import parse
 
@@ -335,6 +376,9 @@ def _expectations(path: str) -> dict[str, str]:
         found = parse(file.read())
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("it must be a JSON object, each member a path and its hash")
+    for name, value in found.items():
+        if not _can_be_hash(value):
+            raise ValueError(f"{name}: a hash has 64 lower-case hex digits, or is ABSENT")
     return found
 
 
@@ -349,7 +393,7 @@ def _reported(
     refused: object = None,
 ) -> int:
     """Write the report, if one is wanted; return the exit code."""
-    if not asked.report:
+    if not asked.report and not asked.as_json:
         return exit_code
     from noclobber.core.light.json_text import spell_for_any_reader
 
@@ -363,12 +407,16 @@ def _reported(
         "landed": [["ABSENT" if word == "DELETED" else word for word in row] for row in found],
         "merged": {done.path: done.merged.base_sha256 for done in landed if done.merged is not None},
     }
+    if not asked.answer:
+        asked.answer = report
+    if not asked.report:
+        return exit_code
     try:
         with open(f"{asked.report}.new", "w", encoding="utf-8") as file:
             file.write(spell_for_any_reader(report))
         os.rename(f"{asked.report}.new", asked.report)
     except OSError as error:
-        print(f"noclobber: run: the report could not be written: {error}", file=sys.stderr)
+        _say(f"noclobber: run: the report could not be written: {error}")
     return exit_code
 
 
@@ -398,27 +446,39 @@ def _loaded_for_landing() -> Iterator[None]:
 
     yield
     start_light()
+    yield
     for name in LANDING:
         __import__(f"noclobber.{name}")
         yield
 
 
-def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> int:
+def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended, links: Collection[tuple[str, str]]) -> int:
     from noclobber.errors import NoclobberError
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.commands import TOOL, conclude, refused_note
+    from noclobber.shell.early_flush import EarlyFlush
 
     try:
-        with CommandTurn(folder.root, **_identity(asked), seen_of=asked.seen_of) as turn:
+        with (
+            EarlyFlush(folder.upper),
+            CommandTurn(folder.root, **_identity(asked), seen_of=asked.seen_of) as turn,
+        ):
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
+            text, argv = _text(asked), asked.argv
             landed = conclude(
-                turn, call, folder, asked.argv, cwd, ended, asked.expect, text=_text(asked), is_last=True
+                turn, call, folder, argv, cwd, ended, asked.expect, text=text, links=links, is_last=True
             )
     except NoclobberError as error:
-        _tell_refused(folder, error, as_json=asked.as_json)
+        if error.has_landed:
+            _tell_errors(error)
+            _say("noclobber: run: the changes of this command have landed. Do not run it again for that.")
+            return _reported(asked, ended.exit_code, folder.run_id)
+        _tell_refused(asked, folder, error)
         note = refused_note(error)
         return _reported(asked, EXIT_REFUSED, folder.run_id, refused=note["error"])
     _tell_merged(landed)
+    if folder.not_landed:
+        _tell_not_landed(folder.not_landed)
     return _reported(asked, ended.exit_code, folder.run_id, landed=landed)
 
 
@@ -435,12 +495,22 @@ def _tell_merged(landed: Sequence[WriteResult]) -> None:
             from noclobber.text.short_diff import bounded
             from noclobber.text.visible import visible
 
-            print(
+            _say(
                 f"noclobber: run: {visible(done.path)} was changed by {done.merged.by or 'an outsider'} while"
-                " the command ran. Both changes are in the file. What they changed:\n"
-                f"{bounded(done.merged.changes)}",
-                file=sys.stderr,
+                " the command ran. Both changes are in the file. What they changed:"
             )
+            print(bounded(done.merged.changes), file=sys.stderr)
+
+
+def _tell_not_landed(troubles: Sequence[str]) -> None:
+    """Say what of unchecked folders could not be landed. Everything else has."""
+    from noclobber.text.visible import visible
+
+    for number, trouble in enumerate(troubles):
+        if number == MOST_TOLD:
+            _say(f"noclobber: run: and {len(troubles) - number} more.")
+            return
+        _say(f"noclobber: run: could not be landed: {visible(trouble)}")
 
 
 def _identity(asked: Asked) -> dict[str, Any]:
@@ -452,32 +522,57 @@ def _identity(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _tell_errors(error: Any, *, as_json: bool = False) -> None:
-    """Print the object for the model alone on its line, on stdout with `--json`; then every other file."""
+def _say(text: str) -> None:
+    """Print sentences on stderr: folded at words where a person is watching."""
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr)
+        return
+    from noclobber.cli.terminal import say
+
+    say(text, sys.stderr)
+
+
+def _tell_refusal(asked: Asked, error: Any) -> None:
+    """Print what was refused: with `--json` the object is the document, and the rest is on stderr."""
+    if not asked.as_json:
+        return _tell_errors(error)
+    from noclobber.cli.run_document import object_of
+
+    asked.answer = object_of(error)
+    return _tell_others(error)
+
+
+def _tell_errors(error: Any) -> None:
+    """Print the object for the model alone on its line, then every other file."""
+    from noclobber.core.wire import to_json
+
+    try:
+        print(to_json(error), file=sys.stderr)
+    except TypeError:
+        _say(f"noclobber: run: {error}")
+    _tell_others(error)
+
+
+def _tell_others(error: Any) -> None:
     from noclobber.core.wire import to_json
     from noclobber.guard.commands import others
     from noclobber.text.visible import visible
 
-    try:
-        print(to_json(error), file=sys.stdout if as_json else sys.stderr)
-    except TypeError:
-        print(f"noclobber: run: {error}", file=sys.stderr)
     for other in others(error):
         print(to_json(other), file=sys.stderr)
     for one in (error, *others(error)):
         reason = getattr(one, "not_merged", None)
         if reason:
-            print(f"noclobber: run: {visible(one.path)}: It was not merged: {reason}", file=sys.stderr)
+            _say(f"noclobber: run: {visible(one.path)}: It was not merged: {reason}")
 
 
-def _tell_refused(folder: RunFolder, error: Any, *, as_json: bool = False) -> None:
+def _tell_refused(asked: Asked, folder: RunFolder, error: Any) -> None:
     """Print what was refused, and what to do."""
-    _tell_errors(error, as_json=as_json)
+    _tell_refusal(asked, error)
     if folder.is_refused:
-        print(
+        _say(
             f"noclobber: run: nothing of this command landed. `noclobber run diff {folder.run_id}` shows"
-            " what it would have changed.",
-            file=sys.stderr,
+            " what it would have changed."
         )
 
 
@@ -495,23 +590,25 @@ def _prepare_state(root: str) -> None:
 
 def _unavailable(asked: Asked, root: str, cwd: str, reason: str) -> int:
     """Run a command watched, or plainly where nothing can be recorded, or not at all with `--require`."""
+    from noclobber.errors import ShellUnavailableError
+
     if asked.require:
-        print(f"noclobber: run: there is no guarded shell here: {reason}.", file=sys.stderr)
-        return EXIT_UNAVAILABLE
+        told = f"there is no guarded shell here: {reason}."
+        return _not_run(asked, ShellUnavailableError("", told), EXIT_UNAVAILABLE)
     from noclobber.guard.watched_commands import text_of
     from noclobber.guard.who_commits import why_no_command
     from noclobber.shell.roots import why_no_record
 
     if (refusal := why_no_command(root, asked.text or text_of(asked.argv))) is not None:
-        print(f"noclobber: run: the command was not run: {refusal}.", file=sys.stderr)
-        return _reported(asked, EXIT_UNAVAILABLE, level="plain")
+        told = f"the command was not run: {refusal}."
+        _reported(asked, EXIT_UNAVAILABLE, level="plain")
+        return _not_run(asked, ShellUnavailableError("", told), EXIT_UNAVAILABLE)
     is_watched = why_no_record(root) is None
     how = "the command is only watched" if is_watched else "running the command unguarded"
-    print(f"noclobber: run: there is no guarded shell here ({reason}); {how}.", file=sys.stderr)
+    _say(f"noclobber: run: there is no guarded shell here ({reason}); {how}.")
     if is_watched:
         return _watched(asked, root, cwd)
-    _reported(asked, 0, level="plain")
-    return _plainly(asked.argv)
+    return _plainly(asked, "plain")
 
 
 def _watched(asked: Asked, root: str, cwd: str) -> int:
@@ -529,8 +626,8 @@ def _watched(asked: Asked, root: str, cwd: str) -> int:
         try:
             start = commands.begin(turn, call, text, cwd=cwd, expect=asked.expect)
         except NoclobberError as error:
-            _tell_errors(error, as_json=asked.as_json)
-            print("noclobber: run: the command was not run.", file=sys.stderr)
+            _tell_refusal(asked, error)
+            _say("noclobber: run: the command was not run.")
             return _reported(asked, EXIT_REFUSED, level=LEVEL, refused=refused_note(error)["error"])
         sys.stdout.flush()
         sys.stderr.flush()
@@ -538,26 +635,37 @@ def _watched(asked: Asked, root: str, cwd: str) -> int:
         ended = begun.wait() if isinstance(begun, PlainProcess) else begun
         asked.died_of = ended.signal
         if ended.complaint:
-            print(f"noclobber: run: {asked.argv[0]}: {ended.complaint}", file=sys.stderr)
+            _say(f"noclobber: run: {asked.argv[0]}: {ended.complaint}")
             return _reported(asked, ended.exit_code, level=LEVEL)
         try:
             done = commands.end(turn, call, start)
         except NoclobberError as error:  # It has run: its exit code stands, and what is missing is said.
-            print(f"noclobber: run: what the command changed is not on record: {error}", file=sys.stderr)
+            _say(f"noclobber: run: what the command changed is not on record: {error}")
             return _reported(asked, ended.exit_code, level=LEVEL)
         for overwritten in done.overwritten:
             _tell_errors(overwritten)
         return _reported(asked, ended.exit_code, level=LEVEL, rows=done.files)
 
 
-def _plainly(argv: list[str]) -> int:
+def _plainly(asked: Asked, level: str, run_id: str = "") -> int:
+    """Become the command: nothing of it is looked at here. With `--json` wait for it, to say how it ended."""
     sys.stdout.flush()
     sys.stderr.flush()
+    if asked.as_json:
+        from noclobber.shell.plain_process import PlainProcess, start_plainly
+
+        begun = start_plainly(asked.argv)
+        ended = begun.wait() if isinstance(begun, PlainProcess) else begun
+        asked.died_of = ended.signal
+        if ended.complaint:
+            _say(f"noclobber: run: {asked.argv[0]}: {ended.complaint}")
+        return _reported(asked, ended.exit_code, run_id, level=level)
+    _reported(asked, 0, run_id, level=level)
     try:
-        os.execvp(argv[0], argv)  # noqa: S606 - running it is what was asked for
+        os.execvp(asked.argv[0], asked.argv)  # noqa: S606 - running it is what was asked for
     except FileNotFoundError:
-        print(f"noclobber: run: {argv[0]}: command not found", file=sys.stderr)
+        _say(f"noclobber: run: {asked.argv[0]}: command not found")
         return 127
     except OSError as error:
-        print(f"noclobber: run: {argv[0]}: {error.strerror}", file=sys.stderr)
+        _say(f"noclobber: run: {asked.argv[0]}: {error.strerror}")
         return 126

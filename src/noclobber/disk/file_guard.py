@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.contents import WholeFile
     from noclobber.disk.commit.many import Change
     from noclobber.disk.commit.section import Fence
-    from noclobber.disk.commit.trees import TreeRow
+    from noclobber.disk.commit.trees import ReliedOn, TreeRow
     from noclobber.disk.version_keeper import VersionKeeper
 
     Result = TypeVar("Result")
@@ -210,9 +210,11 @@ class FileGuard:
 
         return contents.land_contents(self.committer, files, fence=fence)
 
-    def land(self, rows: Sequence[TreeRow], *, fence: Fence | None = None) -> list[WriteResult]:
+    def land(
+        self, rows: Sequence[TreeRow], *, fence: Fence | None = None, relied_on: ReliedOn | None = None
+    ) -> list[WriteResult]:
         """Land what a command did to a tree: all of it or nothing."""
-        return trees.land_tree(self.committer, rows, fence=fence)
+        return trees.land_tree(self.committer, rows, fence=fence, relied_on=relied_on)
 
     def delete(
         self,

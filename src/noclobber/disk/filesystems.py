@@ -86,6 +86,33 @@ NETWORK = frozenset(
 )  # fmt: skip
 
 
+# Mounts of object stores. There is no rename there: it is a copy and a deletion. So a file can be missing, or
+# be there twice, and two writers that each replace it both succeed.
+OBJECT_STORES = frozenset(
+    ("s3fs", "rclone", "gcsfuse", "goofys", "geesefs", "mountpoint-s3", "mount-s3", "blobfuse", "blobfuse2",
+     "ossfs", "cosfs", "obsfs", "riofs", "yas3fs", "swiftfs")
+)  # fmt: skip
+NO_RENAME = (
+    "is a mount of an object store, where a rename is a copy and a deletion, so a version could be lost or"
+    " missing for a while. Work on a local disk or an NFS volume, and copy the result"
+)
+
+
+def object_store(folder: str) -> str | None:
+    """Return which object store a folder is mounted from; None if it is none, as far as can be told."""
+    if sys.platform != "linux":
+        return None
+    try:
+        kind, source = _mount_linux(os.path.realpath(folder))
+    except (OSError, ValueError, IndexError):
+        return None
+    # The kind is `fuse.s3fs`, or `fuse` alone with the program's name as what is mounted (mountpoint-s3).
+    for word in (kind.removeprefix("fuse."), source.partition(":")[0]):
+        if word in OBJECT_STORES:
+            return word
+    return None
+
+
 def filesystem_type(folder: str) -> str:
     """Return the kernel's word for the filesystem below a folder, or `unknown`."""
     try:
@@ -170,16 +197,21 @@ def ask_anew(descriptor: int) -> None:
 
 
 def _type_linux(folder: str) -> str:
+    return _mount_linux(folder)[0]
+
+
+def _mount_linux(folder: str) -> tuple[str, str]:
+    """Return the kind of the mount that a folder is on, and what is mounted."""
     # By mount point and not by device number: btrfs subvolumes report devices that no mount has.
-    longest, kind = "", "unknown"
+    longest, kind, source = "", "unknown", ""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             left, _, right = line.partition(" - ")
             point = _unescape(left.split(" ")[4])
             inside = folder == point or folder.startswith(point.rstrip("/") + "/")
             if inside and len(point) >= len(longest):  # >=: of two mounts on one point the later covers.
-                longest, kind = point, right.split(" ")[0]
-    return kind
+                longest, (kind, source) = point, right.split(" ")[:2]
+    return kind, source
 
 
 def _unescape(point: str) -> str:

@@ -78,13 +78,13 @@ def _has_two_cores() -> bool:
 
 
 def _is_main_interpreter() -> bool:
-    for name in ("_interpreters", "_xxsubinterpreters"):  # The former from Python 3.13 on.
-        try:
-            interpreters = __import__(name)
-        except ImportError:
-            continue
-        return bool(interpreters.get_current() == interpreters.get_main())
-    return True
+    # Not one after the other: Python looks for a module that is not there in every folder that it knows.
+    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    try:
+        interpreters = __import__(name)
+    except ImportError:
+        return True
+    return bool(interpreters.get_current() == interpreters.get_main())
 
 
 # Now: nothing is imported within a commit. Another interpreter than the main one cannot be ended while it has

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import struct
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROT_READ, MAP_SHARED = 1, 1
-MAP_FAILED = (1 << 8 * struct.calcsize("P")) - 1
+MAP_FAILED = 2 * sys.maxsize + 1
 
 # struct procmap_query of linux/fs.h. What is asked for: the next mapping from an address on which is
 # shared and of a file. There are few of those in any process.
 _QUERY = 0xC0686611
-_ASKING = struct.Struct("=QQQ80x")  # Its size, which mappings, from where.
-_ANSWER = struct.Struct("=QQQQQQQQQII24x")
+# Without `struct`, which takes a third of a millisecond to load.
+_QUERY_BYTES = 104
+_END_AT, _FLAGS_AT, _INODE_AT, _MAJOR_AT, _MINOR_AT = 32, 40, 64, 72, 76
 _NEXT_SHARED_OF_FILE = 0x08 | 0x10 | 0x20
 _WRITABLE = 0x02
 
@@ -118,15 +119,23 @@ def _shared_mappings(pid: str, address: int = 0) -> Iterator[tuple[bytes, bool]]
     descriptor = os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC)
     try:
         while True:
-            question = bytearray(_ASKING.pack(_ASKING.size, _NEXT_SHARED_OF_FILE, address))
+            asked = (_QUERY_BYTES, _NEXT_SHARED_OF_FILE, address)
+            question = bytearray(b"".join(number.to_bytes(8, sys.byteorder) for number in asked))
+            question += bytes(_QUERY_BYTES - len(question))
             try:
                 fcntl.ioctl(descriptor, _QUERY, question)
             except FileNotFoundError:
                 return  # No more of them.
-            _, _, _, _, address, flags, _, _, inode, major, minor = _ANSWER.unpack(question)
-            yield b" %02x:%02x %d " % (major, minor, inode), bool(flags & _WRITABLE)
+            address = _number(question, _END_AT)
+            device = _number(question, _MAJOR_AT, 4), _number(question, _MINOR_AT, 4)
+            is_writable = bool(_number(question, _FLAGS_AT) & _WRITABLE)
+            yield b" %02x:%02x %d " % (*device, _number(question, _INODE_AT)), is_writable
     finally:
         os.close(descriptor)
+
+
+def _number(answer: bytearray, at: int, size: int = 8) -> int:
+    return int.from_bytes(answer[at : at + size], sys.byteorder)
 
 
 def _find_in_text(pid: str, wanted: bytes) -> bool:

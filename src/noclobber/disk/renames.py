@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
@@ -77,9 +78,51 @@ def move_without_replacing(from_fd: int, source: str, to_fd: int, destination: s
         _rename(
             from_fd, source, to_fd, destination, MACOS_EXCL if sys.platform == "darwin" else LINUX_NOREPLACE
         )
+    except PermissionError:
+        with WritableFolder(source, from_fd) as is_read_only:
+            if not is_read_only:
+                raise
+            move_without_replacing(from_fd, source, to_fd, destination)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
         # link() refuses an existing name too; for a moment the file has both names.
         os.link(source, destination, src_dir_fd=from_fd, dst_dir_fd=to_fd, follow_symlinks=False)
         os.unlink(source, dir_fd=from_fd)
+
+
+class WritableFolder:
+    """
+    While it lasts, a folder of ours can be moved although its owner may not write to it.
+
+    Moving changes its `..`, so it needs that right, which `rename()` within one folder does not. As a context
+    manager: True if the permissions were changed. Killed in between, they stay so, and nothing else differs.
+    """
+
+    def __init__(self, name: str, folder_fd: int | None = None) -> None:
+        self._name, self._folder_fd, self._descriptor = name, folder_fd, -1
+
+    def __enter__(self) -> bool:
+        status = os.stat(self._name, dir_fd=self._folder_fd, follow_symlinks=False)
+        self._mode = stat.S_IMODE(status.st_mode)
+        if not stat.S_ISDIR(status.st_mode) or self._mode & stat.S_IWUSR or status.st_uid != os.geteuid():
+            return False
+        # By a descriptor: it has another name by the time it gets its permissions back.
+        flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = os.open(self._name, flags, dir_fd=self._folder_fd)
+        self._set(self._mode | stat.S_IWUSR)
+        return True
+
+    def _set(self, mode: int) -> None:
+        if hasattr(os, "O_PATH"):
+            os.chmod(f"/proc/self/fd/{self._descriptor}", mode)
+        else:
+            os.fchmod(self._descriptor, mode)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._descriptor >= 0:
+            try:
+                self._set(self._mode)
+            finally:
+                os.close(self._descriptor)
+                self._descriptor = -1

@@ -26,8 +26,10 @@ from noclobber.disk.reading import LOOK, read_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import NamedTuple
+    from collections.abc import Callable, Iterator
+    from typing import NamedTuple, TypeVar
+
+    Result = TypeVar("Result")
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -65,6 +67,7 @@ class Versions:
     def __init__(self, root: str, *, make: bool = True) -> None:
         """Raises `FileNotFoundError` without `make` if there is none, or another `OSError`."""
         self.path = f"{root}/{STATE_FOLDER}/{VERSIONS_PREFIX}{os.geteuid()}"
+        self._held: dict[str, int] | None = None
         if make:
             try:
                 os.mkdir(self.path, 0o700)
@@ -98,6 +101,7 @@ class Versions:
 
     def close(self) -> None:
         """Close it; may be called twice."""
+        self.let_go_of_parts()
         if self._folder_fd >= 0:
             os.close(self._folder_fd)
             self._folder_fd = -1
@@ -134,43 +138,74 @@ class Versions:
         `OSError` if it cannot be moved (another filesystem, not ours), and then it is where it was.
         """
         part, rest = _place(sha256)
+        held = self._held
+        part_fd = held.get(part, -1) if held is not None else -1
+        if part_fd < 0:
+            part_fd = self._made_part(part)
+            if held is not None:
+                held[part] = part_fd
         try:
-            part_fd = self._part(part)
+            os.rename(name, rest, src_dir_fd=folder_fd, dst_dir_fd=part_fd)
+        finally:
+            if held is None:
+                os.close(part_fd)
+
+    def hold_parts(self) -> None:
+        """Before many calls of `take()`: open each folder below once, and not for each version."""
+        if self._held is None:
+            self._held = {}
+
+    def let_go_of_parts(self) -> None:
+        """After them."""
+        held, self._held = self._held, None
+        for part_fd in (held or {}).values():
+            os.close(part_fd)
+
+    def _made_part(self, part: str) -> int:
+        try:
+            return self._part(part)
         except FileNotFoundError:
             try:
                 os.mkdir(part, 0o700, dir_fd=self._folder_fd)
             except FileExistsError:
                 pass
-            part_fd = self._part(part)
-        try:
-            os.rename(name, rest, src_dir_fd=folder_fd, dst_dir_fd=part_fd)
-        finally:
-            os.close(part_fd)
+            return self._part(part)
 
     def _part(self, part: str) -> int:
         """Open a folder of versions: no link, which may have come with the project and lead out of it."""
         return os.open(part, _FOLDER, dir_fd=self._folder_fd)
 
-    def _is_there(self, sha256: str, data: bytes) -> bool:
-        """True if it is kept already, and sound; then it counts as kept now, and expires later."""
+    def _at_its_places(self, sha256: str, ask: Callable[[int, str], Result | None]) -> Result | None:
+        """Ask about a version, by folder and name, where it is kept and then where it used to be."""
         for part, rest in (_place(sha256), _older_place(sha256)):
             try:
                 part_fd = self._part(part)
             except OSError:
                 continue
             try:
-                status = os.stat(rest, dir_fd=part_fd, follow_symlinks=False)
-                if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
-                    continue
-                if _read(rest, part_fd, sha256, None) != data:
-                    continue  # Torn by a power cut, or forged: it is replaced.
-                os.utime(rest, dir_fd=part_fd, follow_symlinks=False)
-                return True
-            except OSError:
-                pass
+                answer = ask(part_fd, rest)
             finally:
                 os.close(part_fd)
-        return False
+            if answer is not None:
+                return answer
+        return None
+
+    def _is_there(self, sha256: str, data: bytes) -> bool:
+        """True if it is kept already, and sound; then it counts as kept now, and expires later."""
+
+        def renewed(part_fd: int, name: str) -> bool | None:
+            try:
+                status = os.stat(name, dir_fd=part_fd, follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
+                    return None
+                if _read(name, part_fd, sha256, None) != data:
+                    return None  # Torn by a power cut, or forged: it is replaced.
+                os.utime(name, dir_fd=part_fd, follow_symlinks=False)
+                return True
+            except OSError:
+                return None
+
+        return bool(self._at_its_places(sha256, renewed))
 
     # -- using ----------------------------------------------------------------------------------------
 
@@ -178,18 +213,7 @@ class Versions:
         """Return the bytes with this hash; None if they are not kept, or not sound, or too many."""
         if not hashing.is_hash(sha256):
             return None
-        for part, rest in (_place(sha256), _older_place(sha256)):
-            try:
-                part_fd = self._part(part)
-            except OSError:
-                continue
-            try:
-                found = _read(rest, part_fd, sha256, most_bytes)
-            finally:
-                os.close(part_fd)
-            if found is not None:
-                return found
-        return None
+        return self._at_its_places(sha256, lambda part_fd, name: _read(name, part_fd, sha256, most_bytes))
 
     def unusable_parts(self) -> list[str]:
         """Return the folders of versions that are none: links or files, in which nothing is kept or found."""
@@ -217,7 +241,7 @@ class Versions:
 
     def _in_part(self, part: str) -> Iterator[PastVersion]:
         try:
-            folder_fd = os.open(part, _FOLDER, dir_fd=self._folder_fd)
+            folder_fd = self._part(part)
         except OSError:
             return
         try:
@@ -254,11 +278,24 @@ class Versions:
 
     # -- bounds ---------------------------------------------------------------------------------------
 
-    def prune(self, now_s: float, most_days: float, most_bytes: int) -> Pruned:
-        """Remove what is too old, then the oldest until the rest fits, and what a crash left half-written."""
+    def prune(
+        self,
+        now_s: float,
+        most_days: float,
+        most_bytes: int,
+        share: Callable[[int, int], None] | None = None,
+    ) -> Pruned:
+        """
+        Remove what is too old, then the oldest until the rest fits, and what a crash left half-written.
+
+        `share` is told how many versions were looked at, and how many there are.
+        """
         self._drop_temporary(now_s)
         removed = removed_bytes = left = left_bytes = 0
-        for each in sorted(self, key=lambda version: version.kept_at_s, reverse=True):
+        newest_first = sorted(self, key=lambda version: version.kept_at_s, reverse=True)
+        for number, each in enumerate(newest_first):
+            if share is not None:
+                share(number, len(newest_first))
             is_old = now_s - each.kept_at_s > most_days * DAY_S
             if not is_old and left_bytes + each.size_bytes <= most_bytes:
                 left, left_bytes = left + 1, left_bytes + each.size_bytes
@@ -267,20 +304,17 @@ class Versions:
         return Pruned(removed, removed_bytes, left, left_bytes)
 
     def _remove(self, sha256: str) -> bool:
-        is_removed = False
-        for part, rest in (_place(sha256), _older_place(sha256)):
+        removed = []
+
+        def remove(part_fd: int, name: str) -> None:
             try:
-                part_fd = self._part(part)
-            except OSError:
-                continue
-            try:
-                os.unlink(rest, dir_fd=part_fd)
-                is_removed = True
+                os.unlink(name, dir_fd=part_fd)
+                removed.append(name)
             except OSError:
                 pass  # It is at the other place, or another process removed it.
-            finally:
-                os.close(part_fd)
-        return is_removed
+
+        self._at_its_places(sha256, remove)
+        return bool(removed)
 
     def _drop_temporary(self, now_s: float) -> None:
         for name in os.listdir(self._folder_fd):

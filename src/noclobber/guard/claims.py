@@ -51,7 +51,9 @@ else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 LIFE_S = 30.0
-TAKE_OVER_S = 0.4  # A host that need not ask anybody writes within hundredths of a second.
+# A host that need not ask anybody writes within hundredths of a second. Well below `wait_s`, or a guarded
+# write after a declined call would give up before it may take over.
+TAKE_OVER_S = 0.4
 PATIENCE_S = 2.0
 MUTEX_PATIENCE_S = 5.0
 NAP_S = 0.01
@@ -171,8 +173,7 @@ def release(root: str, path: str, owner: str) -> bool:
         file = f"{folder}/{STATE_FOLDER}/{CLAIMS_FOLDER}/{name}"
         claim = _read(file, path)
         if claim is not None and claim.owner == owner:
-            found = True
-            _remove(file)
+            found = _remove(claim) or found
     return found
 
 
@@ -180,7 +181,7 @@ def release_all(root: str, owner: str) -> None:
     """End every claim of an agent below a root: its turn is over, so no call of its is under way."""
     for claim in _files(root):
         if claim.owner == owner:
-            _remove(claim.file)
+            _remove(claim)
     if (server := _server(root, f"{root}/")) is not None:
         server.release_all(owner)
 
@@ -224,11 +225,7 @@ def _take(root: str, path: str, owner: str, call_id: str, clock: Clock) -> Claim
         os.mkdir(claims)
     except FileExistsError:
         pass
-    # The folder of the file orders us with commits. If there is none yet, the claims' own orders the hooks.
-    try:
-        mutex_fd = os.open(os.path.dirname(path), OPEN_FOLDER)
-    except OSError:
-        mutex_fd = os.open(claims, OPEN_FOLDER)
+    mutex_fd = _open_mutex(path, claims)
     try:
         _hold(mutex_fd, path, clock)
         try:
@@ -243,6 +240,14 @@ def _take(root: str, path: str, owner: str, call_id: str, clock: Clock) -> Claim
             _let_go(mutex_fd)
     finally:
         os.close(mutex_fd)
+
+
+def _open_mutex(path: str, claims: str) -> int:
+    """The folder of the file orders us with commits. If it is gone, the claims' own orders the hooks."""
+    try:
+        return os.open(os.path.dirname(path), OPEN_FOLDER)
+    except OSError:
+        return os.open(claims, OPEN_FOLDER)
 
 
 def _hold(mutex_fd: int, path: str, clock: Clock) -> None:
@@ -340,8 +345,26 @@ def _write(claim: Claim) -> None:
         os.close(descriptor)
 
 
-def _remove(file: str) -> None:
+def _remove(claim: Claim) -> bool:
+    """
+    Remove a claim if it still is its owner's; False if somebody else has taken it over.
+
+    Under the mutex, and read once more: between a look without it and the unlink another agent may take the
+    claim over, and a third writer would not see theirs.
+    """
     try:
-        os.unlink(file)
-    except OSError:
-        pass
+        mutex_fd = _open_mutex(claim.path, os.path.dirname(claim.file))
+        try:
+            _hold(mutex_fd, claim.path, SYSTEM_CLOCK)
+            try:
+                now = _read(claim.file, claim.path)
+                if now is None or now.owner != claim.owner:
+                    return False
+                os.unlink(claim.file)
+            finally:
+                _let_go(mutex_fd)
+        finally:
+            os.close(mutex_fd)
+    except (OSError, FileBusyError):
+        pass  # It stays, and ends by itself: nobody waits for it longer than it lasts.
+    return True

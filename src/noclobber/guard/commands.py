@@ -32,14 +32,15 @@ from noclobber.errors import (
 from noclobber.guard.landing import CommandRun, land
 from noclobber.guard.who_commits import why_no_command, why_no_view
 from noclobber.shell import runs
-from noclobber.shell.changes import changes
+from noclobber.shell.changes import MOST_LEVELS, TooDeepError, changes, undecodable
+from noclobber.shell.named_links import named_links
 from noclobber.shell.namespace import UnavailableError, is_inside
 from noclobber.shell.process import GRACE_S, Ended, all_below
 from noclobber.shell.roots import why_no_record, why_not
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from subprocess import Popen
     from typing import NamedTuple
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from noclobber.errors import OverwroteError
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
+    from noclobber.shell.changes import ChangeSet
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -79,6 +81,8 @@ class CommandResult(NamedTuple):
 
     overwritten: tuple[OverwroteError, ...] = ()
     """Watched commands: files of others that it wrote over, and where their versions are kept."""
+    not_landed: tuple[str, ...] = ()
+    """What of folders that are not checked (`node_modules`) could not be landed, each with the reason."""
 
 
 class CommandStop:
@@ -210,14 +214,25 @@ def _run(
             )
         first_ns = run.touch()
         note_job(run, argv, folder, call, expect or {}, first_ns)
+        links = named_links([text] if text else argv, folder, root)
         ended, out, err, is_late = _in_a_process(run, folder, variables, stdin, timeout_s, stop)
+        if ended.complaint:  # As a shell would have said it: 126 or 127 alone tells nobody what is missing.
+            err += f"{argv[0]}: {ended.complaint}\n".encode("utf-8", "backslashreplace")
         try:
-            landed = conclude(turn, call, run, argv, folder, ended, expect or {}, text=text)
+            landed = conclude(turn, call, run, argv, folder, ended, expect or {}, text=text, links=links)
         except NoclobberError as error:
             error.stdout, error.stderr, error.timed_out = out, err, is_late  # type: ignore[attr-defined]
             raise
         return CommandResult(
-            ended.exit_code, landed, out, err, GUARDED, ended.left_behind, run.run_id, is_late
+            ended.exit_code,
+            landed,
+            out,
+            err,
+            GUARDED,
+            ended.left_behind,
+            run.run_id,
+            is_late,
+            not_landed=tuple(run.not_landed),
         )
     finally:
         if not run.is_refused:
@@ -259,6 +274,7 @@ def conclude(
     expect: Mapping[str, str],
     *,
     text: str = "",
+    links: Collection[tuple[str, str]] = (),
     is_last: bool = False,
 ) -> tuple[WriteResult, ...]:
     """Land what an ended command left in its upper layer. A refusal is noted in the run's folder."""
@@ -292,17 +308,52 @@ def conclude(
                 **{done.path: done.sha256 for done in through},  # Its own change is nobody else's.
             },
             text,
+            links,
         )
-        for change in found.files():
-            _refuse_undecodable(f"{run.root}/{change.path}")
-        return through + land(turn, call, command, found, is_last=is_last)
+        if name := undecodable(found):
+            shown = f"{run.root}/{name}".encode("utf-8", "backslashreplace").decode()
+            raise BadPathError(shown, "its name is not UTF-8, so no record can name it.")
+        try:
+            landed = land(turn, call, command, found, is_last=is_last)
+        except NoclobberError as late:
+            if late.has_landed:
+                _land_rest(run, found, ended)
+            raise
+        _land_rest(run, found, ended)
+        return through + landed
+    except TooDeepError as deep:
+        levels = f"it has more than {MOST_LEVELS} folders inside of each other, too many for one commit."
+        too_deep = BadPathError(f"{run.root}/{deep}", levels)
+        _keep(run, argv, cwd, call, expect, ended, too_deep)
+        turn.recorder.refusal(call, too_deep)
+        raise too_deep from None
     except OSError as failure:  # For example, the disk is full. A commit that began is taken back.
-        error = commit_failed(failure, run.root)
+        error = commit_failed(failure, _shown(run, failure))
         _keep(run, argv, cwd, call, expect, ended, error)
         raise error from failure
     except NoclobberError as error:
-        _keep(run, argv, cwd, call, expect, ended, error)
+        if error.has_landed:  # Kept as refused, it would be run again.
+            error.run_id, error.exit_code = run.run_id, ended.exit_code  # type: ignore[attr-defined]
+        else:
+            _keep(run, argv, cwd, call, expect, ended, error)
         raise
+
+
+def _land_rest(run: runs.RunFolder, found: ChangeSet, ended: Ended) -> None:
+    """Land what needs no check."""
+    if found.unchecked:
+        from noclobber.guard.landing_unchecked import land_unchecked  # Here: most commands have none.
+
+        run.not_landed = land_unchecked(found, ended.began_ns)
+
+
+def _shown(run: runs.RunFolder, failure: OSError) -> str:
+    """Return the file that an error is about, as the project names it; the root if it is not known."""
+    name = failure.filename if isinstance(failure.filename, str) else ""
+    for above in (run.upper, run.root):
+        if name.startswith(f"{above}/"):
+            return f"{run.root}{name[len(above) :]}"
+    return run.root
 
 
 def _keep(
@@ -319,19 +370,12 @@ def _keep(
     if not isinstance(error, NoclobberError):
         return
     try:
+        run.drop_work()
         if run.noted("job") is None:
             note_job(run, argv, cwd, call, expect, 0)
         run.note("refused", refused_note(error))
     except OSError:
         pass  # No space for that, either: then nothing is kept.
-
-
-def _refuse_undecodable(path: str) -> None:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        shown = path.encode("utf-8", "backslashreplace").decode()
-        raise BadPathError(shown, "its name is not UTF-8, so no record can name it.") from None
 
 
 def refused_note(error: NoclobberError) -> dict[str, object]:

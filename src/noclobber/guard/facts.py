@@ -102,8 +102,8 @@ def gather(
         data = encode(content, path) if by_us else encode_anyway(content)
         if by_us and not data.startswith(BOM) and snapshot.starts_with_bom(name, path):
             data = BOM + data
-    expected, seen_whole = _expectation(action, snapshot, name, path)
     baseline = snapshot.expected_for(name, path)
+    expected, seen_whole = _expectation(action, snapshot, name, path, baseline)
     # What the turn last saw it has seen, and that there is no file needs no reading.
     is_expected_seen = expected in (None, ABSENT, baseline) or snapshot.saw(name, path, expected)
     refused_from = None
@@ -136,9 +136,11 @@ def gather(
     return Target(action, facts, data)
 
 
-def _expectation(action: Action, snapshot: TurnContext, name: str, path: str) -> tuple[str | None, bool]:
+def _expectation(
+    action: Action, snapshot: TurnContext, name: str, path: str, baseline: str | None
+) -> tuple[str | None, bool]:
     """Return what a write is checked against, and whether all of that was seen. The caller's word counts."""
-    baseline, coverage = snapshot.expected_for(name, path), snapshot.coverage_for(name, path)
+    coverage = None if baseline is None else snapshot.coverage_for(name, path)
     is_whole = coverage is None or coverage.is_whole
     expected_hash = action.expected_hash
     if action.observation_id is not None:

@@ -8,9 +8,9 @@ and if the file changes in between, nothing is written.
 
 from __future__ import annotations
 
-import json
 import os
-from typing import TYPE_CHECKING, Any
+import stat
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import state_folder
@@ -18,6 +18,7 @@ from noclobber.disk.commit import leftovers
 from noclobber.disk.reading import LOOK
 from noclobber.errors import BadRequestError, MissingFileError
 from noclobber.ledger.backwards import recent_lines
+from noclobber.ledger.browse import event_in
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def named(root: str, name: str, clock: Clock = SYSTEM_CLOCK) -> Kept:
     )
     exact = [each for each in found if os.path.basename(each.path) == name]
     if len(exact or found) != 1:
-        told = f"{len(found)} kept versions begin with it; give more of it" if found else "none is called so"
-        raise MissingFileError(name, f"Which kept version is meant is not clear: {told}.")
+        told = f"{len(found)} kept versions begin with this name; give more of it"
+        missing = "no kept version has this name; `noclobber kept list` lists them"
+        raise MissingFileError(name, f"{told if found else missing}.")
     return (exact or found)[0]
 
 
@@ -73,11 +75,8 @@ def replaced(root: str) -> dict[str, list[str]]:
 
 
 def _target(line: bytes, root: str) -> str | None:
-    try:
-        event: Any = json.loads(line.decode())
-        path = event["payload"]["target_file"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+    payload = (event_in(line) or {}).get("payload")
+    path = payload.get("target_file") if isinstance(payload, dict) else None
     return absolute(root, path) if isinstance(path, str) and path else None
 
 
@@ -91,7 +90,7 @@ def restore(root: str, name: str, file: str | None = None) -> str:
         raise BadRequestError(
             kept.path, f"Which file {kept.name} it belongs to is not on record; name the file."
         )
-    content, status = _read(kept)
+    content, status = read(kept)
     with Workspace(root) as workspace, workspace.turn(agent_id=AGENT_ID, on_stale="refuse") as turn:
         try:
             turn.read_file(path)
@@ -109,9 +108,12 @@ def drop(root: str, name: str) -> str:
     return kept.path
 
 
-def _read(kept: Kept) -> tuple[bytes, os.stat_result]:
+def read(kept: Kept) -> tuple[bytes, os.stat_result]:
+    """Return a kept version's bytes, and the status of what they were read from."""
     descriptor = os.open(kept.path, LOOK)
     with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # It was replaced since it was listed.
+            raise BadRequestError(kept.path, "this is not a file; noclobber has not made it.")
         content = file.read()
         return content, os.fstat(descriptor)
 

@@ -11,6 +11,8 @@ How that is known, for each file that the command changed:
   is what the commit expects. A file that came out of a moved folder has an old ctime; so the folders above it
   are asked as well.
 - A file that the command created must not be there.
+- What the command moved away must not be gone: somebody else has moved it, or removed it.
+- A name in the command that led over a link to a file which it wrote must lead there still (`named_links`).
 
 With `on_stale = "merge"` what others changed while the command ran is merged with what the command did to the
 same file, if that loses nothing (`merging_commands`).
@@ -32,11 +34,19 @@ import stat
 from noclobber.core.actions import DELETE, WRITE, Action
 from noclobber.core.values import WHOLE, Coverage
 from noclobber.disk.commit.flushing import UnflushedError
-from noclobber.disk.commit.journal import NO_HASH
 from noclobber.disk.commit.staged_things import make_ready, strip, strip_folders
-from noclobber.disk.commit.trees import TreeRow, expected_of, hash_and_status
+from noclobber.disk.commit.trees import ReliedOn, TreeRow, expected_of, hash_and_status
 from noclobber.disk.hashing import is_hash
-from noclobber.errors import ABSENT, DELETED, FileBusyError, NoclobberError, StaleFileError
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    UNKNOWN,
+    UNREADABLE,
+    AccessDeniedError,
+    FileBusyError,
+    NoclobberError,
+    StaleFileError,
+)
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
 from noclobber.guard.git.rule import git_rule
@@ -45,11 +55,12 @@ from noclobber.guard.policies import decide
 from noclobber.shell import changes as tree
 from noclobber.shell.changes import FILE, FOLDER, LINK, ChangeSet, TreeChange, lstat
 from noclobber.shell.git_locks import GitBusyError, GitLocks, locks_for
+from noclobber.shell.named_links import first_link, leads_to
 from noclobber.shell.runs import folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import NamedTuple
 
     from noclobber.core.values import ToolCall, WriteResult
@@ -75,6 +86,8 @@ class CommandRun(NamedTuple):
     """What the caller says of files: canonical paths to hashes, or `ABSENT`."""
     text: str = ""
     """The command as the agent wrote it, where that is known: a text for a shell."""
+    links: Collection[tuple[str, str]] = ()
+    """Names in it that led over a link when it began, and where to (`shell.named_links`)."""
 
 
 class FileChange(NamedTuple):
@@ -121,11 +134,12 @@ def land(
                 judged = _Judging(turn, command, changes)
                 files = judged.files()
                 try:
-                    results = _committed(turn, judged.rows())
+                    results = _committed(turn, judged.rows(), judged.relied_on())
                     break
                 except UnflushedError as error:
                     commits = list(error.commits)
-                    _landed(turn, call, files, commits, judged.merged, flushed=False, is_last=is_last)
+                    _noted(turn, call, files, commits, judged.merged, flushed=False, is_last=is_last)
+                    error.has_landed = True
                     raise
                 except StaleFileError as error:
                     # What was merged with has changed once more. Merge again, with what is there now.
@@ -140,12 +154,10 @@ def land(
         turn.recorder.refusal(call, refusal)
         raise refusal from None
     except NoclobberError as error:
-        if not isinstance(error, UnflushedError):
+        if not error.has_landed:
             turn.recorder.refusal(call, error)
         raise
-    landed = _landed(turn, call, files, results, judged.merged, flushed=True, is_last=is_last)
-    unchecked(changes)
-    return landed
+    return _noted(turn, call, files, results, judged.merged, flushed=True, is_last=is_last)
 
 
 def _git_locks(turn: Turn | CommandTurn, command: CommandRun, changes: ChangeSet) -> GitLocks:
@@ -154,8 +166,12 @@ def _git_locks(turn: Turn | CommandTurn, command: CommandRun, changes: ChangeSet
     return GitLocks(folder, locks_for(changes), turn.options.wait_s)
 
 
-def _committed(turn: Turn | CommandTurn, rows: list[TreeRow]) -> list[WriteResult]:
-    return retrying(lambda: turn.guard.land(rows, fence=turn.fence), turn.options.wait_s, turn.clock)
+def _committed(
+    turn: Turn | CommandTurn, rows: list[TreeRow], relied_on: ReliedOn | None
+) -> list[WriteResult]:
+    return retrying(
+        lambda: turn.guard.land(rows, fence=turn.fence, relied_on=relied_on), turn.options.wait_s, turn.clock
+    )
 
 
 class _Judging:
@@ -166,6 +182,11 @@ class _Judging:
         self._folders: dict[str, bool] = {}
         self._above: dict[str, bool] = {}
         self._made_files: set[str] = set()
+        self._ways: dict[str, str] = {}
+        self._behind: dict[str, tuple[str, os.stat_result]] = {}
+        self._led_by: dict[str, list[str]] = {}
+        for name, target in command.links:
+            self._led_by.setdefault(target, []).append(name)
         self._stale: list[StaleFileError] = []
         self._rows: list[TreeRow] = []
         self.merged: dict[str, MergedFile] = {}
@@ -185,6 +206,10 @@ class _Judging:
                 judged += self._folder(change, path)
             else:
                 judged.append(self._one(change, path))
+        # Who moves something that somebody else has moved or removed meanwhile would have it twice, or back.
+        if self._changes.gone and any(each.action == tree.CREATE for each in checked):
+            for name in self._changes.gone:
+                self._stale.append(StaleFileError(f"{self._changes.root}/{name}", UNKNOWN, DELETED))
         if self._stale:
             first, *rest = self._stale
             first.others = tuple(rest[:MOST_NAMED])  # type: ignore[attr-defined]
@@ -193,6 +218,8 @@ class _Judging:
 
     def _one(self, change: TreeChange, path: str) -> FileChange:
         now = self._judged(change, path)
+        for name in self._led_by.get(path, ()):
+            self._look_at_way(name, path)
         mode = 0 if change.old is None else stat.S_IMODE(change.old.st_mode)
         is_plain = change.kind == FILE and change.action != tree.CREATE
         expected = now if is_plain or change.action == tree.DELETE else None
@@ -237,6 +264,12 @@ class _Judging:
         turn, command = self._turn, self._command
         action = Action(STALE_ACTIONS[change.action], path, expected_hash=command.expect.get(path))
         now, status = self._looked_at(change, path)
+        if now == UNREADABLE:
+            raise AccessDeniedError(
+                path,
+                "this user may not read it, so nobody can tell what the command would replace. Change its"
+                " mode first (chmod u+r).",
+            )
         target = gather(
             action,
             turn.context,
@@ -271,9 +304,9 @@ class _Judging:
             self._is_old(path, change.old, status) and self._look_above(change, path)
         ):
             actual = now if change.kind == FILE else "NOT_A_FILE"
-            self._stale.append(StaleFileError(path, NO_HASH, actual))
-        elif change.kind == LINK and change.path in self._made_files and not self._leads_to_old(path):
-            self._stale.append(StaleFileError(path, NO_HASH, "NOT_A_FILE"))
+            self._stale.append(StaleFileError(path, UNKNOWN, actual))
+        elif change.kind == LINK and change.path in self._made_files:
+            self._look_behind(path)
         return now
 
     def _looked_at(self, change: TreeChange, path: str) -> tuple[str, os.stat_result | None]:
@@ -305,17 +338,53 @@ class _Judging:
             return False
         return now.st_ctime_ns < began_ns
 
-    def _leads_to_old(self, path: str) -> bool:
+    def _look_behind(self, path: str) -> None:
         """
-        False if a link that becomes a file leads to a file that was changed since the command began.
+        Note a link that becomes a file as stale if it leads to a file that was changed since.
 
         What the command made of it is of the version before: the link is old, and what it led to is not.
         """
-        try:
-            status = os.stat(path)
-        except OSError:
-            return True
-        return not stat.S_ISREG(status.st_mode) or status.st_ctime_ns < self._command.began_ns
+        target = leads_to(path)
+        status = None if target is None else lstat(target)
+        if target is None or status is None or not stat.S_ISREG(status.st_mode):
+            return
+        if status.st_ctime_ns >= self._command.began_ns:
+            self._stale.append(StaleFileError(path, UNKNOWN, "NOT_A_FILE"))
+        elif target.startswith(f"{self._changes.root}/"):
+            self._behind[path] = (target, status)
+
+    def _look_at_way(self, name: str, path: str) -> None:
+        """Note as stale a name by which the command wrote to a file, if it leads elsewhere by now."""
+        now = leads_to(name)
+        if now != path:
+            self._stale.append(StaleFileError(name, UNKNOWN, DELETED if now is None else expected_of(now)))
+        else:
+            self._ways[name] = path
+
+    def relied_on(self) -> ReliedOn | None:
+        """
+        Return the links that the command wrote through, and the files behind links that it replaced.
+
+        Of two commands, one that writes through a link and one that replaces it, each holds the folders of
+        both, and the second one finds what the first has done.
+        """
+        if not self._ways and not self._behind:
+            return None
+        folders = {os.path.dirname(link) for name in self._ways if (link := first_link(name)) is not None}
+        folders |= {os.path.dirname(target) for target, _ in self._behind.values()}
+        root = self._changes.root
+        return ReliedOn(
+            sorted(each for each in folders if f"{each}/".startswith(f"{root}/")), self._look_again
+        )
+
+    def _look_again(self) -> None:
+        for name, path in self._ways.items():
+            if leads_to(name) != path:
+                raise StaleFileError(name, UNKNOWN, "NOT_A_FILE")
+        for path, (target, seen) in self._behind.items():
+            now = lstat(target)
+            if now is None or (now.st_ino, now.st_ctime_ns) != (seen.st_ino, seen.st_ctime_ns):
+                raise StaleFileError(path, UNKNOWN, "NOT_A_FILE")
 
     def _look_above(self, change: TreeChange, path: str) -> bool:
         """
@@ -368,6 +437,24 @@ def _was_moved(status: os.stat_result, around: os.stat_result, began_ns: int) ->
     A save in it changes its mtime and its ctime alike; a rename changes its ctime alone.
     """
     return around.st_mtime_ns >= began_ns and status.st_ctime_ns != status.st_mtime_ns
+
+
+def _noted(
+    turn: Turn | CommandTurn,
+    call: ToolCall,
+    files: Sequence[FileChange],
+    results: Sequence[WriteResult],
+    merged: Mapping[str, MergedFile],
+    *,
+    flushed: bool,
+    is_last: bool,
+) -> tuple[WriteResult, ...]:
+    """Take note of what landed. Whatever fails here, it has landed, and nobody may say that it has not."""
+    try:
+        return _landed(turn, call, files, results, merged, flushed=flushed, is_last=is_last)
+    except NoclobberError as error:
+        error.has_landed = True
+        raise
 
 
 def _landed(
@@ -436,37 +523,3 @@ def _around(by_path: Mapping[tuple[str, bool], WriteResult], path: str, is_gone:
         if (path, is_gone) in by_path:
             return by_path[path, is_gone]
     return None
-
-
-def unchecked(changes: ChangeSet) -> None:
-    """Land what is in folders of build outputs: by rename, without a check, and the last writer wins."""
-    from noclobber.disk.removing import remove_all
-
-    for change in changes.unchecked:
-        path = f"{changes.root}/{change.path}"
-        folder, name = os.path.split(path)
-        try:
-            folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            if change.action == tree.TIMES:
-                status = os.lstat(change.upper)
-                now = os.lstat(path)
-                if change.old is not None and now.st_ctime_ns == change.old.st_ctime_ns:
-                    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
-            elif change.action == tree.MODE:
-                os.chmod(path, change.mode)
-            elif change.action == tree.DELETE:
-                remove_all(folder_fd, name)
-            elif change.kind == FOLDER:
-                strip_folders(change.upper)
-                os.rename(change.upper, path)
-            else:
-                if change.kind == FILE:
-                    strip(change.upper)
-                os.replace(change.upper, path)
-        except OSError:
-            pass  # Somebody else was there: the last writer wins.
-        finally:
-            os.close(folder_fd)

@@ -207,11 +207,13 @@ class Outside:
 
         turn = self.turn
         if not self._has_versions(target.path):
-            return WatchedFile(target.path, target.state.sha256, own)
+            return WatchedFile(target.path, target.state.sha256, own, content=target.state.content)
         merged = None if target.target is None else target.target.merged
         base = None if merged is None else turn.memory.held(merged.base_sha256)
         versions = tuple(data for data in (target.state.content, base) if data is not None)
-        return WatchedFile(target.path, target.state.sha256, own, turn.options, versions)
+        return WatchedFile(
+            target.path, target.state.sha256, own, turn.options, versions, target.state.content
+        )
 
     def _has_versions(self, path: str) -> bool:
         """True if versions of a host's file may be kept. An undo writes nothing outside, so it needs none."""

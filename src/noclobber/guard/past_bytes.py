@@ -46,6 +46,16 @@ def seen_bytes(context: TurnContext, root: str, name: str, path: str, baseline: 
     return find_bytes(root, path, baseline)[0]
 
 
+def find_kept(kept: Versions | None, root: str, path: str, sha256: str) -> bytes | None:
+    """Return bytes with that hash from the versions, or from what is on its way there; without git."""
+    found = kept.read(sha256) if kept is not None else None
+    if found is None:
+        found = find_displaced(root, path, sha256)
+    if found is None and kept is not None:
+        found = kept.read(sha256)  # It was put away between the two looks.
+    return found
+
+
 def find_displaced(root: str, path: str, sha256: str) -> bytes | None:
     """Return bytes with that hash that a commit has displaced and not yet put away."""
     for _, content in _from_store(root, path):

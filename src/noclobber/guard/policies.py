@@ -38,14 +38,19 @@ from noclobber.lock.names import LOCK_NAME, is_lock_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from noclobber.guard.facts import Facts
 
 
+def _names(facts: Facts) -> Sequence[str]:
+    """Return the path and what the agent called it: mostly the same, and a command may change thousands."""
+    return (facts.path,) if facts.path == facts.name else (facts.path, facts.name)
+
+
 def own_records(facts: Facts) -> Decision:
     """N-state: an agent neither reads nor edits its own record."""
-    if is_reserved(facts.path, None) or is_reserved(facts.name, None):
+    if any(is_reserved(path, None) for path in _names(facts)):
         return Decision(
             False,
             OutsideWorkspaceError(facts.path, "These are noclobber's own records; tools do not touch them."),
@@ -60,9 +65,9 @@ def lock_files(facts: Facts) -> Decision:
     Nor does a folder get such a name (finding S20): no lock could be taken beside it. A write creates the
     folders that are missing, so every part of the path counts.
     """
-    parts = [facts.path, facts.name]
+    parts = _names(facts)
     if facts.kind in (CREATE, WRITE) and LOCK_NAME in facts.path.casefold():
-        parts += facts.path.removeprefix(f"{facts.root}/").split("/")
+        parts = [*parts, *facts.path.removeprefix(f"{facts.root}/").split("/")]
     if any(map(is_lock_file, parts)):
         return Decision(
             False,
@@ -89,7 +94,7 @@ def switches(facts: Facts) -> Decision:
                 "this name and write a new file.",
             ),
         )
-    for path in {facts.path, facts.name}:
+    for path in _names(facts):
         is_moved = facts.kind in (MOVE, CREATE)
         if options.switches == "reserved" and (
             is_switch(path, facts.root) or (is_moved and holds_switch(path, facts.root))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 
 from noclobber.core.project import STATE_FOLDER
-from noclobber.errors import LedgerError, NoclobberError, StaleFileError
+from noclobber.errors import CoordinatorUnavailableError, LedgerError, NoclobberError, StaleFileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,11 +47,17 @@ class Recorder:
     def __init__(self, root: str | None, ledger: LedgerWriter, observer: Observer | None = None) -> None:
         self.root, self.ledger = root, ledger
         self._tell: Callable[[dict[str, Any], LedgerEntry], None] | None = None
+        self.began: Callable[[ToolCall], None] | None = None
+        """Tells the observer that a call begins; None if it does not want to know."""
         if observer is not None:
-            from noclobber.ledger.observer import tell  # Here: a hook has no observer.
+            from noclobber.ledger.observer import tell, tells_beginnings  # Here: a hook has no observer.
 
             self._tell = lambda event, entry: tell(observer, event, entry)
+            self.began = tells_beginnings(observer)
         self._workspace_id: str | None = None
+        self._relative: Callable[[str, str], str] | None = None
+        self._identity: tuple[ToolCall, dict[str, str]] | None = None
+        """Who made the call that was last recorded."""
 
     def prepare(self) -> bool:
         """
@@ -63,6 +69,8 @@ class Recorder:
         try:
             self.ledger.prepare()
             return False
+        except CoordinatorUnavailableError:
+            raise  # No folder helps. Asking again takes as long again, and a host waits only so long.
         except LedgerError:
             is_new = self._make_state_folder()
         # Once more, also if the folder was there: another process may have made it between our two looks.
@@ -216,9 +224,13 @@ class Recorder:
         self._append(call, "MUTATION_RACE", payload, {"status": "RACED"})
 
     def _named(self, path: str) -> str:
-        from noclobber.ledger.root import relative  # Here: a hook that only judges does not load it.
+        if self.root is None:
+            return path
+        if self._relative is None:
+            from noclobber.ledger.root import relative  # Here: a hook that only judges does not load it.
 
-        return path if self.root is None else relative(self.root, path)
+            self._relative = relative
+        return self._relative(self.root, path)
 
     def _make_state_folder(self) -> bool:
         """Make the state folder if there is none; return True if there was none."""
@@ -260,19 +272,22 @@ class Recorder:
     def _event(
         self, call: ToolCall, action: str, payload: dict[str, Any], result: dict[str, Any]
     ) -> dict[str, Any]:
-        who = {
-            "agent_id": call.agent_id,
-            "session_id": call.session_id,
-            "turn_id": call.turn_id,
-            "call_id": call.call_id,
-            "host": call.host,
-            "intent_id": call.intent_id,
-        }
+        known = self._identity  # Once: other threads record other calls.
+        if known is None or known[0] is not call:  # A command has thousands of events.
+            who = {
+                "agent_id": call.agent_id,
+                "session_id": call.session_id,
+                "turn_id": call.turn_id,
+                "call_id": call.call_id,
+                "host": call.host,
+                "intent_id": call.intent_id,
+            }
+            known = self._identity = call, {key: value for key, value in who.items() if value is not None}
         event: dict[str, Any] = {
             "action_type": action,
             "payload": payload,
             "result": result,
-            "identity": {key: value for key, value in who.items() if value is not None},
+            "identity": known[1].copy(),
         }
         if self._workspace_id is None and self.root is not None:
             from noclobber.ledger.root import workspace_id

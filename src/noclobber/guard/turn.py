@@ -365,7 +365,7 @@ class Turn:
         self._calls += 1
         if self.on_changes is not None and (found := self.changes()):
             self.on_changes(found)
-        return ToolCall(
+        call = ToolCall(
             tool,
             {} if params is None else params,
             agent_id=self.agent_id,
@@ -375,6 +375,9 @@ class Turn:
             host=self.host,
             intent_id=self.intent_id,
         )
+        if (began := self.recorder.began) is not None:
+            began(call)
+        return call
 
     def _as_seen(self, action: Action) -> Action:
         """

@@ -36,12 +36,15 @@ from noclobber.text.edit_script import shortest
 from noclobber.text.merge import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from noclobber.core.values import ToolCall, WriteResult
     from noclobber.guard.turn import Turn
     from noclobber.guard.workspace import Workspace
     from noclobber.text.merge import Conflict
+
+    Share = Callable[[int, int], None]
+    """Told how much is done, and of how much."""
 
 AGENT_ID = "noclobber-undo"  # In plain letters, as agents are named in sentences and tables.
 MOST_NAMED = 5
@@ -108,12 +111,18 @@ def active_writes(writes: Iterable[LandedWrite]) -> list[LandedWrite]:
     return active
 
 
-def plan(turn: Turn, selection: Selection) -> UndoPlan:
-    """Work out what is to be done. Reads the files through the turn, and changes nothing."""
+def plan(turn: Turn, selection: Selection, share: Share | None = None) -> UndoPlan:
+    """
+    Work out what is to be done. Reads the files through the turn, and changes nothing.
+
+    `share` is told how much of the work is done, and how much there is.
+    """
+    share = share or (lambda done, total: None)
     active = active_writes(landed_writes(turn.root))
     chosen = tuple(write for write in active if selection.has(write))
     tree = _Tree(turn)
-    obstacles = []
+    obstacles: list[UndoObstacle] = []
+    reversed_count = 0
     moved_by_others: dict[str, str] = {}
     for write in active:
         if not selection.has(write):
@@ -125,36 +134,37 @@ def plan(turn: Turn, selection: Selection) -> UndoPlan:
         reason = tree.reverse(write) if gone_to is None else f"Others have moved it to {gone_to} since."
         if reason is not None:
             obstacles.append(UndoObstacle(write.path, reason, write))
+        reversed_count += 1
+        share(reversed_count, 2 * len(chosen))
+    files = tree.changes()
     if not obstacles:
-        obstacles = _what_others_lose(turn.root, tree.changes(), chosen)
-    return UndoPlan(tree.changes(), tuple(obstacles), chosen)
+        for number, each in enumerate(files):
+            obstacles += _what_others_lose(turn.root, each, files, chosen)
+            share(len(files) + number + 1, 2 * len(files))
+    return UndoPlan(files, tuple(obstacles), chosen)
 
 
 def _what_others_lose(
-    root: str, files: tuple[FileUndo, ...], chosen: tuple[LandedWrite, ...]
+    root: str, each: FileUndo, files: tuple[FileUndo, ...], chosen: tuple[LandedWrite, ...]
 ) -> list[UndoObstacle]:
     """
-    Hold every change against what is known of its lines: only lines of the chosen writes may go.
+    Hold the change of a file against what is known of its lines: only lines of the chosen writes may go.
 
     A merge cannot see that somebody removed a line and another wrote the same one again.
     """
+    if each.before is None:
+        return []
     entries = {write.entry for write in chosen}
-    found = []
-    moved = {each.moved_from: each.after for each in files if each.moved_from is not None}
-    for each in files:
-        write = next(write for write in chosen if each.path in (write.path, write.destination))
-        if each.before is not None:
-            lines = blame(root, each.path, each.before)
-            for at in _removed(each._replace(after=moved.get(each.path, each.after))):
-                author = lines[at].author
-                # What an undo put back is whose it was before.
-                is_theirs = author.write is None or not (author.write.entry in entries or author.write.undoes)
-                if author.kind != "agent" or is_theirs:
-                    found.append(
-                        UndoObstacle(each.path, f"Line {at + 1} would go, and others wrote it.", write)
-                    )
-                    break
-    return found
+    moved = {other.moved_from: other.after for other in files if other.moved_from is not None}
+    write = next(write for write in chosen if each.path in (write.path, write.destination))
+    lines = blame(root, each.path, each.before)
+    for at in _removed(each._replace(after=moved.get(each.path, each.after))):
+        author = lines[at].author
+        # What an undo put back is whose it was before.
+        is_theirs = author.write is None or not (author.write.entry in entries or author.write.undoes)
+        if author.kind != "agent" or is_theirs:
+            return [UndoObstacle(each.path, f"Line {at + 1} would go, and others wrote it.", write)]
+    return []
 
 
 def _removed(each: FileUndo) -> list[int]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
+MOST_DESCRIPTORS = 1024  # More than a hook ever has open.
+PAGE_BYTES = 4096  # What the kernel copies under one lock.
 MOST_SHELLS = 8  # Hosts run hooks by a shell, and our command line has another one in it.
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -42,6 +44,8 @@ class WatchedFile(NamedTuple):
     """The rules by which versions of it are kept; None: none are."""
     versions: tuple[bytes, ...] = ()
     """What to keep if the call writes: what was there, and what its agent had seen of it."""
+    content: bytes | None = None
+    """What was checked, where it is known: it need not be hashed again."""
 
 
 class Watch(NamedTuple):
@@ -103,14 +107,18 @@ def start(watch: Watch) -> None:
         os._exit(0)
 
 
-def detach(told_fd: int = 255) -> None:
+def detach(kept_fd: int | None = None) -> None:
     """
     Leave everything of the host's: it waits for the end of our output, and may end its whole group.
 
-    `told_fd` is left open.
+    And what is the caller's: the lock of the process that stands by (`standby`) would be held until we end.
+    Only `kept_fd`, which is none of the first three, is left open.
     """
-    os.closerange(0, told_fd)
-    os.closerange(told_fd + 1, 256)
+    if kept_fd is None:
+        os.closerange(0, MOST_DESCRIPTORS)
+    else:
+        os.closerange(0, kept_fd)
+        os.closerange(kept_fd + 1, MOST_DESCRIPTORS)
     for _ in range(3):
         os.open(os.devnull, os.O_RDWR)
     os.setsid()
@@ -179,7 +187,8 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
     True if some bytes are what a writer of `new` over `old` leaves in the middle.
 
     Either a beginning of the new (the file was emptied first), or that and the rest of the old; or, where
-    the writer asked for the room first, as Claude Code does for megabytes, that and zeros.
+    the writer asked for the room first, as Claude Code does for megabytes, that and zeros. Who reads a large
+    file reads it in pieces, and may be overtaken by the writer: then a page is old and one behind it is new.
     """
     low, high = 0, min(len(data), len(new))
     while low < high:  # How far it agrees with the new.
@@ -190,7 +199,18 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
             high = middle - 1
     if low == len(data) or data[low:] == old[low:]:
         return True
-    return len(data) == len(new) and not data[low:].strip(b"\0")
+    if len(data) != len(new):
+        return False
+    return not data[low:].strip(b"\0") or (len(new) > PAGE_BYTES and _is_overtaken(data, old, new))
+
+
+def _is_overtaken(data: bytes, old: bytes, new: bytes) -> bool:
+    """True if every page is one of the new, one of the old, or one that nobody has written to yet."""
+    for at in range(0, len(new), PAGE_BYTES):
+        page = data[at : at + PAGE_BYTES]
+        if page != new[at : at + PAGE_BYTES] and page.strip(b"\0") and page != old[at : at + PAGE_BYTES]:
+            return False
+    return True
 
 
 def copies_of(root: str, key: str, path: str | None = None) -> list[Copy]:

@@ -23,7 +23,7 @@ from noclobber.guard.facts import gather
 from noclobber.guard.judge import admit
 from noclobber.guard.watched_changes import keeper, record
 from noclobber.shell import watched
-from noclobber.shell.process import NOT_EXECUTABLE, NOT_FOUND
+from noclobber.shell.starting import NOT_EXECUTABLE, NOT_FOUND
 from noclobber.shell.targets import targets
 
 if TYPE_CHECKING:

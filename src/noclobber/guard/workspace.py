@@ -29,6 +29,7 @@ from noclobber.guard.snapshot import TurnContext
 from noclobber.guard.state import WorkspaceState
 from noclobber.guard.turn import Turn
 from noclobber.guard.who_commits import guard_class
+from noclobber.ledger.chosen import end_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from noclobber.ledger.observer import Observer
     from noclobber.ledger.protocol import Ledger
     from noclobber.lock.lock import DeliverableLock
+
+# With the last of them the sessions on a coordinator's server are closed.
+_open_workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
 
 
 class Workspace:
@@ -81,6 +85,7 @@ class Workspace:
         self.engine = HookEngine(self)
         self._state = WorkspaceState(self.root, clock=clock, durable=self.options.durable, observer=observer)
         self._is_closed = False
+        _open_workspaces.add(self)
         weakref.finalize(self, self._state.turns.close)
 
     @classmethod
@@ -260,6 +265,9 @@ class Workspace:
             self._guards.popitem()[1].close()
         if self._keeper is not None:
             self._keeper.close()
+        _open_workspaces.discard(self)
+        if not _open_workspaces:
+            end_sessions()
 
     def __enter__(self) -> Workspace:
         return self

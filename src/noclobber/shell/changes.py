@@ -8,7 +8,8 @@ Only what differs is a change. A file that was opened for writing and left alone
 A folder that is new is one change, with everything in it: it lands by one rename. So is one that is gone.
 
 Folders of build outputs and installed packages are *unchecked* (`UNCHECKED`): nobody edits them by hand,
-their files are many, and the last writer wins. What is in `.git` is checked as everything else: a refused
+their files are many, and the last writer wins. A file of such a name (a script called `build`) is a file as
+any other. What is in `.git` is checked as everything else, also a branch called `dist`: a refused
 `git checkout` must not leave HEAD on a branch whose files are not there.
 """
 
@@ -27,6 +28,8 @@ else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 WRITE, CREATE, DELETE, MODE, TIMES = "write", "create", "delete", "mode", "times"
+ATTRIBUTES = "attributes"
+AFTERWARDS = (TIMES, ATTRIBUTES)
 FILE, LINK, FOLDER, SPECIAL = "file", "link", "folder", "special"
 
 UNCHECKED = frozenset(
@@ -36,15 +39,22 @@ UNCHECKED = frozenset(
         *(".cache", "coverage", ".coverage", ".eggs", ".hypothesis"),
     )
 )
+UNCHECKED_FILES = frozenset((".coverage",))
+MOST_LEVELS = 400
 PIECE = 1 << 20
 SEPARATE_SUFFIX = ".noclobber-own"
+
+
+class TooDeepError(Exception):
+    """More folders inside of each other than can be looked at. The text is where they begin."""
 
 
 class TreeChange(NamedTuple):
     """One change. `path` is relative to the root."""
 
     action: str
-    """`write` (a file that exists gets new content), `create`, `delete`, `mode`, `times`."""
+    """`write` (a file that exists gets new content), `create`, `delete`, `mode`, `times`; `attributes`: owner
+    and extended attributes of a folder or link that exists."""
     kind: str
     """`file`, `link`, `folder` (with all that is in it), `special` (a FIFO, a socket, a device)."""
     path: str
@@ -65,16 +75,18 @@ class ChangeSet(NamedTuple):
 
     root: str
     changes: tuple[TreeChange, ...]
+    gone: tuple[str, ...] = ()
+    """What the command removed, or moved away, and somebody else did so, too; without what is in `.git`."""
 
     @property
     def checked(self) -> list[TreeChange]:
         """Those that land together or not at all."""
-        return [change for change in self.changes if change.is_checked and change.action != TIMES]
+        return [change for change in self.changes if change.is_checked and change.action not in AFTERWARDS]
 
     @property
     def unchecked(self) -> list[TreeChange]:
-        """Those in folders of build outputs, and times."""
-        return [change for change in self.changes if not change.is_checked or change.action == TIMES]
+        """Those in folders of build outputs, and what is set afterwards."""
+        return [change for change in self.changes if not change.is_checked or change.action in AFTERWARDS]
 
     def files(self) -> Iterator[TreeChange]:
         """Yield the checked changes file by file: what is in a folder that came or went, too."""
@@ -89,32 +101,45 @@ class ChangeSet(NamedTuple):
 
 def changes(root: str, upper: str, unchecked: frozenset[str] = UNCHECKED) -> ChangeSet:
     """Return what the upper layer changes in the real tree as it is now."""
-    found: list[TreeChange] = []
-    _Scan(root, unchecked, found).folder(upper, "", is_checked=True, is_hidden=False)
-    return ChangeSet(root, tuple(found))
+    scan = _Scan(root, unchecked, [])
+    scan.folder(upper, "", is_checked=True, is_hidden=False)
+    return ChangeSet(root, tuple(scan.found), tuple(scan.gone))
 
 
 class _Scan:
     def __init__(self, root: str, unchecked: frozenset[str], found: list[TreeChange]) -> None:
         self.root, self._unchecked, self.found = root, unchecked, found
+        self.gone: list[str] = []
 
     def folder(self, upper: str, below: str, *, is_checked: bool, is_hidden: bool) -> None:
         """`is_hidden`: a folder above replaces the real one, so nothing of that shows in here either."""
+        if below.count("/") > MOST_LEVELS:
+            raise TooDeepError(below[:-1])
         with os.scandir(upper) as entries:
             listed = sorted(entries, key=lambda entry: entry.name)
         for entry in listed:
             path = f"{below}{entry.name}"
             if path == STATE_FOLDER:
                 continue
-            checked = is_checked and entry.name not in self._unchecked
-            self._entry(entry.path, path, entry.stat(follow_symlinks=False), checked, is_hidden)
+            self._entry(entry.path, path, entry.stat(follow_symlinks=False), is_checked, is_hidden)
+
+    def _is_unchecked(self, path: str, new: os.stat_result | None, old: os.stat_result | None) -> bool:
+        """True for a folder of build outputs, or a link to one, that comes, goes or has a change in it."""
+        name = path.rpartition("/")[2]
+        if name not in self._unchecked or "/.git/" in f"/{path}":
+            return False
+        kinds = {kind_of(each) for each in (new, old) if each is not None and not is_whiteout(each)}
+        return kinds <= {FOLDER, LINK} or name in UNCHECKED_FILES
 
     def _entry(self, upper: str, path: str, new: os.stat_result, is_checked: bool, is_hidden: bool) -> None:
         old = lstat(f"{self.root}/{path}")
+        is_checked = is_checked and not self._is_unchecked(path, new, old)
         mode = stat.S_IMODE(new.st_mode)
         if is_whiteout(new):
             if old is not None:
                 self._add(DELETE, kind_of(old), path, "", old, 0, is_checked)
+            elif is_checked and not f"/{path}".count("/.git/"):
+                self.gone.append(path)  # A whiteout: it was there when the command removed it.
         elif stat.S_ISDIR(new.st_mode):
             if old is not None and not stat.S_ISDIR(old.st_mode):
                 self._add(DELETE, kind_of(old), path, "", old, 0, is_checked)
@@ -125,9 +150,18 @@ class _Scan:
             is_hidden = is_hidden or is_opaque(upper)
             if is_hidden:
                 self._removed_from(upper, path, is_checked)
-            if stat.S_IMODE(old.st_mode) != mode:
+            has_other_mode = stat.S_IMODE(old.st_mode) != mode
+            is_closed = mode & stat.S_IRWXU != stat.S_IRWXU
+            if has_other_mode and not is_closed:
                 self._add(MODE, FOLDER, path, upper, old, mode, is_checked)
+            if self._has_other_attributes(upper, path, new, old):
+                self._add(ATTRIBUTES, FOLDER, path, upper, old, mode, is_checked)
+            if is_closed and os.geteuid() != 0:
+                # What is in it is read here, and renamed from here. Its mode is a change of its own.
+                os.chmod(upper, mode | stat.S_IRWXU)
             self.folder(upper, f"{path}/", is_checked=is_checked, is_hidden=is_hidden)
+            if has_other_mode and is_closed:  # After everything in it, which could not land any more.
+                self._add(MODE, FOLDER, path, upper, old, mode, is_checked)
         else:
             self._file(upper, path, new, old, is_checked)
 
@@ -137,8 +171,10 @@ class _Scan:
         kind, mode = kind_of(new), stat.S_IMODE(new.st_mode)
         if old is not None and kind_of(old) == kind:
             if is_same(upper, new, f"{self.root}/{path}", old):
-                if kind == FILE and attributes(upper) != attributes(f"{self.root}/{path}"):
+                if kind == FILE and self._has_other_attributes(upper, path, new, old):
                     self._add(WRITE, FILE, path, upper, old, mode, is_checked, new)
+                elif kind == LINK and (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+                    self._add(ATTRIBUTES, LINK, path, upper, old, mode, is_checked)
                 elif mode != stat.S_IMODE(old.st_mode) and kind != LINK:
                     self._add(MODE, kind, path, upper, old, mode, is_checked)
                 elif new.st_mtime_ns != old.st_mtime_ns:
@@ -151,13 +187,19 @@ class _Scan:
             self._add(DELETE, kind_of(old), path, "", old, 0, is_checked)
         self._add(CREATE, kind, path, upper, None, mode, is_checked)
 
+    def _has_other_attributes(self, upper: str, path: str, new: os.stat_result, old: os.stat_result) -> bool:
+        """True if the command gave something that was there another owner, attribute or ACL."""
+        if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+            return True
+        return attributes(upper) != attributes(f"{self.root}/{path}")
+
     def _removed_from(self, upper: str, path: str, is_checked: bool) -> None:
         """An opaque folder: what it does not name is gone."""
         here = set(os.listdir(upper))
         for name in sorted(set(os.listdir(f"{self.root}/{path}")) - here):
             old = lstat(f"{self.root}/{path}/{name}")
             if old is not None:
-                inner = is_checked and name not in self._unchecked
+                inner = is_checked and not self._is_unchecked(f"{path}/{name}", None, old)
                 self._add(DELETE, kind_of(old), f"{path}/{name}", "", old, 0, inner)
 
     def _add(
@@ -173,6 +215,43 @@ class _Scan:
     ) -> None:
         size, names = (0, 0) if new is None else (new.st_size, new.st_nlink)
         self.found.append(TreeChange(action, kind, path, upper, old, mode, is_checked, size, names))
+
+
+def undecodable(found: ChangeSet) -> str:
+    """Return a path of a checked change that is not UTF-8, with all that is in its folders; "" for none."""
+    for change in found.checked:
+        if not _is_text(change.path):
+            return change.path
+        if change.kind == FOLDER and change.action != MODE:
+            folder = f"{found.root}/{change.path}" if change.action == DELETE else change.upper
+            try:
+                inner = _undecodable_below(folder, MOST_LEVELS - change.path.count("/"))
+            except TooDeepError:
+                raise TooDeepError(change.path) from None
+            if inner:
+                return f"{change.path}/{inner}"
+    return ""
+
+
+def _undecodable_below(folder: str, levels: int) -> str:
+    if levels < 0:
+        raise TooDeepError
+    with os.scandir(folder) as entries:
+        listed = list(entries)
+    for entry in listed:
+        if not _is_text(entry.name) and not is_whiteout(entry.stat(follow_symlinks=False)):
+            return entry.name
+        if entry.is_dir(follow_symlinks=False) and (inner := _undecodable_below(entry.path, levels - 1)):
+            return f"{entry.name}/{inner}"
+    return ""
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _inside(change: TreeChange, folder: str) -> Iterator[TreeChange]:

@@ -118,13 +118,19 @@ class _Folder:
 
     def _replace(self, path: str) -> None:
         """Move everything in a folder to a new one, and put that in its place."""
-        status = os.lstat(path)
+        status = os.lstat(path)  # Before: moving what is in it changes its times.
         new = f"{os.path.dirname(path)}/{BESIDE_PREFIX}moving-{os.urandom(6).hex()}"
         os.mkdir(new, 0o700)
-        self._move_entries(path, new)
-        os.rmdir(path)
+        try:
+            self._move_entries(path, new)
+            self._give(new, path, status)
+            os.rmdir(path)
+        except OSError:
+            # A file of another group or user, which cannot be copied up. Then the rename fails, with EXDEV,
+            # and the folder is as it was: `mv` goes on to copy it.
+            self._move_back(new, path)
+            raise
         os.rename(new, path)
-        self._give(path, status)
 
     def _move_entries(self, folder: str, new: str) -> None:
         for name in os.listdir(folder):
@@ -133,11 +139,31 @@ class _Folder:
             if stat.S_ISDIR(status.st_mode):
                 os.mkdir(goal, 0o700)
                 self._move_entries(source, goal)
+                self._give(goal, source, status)
                 os.rmdir(source)
-                self._give(goal, status)
             else:
                 os.rename(source, goal)
 
-    def _give(self, path: str, status: os.stat_result) -> None:
+    def _move_back(self, new: str, folder: str) -> None:
+        for name in os.listdir(new):
+            goal, source = f"{new}/{name}", f"{folder}/{name}"
+            if is_folder(source):  # Not all of it was moved.
+                self._move_back(goal, source)
+            else:
+                os.rename(goal, source)
+        os.rmdir(new)
+
+    def _give(self, path: str, source: str, status: os.stat_result) -> None:
+        """Make a new folder what the old one is: its owner, attributes, permissions and times."""
+        from noclobber.shell.changes import attributes
+
+        own = os.lstat(path)
+        if (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
+            os.chown(path, status.st_uid, status.st_gid)
+        wanted = attributes(source)
+        for name in attributes(path).keys() - wanted.keys():
+            os.removexattr(path, name)  # It has inherited an ACL.
+        for name, value in wanted.items():
+            os.setxattr(path, name, value)
         os.chmod(path, stat.S_IMODE(status.st_mode))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))

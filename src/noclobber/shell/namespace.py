@@ -41,6 +41,7 @@ ST_RELATIME = 4096
 SOURCE = "noclobber"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 O_PATH = getattr(os, "O_PATH", 0)
+_ESCAPED = frozenset(" \t\n\\")  # In the kernel's list of mounts.
 
 _WHY = {
     errno.EPERM: "this user may not make namespaces here",
@@ -173,28 +174,41 @@ class PrivateView:
 
 def mounts_below(root: str) -> list[str]:
     """Return where something is mounted below a folder, the outer ones first."""
-    return [point for point, _ in _mounts() if point.startswith(root.rstrip("/") + "/")]
+    below, listed = root.rstrip("/") + "/", _mount_list()
+    if _ESCAPED.isdisjoint(below) and os.fsencode(below) not in listed:
+        return []  # Half a millisecond less for every command.
+    return [point for point, _ in _mounts(listed) if point.startswith(below)]
 
 
 def is_inside(root: str) -> bool:
     """True if this process sees a folder through a private view already, by the innermost mount around it."""
     around = ("", "")
-    for point, source in _mounts():
+    for point, source in _mounts(_mount_list()):
         is_around = root == point or root.startswith(point.rstrip("/") + "/")
         if is_around and len(point) >= len(around[0]):
             around = (point, source)
     return around[1] == f"overlay {SOURCE}"
 
 
-def _mounts() -> list[tuple[str, str]]:
-    """Return every mount of this process: where, and "type source"."""
+def _mount_list() -> bytes:
+    """Return what the kernel says of the mounts of this process."""
+    listed = b""
     try:
-        with open("/proc/self/mountinfo", "rb") as file:
-            lines = file.read().splitlines()
+        descriptor = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while piece := os.read(descriptor, 1 << 16):
+                listed += piece
+        finally:
+            os.close(descriptor)
     except OSError:
-        return []
+        return b""
+    return listed
+
+
+def _mounts(listed: bytes) -> list[tuple[str, str]]:
+    """Return every mount of a list: where, and "type source"."""
     found = []
-    for line in lines:
+    for line in listed.splitlines():
         before, _, after = line.partition(b" - ")
         kind, source, *_ = after.split(b" ")
         found.append((os.fsdecode(_unescaped(before.split(b" ")[4])), os.fsdecode(kind + b" " + source)))

@@ -10,7 +10,8 @@ import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import errno
 import os
 
-from noclobber.shell.process import DEFAULT_AGAIN, NOT_EXECUTABLE, NOT_FOUND, ChildCommand, Ended
+from noclobber.shell.process import ChildCommand, Ended
+from noclobber.shell.starting import DEFAULT_AGAIN, NOT_EXECUTABLE, NOT_FOUND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

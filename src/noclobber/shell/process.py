@@ -17,6 +17,7 @@ import os
 import time
 
 from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PrivateView
+from noclobber.shell.starting import FROM_TERMINAL, PASSED_ON
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ MOST_PAUSE_S = 0.05
 KEEP_AFTER_S = 0.03  # From when on a command may have looked at many files.
 EARLY_S = 0.004
 MOST_ROUNDS = 200  # Of ending processes that go on making new ones.
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
-PASSED_ON = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2)
-FROM_TERMINAL = (_signal.SIGINT, _signal.SIGQUIT)
-DEFAULT_AGAIN = (*FROM_TERMINAL, *PASSED_ON, _signal.SIGPIPE, _signal.SIGTSTP)
 
 
 class Ended(NamedTuple):

@@ -6,9 +6,8 @@ The folder of one guarded command: what it wrote, and what is known of it.
 | name | |
 |---|---|
 | `upper/`, `work/` | the layers of the overlay: what the command wrote |
-| `empty/` | what the command sees instead of `run/` |
+| `empty/` | what the command sees instead of `run/`; its ctime says when the command began |
 | `steady/` | if the project merges: the files that the agent has seen, as the command reads them (`steady`) |
-| `marker` | its ctime says when the command began |
 | `job.json` | the command, its folder and who ran it |
 | `refused.json` | if nothing landed: why. Then the folder is kept for a while |
 
@@ -27,7 +26,7 @@ import stat
 import time
 
 from noclobber.core.project import STATE_FOLDER
-from noclobber.disk.removing import remove_all
+from noclobber.disk.removing import remove_all, remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 RUN_FOLDER = "run"
 STEADY = "steady"
+MARKER = "empty"  # Read-only in the view, so nobody touches it there.
 ENVIRONMENT_RUN = "NOCLOBBER_RUN"
 NEW_PREFIX = "new-"
 NEW_S = 60.0
@@ -58,6 +58,8 @@ class RunFolder:
         self.root, self.run_id, self._lock_fd = root, run_id, lock_fd
         self.path = f"{folder_of(root)}/{run_id}"
         self.upper = f"{self.path}/upper"
+        self.not_landed: list[str] = []
+        """What of unchecked folders could not be landed, and why (`guard/landing_unchecked`)."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -70,15 +72,20 @@ class RunFolder:
         _remove(self.root, self.run_id)
         self.close()
 
+    def drop_work(self) -> None:
+        """
+        Remove what only the overlay needed, before the folder is kept.
+
+        The kernel leaves a folder of mode 0 in it, at which `rm -r` of the whole project would fail.
+        """
+        remove_tree(f"{self.path}/work")
+
     # When the command began.
 
     def touch(self) -> int:
         """Touch the marker; return its ctime."""
-        marker = f"{self.path}/marker"
-        try:
-            os.utime(marker)
-        except FileNotFoundError:
-            os.close(os.open(marker, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        marker = f"{self.path}/{MARKER}"
+        os.utime(marker)
         return os.stat(marker).st_ctime_ns
 
     def tick_after(self, first_ns: int) -> int:
@@ -136,9 +143,14 @@ class RunFolder:
         return os.path.lexists(f"{self.path}/refused.json")
 
     @property
+    def changed_at_s(self) -> float:
+        """When it was last changed."""
+        return os.stat(self.path).st_mtime
+
+    @property
     def age_s(self) -> float:
-        """How long ago it was last changed."""
-        return max(0.0, time.time() - os.stat(self.path).st_mtime)
+        """How long ago that was."""
+        return max(0.0, time.time() - self.changed_at_s)
 
 
 def environment_of(run_id: str, base: Mapping[str, str]) -> dict[str, str]:
@@ -164,10 +176,7 @@ def made(root: str) -> RunFolder:
     try:
         os.close(_opened(root))
     except FileNotFoundError:
-        try:
-            os.mkdir(above, 0o700)
-        except FileExistsError:
-            pass  # Another command was as quick.
+        _make_above(root)
         os.close(_opened(root))
     os.mkdir(path, 0o700)
     lock_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -178,6 +187,20 @@ def made(root: str) -> RunFolder:
     made = RunFolder(root, run_id, lock_fd)
     os.rename(path, made.path)
     return made
+
+
+def _make_above(root: str) -> None:
+    """Make the folder of runs, once in the life of a project."""
+    from noclobber.disk.apart import make_folder_apart
+
+    state_fd = os.open(f"{root}/{STATE_FOLDER}", _FOLDER)
+    try:
+        # Apart: every command makes some folders here, and a file for each that it writes.
+        make_folder_apart(RUN_FOLDER, 0o700, state_fd)
+    except FileExistsError:
+        pass  # Another command was as quick.
+    finally:
+        os.close(state_fd)
 
 
 def found(root: str, run_id: str) -> RunFolder | None:

@@ -11,33 +11,28 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import errno
 import os
-import select
 import time
 
 from noclobber.disk.removing import remove_tree
 from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PrivateView, UnavailableError
-from noclobber.shell.process import (
-    DEFAULT_AGAIN,
-    FROM_TERMINAL,
-    NOT_EXECUTABLE,
-    NOT_FOUND,
-    PASSED_ON,
-    CommandProcess,
-    Ended,
-    has_two_cores,
-)
-from noclobber.shell.runs import LONGEST_TICK_S, TICK_S
+from noclobber.shell.own_core import step_aside
+from noclobber.shell.runs import LONGEST_TICK_S, MARKER, TICK_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import NamedTuple
 
+    from noclobber.shell.process import CommandProcess, Ended
     from noclobber.shell.runs import RunFolder
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 GO, STOP = b"+", b"-"
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+PASSED_ON = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2)
+FROM_TERMINAL = (_signal.SIGINT, _signal.SIGQUIT)
+DEFAULT_AGAIN = (*FROM_TERMINAL, *PASSED_ON, _signal.SIGPIPE, _signal.SIGTSTP)
 
 
 class Start(NamedTuple):
@@ -76,8 +71,11 @@ def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProce
         os.close(out_fd)
         os.close(let_go_fd)
         _become(asked, view, programs, parent, mask, in_fd, go_fd)
+    step_aside()
     os.close(in_fd)
     os.close(go_fd)
+    from noclobber.shell.process import CommandProcess, Ended  # Here: while the child makes the view.
+
     try:
         began_ns, kind, text = _told(view, pid, out_fd, let_go_fd, meanwhile)
     finally:
@@ -108,6 +106,10 @@ def _told(
     view: PrivateView, pid: int, out_fd: int, let_go_fd: int, meanwhile: Iterator[None] | None
 ) -> tuple[int, str, str]:
     """Return what the child says: when the command begins (0: not at all), and what went wrong, and why."""
+    import select
+
+    from noclobber.shell.process import has_two_cores
+
     poll = select.poll()
     poll.register(out_fd, select.POLLIN)
     told = b""
@@ -207,8 +209,8 @@ def _execute(programs: list[str], argv: Sequence[str], environment: Mapping[str,
 def _tick_after(folder_fd: int, first_ns: int) -> int:
     """`RunFolder.tick_after`, by a descriptor: inside the view the folder's name is hidden."""
     for _ in range(int(LONGEST_TICK_S / TICK_S)):
-        os.utime("marker", dir_fd=folder_fd)
-        now_ns = os.stat("marker", dir_fd=folder_fd).st_ctime_ns
+        os.utime(MARKER, dir_fd=folder_fd)
+        now_ns = os.stat(MARKER, dir_fd=folder_fd).st_ctime_ns
         if now_ns > first_ns:
             break
         time.sleep(TICK_S)

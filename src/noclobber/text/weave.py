@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections import Counter
 from math import isqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.text.edit_script import equal_lines, shortest
 from noclobber.text.merge import LineRange, is_telling
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
 MOST_TRIES = 200_000
 
@@ -110,6 +110,61 @@ class Weave:
         self.hunks.append(Hunk(len(self.hunks), self._steps, author))
         return self.hunks[-1]
 
+    # -- a shorter one, and one that was put away -------------------------------------------------------
+
+    def condensed(self, present: Collection[int], first: int) -> Weave:
+        """
+        Return the weave of the `first` hunks, in which those of them that are `present` were always there.
+
+        What it can tell of the others is what this one can tell. It costs what is open, not what ever was.
+        """
+        short = Weave(())
+        kept: dict[int, Hunk] = {}
+        for hunk in self.hunks[:first]:
+            if hunk.number not in present:
+                kept[hunk.number] = hunk._replace(number=len(short.hunks))
+                short.hunks.append(kept[hunk.number])
+        for line in self.lines:
+            born, died = line.born, line.died
+            if died is not None and died.number >= first:
+                died = None
+            if (born is not None and born.number >= first) or (died is not None and died.number in present):
+                continue
+            new = WovenLine(line.text, kept.get(born.number) if born is not None else None)
+            new.died = kept[died.number] if died is not None else None
+            new.put_before(short._end)
+        short._take_up(self._steps)
+        return short
+
+    def _take_up(self, steps: int) -> None:
+        """Go on from the lines that are there."""
+        self._steps = steps
+        self._alive = [line for line in self.lines if line.died is None]
+        self._last = [line.text for line in self._alive]
+
+    def put_away(self, spelled: Callable[[Hashable], Any]) -> dict[str, Any]:
+        """Return it as plain values, for `taken_up()`. `spelled` makes one of an author."""
+        return {
+            "steps": self._steps,
+            "hunks": [[hunk.step, spelled(hunk.author)] for hunk in self.hunks],
+            "lines": [
+                [line.text.decode("latin-1"), *(hunk and hunk.number for hunk in (line.born, line.died))]
+                for line in self.lines
+            ],
+        }
+
+    @classmethod
+    def taken_up(cls, plain: dict[str, Any], author: Callable[[Any], Hashable]) -> Weave:
+        """Return what was put away."""
+        weave = cls(())
+        weave.hunks = [Hunk(number, step, author(who)) for number, (step, who) in enumerate(plain["hunks"])]
+        for text, born, died in plain["lines"]:
+            line = WovenLine(text.encode("latin-1"), None if born is None else weave.hunks[born])
+            line.died = None if died is None else weave.hunks[died]
+            line.put_before(weave._end)
+        weave._take_up(plain["steps"])
+        return weave
+
     # -- which hunks a version has ----------------------------------------------------------------------
 
     def committed(
@@ -182,21 +237,21 @@ class Weave:
         counts = Counter(line.text for line in lines)
         most = isqrt(len(lines))
         groups: list[tuple[list[Hunk], LineRange]] = []
-        group: list[Hunk] = []
+        group: dict[Hunk, None] = {}
         start = at = 0
         for line in lines:
             here = [hunk for hunk in (line.born, line.died) if hunk and hunk.number in open_hunks]
             if here:
                 if not group:
                     start = at
-                group += [hunk for hunk in here if hunk not in group]
+                group.update(dict.fromkeys(here))
                 end = at + (line.died is None)
             elif group and _is_in(line, present) and is_telling(line.text) and counts[line.text] <= most + 1:
-                groups.append((group, LineRange(start, end)))
-                group = []
+                groups.append((list(group), LineRange(start, end)))
+                group = {}
             at += line.died is None
         if group:
-            groups.append((group, LineRange(start, end)))
+            groups.append((list(group), LineRange(start, end)))
         return groups
 
 
@@ -240,7 +295,8 @@ class _Search:
         self._is_in: dict[int, bool] = {}
         self._trail: list[Hunk] = []
         self._last_in: dict[Hashable, list[int]] = {}
-        """By author: the steps of hunks that are in, and below of those that are not, as decided."""
+        """By author: the last step of the hunks that are in, and below the first of those that are not, each
+        after every decision: so one is taken back by dropping the last."""
         self._first_out: dict[Hashable, list[int]] = {}
 
     def result(self) -> set[int] | None:
@@ -301,11 +357,17 @@ class _Search:
         """Decide about a hunk; False if an author's other changes say otherwise."""
         author = hunk.author
         if author not in self._in_any_order:
-            last_in = max(self._last_in.get(author) or [0])
-            first_out = min(self._first_out.get(author) or [hunk.step + last_in + 1])
-            if hunk.step >= first_out if is_in else hunk.step <= last_in:
-                return False
-        (self._last_in if is_in else self._first_out).setdefault(author, []).append(hunk.step)
+            last_in = self._last_in.get(author)
+            first_out = self._first_out.get(author)
+            if is_in:
+                if first_out and hunk.step >= first_out[-1]:
+                    return False
+                self._last_in.setdefault(author, []).append(max(hunk.step, last_in[-1] if last_in else 0))
+            else:
+                if last_in and hunk.step <= last_in[-1]:
+                    return False
+                least = min(hunk.step, first_out[-1]) if first_out else hunk.step
+                self._first_out.setdefault(author, []).append(least)
         self._is_in[hunk.number] = is_in
         self._trail.append(hunk)
         return True
@@ -314,4 +376,5 @@ class _Search:
         while len(self._trail) > length:
             hunk = self._trail.pop()
             is_in = self._is_in.pop(hunk.number)
-            (self._last_in if is_in else self._first_out)[hunk.author].pop()
+            if hunk.author not in self._in_any_order:
+                (self._last_in if is_in else self._first_out)[hunk.author].pop()

@@ -306,6 +306,33 @@ def test_a_file_that_somebody_has_cut_off_after_a_crash_while_restoring_stays_cu
     assert look_at(root, "a") == b"Te"[:left]
 
 
+KEEPER = """
+import os, signal, sys
+from noclobber.disk.commit.store import Store
+from noclobber.disk.file_guard import FileGuard
+keep = Store.keep
+def keep_and_die(store, name):
+    keep(store, name)
+    os.kill(os.getpid(), signal.SIGKILL)
+Store.keep = keep_and_die
+FileGuard(sys.argv[1]).read("a")
+"""
+
+
+def test_a_recovery_that_is_killed_right_after_it_kept_a_file_is_finished_by_the_next(root: Path) -> None:
+    """finding R4: the note still says that the file is to be kept; before, nobody could write there any more."""
+    (root / "a").write_bytes(b"old")
+    killed(root, "never", (root / "a", b"new " * 3000), save_at="before-exchange", half="1")
+    with open(root / "a", "ab") as person:
+        person.write(b", said a person")
+    there = (root / "a").read_bytes()
+    assert subprocess.run([sys.executable, "-c", KEEPER, str(root)], check=False).returncode == -9
+
+    assert look_at(root, "a") == there
+    replace_if_unchanged(root / "a", sha256(there), b"next")
+    assert [path.read_bytes() for path in (root / ".noclobber/kept").iterdir()] == [b"THEIRS" * 1000]
+
+
 # R5: other names for the same places.
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -265,6 +265,63 @@ def test_the_files_in_a_new_folder_are_written_before_it_gets_its_name(
         monkeypatch.setattr(ordering, "wait", wait)
     land_tree(Committer(str(tree), durable=durable), wanted)
     assert inner in waited
+
+
+WAITS = {
+    # Which rows: the file's own bytes, the note before the first step and after the last, and the names.
+    "changed": (True, False, False),
+    "sub/changed changed": (True, True, True),
+    "gone": (False, True, True),
+    "new": (True, True, True),
+}
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("which", WAITS)
+def test_one_file_with_new_content_waits_for_its_bytes_and_for_nothing_else(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, which: str, durable: bool
+) -> None:
+    """Ruling 15, N-power, N-speed: one exchange is done or not done; what takes more steps has its note first."""
+    wanted = [row for row in rows(tree) if row.path.removeprefix(f"{tree}/") in which.split()]
+    assert len(wanted) == len(which.split())
+    waited: list[int] = []
+    flushed: list[int] = []
+    synced: list[int] = []
+    real_wait, real_flush, real_fsync = ordering.wait, ordering.flush_names, os.fsync
+
+    def wait(descriptor: int, kind: str) -> None:
+        waited.append(os.fstat(descriptor).st_ino)
+        real_wait(descriptor, kind)
+
+    def flush(folders: Iterable[int], kind: str) -> None:
+        folders = list(folders)
+        flushed.extend(os.fstat(folder).st_ino for folder in folders)
+        real_flush(folders, kind)
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(ordering, "wait", wait)
+    monkeypatch.setattr(ordering, "flush_names", flush)
+    monkeypatch.setattr(os, "fsync", fsync)
+    states: list[bytes] = []
+    notes = tree / ".noclobber/notes"
+
+    def observe(step: str) -> None:
+        if step == "tree-noted":
+            [note] = notes.iterdir() if len(wanted) == 1 else [next(notes.iterdir())]
+            states.append(note.read_bytes()[:1])
+
+    monkeypatch.setattr(steps, "observer", observe)
+    land_tree(Committer(str(tree), durable=durable), wanted)
+    has_bytes, has_note, has_names = WAITS[which]
+    own = {os.stat(row.path).st_ino for row in wanted if os.path.lexists(row.path)}
+    noted = {note.stat().st_ino for note in notes.iterdir()}
+    assert bool(own & set(synced if durable else waited)) is has_bytes
+    assert bool(noted & set(waited)) is has_note
+    assert (os.stat(tree).st_ino in flushed) is (has_names or durable)  # Durable: the name, in any case.
+    assert states == [b"S"] or len(wanted) > 1  # A killed process is recovered all the same.
 
 
 def fresh(tmp_path: Path, name: str) -> Path:

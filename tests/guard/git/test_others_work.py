@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,3 +155,25 @@ def test_a_committed_change_of_others_is_theirs_no_more(clone: Clone) -> None:
     with Workspace(clone.root) as workspace:
         workspace.commit_mine("of bob", agent_id="bob")
     run(clone, "git stash -q && git checkout -q HEAD^ && git checkout -q main && git stash pop -q")
+
+
+def test_an_agents_work_stays_its_own_under_an_outsiders_change(clone: Clone) -> None:
+    """N-who: to a caller without memory a person's line on top hid bob, and `checkout` took his work away."""
+    bob_works(clone)
+    file = Path(clone.root, "of-bob.md")
+    file.write_bytes(file.read_bytes() + b"a person\n")
+    for command in ("git checkout -q -- of-bob.md", "git commit -qam mine"):
+        with pytest.raises(OthersWorkError) as refused:
+            run(clone, command)
+        assert "bob" in str(refused.value.details["owners"])
+    assert file.read_bytes().endswith(b"a person\n")
+
+
+def test_what_an_agent_has_committed_is_not_its_own_any_more(clone: Clone, monkeypatch: Any) -> None:
+    """N-who: then only the outsider's line is uncommitted, which may be the caller's own."""
+    bob_works(clone)
+    monkeypatch.setenv("GIT_COMMITTER_DATE", f"{int(time.time()) + 5} +0000")
+    clone.git("commit", "-qm", "bob", "of-bob.md")
+    file = Path(clone.root, "of-bob.md")
+    file.write_bytes(file.read_bytes() + b"a person\n")
+    run(clone, "git commit -qm mine of-bob.md")

@@ -46,7 +46,7 @@ from noclobber.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered
@@ -179,9 +179,19 @@ class Committer:
         """The workspace's store, if a commit has needed it yet."""
         return self._store
 
-    def section(self, targets: list[PinnedPath], fence: Fence | None = None) -> Section:
-        """The critical section for some targets. Use it in a `with` statement at once."""
-        folders = {target.folder: target.folder_fd for target in reversed(targets)}
+    def section(
+        self,
+        targets: list[PinnedPath],
+        fence: Fence | None = None,
+        *,
+        beside: Mapping[str, int] | None = None,
+    ) -> Section:
+        """
+        The critical section for some targets. Use it in a `with` statement at once.
+
+        `beside`: further folders, in which nothing is written and nobody else is to write.
+        """
+        folders = {**(beside or {}), **{target.folder: target.folder_fd for target in reversed(targets)}}
         section = Section(folders, self.store_of, patience_s=self.mutex_wait_s, clock=self.clock)
         if fence is not None:
             section.put_up(fence, [target.path for target in targets])
@@ -221,8 +231,9 @@ class Committer:
     def tidy(self, sparing: str = "", *, young: bool = False) -> None:
         """The same, before a commit to a path; what was kept is reported by the next commit that lands."""
         self._unreported.extend(open_stores.sweep_lingering())
-        if self._store is not None:
-            self._unreported.extend(sweep.sweep(self._store, sparing, young=young))
+        store = self._store  # Another thread may close it.
+        if store is not None:
+            self._unreported.extend(sweep.sweep(store, sparing, young=young))
 
     def reporting(self, results: list[WriteResult], *troubles: UnflushedError | None) -> list[WriteResult]:
         """

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from typing import NamedTuple
 
 from noclobber.core.clock import iso8601
@@ -84,7 +85,7 @@ def kept_in(folder: str) -> tuple[Kept, ...]:
     found = []
     for name in _names(folder):
         match, status = _KEPT_NAME.fullmatch(name), _status(f"{folder}/{name}")
-        if match and status:
+        if match and status and stat.S_ISREG(status.st_mode):  # A link or a FIFO was made by others.
             sha256 = None if match[1] == "None" else match[1]
             path = f"{folder}/{name}"
             found.append(Kept(path, match[2], sha256, status.st_size, iso8601(status.st_mtime)))

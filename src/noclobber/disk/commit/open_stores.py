@@ -13,6 +13,7 @@ import os
 
 from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, NOTES_FOLDER, STATE_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks
+from noclobber.disk.apart import make_folder_apart
 from noclobber.disk.commit import departed, journal, note_keys
 from noclobber.disk.commit.store import CREATE, Store, beside_note_name
 from noclobber.disk.commit.sweep import adopt_orphans, sweep
@@ -39,10 +40,11 @@ def for_workspace(root: str) -> Store:
     state = f"{root}/{STATE_FOLDER}"
     opened: list[int] = []
     try:
+        is_new = True
         try:
             os.mkdir(state, 0o755)
         except FileExistsError:
-            pass
+            is_new = False
         # No-follow at each step: a link here would send our records, and every staged byte, elsewhere.
         opened.append(os.open(state, OPEN_FOLDER | os.O_NOFOLLOW))
         _make_private(opened[0], root)
@@ -50,7 +52,10 @@ def for_workspace(root: str) -> Store:
         # Swap files have the target's mode from the start; the folder's mode keeps other users out.
         for part, mode in ((SWAP_FOLDER, 0o700), (NOTES_FOLDER, 0o755), (KEPT_FOLDER, 0o700)):
             try:
-                os.mkdir(part, mode, dir_fd=opened[0])
+                if is_new and part == SWAP_FOLDER:
+                    make_folder_apart(part, mode, opened[0])
+                else:
+                    os.mkdir(part, mode, dir_fd=opened[0])
             except FileExistsError:
                 pass
             opened.append(os.open(part, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=opened[0]))

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from noclobber.disk import hashing
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.removing import remove_all
 
 NOTHING = ""
+_ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
 def print_of(folder_fd: int, name: str) -> str:
@@ -42,7 +44,11 @@ def _rows(folder_fd: int, name: str, below: bytes) -> list[bytes]:
         own = os.fstat(below_fd)
         rows = [b"%s\0%d\0%o\0%d\0" % (below, own.st_ino, own.st_mode, own.st_mtime_ns)]
         with os.scandir(below_fd) as entries:
-            listed = sorted((os.fsencode(entry.name), entry.stat(follow_symlinks=False)) for entry in entries)
+            # Not `os.fsencode`: of a thousand files that takes as long as asking for their status.
+            listed = sorted(
+                (entry.name.encode(_ENCODING, _ERRORS), entry.stat(follow_symlinks=False))
+                for entry in entries
+            )
         for inner, status in listed:
             path = below + b"/" + inner
             if stat.S_ISDIR(status.st_mode):

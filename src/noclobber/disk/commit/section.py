@@ -19,12 +19,11 @@ from noclobber.disk import filesystems, forks, mutex, ordering, paths, signals, 
 from noclobber.disk.commit import journal, open_stores, recovery
 from noclobber.disk.commit.open_folders import OpenFolders
 from noclobber.disk.commit.sweep import sweep
-from noclobber.errors import FileBusyError
+from noclobber.errors import FileBusyError, StorageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
     from typing import NamedTuple, Protocol
 
     from noclobber.core.clock import Clock
@@ -38,6 +37,15 @@ if TYPE_CHECKING:
 
         def look_again(self) -> None:
             """Raise if the write is no longer allowed: the block cannot prevent every change."""
+
+    class Guarding(Protocol):
+        """A fence's answer before its block is entered."""
+
+        folder: str | None
+        """The locked folder whose mutex is needed besides that of the file's own; None: none is locked."""
+
+        def __enter__(self) -> Admission: ...
+        def __exit__(self, *raised: object) -> None: ...
 
     class Closable(Protocol):
         """A file of a commit, at its end."""
@@ -55,7 +63,7 @@ if TYPE_CHECKING:
         def folder(self, path: str) -> str | None:
             """Return a folder whose mutex is needed as well, besides that of the file's own."""
 
-        def guarding(self, path: str, held: Sequence[int]) -> AbstractContextManager[Admission]:
+        def guarding(self, path: str, held: Sequence[int]) -> Guarding:
             """Allow a write to `path`, or raise; `held` are the folders whose mutexes are held."""
 
         def guarding_more(self, paths: Sequence[str]) -> None:
@@ -107,7 +115,7 @@ class Section:
         self._fence: Fence | None = None
         self._opened: list[int] = []
         self._admissions: list[Admission] = []
-        self._fenced: list[AbstractContextManager[Admission]] = []
+        self._fenced: list[Guarding] = []
         self._store_of, self._patience_s, self._clock = store_of, patience_s, clock
         self.is_exclusive = True  # False on filesystems without flock: then the level is `plain`.
         self.recovered: list[Recovered] = []
@@ -165,8 +173,12 @@ class Section:
             self._take_mutexes()
             wider = self._recover()
             if wider is None:
-                self._pass_fence()
-                return self
+                locked = self._pass_fence()
+                if locked is None:
+                    return self
+                self._leave()
+                self._open_locked(locked)
+                continue
             # It takes folders whose mutexes we do not hold, or another store. Taking them now, out of order,
             # could deadlock with another commit; so release ours, take all of them in order, and try again.
             self._leave()
@@ -179,24 +191,35 @@ class Section:
     def put_up(self, fence: Fence, targets: Sequence[str]) -> None:
         """Before entering: have a fence decide about every target, under the mutexes that it needs."""
         self._fence, self._targets = fence, targets
+        if len(targets) == 1:
+            return  # Nothing is locked, nearly always. If something is, entering finds out, and begins again.
         try:
             for path in _one_a_folder(targets):
                 folder = fence.folder(path)
                 if folder is not None and folder not in self.folders:
-                    self.folders[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
-                    self._opened.append(self.folders[folder])
+                    self._open_locked(folder)
         except BaseException:
             self._close_opened()
             raise
+
+    def _open_locked(self, folder: str) -> None:
+        """Take the mutex of a locked folder as well, at the next entry, in its place among the others."""
+        self.folders[folder] = forks.open_tracked(folder, paths.OPEN_FOLDER)
+        self._opened.append(self.folders[folder])
 
     def _close_opened(self) -> None:
         while self._opened:
             forks.close(self._opened.pop())
 
-    def _pass_fence(self) -> None:
-        """Ask the fence about every target; what it allows stays allowed until the section ends."""
+    def _pass_fence(self) -> str | None:
+        """
+        Ask the fence about every target; what it allows stays allowed until the section ends.
+
+        Or return a locked folder whose mutex that takes and that is not held: taken now, out of order, two
+        commits could wait for each other.
+        """
         if self._fence is None:
-            return
+            return None
         first_ones = set(_one_a_folder(self._targets))
         folders: set[str | None] = set()
         others: dict[str, list[str]] = {}
@@ -206,6 +229,8 @@ class Section:
                 others.setdefault(path.rpartition("/")[0], []).append(path)
                 continue
             guarding = self._fence.guarding(path, self._held)
+            if guarding.folder is not None and guarding.folder not in self.folders:
+                return guarding.folder
             admission = guarding.__enter__()
             if path in first_ones:
                 self._admissions.append(admission)
@@ -219,6 +244,7 @@ class Section:
             self._fenced.append(guarding)
         for more in others.values():
             self._fence.guarding_more(more)
+        return None
 
     def look_again(self) -> None:
         """Right before something is replaced: raise if the fence no longer allows it. Once a folder."""
@@ -260,6 +286,7 @@ class Section:
         for folder in self.folders:
             store = self.store(folder)
             if store.is_remote:
+                _refuse_object_stores(folder, store.kind)
                 status = os.fstat(store.notes_fd)
                 shared[status.st_dev, status.st_ino] = folder
         for _, folder in sorted(shared.items()):
@@ -509,3 +536,9 @@ def _one_a_folder(targets: Sequence[str]) -> list[str]:
     for path in targets:
         found.setdefault(path.rpartition("/")[0], path)
     return list(found.values())
+
+
+def _refuse_object_stores(folder: str, kind: str) -> None:
+    """Nothing here holds where a rename is not one step. Asked of FUSE only, where all calls are slow."""
+    if kind == "fuse" and (store := filesystems.object_store(folder)) is not None:
+        raise StorageError(folder, f"this ({store}) {filesystems.NO_RENAME}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
-from noclobber.disk import forks, ordering
+from noclobber.disk import forks, ordering, renames
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK
 from noclobber.disk.removing import remove_all
@@ -27,14 +27,19 @@ OVERLAY_ATTRIBUTES = ("user.overlay.", "trusted.overlay.")
 
 def bring(staged: str, store: Store, name: str) -> None:
     """Rename a staged thing to a swap name. From here on only the record knows it."""
-    os.rename(staged, name, dst_dir_fd=store.swap_fd)
+    try:
+        os.rename(staged, name, dst_dir_fd=store.swap_fd)
+    except PermissionError:
+        with renames.WritableFolder(staged):
+            os.rename(staged, name, dst_dir_fd=store.swap_fd)
 
 
 def give_back(staged: str, store: Store, name: str) -> None:
     """After a refusal: to where it was, so that it can be shown; else it is removed."""
     for _ in range(MOST_TRIES):
         try:
-            os.rename(name, staged, src_dir_fd=store.swap_fd)
+            with renames.WritableFolder(name, store.swap_fd):
+                os.rename(name, staged, src_dir_fd=store.swap_fd)
             return
         except OSError:
             pass  # For example, where it was is gone.
@@ -66,12 +71,26 @@ def strip(thing: int | str) -> None:
     for name in names:
         if name.startswith(OVERLAY_ATTRIBUTES):
             try:
-                if isinstance(thing, str):
-                    os.removexattr(thing, name, follow_symlinks=False)
-                else:
-                    os.removexattr(thing, name)
+                _take_off(thing, name)
             except OSError:
                 pass  # It means nothing outside of an overlay.
+
+
+def _take_off(thing: int | str, name: str) -> None:
+    """Remove an attribute of the command's own file; of one that is read-only, too."""
+    follow = isinstance(thing, int)  # A descriptor leads to what it is; a name is never followed.
+    try:
+        os.removexattr(thing, name, follow_symlinks=follow)
+    except PermissionError:
+        status = os.stat(thing, follow_symlinks=follow)
+        if stat.S_ISLNK(status.st_mode):
+            raise
+        mode = stat.S_IMODE(status.st_mode)
+        os.chmod(thing, mode | stat.S_IWUSR)
+        try:
+            os.removexattr(thing, name, follow_symlinks=follow)
+        finally:
+            os.chmod(thing, mode)
 
 
 def make_ready(descriptor: int) -> None:

@@ -195,7 +195,12 @@ class Store:
     def keep(self, name: str) -> str:
         """Move a swap file to the kept ones, for a person to look at; return where it is now."""
         kept = name.replace("swap-", "kept-", 1)
-        os.rename(name, kept, src_dir_fd=self.swap_fd, dst_dir_fd=self.kept_fd)
+        try:
+            os.rename(name, kept, src_dir_fd=self.swap_fd, dst_dir_fd=self.kept_fd)
+        except FileNotFoundError:
+            # A process that was killed between this and the end of its note has kept it: the note still says
+            # that it is to be done, to everybody who comes to the folder. Names are never used twice.
+            os.stat(kept, dir_fd=self.kept_fd, follow_symlinks=False)
         return f"{self.path}/{kept}" if self.is_beside else f"{self.path}/{KEPT_FOLDER}/{kept}"
 
     # The note of a folder.

@@ -61,6 +61,9 @@ PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 class Swap:
     """One file of a commit. `expected` is a hash, or None for "whatever is there"."""
 
+    spares_read_only = True
+    """If a file that this user may not write to is refused. A command's own rename or `rm` asks nobody."""
+
     def __init__(
         self,
         target: PinnedPath,
@@ -144,7 +147,7 @@ class Swap:
         if not stat.S_ISREG(self.old_status.st_mode):
             raise self._not_a_file()
         # Replacing needs only the folder's permission, but a read-only file is meant to stay as it is.
-        if not self._is_writable():
+        if self.spares_read_only and not self._is_writable():
             raise self._read_only()
 
     def refuse_read_only(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 VERIFIED_NS = 1_234_567_891  # A second and a bit after the epoch: no real file has it.
 MARK_FROM_BYTES = 1 << 16
 MOST_WAITING = 256
+MANY = 16
 MOST_SPARE, MOST_SPARE_BYTES = 8, 1 << 20  # Old versions of other files that wait to be written over.
 LATE_S = 1.0  # How long after it was displaced somebody may come who had found the file before.
 MOST_YOUNG, LARGE_BYTES = 16, 1 << 22  # How many displaced files wait for that, and up to which size.
@@ -55,14 +56,19 @@ def sweep(store: Store, sparing: str = "", *, young: bool = True) -> list[tuple[
     spare = _spare_versions(store, sparing) if sparing else set()
     if not young:
         spare |= _young(store)
-    for _ in range(len(store.waiting)):
+    if store.keeper is None or len(store.waiting) < MANY:
+        return kept + _sweep_waiting(store, spare)
+    with store.keeper.many():
+        return kept + _sweep_waiting(store, spare)
+
+
+def _sweep_waiting(store: Store, spare: set[str]) -> list[tuple[str, str]]:
+    kept = []
+    for displaced in [each for each in tuple(store.waiting) if each.name not in spare]:
         try:
-            displaced = store.waiting.popleft()
-        except IndexError:
-            break  # Another thread sweeps too.
-        if displaced.name in spare:
-            store.waiting.append(displaced)
-            continue
+            store.waiting.remove(displaced)  # One step between threads: strings and numbers are compared.
+        except ValueError:
+            continue  # Another thread sweeps too.
         where = _sweep_one(store, displaced.name, displaced.descriptor, displaced)
         if where is BUSY and len(store.waiting) < MOST_WAITING:
             store.waiting.append(displaced)

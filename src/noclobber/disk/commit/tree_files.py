@@ -39,7 +39,15 @@ from noclobber.disk.hashing_thread import HashOf
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK, hash_of
 from noclobber.disk.steps import reached
-from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNREADABLE, FileBusyError, StaleFileError
+from noclobber.errors import (
+    ABSENT,
+    DELETED,
+    UNKNOWN,
+    UNREADABLE,
+    FileBusyError,
+    MetadataNotKeptError,
+    StaleFileError,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,6 +98,8 @@ class _KnownHash(HashOf):
 class StagedSwap(Swap):
     """A file that exists and gets new content."""
 
+    # The kernel has judged: in the view the command could write to it, or put another one in its place.
+    spares_read_only = False
     staged = ""
 
     def begin_staging(self, prefix: str) -> None:
@@ -230,9 +240,17 @@ class StagedCreation(Creation):
 class Removal(Swap):
     """A file that goes: exchanged with a placeholder, which is moved away at once."""
 
+    spares_read_only = False  # As `rm` does: the right to write in the folder is enough.
     is_away = False
     is_in_doubt = False  # An error, while the placeholder was or was not at the name. Recovery looks.
     _gone = ""
+
+    def stage(self) -> None:
+        """Make the placeholder. It is at the name for a moment, and hidden: its owner does not matter."""
+        try:
+            super().stage()
+        except MetadataNotKeptError:
+            os.fchmod(self.new_fd, 0o600)
 
     def take_away(self, patience: Patience, note: Note) -> None:
         """Move the placeholder off the name. Only then is the file gone."""
@@ -285,9 +303,7 @@ class Departure:
         self.inode = status.st_ino
 
     def _stale(self) -> StaleFileError:
-        actual = hash_of(self.target)
-        expected = NO_HASH
-        return StaleFileError(self.target.path, expected, NOT_A_FILE if actual == expected else actual)
+        return StaleFileError(self.target.path, UNKNOWN, hash_of(self.target))
 
     def stage(self) -> None:
         """Nothing is staged."""
@@ -373,10 +389,11 @@ class Departure:
             self.kept.append(store.keep(self.swap_name))  # Somebody wrote to it since.
             return
         if store.keeper is not None and not self._is_verified:
-            for below, sha256, size in self.row.inside:
-                store.keeper.take(
-                    store, f"{self.swap_name}/{below}", f"{self.target.path}/{below}", sha256, size
-                )
+            with store.keeper.many():
+                for below, sha256, size in self.row.inside:
+                    store.keeper.take(
+                        store, f"{self.swap_name}/{below}", f"{self.target.path}/{below}", sha256, size
+                    )
         self._is_verified = True
         remove_under_another_name(store.swap_fd, self.swap_name, self.swap_name + GONE)
 
@@ -426,7 +443,7 @@ class ModeChange:
         try:
             return os.stat(self.target.name, dir_fd=self.target.folder_fd, follow_symlinks=False)
         except FileNotFoundError:
-            raise StaleFileError(self.target.path, self.expected, DELETED) from None
+            raise StaleFileError(self.target.path, self.row.expected or UNKNOWN, DELETED) from None
 
     def stage(self) -> None:
         """Nothing is staged."""

@@ -26,6 +26,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.errors import CannotCommitError
+from noclobber.guard.git.digest import MOST_BEHIND, renew
 from noclobber.guard.git.mine import Mine, MinePlan, plan
 from noclobber.guard.git.real_index import IndexLock, index_locked, put_forward
 from noclobber.guard.git.repository import GitEntry, GitFailedError, Repository
@@ -78,7 +79,11 @@ def commit_mine(
         if dry_run:
             return CommitMade(None, plan(root, repository, mine, paths))
         with _one_at_a_time(repository):
-            return _CommitAttempts(root, repository, mine, message, paths, verify=verify).result()
+            attempts = _CommitAttempts(root, repository, mine, message, paths, verify=verify)
+            try:
+                return attempts.result()
+            finally:
+                attempts.renew_digest()
     except GitFailedError as error:
         raise CannotCommitError(folder or root, f"git says: {error}") from error
 
@@ -123,6 +128,7 @@ class _CommitAttempts:
         self._root, self._repository, self._mine = root, repository, mine
         self._message, self._paths, self._verify = message, paths, verify
         self._subject = message.strip().partition("\n")[0]
+        self._planned: MinePlan | None = None
 
     def result(self) -> CommitMade:
         """Commit, or say that there is nothing to commit."""
@@ -138,8 +144,13 @@ class _CommitAttempts:
             f"HEAD kept moving; gave up after {MOST_ATTEMPTS} attempts. Try again.",
         )
 
+    def renew_digest(self) -> None:
+        """Spare the next ones what had to be read, if it was much."""
+        if self._planned is not None and self._planned.behind >= MOST_BEHIND:
+            renew(self._root, self._repository, is_whole=self._planned.was_whole)
+
     def _attempt(self, lock: IndexLock | None) -> CommitMade:
-        planned = plan(self._root, self._repository, self._mine, self._paths)
+        planned = self._planned = plan(self._root, self._repository, self._mine, self._paths)
         if planned.obstacles:
             raise refusal(planned.obstacles)
         return CommitMade(self._commit(planned, lock) if planned.files else None, planned)

@@ -11,7 +11,9 @@ that are left become one: of one author if all of them were his, and otherwise o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.disk import hashing
 from noclobber.disk.hashing import is_hash
@@ -55,13 +57,34 @@ class Rename(NamedTuple):
     by: WrittenBy
 
 
+class Earlier(NamedTuple):
+    """What is known of a file's life before the first of its `writes`, instead of the writes themselves."""
+
+    last: str
+    """The hash of the version that it ended with, or `ABSENT`."""
+    blob: str | None = None
+    """All of it was committed, and this is git's name of that version; None: there was no file."""
+    weave: dict[str, Any] | None = None
+    """Some of it was not committed: a weave that was put away."""
+    is_lost: bool = False
+    """Nothing is known, and the whole ledger has to be read."""
+
+
 class Lineage:
     """One file: what it is called now, what it was called, and its writes as they followed each other."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, earlier: Earlier | None = None, authors: Iterable[WrittenBy] = ()) -> None:
         self.name = name
+        self.earlier = earlier
+        """None: `writes` are all that there were."""
+        self.earlier_authors = frozenset(authors)
         self.writes: list[LandedWrite] = []
         self.renames: list[Rename] = []
+
+    @property
+    def authors(self) -> set[WrittenBy]:
+        """Everybody who ever wrote or moved it."""
+        return {*self.earlier_authors, *map(author_of, self.writes), *(rename.by for rename in self.renames)}
 
 
 class FileVersion(NamedTuple):
@@ -86,10 +109,10 @@ def author_of(write: LandedWrite) -> WrittenBy:
     return WrittenBy(write.agent_id, write.session_id)
 
 
-def lineages(writes: Iterable[LandedWrite]) -> list[Lineage]:
+def lineages(writes: Iterable[LandedWrite], before: Iterable[Lineage] = ()) -> list[Lineage]:
     """Return every file on record, with its writes in the order in which they were recorded."""
-    by_name: dict[str, Lineage] = {}
-    found: list[Lineage] = []
+    found = list(before)
+    by_name = {file.name: file for file in found}
     for write in writes:
         file = by_name.get(write.path)
         if file is None:
@@ -100,6 +123,8 @@ def lineages(writes: Iterable[LandedWrite]) -> list[Lineage]:
             continue
         file.renames.append(Rename(write.path, write.destination, author_of(write)))
         file.name = write.destination
+        found.remove(file)  # The last of several that have had one name is the one that has it.
+        found.append(file)
         del by_name[write.path]
         by_name[write.destination] = file
     return found
@@ -114,17 +139,45 @@ class VersionLink(NamedTuple):
 
 
 def links_of(file: Lineage, current: bytes | None) -> list[VersionLink]:
-    """Return the versions that followed each other up to what the file holds now."""
+    """Return the versions that followed each other behind the earlier ones, up to what is there now."""
+    at = None if file.earlier is None else file.earlier.last
+    ordered = in_landing_order(file.writes, at)
+    links = linked(ordered, at)
+    return [*links, *outside_link(links[-1].sha256 if links else at, current)]
+
+
+def linked(ordered: Iterable[LandedWrite], at: str | None) -> list[VersionLink]:
+    """Return the versions that writes found and left, in the order in which they landed."""
     links: list[VersionLink] = []
-    at: str | None = None
-    for write in in_landing_order(file.writes):
+    for write in ordered:
         before, after = _hash(write.before), _hash(write.after)
         if before != at:
             links.append(VersionLink(before, OUTSIDER, write.time))
         links.append(VersionLink(after, author_of(write), write.time))
         at = after
+    return links
+
+
+def outside_link(at: str | None, current: bytes | None) -> list[VersionLink]:
+    """Return what an outsider has made of the last version since, if anything."""
     now = ABSENT if current is None else hashing.of_bytes(current)
-    return links if at == now else [*links, VersionLink(now, OUTSIDER, "")]
+    return [] if at == now else [VersionLink(now, OUTSIDER, "")]
+
+
+def steps(links: Iterable[VersionLink], find: Callable[[str], bytes | None]) -> list[FileVersion] | None:
+    """Return versions with their bytes; None if some are not kept, and it matters whose they were."""
+    versions: list[FileVersion] = []
+    between: set[WrittenBy] = set()
+    for sha256, by, time in links:
+        between.add(by)
+        content = find(sha256) if is_hash(sha256) else None
+        if content is None and sha256 != ABSENT:
+            continue
+        if len(between) > 1:
+            return None
+        versions.append(FileVersion(by, content, time))
+        between = set()
+    return None if between else versions
 
 
 def chain(
@@ -151,16 +204,19 @@ def chain(
     return VersionChain(tuple(versions), cut_off)
 
 
-def in_landing_order(writes: Sequence[LandedWrite]) -> list[LandedWrite]:
+def in_landing_order(writes: Sequence[LandedWrite], left: str | None = None) -> list[LandedWrite]:
     """Put writes of one file in the order in which they landed: each found what the one before it left."""
-    waiting = list(writes)
+    waiting = deque(writes)
     ordered: list[LandedWrite] = []
     while waiting:
-        ordered.append(waiting.pop(_next_to_land(ordered[-1].after if ordered else None, waiting)))
+        number = _next_to_land(left, waiting)
+        ordered.append(waiting[number])
+        del waiting[number]
+        left = ordered[-1].after
     return ordered
 
 
-def _next_to_land(left: str | None, waiting: list[LandedWrite]) -> int:
+def _next_to_land(left: str | None, waiting: deque[LandedWrite]) -> int:
     """
     Return which write followed what was `left`: as a rule the first on record.
 
@@ -169,7 +225,7 @@ def _next_to_land(left: str | None, waiting: list[LandedWrite]) -> int:
     """
     if waiting[0].before == left or not is_hash(waiting[0].before):
         return 0
-    some = waiting[:OUT_OF_ORDER]
+    some = list(islice(waiting, OUT_OF_ORDER))
     at, passed = 0, {0}
     while some[at].before != left:
         earlier = [

@@ -67,7 +67,7 @@ def others_work_before(
         return None
     try:
         repository = Repository(cwd if os.path.isdir(cwd) else root)
-        found = _Before(repository, Strangers(root, me, known.get, now_s, has_memory=bool(known)))
+        found = _Before(repository, Strangers(root, me, known.get, now_s, repository, has_memory=bool(known)))
         files = {each.path: each for reach in reaches for each in found.files(reach)}
     except (GitFailedError, CannotCommitError):
         return None

@@ -19,35 +19,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.disk import hashing
 from noclobber.disk.reading import open_path, read_all
 from noclobber.disk.versions import Versions
-from noclobber.guard.git.lineage import (
-    OUTSIDER,
-    UNKNOWN_WRITER,
-    Lineage,
-    VersionChain,
-    WrittenBy,
-    author_of,
-    chain,
-    lineages,
-    links_of,
-)
+from noclobber.guard.git.digest import LedgerNeededError, begin_again, read_recorded
+from noclobber.guard.git.lineage import OUTSIDER, UNKNOWN_WRITER, chain, links_of, steps
 from noclobber.guard.git.repository import EXECUTABLE, FILE, LINK, GitEntry
-from noclobber.guard.past_bytes import find_bytes, find_displaced
-from noclobber.ledger.history import landed_writes
-from noclobber.text.merge import LineRange, is_binary, merge, split_lines
+from noclobber.guard.git.woven_file import BlockedError, WovenFile, go_on, version_lines
+from noclobber.guard.past_bytes import find_bytes, find_kept
+from noclobber.text.merge import is_binary
 from noclobber.text.weave import Weave
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Iterable
 
+    from noclobber.guard.git.digest import Recorded
+    from noclobber.guard.git.lineage import Earlier, Lineage, VersionChain, VersionLink, WrittenBy
     from noclobber.guard.git.repository import Cleaner, Repository
-    from noclobber.text.merge import Conflict
+    from noclobber.text.merge import LineRange
 
-EXISTS = b"\0\n"
-"""The first line of every version in a weave: that there is a file. No line of a text is like it."""
 FIRST_TRIES = ((8, False), (8, True), (64, True))
 """How many versions back the search goes at first, and whether on top of a commit: what is open is young."""
 LOOKS_INTO_GIT = 3
-MOST_NAMED = 5
 
 
 class Mine(NamedTuple):
@@ -97,28 +87,31 @@ class MinePlan(NamedTuple):
     skipped: tuple[tuple[str, str], ...]
     """Files that are not committed from here, and why."""
     authors: tuple[WrittenBy, ...]
-
-
-class _BlockedError(Exception):
-    """One file cannot be committed."""
-
-    def __init__(
-        self, reason: str, lines: tuple[LineRange, ...] = (), owners: Iterable[Hashable] = ()
-    ) -> None:
-        super().__init__(reason)
-        self.reason, self.lines = reason, lines
-        self.owners = tuple(sorted({who.who for who in owners if isinstance(who, WrittenBy)}))
+    behind: int = 0
+    """How many landed writes had to be read because the digest does not have them, ..."""
+    was_whole: bool = True
+    """... and whether the digest was of no use."""
 
 
 def plan(root: str, repository: Repository, mine: Mine, paths: Iterable[str] | None = None) -> MinePlan:
     """Work out a commit on the present HEAD. `paths` are canonical: only these files, or files in them."""
-    head = repository.head()
     wanted = None if paths is None else tuple(paths)
+    recorded = read_recorded(root)
+    try:
+        return _planned(root, repository, mine, wanted, recorded)
+    except LedgerNeededError:
+        recorded = read_recorded(root, is_whole=True)._replace(behind=recorded.behind)
+        return _planned(root, repository, mine, wanted, recorded)
+
+
+def _planned(
+    root: str, repository: Repository, mine: Mine, wanted: tuple[str, ...] | None, recorded: Recorded
+) -> MinePlan:
+    head = repository.head()
     chosen: dict[str, Lineage] = {}
     skipped: list[tuple[str, str]] = []
-    every = lineages(landed_writes(root))
-    for file in every:
-        if not any(map(mine.has, _authors(file))) or not _is_asked_for(file, wanted):
+    for file in recorded.files:
+        if not any(map(mine.has, file.authors)) or not _is_asked_for(file, wanted):
             continue
         name = repository.below_top(file.name)
         if name is None:
@@ -135,14 +128,18 @@ def plan(root: str, repository: Repository, mine: Mine, paths: Iterable[str] | N
                     skipped.append((file.name, "git ignores it."))
                 else:
                     files += planner.commits(name, file)
-            except _BlockedError as blocked:
+            except BlockedError as blocked:
                 obstacles.append(CommitObstacle(file.name, blocked.reason, blocked.lines, blocked.owners))
-    authors = {author for file in chosen.values() for author in _authors(file) if mine.has(author)}
-    return MinePlan(head, tuple(files), tuple(obstacles), tuple(skipped), tuple(sorted(authors, key=str)))
-
-
-def _authors(file: Lineage) -> set[WrittenBy]:
-    return {*map(author_of, file.writes), *(rename.by for rename in file.renames)}
+    authors = {author for file in chosen.values() for author in file.authors if mine.has(author)}
+    return MinePlan(
+        head,
+        tuple(files),
+        tuple(obstacles),
+        tuple(skipped),
+        tuple(sorted(authors, key=str)),
+        recorded.behind,
+        recorded.is_whole,
+    )
 
 
 def _is_asked_for(file: Lineage, paths: tuple[str, ...] | None) -> bool:
@@ -170,6 +167,11 @@ class _Planner:
         self._differs = repository.changed_since(head, sorted(names))
         untracked = [name for name in chosen if name not in self._tree]
         self.ignored = repository.ignored(untracked)
+        # Of the likely ones by one process each; the others are asked about one by one.
+        likely = [name for name in chosen if name in self._differs or name not in self._tree]
+        self._cleaners = repository.cleaners(likely)
+        entries = (self._tree[name] for name in likely if name in self._tree)
+        self._blobs = repository.blobs(entry.oid for entry in entries if entry.mode in (FILE, EXECUTABLE))
 
     def __enter__(self) -> _Planner:
         return self
@@ -195,9 +197,11 @@ class _Planner:
             return []
         if old is not None and old.mode not in (FILE, EXECUTABLE):
             what = "a symbolic link" if old.mode == LINK else "a submodule"
-            raise _BlockedError(f"In the last commit it is {what}; commit it with git.")
-        cleaner = self._repository.cleaner(name)
-        in_head = None if old is None else self._repository.blob(old.oid)
+            raise BlockedError(f"In the last commit it is {what}; commit it with git.")
+        cleaner = self._cleaners.get(name) or self._repository.cleaner(name)
+        in_head = None if old is None else self._blobs.get(old.oid)
+        if old is not None and in_head is None:
+            in_head = self._repository.blob(old.oid)
         after, left = self._after(file, source or target, content, in_head, cleaner)
         if source is not None:  # Moved: here it is new, and gone there.
             if after is None:
@@ -220,12 +224,12 @@ class _Planner:
         if not any(of_mine) and committed is not None:
             return committed, None  # Where it is now is others' business.
         if not all(of_mine):
-            raise _BlockedError(
+            raise BlockedError(
                 "It was moved by you and by others since it was committed; commit the move with git first.",
                 owners=[rename.by for rename in later],
             )
         if committed is not None and committed in self._names:
-            raise _BlockedError(f"It was moved here, and there is another file at {committed} now.")
+            raise BlockedError(f"It was moved here, and there is another file at {committed} now.")
         return name, committed
 
     def _in_work_tree(self, path: str) -> tuple[bytes | None, str]:
@@ -235,11 +239,11 @@ class _Planner:
         except (FileNotFoundError, NotADirectoryError):
             return None, FILE
         except OSError as error:
-            raise _BlockedError(f"It cannot be read: {error.strerror}") from None
+            raise BlockedError(f"It cannot be read: {error.strerror}") from None
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise _BlockedError("It is not a plain file any more; commit it with git.")
+                raise BlockedError("It is not a plain file any more; commit it with git.")
             return read_all(descriptor), EXECUTABLE if status.st_mode & 0o100 else FILE
         finally:
             os.close(descriptor)
@@ -255,9 +259,9 @@ class _Planner:
         """Return HEAD's version with this agent's changes, and who has changed other lines."""
         # `git add` of a plain file: the bytes in HEAD are those of a version.
         head_sha256 = hashing.of_bytes(in_head) if in_head is not None and cleaner.is_plain else None
-        looks_left = LOOKS_INTO_GIT
+        looks_left = LOOKS_INTO_GIT if file.earlier is None else 0
         links = links_of(file, content)
-        known: dict[str, bytes | None] = {} if content is None else {links[-1].sha256: content}
+        known: dict[str, bytes | None] = {} if content is None else {hashing.of_bytes(content): content}
 
         def find(sha256: str) -> bytes | None:
             nonlocal looks_left
@@ -265,162 +269,72 @@ class _Planner:
                 return in_head
             if sha256 in known:
                 return known[sha256]
-            found = self._kept.read(sha256) if self._kept is not None else None
-            found = find_displaced(self._root, file.name, sha256) if found is None else found
+            found = find_kept(self._kept, self._root, file.name, sha256)
             if found is None and looks_left:
                 looks_left -= 1  # Dozens of processes; and where one is not found, more are not, as a rule.
                 found = find_bytes(self._root, file.name, sha256)[0]
             known[sha256] = found
             return found
 
-        def committed_at(time: str) -> bytes | None:
-            commit = self._repository.head_at(self._head, time)
-            entry = self._repository.tree(commit, [committed]).get(committed)
-            is_file = entry is not None and entry.mode in (FILE, EXECUTABLE)
-            return self._repository.blob(entry.oid) if entry is not None and is_file else None
-
-        unknown: _FileHistory | None = None
+        if file.earlier is not None:
+            return self._behind(file.earlier, links, find, in_head, cleaner)
+        unknown: WovenFile | None = None
         for count, is_from_git in (*FIRST_TRIES, (len(links), True), (len(links), False)):
             versions = chain(links, count, find, self._mine.has)
-            history = _FileHistory(versions, in_head, cleaner, self._mine.has, committed_at)
-            present = history.weave(is_from_git=is_from_git)
-            if present is not None and not history.has_unknown(present):
-                return history.after(present)
-            unknown = history if present is not None else unknown
-        return (unknown or history).merged()
+            woven = self._woven(versions, committed, in_head, cleaner, is_from_git=is_from_git)
+            present = woven.present()
+            if present is not None and not woven.has_unknown(present):
+                return woven.after(present)
+            unknown = woven if present is not None else unknown
+        return (unknown or woven).merged()
 
-
-class _FileHistory:
-    """One file's versions against the one in HEAD."""
-
-    def __init__(
+    def _behind(
         self,
-        versions: VersionChain,
+        earlier: Earlier,
+        links: list[VersionLink],
+        find: Callable[[str], bytes | None],
         in_head: bytes | None,
         cleaner: Cleaner,
-        is_mine: Callable[[WrittenBy], bool],
-        committed_at: Callable[[str], bytes | None],
-    ) -> None:
-        self._is_mine, self._cut_off, self._committed_at = is_mine, versions.cut_off, committed_at
-        kept = [None if each.content is None else cleaner(each.content) for each in versions.versions]
-        self._is_whole = any(is_binary(each) for each in (*kept, in_head) if each is not None)
-        self._versions = [
-            (version.by, self._lines(each), version.time)
-            for version, each in zip(versions.versions, kept, strict=True)
-        ]
-        self._head = self._lines(in_head)
+    ) -> tuple[bytes | None, tuple[str, ...]]:
+        """The same, from what the digest has of the file and the few versions behind that."""
+        versions = steps(links, find)
+        weave = begin_again(earlier, self._repository) if cleaner.is_plain else None
+        contents = [in_head] if versions is None else [in_head, *(each.content for each in versions)]
+        if versions is None or weave is None or any(is_binary(each) for each in contents if each is not None):
+            raise LedgerNeededError
+        go_on(weave, versions, cleaner)
+        woven = WovenFile(weave, version_lines(in_head), self._mine.has)
+        present = woven.present()
+        if present is None:
+            raise LedgerNeededError  # HEAD went back, or has lines from elsewhere.
+        return woven.after(present)
 
-    def _lines(self, content: bytes | None) -> list[bytes]:
-        if content is None:
-            return []
-        return [EXISTS, content] if self._is_whole else [EXISTS, *split_lines(content)]
-
-    def weave(self, *, is_from_git: bool) -> set[int] | None:
+    def _woven(
+        self,
+        chain: VersionChain,
+        committed: str,
+        in_head: bytes | None,
+        cleaner: Cleaner,
+        *,
+        is_from_git: bool,
+    ) -> WovenFile:
         """
-        Weave the versions, and return which of the changes HEAD has; None if that cannot be told.
+        Weave the versions of a chain.
 
         `is_from_git`: on top of what was committed when the first of the versions was there. What that one
         had besides is somebody's from before, whoever wrote then.
         """
+        first, *later = chain.versions
+        kept = [cleaner(each.content) for each in chain.versions if each.content is not None]
+        is_whole = any(is_binary(each) for each in (*kept, in_head) if each is not None)
         if is_from_git:
-            weave = Weave(self._lines(self._committed_at(self._versions[0][2])))
-            is_perhaps_mine = any(map(self._is_mine, self._cut_off))
-            weave.step(self._versions[0][1], UNKNOWN_WRITER if is_perhaps_mine else OUTSIDER)
+            before = self._repository.file_at(self._head, first.time, committed)
+            weave = Weave(version_lines(before, is_whole=is_whole))
+            is_perhaps_mine = any(map(self._mine.has, chain.cut_off))
+            by = UNKNOWN_WRITER if is_perhaps_mine else OUTSIDER
+            go_on(weave, [first._replace(by=by)], cleaner, is_whole=is_whole)
         else:
-            weave = Weave(self._versions[0][1])
-        for by, lines, _ in self._versions[1:]:
-            weave.step(lines, by)
-        self._weave = weave
-        return weave.committed(self._head, in_any_order=(OUTSIDER, UNKNOWN_WRITER))
-
-    def has_unknown(self, present: set[int]) -> bool:
-        """True if it is not known whose some of the other changes are, and they may be this agent's."""
-        return _has_unknown(self._weave, present)
-
-    def after(self, present: set[int]) -> tuple[bytes | None, tuple[str, ...]]:
-        """Return what is to be committed, and who has changed other lines."""
-        return self._content(self._picked(self._weave, present)), self._left(self._weave, present)
-
-    def _picked(self, weave: Weave, present: set[int]) -> list[bytes]:
-        """Return HEAD's lines with this agent's changes; raise if others are in the way."""
-        open_hunks = [hunk for hunk in weave.hunks if hunk.number not in present]
-        if _has_unknown(weave, present):
-            raise _BlockedError(
-                "Several have changed it, you among them, and the versions between are not kept any more. "
-                "Commit it with git."
-            )
-        wanted = {hunk.number for hunk in open_hunks if self._is_own(hunk.author)}
-        picked = weave.picked(present, wanted)
-        if picked.lines is None:
-            # Line numbers without the one that stands for the file itself.
-            lines = tuple(LineRange(max(0, start - 1), end - 1) for start, end in picked.blocked)
-            names = ", ".join(sorted(who.who for who in picked.by if isinstance(who, WrittenBy)))
-            raise _BlockedError(
-                f"{_spelled(lines)}: your changes are among uncommitted ones of {names or 'somebody'}. "
-                "Let them commit first, or commit both together.",
-                lines,
-                picked.by,
-            )
-        if picked.lines and picked.lines[0] != EXISTS:
-            creator = weave.lines[0].born
-            who = creator.author if creator is not None else OUTSIDER
-            name = who.who if isinstance(who, WrittenBy) else "somebody"
-            raise _BlockedError(
-                f"It was created by {name} and is not committed yet. Let them commit it first, "
-                "or commit both together.",
-                owners=[who],
-            )
-        return picked.lines
-
-    def _is_own(self, author: Hashable) -> bool:
-        return isinstance(author, WrittenBy) and self._is_mine(author)
-
-    def _left(self, weave: Weave, present: set[int]) -> tuple[str, ...]:
-        others = {hunk.author for hunk in weave.hunks if hunk.number not in present}
-        return tuple(
-            sorted(who.who for who in others if isinstance(who, WrittenBy) and not self._is_mine(who))
-        )
-
-    def merged(self) -> tuple[bytes | None, tuple[str, ...]]:
-        """HEAD has lines that no version on record had: take this agent's changes over by a merge."""
-        weave = self._weave
-        if any(map(self._is_mine, self._cut_off)):
-            raise _BlockedError(
-                "Versions of it from before your changes are not kept any more, so it cannot be told which "
-                "of the lines are yours. Commit it with git."
-            )
-        present = weave.nearest(self._head)
-        base, ours = weave.version(present), self._picked(weave, present)
-        if base == ours:
-            return self._content(self._head), self._left(weave, present)
-        if base[:1] != [EXISTS] or ours[:1] != [EXISTS]:
-            raise _BlockedError(
-                "The version in the last commit is not the one that you deleted. Commit it with git."
-            )
-        merged = merge(*(b"".join(lines[1:]) for lines in (base, ours, self._head)))
-        if merged.content is None:
-            raise _BlockedError(
-                f"{_spelled_in_head(merged.conflicts)} of the committed version: you changed these, and it "
-                "has other lines there than any version on record. Commit it with git."
-            )
-        return merged.content, self._left(weave, present)
-
-    @staticmethod
-    def _content(lines: list[bytes]) -> bytes | None:
-        return b"".join(lines[1:]) if lines else None
-
-
-def _has_unknown(weave: Weave, present: set[int]) -> bool:
-    return any(hunk.author == UNKNOWN_WRITER for hunk in weave.hunks if hunk.number not in present)
-
-
-def _spelled(ranges: tuple[LineRange, ...]) -> str:
-    named = [
-        f"{start + 1}" if end - start <= 1 else f"{start + 1}-{end}" for start, end in ranges[:MOST_NAMED]
-    ]
-    word = "Line" if len(named) == 1 and "-" not in named[0] else "Lines"
-    return f"{word} {', '.join(named)}{' and more' if len(ranges) > MOST_NAMED else ''}"
-
-
-def _spelled_in_head(conflicts: tuple[Conflict, ...]) -> str:
-    return _spelled(tuple(conflict.theirs for conflict in conflicts))
+            content = None if first.content is None else cleaner(first.content)
+            weave = Weave(version_lines(content, is_whole=is_whole))
+        go_on(weave, later, cleaner, is_whole=is_whole)
+        return WovenFile(weave, version_lines(in_head, is_whole=is_whole), self._mine.has, chain.cut_off)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 LIVE_S = 3600.0
 """An agent that has written nothing for so long has ended, as far as can be told."""
 MOST_NAMED = 20
+TO_SECONDS = len("2026-01-01T00:00:00")
 MOST_SCRIPT_BYTES = 1 << 20
 _CLEAN = re.compile(r"\bgit\b[^\n;|&]*\bclean\b")
 TAKEN, SWEPT = "taken away", "swept up"
@@ -70,7 +71,7 @@ def rule(command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn) -> N
     try:
         repository = Repository(changes.root)
         found = _Reach(repository, changes.root, files, git_files, is_clean=is_clean).found(
-            strangers_of(command.expect, turn)
+            strangers_of(command.expect, turn, repository)
         )
     except (GitFailedError, CannotCommitError):
         return None  # Not a repository, or a broken one: nothing of git's can be said.
@@ -96,7 +97,7 @@ def refusal_for(found: Iterable[OthersFile], root: str) -> NoclobberError | None
 
 
 def strangers_of(
-    expect: Mapping[str, str], turn: Turn | CommandTurn
+    expect: Mapping[str, str], turn: Turn | CommandTurn, repository: Repository
 ) -> Callable[[str, str], WrittenBy | None]:
     """Return what tells which stranger made the present version of a file."""
 
@@ -105,7 +106,7 @@ def strangers_of(
 
     has_memory = bool(expect) or len(turn.context) > 0
     me = WrittenBy(turn.context.agent_id, turn.context.session_id)
-    return Strangers(turn.root, me, known, turn.clock.now_s(), has_memory=has_memory).owner
+    return Strangers(turn.root, me, known, turn.clock.now_s(), repository, has_memory=has_memory).owner
 
 
 class Strangers:
@@ -117,10 +118,12 @@ class Strangers:
         me: WrittenBy,
         known: Callable[[str], str | None],
         now_s: float,
+        repository: Repository,
         *,
         has_memory: bool,
     ) -> None:
         self._root, self._me, self._known, self._has_memory = root, me, known, has_memory
+        self._repository = repository
         self._live_since = iso8601(now_s - LIVE_S)
         self._writes: dict[str, list[LandedWrite]] | None = None
         self._last: dict[WrittenBy, str] = {}
@@ -131,10 +134,28 @@ class Strangers:
             return None
         write = self._last_to_leave(path, sha256)
         if write is None:
-            return OUTSIDER if self._has_memory else None
-        author = author_of(write)
+            return OUTSIDER if self._has_memory else self._underneath(path)
+        return self._if_stranger(author_of(write))
+
+    def _if_stranger(self, author: WrittenBy) -> WrittenBy | None:
         is_live = self._last[author] >= self._live_since
         return author if author != self._me and is_live else None
+
+    def _underneath(self, path: str) -> WrittenBy | None:
+        """
+        Return the stranger on whose uncommitted version somebody unknown has built.
+
+        That somebody may be the caller, and their part its own; what is below it is not.
+        """
+        writes = (self._writes or {}).get(path)
+        stranger = self._if_stranger(author_of(writes[-1])) if writes else None
+        if stranger is None or not writes:
+            return None
+        name = self._repository.below_top(path)
+        done = self._repository.ended("log", "-1", "--format=%ct", "HEAD", "--", name or path)
+        committed_s = int(done.stdout.strip() or b"0") if done.returncode == 0 else 0
+        # In the same second it cannot be told which came first.
+        return None if iso8601(committed_s)[:TO_SECONDS] > writes[-1].time[:TO_SECONDS] else stranger
 
     def _last_to_leave(self, path: str, sha256: str) -> LandedWrite | None:
         if self._writes is None:

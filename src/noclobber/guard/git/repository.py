@@ -100,8 +100,13 @@ class Repository:
             raise GitFailedError(f"git {words[0]} did not end within {PATIENCE_S} s") from error
 
     def environment(self, index: str | None = None) -> dict[str, str]:
-        """The environment of a git command: paths are no patterns, and the index is a given one."""
-        changed = {**os.environ, "GIT_LITERAL_PATHSPECS": "1"}
+        """
+        The environment of a git command: paths are no patterns, and the index is a given one.
+
+        Without optional locks: comparing a submodule would write that one's index, and a command that commits
+        there would find that somebody else has changed it since it began.
+        """
+        changed = {**os.environ, "GIT_LITERAL_PATHSPECS": "1", "GIT_OPTIONAL_LOCKS": "0"}
         if index is not None:
             changed["GIT_INDEX_FILE"] = index
         return changed
@@ -169,6 +174,11 @@ class Repository:
         words = ("rev-list", "--first-parent", "--max-count=1", f"--before={time}")
         return self.run(*words, head).decode().strip() or None
 
+    def file_at(self, head: str | None, time: str, path: str) -> bytes | None:
+        """Return what the branch had at a path, at a time; None if no file."""
+        entry = self.tree(self.head_at(head, time), [path]).get(path)
+        return self.blob(entry.oid) if entry is not None and entry.mode in (FILE, EXECUTABLE) else None
+
     def changed_since(self, commit: str | None, names: Iterable[str] | None = None) -> set[str]:
         """Return the files, of these or of all, that differ from a commit, and perhaps some that do not."""
         if commit is None:
@@ -193,6 +203,23 @@ class Repository:
         """Return the content of an object, as it is in the repository."""
         return self.run("cat-file", "blob", oid)
 
+    def blobs(self, oids: Iterable[str]) -> dict[str, bytes]:
+        """Return the content of several objects, by one process."""
+        every = list(dict.fromkeys(oids))
+        if not every:
+            return {}
+        said = self.run("cat-file", "--batch", stdin="".join(f"{oid}\n" for oid in every).encode())
+        found, at = {}, 0
+        for oid in every:
+            about, _, _ = said[at : at + 200].partition(b"\n")
+            words = about.split()
+            if len(words) != 3 or words[1] != b"blob":
+                raise GitFailedError(f"{about.decode('ascii', 'replace')}: this is no content of a file")
+            begin = at + len(about) + 1
+            at = begin + int(words[2]) + 1
+            found[oid] = said[begin : at - 1]
+        return found
+
     def ignored(self, paths: Iterable[str]) -> set[str]:
         """Return those that git ignores. `check-ignore` would take names for patterns."""
         words = ("ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--")
@@ -216,9 +243,21 @@ class Repository:
 
     def cleaner(self, path: str) -> Cleaner:
         """Return what turns a file's bytes into what git would keep of them."""
-        said = self.run("check-attr", "-z", *_ABOUT_CONTENT, "--", path)
-        is_plain = all(value in (b"unspecified", b"unset") for value in said.split(b"\0")[2::3])
-        return Cleaner(self, path, is_plain=is_plain and not self.is_set("core.autocrlf"))
+        return self.cleaners([path])[path]
+
+    def cleaners(self, paths: Iterable[str]) -> dict[str, Cleaner]:
+        """Return one for each of several files, by one process."""
+        every = list(paths)
+        names = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in every)
+        said = self.run("check-attr", "--stdin", "-z", *_ABOUT_CONTENT, stdin=names) if every else b""
+        values = said.split(b"\0")[2::3]
+        count = len(_ABOUT_CONTENT)
+        found = {}
+        for at, path in enumerate(every):
+            about = values[at * count : (at + 1) * count]
+            is_plain = all(value in (b"unspecified", b"unset") for value in about)
+            found[path] = Cleaner(self, path, is_plain=is_plain and not self.is_set("core.autocrlf"))
+        return found
 
     def keep(self, content: bytes) -> str:
         """Put content into the repository as it is; return the object's name."""

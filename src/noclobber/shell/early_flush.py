@@ -1,0 +1,89 @@
+"""
+Begin to write the bytes of many files that are about to land, on the other core.
+
+A commit has the kernel write each new file before it gives the file its name (`disk/ordering`). To begin that
+takes 50 µs a file, most of them in the kernel, and of a thousand files it was a third of their landing. So a
+forked process begins it for all of them, while our own judges and hashes them.
+
+It is a hint, and nothing depends on it: the commit asks for each file again, which is quick by then, and
+waits for it. The process opens files of the upper layer by their names there. So it does not find what a
+commit has taken already, and is never in the way of a lease.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
+import os
+
+from noclobber.core.light.c_library import LONG, function
+from noclobber.disk import ordering
+from noclobber.disk.reading import LOOK
+from noclobber.shell.changes import UNCHECKED
+from noclobber.shell.namespace import PR_SET_PDEATHSIG
+from noclobber.shell.own_core import step_aside
+from noclobber.shell.process import has_two_cores
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FROM_FILES = 64  # Forking takes as long as they do.
+
+
+class EarlyFlush:
+    """Use as a context manager, around the landing."""
+
+    def __init__(self, upper: str) -> None:
+        self._upper, self._pid = upper, 0
+
+    def __enter__(self) -> EarlyFlush:
+        if has_two_cores() and self._has_many():
+            parent = os.getpid()
+            self._pid = os.fork()
+            if self._pid == 0:
+                try:
+                    self._flush(parent)
+                finally:
+                    os._exit(0)
+            step_aside()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._pid:
+            os.kill(self._pid, _signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+    def _has_many(self) -> bool:
+        return any(number >= FROM_FILES for number, _ in enumerate(_files(self._upper), 1))
+
+    def _flush(self, parent: int) -> None:
+        """In the child. It ends with its parent, which has locks that it must not keep."""
+        prctl = function("prctl")
+        if prctl is None or prctl(PR_SET_PDEATHSIG, LONG(_signal.SIGKILL), LONG(0), LONG(0), LONG(0)) != 0:
+            return
+        if os.getppid() != parent:
+            return
+        for path in _files(self._upper):
+            try:
+                descriptor = os.open(path, LOOK)
+            except OSError:
+                continue  # The commit has it.
+            ordering.start(descriptor)
+            os.close(descriptor)
+
+
+def _files(folder: str) -> Iterator[str]:
+    """Yield every file that is checked, and so flushed, when it lands."""
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                listed = list(entries)
+        except OSError:
+            continue
+        for entry in listed:
+            if entry.is_dir(follow_symlinks=False):
+                folders += [] if entry.name in UNCHECKED else [entry.path]
+            elif entry.is_file(follow_symlinks=False):
+                yield entry.path

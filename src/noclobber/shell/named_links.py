@@ -1,0 +1,69 @@
+"""
+Files that a command names by a way over a symbolic link, and where that led when the command began.
+
+A command that writes through a link changes the file behind it, and that is all that its private view shows.
+Whoever puts a file in the link's place meanwhile changes another name. So both would land, and the command's
+change would be in a file that nobody looks at any more. What a command names is known before it begins: a
+write to a file behind such a name is refused if the name leads elsewhere when the command has ended.
+
+Only names in the command's own words are known; a script may follow others.
+
+Light to import: every guarded command loads it.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_WORDS = 200
+_BETWEEN = str.maketrans(dict.fromkeys("\n\t;|&<>()'\"`={}", " "))
+
+
+def named_links(words: Iterable[str], cwd: str, root: str) -> set[tuple[str, str]]:
+    """Return the absolute paths in a command that lead over a link into the project, and where to."""
+    found: set[tuple[str, str]] = set()
+    for name in _names(words):
+        path = os.path.normpath(f"{cwd}/{name}") if not name.startswith("/") else os.path.normpath(name)
+        target = leads_to(path)
+        if target is not None and target != path and target.startswith(f"{root}/"):
+            found.add((path, target))
+    return found
+
+
+def leads_to(path: str) -> str | None:
+    """Return the canonical path of what a path leads to; None if there is nothing."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def first_link(path: str) -> str | None:
+    """Return the first link on the way along a path; None if there is none."""
+    at = ""
+    for part in path.strip("/").split("/"):
+        at += f"/{part}"
+        if os.path.islink(at):
+            return at
+    return None
+
+
+def _names(words: Iterable[str]) -> dict[str, None]:
+    """Return what may be a name, once each. Options and numbers are looked up in vain, which costs little."""
+    parts = (part for word in words for part in word[: 1 << 14].translate(_BETWEEN).split())
+    names: dict[str, None] = {}
+    for part in parts:
+        names[part] = None
+        if len(names) == MOST_WORDS:
+            break
+    return names
