@@ -120,7 +120,9 @@ class Account(NamedTuple):
 
     landed: int
     lost: list[str]
-    """Lines of agents that are nowhere."""
+    """Lines of agents that are in no file."""
+    lost_kept: int
+    """How many of these are kept: somebody wrote over them, and that is on record."""
     twice: list[str]
     refusals: int
     saves: int
@@ -159,7 +161,8 @@ def race(
     gone = [line for line in person.saved if line not in lines]
     return Account(
         landed=len(wanted),
-        lost=[line for line in wanted if line not in lines],
+        lost=(lost := [line for line in wanted if line not in lines]),
+        lost_kept=sum(line in kept for line in lost),
         twice=[line for line in wanted if lines.count(line) > 1],
         refusals=sum(adder.refusals for adder in adders.values()),
         saves=len(person.saved),

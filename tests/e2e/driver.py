@@ -89,6 +89,8 @@ class HostDriver(ABC):
     """Its tools that write."""
     routes_shell = False
     """Whether its commands go through the guarded shell, where there can be one; otherwise they are watched."""
+    server_tool: str = "mcp__{server}__{tool}"
+    """What it calls a tool of an MCP server."""
     refusal_before: str = ""
     """What the model is given before our reason, with `{tool}` for the tool's name."""
     subagent_ends_with: Native | None = None
@@ -163,6 +165,10 @@ class HostDriver(ABC):
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own: a command that the host runs after each of its writes."""
 
+    @abstractmethod
+    def add_server(self, project: Project, name: str, command: list[str]) -> None:
+        """Add an MCP server of the user's own, whose tools may be used without a question."""
+
     # -- its words -------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -219,3 +225,10 @@ def add_group(file: Path, event: str, matcher: str, command: str) -> None:
     configuration.setdefault("hooks", {}).setdefault(event, []).append(group)
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps(configuration, indent=2))
+
+
+def add_member(file: Path, name: str, value: Any) -> None:
+    """Add a member to a configuration in JSON."""
+    configuration = json.loads(file.read_text()) if file.exists() else {}
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({**configuration, name: value}, indent=2))

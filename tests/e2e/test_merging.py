@@ -192,7 +192,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcomes]:
 @pytest.mark.parametrize(
     ("host", "scenario"),
     [
-        pytest.param(host, scenario.__name__, id=f"{host}-{scenario.__name__}")
+        pytest.param(
+            host,
+            scenario.__name__,
+            id=f"{host}-{scenario.__name__}",
+            marks=pytest.mark.xdist_group(f"merging-{host}"),
+        )
         for host in DRIVERS
         for scenario in SCENARIOS
         if scenario.__name__ not in left_out(host)

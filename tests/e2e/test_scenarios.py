@@ -15,9 +15,18 @@ Outcomes = Mapping[str, BaseException | None]
 
 
 def cells() -> list[object]:
-    """Return a parameter set for each host and scenario, with the findings that are still open."""
+    """
+    Return a parameter set for each host and scenario, with the findings that are still open.
+
+    One worker has all scenarios of a host: they are one run of it.
+    """
     return [
-        pytest.param(host, scenario, id=f"{host}-{scenario}", marks=marks(host, scenario))
+        pytest.param(
+            host,
+            scenario,
+            id=f"{host}-{scenario}",
+            marks=[*marks(host, scenario), pytest.mark.xdist_group(f"scenarios-{host}")],
+        )
         for host in DRIVERS
         for scenario in (*SCENARIOS, REQUESTS)
     ]

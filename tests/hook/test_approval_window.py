@@ -196,10 +196,14 @@ def test_it_holds_the_file_and_nothing_of_the_hosts(agent: HookRig, file: Path) 
     assert os.readlink(child / "cwd") == "/"
     session = (child / "stat").read_text().rpartition(")")[2].split()[3]
     assert session == child.name
+    pages = {link for link in map(os.readlink, (child / "fd").iterdir()) if link.startswith("pipe:")}
+    assert len(pages) <= 1  # It holds the file's pages, and nobody else has an end of it.
+    assert not pages & {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
     held = {os.readlink(link) for link in (child / "fd").iterdir()} - {
         "/dev/null",
         str(file),
         str(file.parent),
+        *pages,
     }
     assert {os.path.commonpath([path, str(agent.runtime)]) for path in held} <= {str(agent.runtime)}
 
@@ -387,6 +391,56 @@ def test_what_was_saved_and_overwritten_while_the_file_stayed_open_is_no_half(
     sight.close()
 
     assert [watch.content_of(copy) for copy in watch.copies_of(str(root), "key")] == [THEIRS]
+
+
+def asleep(root: Path, tmp_path: Path, old: bytes, new: bytes) -> tuple[Path, lookout.Sight]:
+    """Return a file, and a process that looks on and has let somebody in, and is not awake since."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        pytest.skip("files are not held here")
+    file = root / "a.txt"
+    file.write_bytes(old)
+    (root / ".noclobber").mkdir(exist_ok=True)
+    own = Watch(str(root), "key", str(tmp_path / "mark"), 0, ())
+    sight = lookout.Sight(own, WatchedFile(str(file), sha256(old), (sha256(new),)))
+    sight.look()
+    sight.hold_pages()
+    assert sight._now is not None
+    sight._now._let_in()
+    return file, sight
+
+
+def test_a_line_that_was_added_and_overwritten_while_nobody_was_awake_is_kept(
+    root: Path, tmp_path: Path
+) -> None:
+    """finding H4: the file's pages are held, and what was in them when the host emptied the file is found."""
+    old = b"hello\nworld\n"
+    file, sight = asleep(root, tmp_path, old, MINE)
+    with file.open("ab") as person:
+        person.write(b"a person's line\n")
+    file.write_bytes(MINE)
+    assert sight.look()
+    sight.close()
+
+    assert [watch.content_of(copy) for copy in watch.copies_of(str(root), "key")] == [THEIRS]
+
+
+@pytest.mark.parametrize(
+    "old", [b"hello\nworld\n", b"ends in zeros\0\0", b"x" * 4096], ids=["text", "zeros", "page"]
+)
+@pytest.mark.parametrize("how", ["emptied", "over it", "over it and cut"])
+def test_a_host_that_writes_while_nobody_is_awake_is_no_stranger(
+    root: Path, tmp_path: Path, old: bytes, how: str
+) -> None:
+    """finding H4, 009-SC-002: what it replaced was checked, however the pages show it."""
+    file, sight = asleep(root, tmp_path, old, MINE if how != "over it" else MINE + old[len(MINE) :])
+    with file.open("wb" if how == "emptied" else "r+b") as host:
+        host.write(MINE)
+        if how == "over it and cut":
+            host.truncate()
+    assert sight.look()
+    sight.close()
+
+    assert watch.copies_of(str(root), "key") == []
 
 
 def test_a_save_by_rename_that_the_host_replaces_before_anybody_looks_is_kept(

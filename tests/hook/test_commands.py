@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from noclobber.hook.commands import may_run_us
 from tests.rigs.hooks import HookRig, beside, is_denied, refusal
 
 
@@ -280,3 +281,21 @@ def test_nothing_is_said_of_the_background_where_the_shell_is_switched_off(rig: 
     """N-shell: there no command is guarded, and the user has said so."""
     (rig.root / "noclobber.toml").write_text('shell = "off"\n')
     assert run(rig, "make > log", then="true", run_in_background=True) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("noclobber run -- true", True),
+        ("cd x && /usr/bin/noclobber status", True),
+        ("python -m noclobber doctor", True),
+        ("(noclobber hash a)", True),
+        ("sed -i s/a/b/ /home/me/noclobber/src/a.py", False),
+        ("echo x >> noclobber.toml", False),
+        ("rm -r noclobber-demo my_noclobber .noclobber", False),
+        ("sed -i s/a/b/ noclobber/a.py; noclobber status", True),
+    ],
+)
+def test_only_a_command_that_may_run_noclobber_is_not_guarded(text: str, may: bool) -> None:
+    """N-shell: a path with that name in it took the guard away from the whole command."""
+    assert may_run_us(text) is may

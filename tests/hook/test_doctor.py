@@ -417,7 +417,9 @@ def test_doctor_says_which_level_shell_commands_get_and_why(
     install.carry_out(hook_file("claude-code", "project", str(root)))
     install.carry_out(hook_file("gemini", "project", str(root)))
     if shell().startswith("guarded"):
-        assert shell() == "guarded in claude-code; watched in gemini"
+        assert shell() == (
+            "guarded in claude-code; watched in gemini, guarded if `noclobber start gemini` starts it"
+        )
     monkeypatch.setattr(doctor, "probe", lambda _: ShellLevel("watched", "it is forbidden"))
     assert shell() == "watched: there can be no private view here (it is forbidden)"
     (root / "noclobber.toml").write_text('shell = "watched"\n')

@@ -85,12 +85,111 @@ def test_parallel_first_events_settle_on_one_project(rig: HookRig, root: Path) -
     assert session_memory.settle_project("claude-code", "s9", find_late) == str(root)
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_first_events_in_threads_of_one_process_settle_on_one_project(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """
+    Ruling 16: an agent framework asks for several agents of a session at once, in threads of one process.
+
+    The second one comes all its way while the first is about to publish what it found, or just has.
+    """
+    second_looked, first_is_there, second_is_done = (threading.Event() for _ in range(3))
+    first, link, results = threading.get_ident(), os.link, []
+
+    def link_slowly(*args: Any, **more: Any) -> None:
+        if threading.get_ident() == first and moment == "after":
+            link(*args, **more)
+        if threading.get_ident() == first and not first_is_there.is_set():
+            first_is_there.set()
+            assert second_is_done.wait(60)
+        if threading.get_ident() != first or moment == "before":
+            link(*args, **more)
+
+    def find(is_second: bool) -> str:
+        if not is_second:
+            assert second_looked.wait(60)
+            return str(root)
+        second_looked.set()  # It has looked, and there was nothing.
+        assert first_is_there.wait(60)
+        return str(root.parent)
+
+    def settle() -> None:
+        try:
+            results.append(session_memory.settle_project("claude-code", "s9", lambda: find(True)))
+        finally:
+            second_is_done.set()
+
+    monkeypatch.setattr(os, "link", link_slowly)
+    second = threading.Thread(target=settle)
+    second.start()
+    results.append(session_memory.settle_project("claude-code", "s9", lambda: find(False)))
+    second.join()
+
+    results.append(session_memory.settle_project("claude-code", "s9", lambda: "/nobody asks"))
+    assert results == [str(root if moment == "after" else root.parent)] * 3
+    assert len(os.listdir(session_memory.runtime_folder())) == 1  # Nothing is left of what did not count.
+
+
+def test_a_project_that_is_gone_is_replaced_by_one_other(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ruling 16: the second of two events that find it gone takes what the first has settled since."""
+    gone = root / "gone"
+    gone.mkdir()
+    assert session_memory.settle_project("claude-code", "s9", lambda: str(gone)) == str(gone)
+    gone.rmdir()
+    isdir = os.path.isdir
+    others: list[str] = []
+
+    def look_and_wait(path: str) -> bool:
+        found = isdir(path)
+        if path == str(gone) and not others:
+            others.append("")
+            others.append(session_memory.settle_project("claude-code", "s9", lambda: str(root)))
+        return found
+
+    monkeypatch.setattr(os.path, "isdir", look_and_wait)
+
+    assert session_memory.settle_project("claude-code", "s9", lambda: str(root.parent)) == str(root)
+    assert others == ["", str(root)]
+
+
+def test_subagents_that_read_at_once_in_threads_of_one_process_are_both_remembered(
+    rig: HookRig, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """009-FR-004: of two that read and then write, one is refused as stale, and not as one that never read."""
+    both, answers, link = threading.Barrier(2, timeout=60), {}, os.link
+
+    def link_together(source: str, *args: Any, **more: Any) -> None:
+        if ".project." in source:
+            both.wait()  # The session's first events: neither has found a project when the other one looks.
+        link(source, *args, **more)
+
+    def play(agent: str) -> None:
+        told = rig.read(file, agent_id=agent, tool_use_id=f"read-{agent}")
+        both.wait()
+        wrote = rig.write(file, f"{agent}\n", agent_id=agent, tool_use_id=f"write-{agent}")
+        answers[agent] = (told, wrote)
+
+    monkeypatch.setattr(os, "link", link_together)
+    threads = [threading.Thread(target=play, args=(agent,)) for agent in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [told for told, _ in answers.values()] == [{}, {}]
+    [refused] = [wrote for _, wrote in answers.values() if wrote]
+    assert refusal(refused)["error_type"] == "STALE_FILE"
+
+
 def test_what_nobody_touched_for_weeks_is_forgotten(rig: HookRig, file: Path) -> None:
     """Cleaned up by age; younger sessions stay."""
     rig.read(file)
     old = os.listdir(session_memory.runtime_folder())
-    for name in old:
-        os.utime(f"{session_memory.runtime_folder()}/{name}", (1, 1))
+    for path in Path(session_memory.runtime_folder()).rglob("*"):
+        os.utime(path, (1, 1))
     young = HookRig(rig.root, rig.runtime, session="young")
     young.read(file)
 
@@ -99,6 +198,24 @@ def test_what_nobody_touched_for_weeks_is_forgotten(rig: HookRig, file: Path) ->
     left = os.listdir(session_memory.runtime_folder())
     assert len(left) == len(old)
     assert not set(left) & set(old)
+
+
+@pytest.mark.parametrize("used", ["f*", "*.project"])
+def test_a_session_that_goes_on_for_weeks_is_remembered(rig: HookRig, file: Path, used: str) -> None:
+    """Ruling 14: a record is changed in its place, which shows neither in its folder nor in the project's note."""
+    rig.read(file)
+    kept = set(os.listdir(session_memory.runtime_folder()))
+    for path in Path(session_memory.runtime_folder()).rglob("*"):
+        if not path.match(used):
+            os.utime(path, (1, 1))
+
+    HookRig(rig.root, rig.runtime, session="young").call(
+        "claude-code", rig.event("SessionStart", source="startup", session_id="young"), "note"
+    )
+
+    assert kept < set(os.listdir(session_memory.runtime_folder()))
+    file.write_bytes(b"theirs\n")
+    assert refusal(rig.write(file, "mine\n"))["error_type"] == "STALE_FILE"
 
 
 def test_subagents_and_sessions_have_pictures_of_their_own(rig: HookRig, root: Path, file: Path) -> None:
@@ -188,6 +305,18 @@ def test_one_hook_of_an_agent_at_a_time(rig: HookRig, monkeypatch: pytest.Monkey
             pass
         with SessionMemory("claude-code", "s1", "sub"):
             pass
+
+
+def test_a_hook_that_gave_up_waiting_keeps_nothing_open(
+    rig: HookRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-session: hooks of an agent framework run in a process that goes on."""
+    monkeypatch.setattr(session_memory, "PATIENCE_S", 0.01)
+    with SessionMemory("claude-code", "s1", "main"):
+        before = len(os.listdir("/dev/fd"))
+        with pytest.raises(HookFailedError), SessionMemory("claude-code", "s1", "main"):
+            pass
+        assert len(os.listdir("/dev/fd")) == before
 
 
 def test_notes_of_one_file_from_several_processes_add_up(rig: HookRig, root: Path) -> None:

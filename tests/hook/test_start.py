@@ -135,6 +135,8 @@ ALSO_LIGHT = {
     "noclobber.cli.shell_prefix",
     "noclobber.guard.git.rule",
     "noclobber.hook.landed",
+    # What a session's first hook leaves behind.
+    "noclobber.hook.standby",
 }
 
 

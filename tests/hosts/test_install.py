@@ -188,6 +188,23 @@ def test_an_older_installation_is_replaced_and_not_added_to(root: Path, host: st
     assert get(where).count(" note") == sum(" note" in json.dumps(entry.value) for entry in where.entries)
 
 
+@pytest.mark.parametrize("others", ["", '"MINE": "1", '])
+def test_the_prefix_of_an_older_installation_goes_and_a_users_own_stays(root: Path, others: str) -> None:
+    """N-install: with ours in its settings Claude Code starts no MCP server."""
+    file = root / ".claude" / "settings.local.json"
+    file.parent.mkdir()
+    old = json.dumps("/bin/sh -c 'noclobber_text=$3;exec x' noclobber")
+    file.write_text(f'{{"env": {{{others}"CLAUDE_CODE_SHELL_PREFIX": {old}}}, "model": "x"}}')
+    install.carry_out(hook_file("claude-code", "project", str(root)))
+    written = json.loads(file.read_text())
+    assert written.get("env", {}) == ({"MINE": "1"} if others else {})
+    assert written["model"] == "x"
+
+    file.write_text('{"env": {"CLAUDE_CODE_SHELL_PREFIX": "/my/wrapper"}}')
+    install.carry_out(hook_file("claude-code", "project", str(root)))
+    assert json.loads(file.read_text())["env"] == {"CLAUDE_CODE_SHELL_PREFIX": "/my/wrapper"}
+
+
 def test_fail_open_switches_are_closed_where_a_write_waits(root: Path) -> None:
     """N-install: `onFailure` for Claude Code, `failClosed` for Cursor; reads stay open."""
     for host, event, switch in (
@@ -441,7 +458,7 @@ def test_the_command_shows_what_it_changes_and_a_dry_run_changes_nothing(
 ) -> None:
     """N-install."""
     where = hook_file("gemini", "project", str(root))
-    assert command_line(["install", "gemini", "--dry-run", "--root", str(root)]) == 0
+    assert command_line(["install", "gemini", "--dry-run", "--diff", "--root", str(root)]) == 0
     assert "+++ " in capsys.readouterr().out
     assert get(where) is None
 
@@ -558,11 +575,14 @@ def test_any_configuration_is_given_back_as_it_was(
 def test_an_installation_says_in_three_lines_what_it_did(root: Path, tmp_path: Path) -> None:
     """N-cli: and in one what becomes of stale writes; every line is shown to who asks for it, and before."""
     home = {"HOME": str(tmp_path)}
-    shown = run("install", "claude-code", "--dry-run", cwd=root, **home).out
+    dry = run("install", "claude-code", "--dry-run", cwd=root, **home).out
+    shown = run("install", "claude-code", "--dry-run", "--diff", cwd=root, **home).out
     said = run("install", "claude-code", cwd=root, **home).out
     taken_out = run("install", "claude-code", "--uninstall", "--diff", cwd=root, **home).out
 
     assert len(said.splitlines()) <= 5, said
-    assert "lines added, 0 removed; --diff shows them" in said
+    assert len(dry.splitlines()) <= 3, dry
+    for summary in (dry, said):
+        assert "lines added, 0 removed; --diff shows them" in summary
     assert shown.count("\n+") > 20
     assert taken_out.count("\n-") > 20

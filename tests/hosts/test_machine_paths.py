@@ -95,11 +95,37 @@ def test_what_a_team_shares_is_kept_and_not_doubled(root: Path) -> None:
 
 def test_a_file_that_others_write_to_as_well_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """finding U4: where a host has no file for one machine, the user is told before they commit."""
+    (root / ".gemini").mkdir()
+    (root / ".gemini/settings.json").write_text('{"theme": "dark"}\n')
     assert command_line(["install", "gemini", "--root", str(root)]) == 0
     assert ".gemini/settings.json has paths of this machine now" in capsys.readouterr().out
     assert command_line(["install", "opencode", "--root", str(root)]) == 0
     assert "paths of this machine now" not in capsys.readouterr().out
     assert untracked(root) == [".gemini/settings.json"]
+
+
+@pytest.mark.parametrize("host", ["codex", "gemini", "qwen"])
+def test_a_file_that_the_installation_made_stays_out_of_git(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """finding U4: an agent's `git add -A` committed it, and on other machines every write was refused."""
+    exclude = root / ".git/info/exclude"
+    before = exclude.read_bytes()
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    words = ["install", host, "--root", str(root)]
+    assert command_line(words) == 0
+    assert "git leaves it out; to share it, use --portable" in capsys.readouterr().out
+    assert untracked(root) == []
+    assert command_line(words) == 0  # Once more: nothing is to be told.
+    assert "--portable" not in capsys.readouterr().out
+    assert untracked(root) == []
+    assert command_line([*words, "--portable"]) == 0
+    assert len(untracked(root)) == 1
+    assert exclude.read_bytes() == before
+    assert command_line([*words, "--uninstall"]) == 0
+    assert command_line(words) == 0
+    assert command_line([*words, "--uninstall"]) == 0
+    assert exclude.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -141,3 +167,31 @@ def test_an_installation_says_that_it_was_tried_and_how_to_undo_it(root: Path) -
     row = json.loads(run("install", "claude-code", "--json", cwd=root, HOME=home).out)[0]
     assert row["trouble"] == ""
     assert not (root / ".noclobber").exists()
+
+
+def test_removing_the_hooks_takes_the_line_of_git_back_as_well(root: Path) -> None:
+    """finding U4: byte for byte; a line that somebody else wrote stays."""
+    exclude = root / ".git/info/exclude"
+    before = exclude.read_bytes()
+    for words in (["claude-code"], ["claude-code", "--uninstall"]):
+        assert command_line(["install", *words, "--root", str(root)]) == 0
+    assert exclude.read_bytes() == before
+
+    exclude.write_text("**/.claude/settings.local.json\n")
+    for words in (["claude-code"], ["claude-code", "--uninstall"]):
+        assert command_line(["install", *words, "--root", str(root)]) == 0
+    assert exclude.read_text() == "**/.claude/settings.local.json\n"
+
+
+def test_an_exclude_file_that_leads_elsewhere_is_not_changed_by_removing_hooks(
+    root: Path, tmp_path: Path
+) -> None:
+    """finding U4: a repository may bring a link there."""
+    exclude, elsewhere = root / ".git/info/exclude", tmp_path / "elsewhere"
+    text = f"{machine_paths.HEADING}\n**/.claude/settings.local.json\n"
+    elsewhere.write_text(text)
+    exclude.unlink()
+    exclude.symlink_to(elsewhere)
+    for words in (["claude-code"], ["claude-code", "--uninstall"]):
+        assert command_line(["install", *words, "--root", str(root)]) == 0
+    assert elsewhere.read_text() == text

@@ -1,4 +1,4 @@
-"""The prefix of Claude Code's shell: what it runs, and that it never takes the shell away."""
+"""How the shells of Claude Code and opencode come to us: what they run, and that nothing takes a shell away."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ SHELL_ENV = Path(shell_prefix.__file__).parent / "shell_env"
 TEXT = "printf '%s|' \"it's\" \"$0\" 'two  words'; exit 3"
 
 
-def run(prefix: str | None, text: str = TEXT, **environment: str) -> tuple[str, int]:
-    """Run a text as Claude Code does: the program, its arguments after the last ` -`, and the text as one word."""
-    assert prefix is not None
-    at = prefix.rindex(" -")
-    line = f"{shlex.quote(prefix[:at])} {prefix[at + 1 :]} {shlex.quote(text)}"
+def run(line: str, text: str = TEXT, **environment: str) -> tuple[str, int]:
+    """Run a command as Claude Code does: our line is in the text, before the command."""
+    whole = f"source /dev/null || true && {line}: && eval {shlex.quote(text)} < /dev/null && pwd"
     done = subprocess.run(
-        ["/bin/sh", "-c", line],
-        env={"PATH": os.environ["PATH"], **environment},
+        ["/bin/bash", "-c", whole],
+        env={"PATH": os.environ["PATH"], "SHELL": "/bin/bash", **environment},
         capture_output=True,
         text=True,
         timeout=60,
@@ -34,40 +32,47 @@ def run(prefix: str | None, text: str = TEXT, **environment: str) -> tuple[str, 
     return done.stdout, done.returncode
 
 
-@pytest.mark.parametrize("is_portable", [False, True])
-def test_commands_of_hooks_and_servers_run_as_they_are(is_portable: bool) -> None:
-    """N-shell: Claude Code puts its prefix before them as well."""
-    prefix = shell_prefix.prefix(portable=is_portable)
-    assert run(prefix, SHELL="/nonexistent") == ("it's|/bin/sh|two  words|", 3)
+AS_IT_IS = ("it's|/bin/bash|two  words|", 3)
 
 
-@pytest.mark.parametrize("is_portable", [False, True])
-def test_a_broken_installation_leaves_the_shell(tmp_path: Path, is_portable: bool) -> None:
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_text_without_a_note_is_run_as_it_is(tmp_path: Path, lines: int) -> None:
+    """N-shell: by our own program, which finds nothing to do. Two installations write two lines."""
+    known = {"CLAUDE_CODE_SESSION_ID": "s", "XDG_RUNTIME_DIR": str(tmp_path)}
+    assert run(shell_prefix.line() * lines, **known) == AS_IT_IS
+
+
+def test_a_broken_installation_leaves_the_shell(tmp_path: Path) -> None:
     """N-shell, finding H3: without noclobber the text is run as it is, by the shell that the host has chosen."""
-    prefix = shell_prefix.prefix(portable=is_portable)
-    assert prefix is not None
-    broken = prefix.replace(shell_prefix.START, f"{tmp_path}/gone.py")
-    said = run(broken, CLAUDE_CODE_EXECPATH="x", SHELL="/bin/bash", PATH="/usr/bin:/bin")
-    assert said == ("it's|/bin/bash|two  words|", 3)
+    line = shell_prefix.line()
+    assert run(line.replace(shell_prefix.START, f"{tmp_path}/gone.py")) == AS_IT_IS
+    assert run(line.replace(os.path.realpath(sys.executable), f"{tmp_path}/python")) == AS_IT_IS
 
 
-def test_a_text_without_a_note_is_run_as_it_is(tmp_path: Path) -> None:
-    """N-shell: by our own program, which finds nothing to do."""
-    said = run(
-        shell_prefix.prefix(),
-        f"source /dev/null && eval {shlex.quote(TEXT)} < /dev/null && pwd",
-        CLAUDE_CODE_EXECPATH="x",
-        CLAUDE_CODE_SESSION_ID="s",
-        SHELL="/bin/bash",
-        XDG_RUNTIME_DIR=str(tmp_path),
-    )
-    assert said == ("it's|/bin/bash|two  words|", 3)
+def test_what_a_command_starts_does_not_count_as_inside(tmp_path: Path) -> None:
+    """N-shell: another agent that is started by a command has a shell of its own, which comes to us again."""
+    said, _ = run(shell_prefix.line(), "env", XDG_RUNTIME_DIR=str(tmp_path))
+    assert "SHELL=/bin/bash" in said
+    assert shell_prefix.INSIDE not in said
 
 
-def test_a_prefix_that_claude_code_would_misread_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-shell: it takes what is after the last ` -` for the arguments."""
-    monkeypatch.setattr(shell_prefix, "START", "/home/a -b/shell_prefix.py")
-    assert shell_prefix.prefix() is None
+def test_the_line_is_written_once_and_only_where_the_host_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-shell: beside what others wrote there; never through a link, and never to a relative name."""
+    file = tmp_path / "hook-0.sh"
+    file.write_text("export THEIRS=1\n")
+    monkeypatch.setenv(shell_prefix.FILE, str(file))
+    assert shell_prefix.write_line() == shell_prefix.write_line() == str(file)
+    assert file.read_text() == f"export THEIRS=1\n{shell_prefix.line()}"
+
+    other = tmp_path / "other"
+    other.write_text("x\n")
+    (tmp_path / "link").symlink_to(other)
+    for name in (str(tmp_path / "link"), "relative.sh", "", str(tmp_path / "none" / "x.sh")):
+        monkeypatch.setenv(shell_prefix.FILE, name)
+        assert shell_prefix.write_line() is None
+    assert other.read_text() == "x\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

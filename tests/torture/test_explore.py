@@ -26,7 +26,7 @@ WHOLE = [
     Plan(("many", "editor")),
     Plan(("write", "write")),
 ]
-# The first process is killed at each of its stops; some schedules of each.
+# The first process is killed at each of its stops; a schedule of each; `make explore` has more.
 KILLED = [
     ("write", "write", "editor"), ("many", "many"), ("many", "write y"), ("many", "editor"), ("tree", "write y"),
     ("delete", "write"), ("move", "many"), ("create", "create"), ("lock", "lock"),
@@ -50,7 +50,7 @@ def test_a_kill_at_any_step_leaves_all_or_nothing_and_no_stuck_lock(
 ) -> None:
     """N-proof: several files, deletes, moves, and locks with take-over, renewal and nesting."""
     for plan in plans(str(tmp_path), together=[parts]):
-        count, _ = explore(str(tmp_path), plan, most=2, seed=20_261_116)
+        count, _ = explore(str(tmp_path), plan, most=1, seed=20_261_116)
         assert count >= 1
 
 

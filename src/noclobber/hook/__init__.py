@@ -3,7 +3,8 @@
 
     stdin → hosts.X.read → Event → HookTurn → guard.judge → hosts.X.phrase → stdout
 
-- `start` is the script that hosts run. It makes the package importable and calls `main`.
+- `ask.sh` is what hosts run. It has the event answered by a process that `standby` has left, or runs `start`.
+- `start` makes the package importable and calls `main`.
 - `main` reads the event, answers it, and answers for every failure: a write is refused, a read never is.
 - `turn` is one event as a turn: the project, its options, what the agent saw, the ledger.
 - `settings` finds the project of an event, and the project's options.

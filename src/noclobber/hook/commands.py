@@ -28,6 +28,7 @@ from noclobber.guard.formatted import follow_command, runs_a_formatter
 from noclobber.guard.judge import call_key, pop_note
 from noclobber.guard.watched_changes import keeper, record
 from noclobber.hook import guarded_calls
+from noclobber.hosts.launched import launch_of
 from noclobber.shell import watched
 from noclobber.shell.targets import targets
 
@@ -39,21 +40,41 @@ if TYPE_CHECKING:
     from noclobber.hosts.event import Event
 
 MOST_KNOWN = 1000
+PROGRAM = "noclobber"
 GUARDED, WATCHED = "guarded", "watched"
 _KINDS = (EDIT, WRITE, DELETE)
+
+
+def may_run_us(text: str) -> bool:
+    """
+    True if a command may run noclobber itself, which cannot write its state inside a guarded command.
+
+    As a whole word: a folder called `noclobber-demo`, a file `noclobber.toml` or a path through such a folder
+    is nothing that is run, and whoever works in one is to be guarded, too.
+    """
+    at = text.find(PROGRAM)
+    while at >= 0:
+        around = text[max(0, at - 1) : at] + text[at + len(PROGRAM) : at + len(PROGRAM) + 1]
+        after = text[at + len(PROGRAM) : at + len(PROGRAM) + 1]
+        if after != "/" and not any(sign.isalnum() or sign in "._-" for sign in around):
+            return True
+        at = text.find(PROGRAM, at + 1)
+    return False
 
 
 def before(turn: HookTurn, event: Event) -> NoclobberError | None:
     """Judge what a command is certain to write, and note what is there; return the refusal, if any."""
     wish = "off" if event.is_background else turn.options.shell
-    if is_routed(event):
-        is_guarded = wish == "guarded" and "noclobber" not in event.command and level(turn, event) == GUARDED
+    launch = launch_of(event.host)
+    if launch or is_routed(event):
+        is_guarded = wish == "guarded" and not may_run_us(event.command) and level(turn, event) == GUARDED
         guarded_calls.leave(
             event,
             turn.root,
             turn.options.scope,
             is_plain=not is_guarded,
             is_merging=turn.options.on_stale == "merge",
+            launch=launch,
         )
         if is_guarded:
             turn.is_command_guarded = True
@@ -144,11 +165,13 @@ def is_routed(event: Event) -> bool:
     """True if the host's shell comes to us, and takes the note that the hook leaves."""
     if event.is_routed:
         return True
-    said = os.environ.get("CLAUDE_CODE_SHELL_PREFIX", "")
-    if event.host != "claude-code" or "noclobber_text" not in said:
+    if event.host != "claude-code":
         return False
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return f"{package}/cli/shell_prefix.py" in said or "noclobber hook claude-code run" in said
+    from noclobber.hook.session_memory import noted_shell_file
+    from noclobber.hosts.shell_prefix import has_line
+
+    file = noted_shell_file(event.host, event.session_id)
+    return file is not None and has_line(file)
 
 
 def level(turn: HookTurn, event: Event) -> str:

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import tempfile
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.core.findings import Finding
 from noclobber.core.project import STATE_FOLDER
@@ -25,15 +26,17 @@ from noclobber.hosts import (
     hook_entries,
     install,
     installations,
-    json_edit,
     loading,
     opencode,
     packages,
     plugin_source,
 )
 from noclobber.hosts.installations import Installation
-from noclobber.hosts.shell_prefix import VARIABLE
+from noclobber.hosts.launched import HOSTS
 from noclobber.shell.level import GUARDED, probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SLOW_RATIO = 6.0
 SLOW_S = 0.25
@@ -84,24 +87,16 @@ def _shell(hosts: list[str], project: str) -> Finding:
         found = probe(os.path.realpath(scratch))
     if found.name != GUARDED:
         return Finding(name, True, f"watched: there can be no private view here ({found.why})", page)
-    routes = {"opencode": _plugin_routes, "claude-code": _is_routed}
+    # Claude Code's shell comes to us by what a session's first hook writes.
+    routes: dict[str, Callable[[str], bool]] = {"opencode": _plugin_routes, "claude-code": lambda _: True}
     routed = [host for host in hosts if host in routes and routes[host](project)]
     others = [host for host in hosts if host not in routed]
     told = [f"guarded in {', '.join(routed)}"] if routed else []
-    told += [f"watched in {', '.join(others)}"] if others else []
+    for host in others:
+        told.append(
+            f"watched in {host}" + (f", guarded if `noclobber start {host}` starts it" * (host in HOSTS))
+        )
     return Finding(name, True, "; ".join(told))
-
-
-def _is_routed(project: str) -> bool:
-    """True if Claude Code's shell comes to us: by its settings here, or in the user's home."""
-    for base in (project, os.path.expanduser("~")):
-        for file in ("settings.local.json", "settings.json"):
-            text = install.read_text(f"{base}/.claude/{file}")
-            table = json_edit.parse(text).get("env") if text and text.strip() else None
-            value = table.value.get(VARIABLE) if table and isinstance(table.value, dict) else None
-            if value is not None:
-                return hook_entries.is_our_member(value)
-    return False
 
 
 def _plugin_routes(project: str) -> bool:

@@ -37,7 +37,13 @@ def trouble_with(host: str, line: str) -> str:
                 text=True,
                 errors="replace",
                 cwd=scratch,
-                env={**os.environ, **environment(host, scratch), "XDG_RUNTIME_DIR": scratch},
+                # Nothing is to stay behind in the scratch folder.
+                env={
+                    **os.environ,
+                    **environment(host, scratch),
+                    "XDG_RUNTIME_DIR": scratch,
+                    "NOCLOBBER_STANDBY": "off",
+                },
                 timeout=TIMEOUT_S,
             )
         except FileNotFoundError as error:

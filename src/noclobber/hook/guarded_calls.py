@@ -8,6 +8,9 @@ runs as it is: the hook did not ask for a guard, or there is no hook.
 A host may spell a command in another way when it runs it (Claude Code puts `< /dev/null` into pipes). So a
 note is found by the command without its white space and that redirection, and otherwise it is the oldest one
 of the session. A plainly read-only command leaves no note, and must not look for one.
+
+After `noclobber start` every `bash -c` of the host comes here, also for hooks of the user's own. So there a
+text must be the note's command, or have it inside: Gemini puts lines around it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import os
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
 from noclobber.disk import hashing
-from noclobber.hook.session_memory import MOST_BYTES, open_runtime, runtime_folder
+from noclobber.hook.session_memory import MOST_BYTES, open_runtime, runtime_folder, stage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +32,8 @@ else:
 
 RUN = "run"
 LIFE_S = 24 * 3600.0  # A permission dialogue may be open overnight.
+MOST_COMMAND = 1 << 18
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class GuardedCall(NamedTuple):
@@ -48,33 +51,42 @@ class GuardedCall(NamedTuple):
     """`turn` or `session`: how long what the agent has read counts."""
     is_merging: bool = False
     """True if the project merges stale writes."""
+    command: str = ""
+    """As the agent wrote it, if it may come with something around it."""
 
 
-def leave(event: Event, root: str, scope: str, *, is_plain: bool, is_merging: bool = False) -> None:
-    """Note that a command may run. Plain ones are noted, too: nobody may take another command's note."""
+def leave(
+    event: Event, root: str, scope: str, *, is_plain: bool, is_merging: bool = False, launch: str = ""
+) -> None:
+    """
+    Note that a command may run. Plain ones are noted, too: nobody may take another command's note.
+
+    `launch`: under this id, and not the session's.
+    """
     call = GuardedCall(
         *(root, event.host, event.session_id, event.agent_id, event.turn_id, event.call_id),
         is_plain=is_plain,
         scope=scope,
         is_merging=is_merging,
+        command=event.command if launch and len(event.command) < MOST_COMMAND else "",
     )
-    name = f"{_prefix(event.host, event.session_id)}{_key(event.command)}.{_short(event.call_id or '')}"
+    prefix = _prefix(event.host, launch or event.session_id)
+    name = f"{prefix}{_key(event.command)}.{_short(event.call_id or '')}"
     runtime_fd = open_runtime()
     try:
-        staged = f"{name}.{os.getpid()}"
-        descriptor = os.open(staged, _NEW, 0o600, dir_fd=runtime_fd)
-        try:
-            os.write(descriptor, spell(list(call)).encode("utf-8", "surrogatepass"))
-        finally:
-            os.close(descriptor)
+        staged = stage(runtime_fd, name, spell(list(call)).encode("utf-8", "surrogatepass"))
         # Whole, or not there: the shell may look at any moment.
         os.rename(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
     finally:
         os.close(runtime_fd)
 
 
-def take(host: str, session_id: str, command: str) -> GuardedCall | None:
-    """Return the note about a command, and remove it; None if there is none."""
+def take(host: str, session_id: str, command: str, *, is_exact: bool = False) -> GuardedCall | None:
+    """
+    Return the note about a command, and remove it; None if there is none.
+
+    `is_exact`: it must be this command's, or that of a command which is in this text.
+    """
     prefix = _prefix(host, session_id)
     runtime_fd = open_runtime()
     try:
@@ -89,6 +101,9 @@ def take(host: str, session_id: str, command: str) -> GuardedCall | None:
         dated.sort(key=lambda one: (not one[1].startswith(wanted), one[0]))
         for left_at_s, name in dated:
             found = _read(runtime_fd, name)
+            inside = found.command if found is not None else ""
+            if is_exact and not name.startswith(wanted) and (not inside or inside not in command):
+                continue
             try:
                 os.unlink(name, dir_fd=runtime_fd)
             except OSError:

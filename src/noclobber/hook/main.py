@@ -19,13 +19,13 @@ from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.light.json_text import parse, spell
 from noclobber.core.project import COORDINATOR
 from noclobber.disk import hashing
-from noclobber.errors import HookFailedError, NoclobberError, RefusalError
+from noclobber.errors import BadRequestError, HookFailedError, NoclobberError, RefusalError
 from noclobber.hosts import HOSTS, load
 from noclobber.hosts.event import GUARD, NOTHING, Answer, Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from noclobber.guard.outside import Outside
@@ -38,33 +38,54 @@ LOG_BYTES = 1 << 20
 UNTOLD_S = 5.0  # How long a command may have run, if the host does not say.
 CHECK, NOTE, SHELL, AUTO, WRITE = "check", "note", "shell", "auto", "write"
 DUTIES = (CHECK, NOTE, SHELL, AUTO, WRITE)
+STAND_BY = "stand-by"  # After the duty: leave a process behind that answers the next events (`standby`).
 
 
 def main(words: Sequence[str]) -> int:
     """Answer one event; return the exit code."""
+    has_stdout = _keep_standard_descriptors()
+    if not words or words[0] not in HOSTS or any(word not in DUTIES for word in words[1:2]):
+        _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [{'|'.join(DUTIES)}] < event.json\n")
+        return 2
+    host_name, duty = words[0], words[1] if len(words) > 1 else AUTO
+
+    def deliver(answer: Answer) -> None:
+        _write(2, answer.stderr)
+        if answer.stdout and not has_stdout:
+            raise OSError("stdout is closed")
+        _write(1, answer.stdout)
+
+    if duty == WRITE:
+        from noclobber.hook.writing import converse  # Here: only hosts whose tools we replace need it.
+
+        _start_lightly()
+        return converse(host_name, _answer_failure, _with_guidance)
+    code = carry_out(host_name, duty, 0, deliver)
+    if duty == NOTE and words[2:3] == [STAND_BY]:
+        from noclobber.hook import standby  # Here: once a session.
+
+        standby.start(_real_host(host_name))
+    return code
+
+
+def _start_lightly() -> None:
     hashing.start_light()
     if COORDINATOR in os.environ:
         from noclobber.postgres.coordinator import ask_lightly
 
         ask_lightly()
-    has_stdout = _keep_standard_descriptors()
-    if not words or words[0] not in HOSTS or any(word not in DUTIES for word in words[1:2]):
-        _write(2, f"usage: noclobber hook {{{','.join(HOSTS)}}} [{'|'.join(DUTIES)}] < event.json\n")
-        return 2
-    if words[1:2] == [WRITE]:
-        from noclobber.hook.writing import converse  # Here: only hosts whose tools we replace need it.
 
-        return converse(words[0], _answer_failure, _with_guidance)
-    answer = respond(_real_host(words[0]), words[1] if len(words) > 1 else AUTO, 0)
+
+def carry_out(host_name: str, duty: str, stdin_fd: int, deliver: Callable[[Answer], None]) -> int:
+    """Answer the event that a descriptor has, and do what there is to do once the host has its answer."""
+    _start_lightly()
+    answer = respond(_real_host(host_name), duty, stdin_fd)
     if answer.watch is not None:
         from noclobber.guard import watch  # Loaded before, to make it.
 
         watch.start(answer.watch)  # Before the host hears: it may write the moment that it does.
     try:
-        _write(2, answer.stderr)
-        if answer.stdout and not has_stdout:
-            raise OSError("stdout is closed")
-        _write(1, answer.stdout)
+        deliver(answer)
     except OSError:
         return _refuse_by_exit_code(answer)
     if answer.versions:
@@ -106,11 +127,28 @@ def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
         if not isinstance(payload, dict):
             raise ValueError("the event is not an object")
         event = host.read(payload)
-        if duty == CHECK and event.kind == "other":  # An unknown event name, and a write waits for it.
+        if (
+            duty in (CHECK, SHELL) and event.kind == "other"
+        ):  # An unknown event name, and a call waits for it.
             event = host.read({**payload, **host.CHECK_EVENT})
+        elif duty == NOTE and _is_of_unknown_kind(event, payload, data):
+            event = event._replace(kind="post", trouble=BadRequestError("", "The event's name is not known."))
         return _handle(host, event)
     except Exception as error:  # Any failure: a write that was not judged is not let through.
         return _answer_failure(host, host_name, duty, data, event, error)
+
+
+def _is_of_unknown_kind(event: Event, payload: dict[str, Any], data: bytes) -> bool:
+    """
+    True if a note is about a call, and does not say in a known way that the call is over.
+
+    `install` has notes sent after calls. Before a call they are sent only of what may be a lock file
+    (Copilot) and of a delegation, which reads nothing.
+    """
+    if event.kind == "other":
+        return any(name in payload for name in ("tool_name", "toolName", "tool_response", "toolResult"))
+    is_read = event.kind == "pre" and any(action.kind == "read" for action in event.actions)
+    return is_read and not event.writes and b".lock" not in data
 
 
 def _handle(host: Host, event: Event) -> Answer:
@@ -268,6 +306,11 @@ def _note(event: Event) -> None:
     if event.kind == "session-start":
         session_memory.forget_old()
         HookTurn(event)  # Settles which project the session belongs to.
+        if event.host == "claude-code":
+            from noclobber.hosts import shell_prefix
+
+            if (file := shell_prefix.write_line()) is not None:
+                session_memory.note_shell_file(event.host, event.session_id, file)
         if event.detail == "resume":
             with session_memory.SessionMemory(event.host, event.session_id, event.agent_id) as known:
                 if known.is_empty:  # The model remembers files, and our memory of them is gone.
@@ -292,8 +335,11 @@ def _answer_failure(
     _log(host_name, event, data, error)
     known = event or Event(host_name, "pre")
     if not _may_write(host, duty, data, event):
-        if event is not None and _was_read(event):
-            return host.warn(event, _forget_read(event, error))
+        if event is not None and _may_have_read(event):
+            told = _forget_read(event, error)
+            if event.trouble is not None:
+                _add_report(told, host_name, event, data)
+            return host.warn(event, told)
         return host.phrase(known, None) if event is not None or host_name == "cursor" else NOTHING
     if isinstance(error, RefusalError):
         refusal: NoclobberError = error
@@ -308,12 +354,7 @@ def _answer_failure(
             f"`noclobber install {host_name} --uninstall`.",
         )
     if event is None or event.trouble is not None:
-        try:
-            from noclobber.hook import guidance
-
-            refusal.beside = guidance.report(host_name, event, data)
-        except Exception as failure:
-            _log(host_name, event, data, failure)
+        _add_report(refusal, host_name, event, data)
     try:
         _record(known, refusal)
     except Exception as failure:  # It is refused all the same; the log says that it is not on record.
@@ -321,12 +362,20 @@ def _answer_failure(
     return host.phrase(known, refusal)
 
 
-def _was_read(event: Event) -> bool:
-    """True if the event tells of a read that was carried out."""
-    return (
-        event.kind == "post"
-        and event.trouble is None
-        and any(action.kind == "read" for action in event.actions)
+def _add_report(error: NoclobberError, host_name: str, event: Event | None, data: bytes) -> None:
+    """Put beside an error what to report about an event that was not understood."""
+    try:
+        from noclobber.hook import guidance
+
+        error.beside = guidance.report(host_name, event, data)
+    except Exception as failure:
+        _log(host_name, event, data, failure)
+
+
+def _may_have_read(event: Event) -> bool:
+    """True if the event tells of a read that was carried out, or of a call that may have been one."""
+    return event.kind == "post" and (
+        event.trouble is not None or any(action.kind == "read" for action in event.actions)
     )
 
 
@@ -346,9 +395,16 @@ def _forget_read(event: Event, error: Exception) -> HookFailedError:
     except Exception:
         then = "A write without that is not checked."
     why = error.message if isinstance(error, RefusalError) else f"{type(error).__name__}: {error}"
-    [path, *_] = (action.path for action in event.actions if action.kind == "read")
+    paths = [action.path for action in event.actions if action.kind == "read"]
+    if not paths:
+        return HookFailedError(
+            "",
+            f"noclobber could not understand what this call did ({why[:500]}), so it does not know whether "
+            f"you were shown a file. {then} To work without the check, the user can run `noclobber install "
+            f"{event.host} --uninstall`.",
+        )
     return HookFailedError(
-        path,
+        paths[0],
         f"You were shown this file, but noclobber could not remember which version ({why[:500]}). When that "
         f"is fixed, read the file again before you write to it. {then}",
     )

@@ -10,10 +10,10 @@ The runtime folder is `$XDG_RUNTIME_DIR/noclobber`, or else `noclobber-<uid>` in
 be a real folder that this user owns and nobody else can open. Otherwise it is not used and writes are
 refused: a program that can change the record of what an agent saw could let any write through.
 
-The end of a session removes its folders. Folders that were not used for two weeks are removed when another
-session starts. A session that is resumed after that, or whose memory could not be written, has *amnesia*: it
-must read a file before it writes it. If even that cannot be noted in the runtime folder, a mark in the
-project's state folder says it. The first event of a session also records which project it belongs to.
+The end of a session removes its folders. Those of a session that was not used for two weeks are removed when
+another one starts. A session that is resumed after that, or whose memory could not be written, has
+*amnesia*: it must read a file before it writes it. If even that cannot be noted in the runtime folder, a mark
+in the project's state folder says it. The first event of a session also records which project it belongs to.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ WATCH = "watch"
 WATCH_END_S = 5.0
 DELEGATED = "delegated"
 LEVEL = "level"
+SHELL_FILE = "shell-file"  # Which file the session's shells read first.
 BACKGROUND = "background"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -139,6 +140,7 @@ class SessionMemory:
         except OSError:
             held = True  # No flock on this filesystem. A record that two hooks damage means: read again.
         if not held:
+            self._close()  # A program that runs its hooks in threads goes on.
             raise HookFailedError(
                 "", "Another hook of this session is still running after 5 seconds. Try again in a moment."
             )
@@ -149,6 +151,9 @@ class SessionMemory:
             mutex.release(self._fd)
         except OSError:
             pass
+        self._close()
+
+    def _close(self) -> None:
         os.close(self._fd)
         os.close(self._runtime_fd)
 
@@ -404,35 +409,95 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
     runtime_fd = open_runtime()
     try:
         name = f"{host}.{_short(session_id)}.{PROJECT}"
-        try:
-            descriptor = os.open(name, _READ, dir_fd=runtime_fd)
-        except FileNotFoundError:
-            pass
-        else:
-            try:
-                settled = os.fsdecode(os.read(descriptor, MOST_BYTES))
-            finally:
-                os.close(descriptor)
-            if settled.startswith("/") and os.path.isdir(settled):
-                return settled
-            os.unlink(name, dir_fd=runtime_fd)  # The project is gone, so the session gets another one.
-        found = find()
-        staged = f"{name}.{os.getpid()}"
-        descriptor = os.open(staged, _WRITE | os.O_TRUNC, 0o600, dir_fd=runtime_fd)
-        try:
-            os.write(descriptor, os.fsencode(found))
-        finally:
-            os.close(descriptor)
-        try:
-            # `link` is atomic and fails if the name exists, so parallel first events agree on one project.
-            os.link(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
-        except FileExistsError:
-            return settle_project(host, session_id, find)
-        finally:
-            os.unlink(staged, dir_fd=runtime_fd)
-        return found
+        while True:
+            settled = _settled(runtime_fd, name)
+            if settled is None:
+                found = find()
+                if not _settle(runtime_fd, name, found):
+                    continue  # Another first event was faster, and what it found counts.
+                settled = found
+            return settled
     finally:
         os.close(runtime_fd)
+
+
+def _settled(runtime_fd: int, name: str) -> str | None:
+    """Return the project that was settled; None if there is none, or none that exists any more."""
+    settled = _noted_project(runtime_fd, name)
+    if settled is None or _is_folder(settled):
+        return settled
+    # The project is gone, so the session gets another one. Under the mutex, with another look: between ours
+    # and the removal somebody else may have settled the next one, which must not be removed.
+    try:
+        held = mutex.hold(runtime_fd, patience_s=PATIENCE_S)
+    except OSError:
+        held = True  # No flock on this filesystem.
+    if not held:
+        raise HookFailedError("", "Another hook is still settling its project after 5 seconds. Try again.")
+    try:
+        settled = _noted_project(runtime_fd, name)
+        if settled is None or _is_folder(settled):
+            return settled
+        _unlink(runtime_fd, name)
+        return None
+    finally:
+        mutex.release(runtime_fd)
+
+
+def _noted_project(runtime_fd: int, name: str) -> str | None:
+    try:
+        descriptor = os.open(name, _READ, dir_fd=runtime_fd)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.fsdecode(os.read(descriptor, MOST_BYTES))
+    finally:
+        os.close(descriptor)
+
+
+def _is_folder(settled: str) -> bool:
+    return settled.startswith("/") and os.path.isdir(settled)
+
+
+def _settle(runtime_fd: int, name: str, found: str) -> bool:
+    """Publish what an event found; False if that must be tried again."""
+    staged = stage(runtime_fd, name, os.fsencode(found))
+    try:
+        # `link` is atomic and fails if the name exists, so parallel first events agree on one project.
+        os.link(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
+        return True
+    except (FileExistsError, FileNotFoundError):
+        return False  # Not found: the end of the session has just removed all that it had, this as well.
+    finally:
+        _unlink(runtime_fd, staged)
+
+
+def stage(runtime_fd: int, name: str, data: bytes) -> str:
+    """
+    Write a file of the runtime folder beside its name; return what it is called until it gets that name.
+
+    Not called by the process: hooks of an agent framework run in threads of one. Of two first events of a
+    session the second emptied the file that the first had written, and the first removed it before the
+    second could publish it.
+    """
+    staged = f"{name}.{os.urandom(8).hex()}"
+    descriptor = os.open(staged, _WRITE | os.O_EXCL, 0o600, dir_fd=runtime_fd)
+    try:
+        if os.write(descriptor, data) != len(data):  # Half a path may be another folder's.
+            raise OSError(28, "the disk is full")
+    except OSError:
+        _unlink(runtime_fd, staged)
+        raise
+    finally:
+        os.close(descriptor)
+    return staged
+
+
+def _unlink(runtime_fd: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=runtime_fd)
+    except FileNotFoundError:
+        pass
 
 
 def make_mark(host: str, session_id: str, agent_id: str, key: str) -> str | None:
@@ -582,6 +647,24 @@ def noted_level(host: str, session_id: str) -> str | None:
         return None
 
 
+def note_shell_file(host: str, session_id: str, path: str) -> None:
+    """Note the file that the session's shells read first. Never raises: then commands are watched."""
+    try:
+        with open(f"{runtime_folder()}/{host}.{_short(session_id)}.{SHELL_FILE}", "w") as file:
+            file.write(path)
+    except (OSError, ValueError):
+        pass
+
+
+def noted_shell_file(host: str, session_id: str) -> str | None:
+    """Return the file that the session's shells read first, None if there is none."""
+    try:
+        with open(f"{runtime_folder()}/{host}.{_short(session_id)}.{SHELL_FILE}") as file:
+            return file.read(4096) or None
+    except (OSError, ValueError):
+        return None
+
+
 def note_background(host: str, session_id: str) -> bool:
     """Note that a session was told about commands in the background; True if it was not told before."""
     try:
@@ -613,13 +696,36 @@ def forget_old(clock: Clock = SYSTEM_CLOCK) -> None:
     """Remove records that were not used for two weeks: the host was killed, or sends no end event."""
     runtime_fd = open_runtime()
     try:
+        sessions: dict[str, list[str]] = {}
         for name in os.listdir(runtime_fd):
             if name.count(".") >= 2 and not name.startswith("hook.log"):
-                age_s = clock.now_s() - os.stat(name, dir_fd=runtime_fd, follow_symlinks=False).st_mtime
-                if age_s > FORGET_AFTER_S:
+                host, session_id, _ = name.split(".", 2)
+                sessions.setdefault(f"{host}.{session_id}", []).append(name)
+        since_s = clock.now_s() - FORGET_AFTER_S
+        for names in sessions.values():
+            # All of a session, or nothing: its first event may be older than what its last one has noted.
+            if not any(_is_used(runtime_fd, name, since_s) for name in names):
+                for name in names:
                     _remove(runtime_fd, name)
     finally:
         os.close(runtime_fd)
+
+
+def _is_used(runtime_fd: int, name: str, since_s: float) -> bool:
+    """True if something was noted here lately. A record is changed in place, so its folder does not tell."""
+    try:
+        if os.stat(name, dir_fd=runtime_fd, follow_symlinks=False).st_mtime >= since_s:
+            return True
+        folder_fd = os.open(name, _FOLDER, dir_fd=runtime_fd)
+    except OSError:
+        return False  # Not a folder; or another hook has just removed it.
+    try:
+        with os.scandir(folder_fd) as entries:
+            return any(entry.stat(follow_symlinks=False).st_mtime >= since_s for entry in entries)
+    except OSError:
+        return True  # Somebody is at work in it.
+    finally:
+        os.close(folder_fd)
 
 
 def _remove(runtime_fd: int, name: str) -> None:

@@ -1,5 +1,5 @@
-# The script that hosts run: `python -I -S start.py HOST [DUTY]`. It is small, because Python compiles a
-# script each time it runs. Everything else is imported, and compiled modules are cached.
+# The script that hosts run, by `ask.sh`: `python -I -S start.py HOST [DUTY]`. It is small, because Python
+# compiles a script each time it runs. Everything else is imported, and compiled modules are cached.
 import _frozen_importlib_external
 import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import gc

@@ -36,6 +36,8 @@ class HookTurn:
     outside_level = "hook"
     is_command_guarded = False
     """Set if the command of this event is to run in the guarded shell."""
+    asked_by = 0
+    """The process that asks, where it is not our parent (`standby`)."""
     # Claude Code and Codex ask about a write when its turn comes, and carry out one at a time. Others ask
     # about all calls of a message first, and a permission dialogue may be open for any of them.
     SERIAL_HOSTS = ("claude-code", "codex")
@@ -165,7 +167,7 @@ class HookTurn:
 
         event = self._event
         mark = make_mark(event.host, event.session_id, event.agent_id, key)
-        return None if mark is None else (mark, host_of(os.getppid()))
+        return None if mark is None else (mark, host_of(self.asked_by or os.getppid()))
 
     def end_watch(self, key: str) -> None:
         """Remove the mark: the process that looks on ends."""

@@ -85,7 +85,7 @@ def read(payload: dict[str, Any], host: str = "claude-code") -> Event:
     )
     if event.kind not in ("pre", "post", "failure"):
         return event
-    event = event._replace(is_command=event.tool == "Bash")
+    event = event._replace(is_command=event.tool in SHELLS, is_background=event.tool == "Monitor")
     event = acting(event, actions, payload.get("tool_input"), READERS)
     tool, response = event.tool, payload.get("tool_response")
     if tool == "Write" and host == "claude-code":
@@ -118,15 +118,18 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
         return (_several(values),)
     if tool == "NotebookEdit":
         return (Action("edit", path(values, "notebook_path", "file_path")),)
-    if tool == "Bash":
+    if tool in SHELLS:
         from noclobber.shell import recognise
 
-        return recognise.actions(text(values, "command"), kind)
+        found = recognise.actions(text(values, "command"), kind)
+        # What a command shows that the host only watches comes later, and not in its result.
+        return tuple(action for action in found if tool == "Bash" or kind == "pre" or action.kind != "read")
     return unknown_tool(tool, values)
 
 
 READERS = ("Read", *HARMLESS)
-_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "Bash")
+SHELLS = ("Bash", "Monitor")
+_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit", *SHELLS)
 
 
 def _several(values: dict[str, Any]) -> Action:
@@ -238,7 +241,6 @@ def hooks(base: str, scope: str, portable: bool) -> ConfigFile:
         group("PostToolUseFailure", note, noted, timeout=TIMEOUT_S),
         *notes(EVENTS, note, timeout=TIMEOUT_S),
     )
-    prefix = shell_prefix.prefix(portable=portable)
-    routed = () if prefix is None else (HookMember("env", shell_prefix.VARIABLE, prefix),)
+    old = (HookMember("env", shell_prefix.OLD_VARIABLE, None),)
     name = "settings.json" if portable or scope == "user" else "settings.local.json"
-    return ConfigFile("claude-code", f"{base}/.claude/{name}", entries, members=routed)
+    return ConfigFile("claude-code", f"{base}/.claude/{name}", entries, members=old)

@@ -51,6 +51,8 @@ def read(payload: dict[str, Any]) -> Event:
     name = maybe_text(payload, "ev") or ""
     given, output = payload.get("input"), payload.get("output")
     tool = maybe_text(given, "tool") or ""
+    if "__" in tool.strip("_") and not tool.startswith("mcp__"):
+        tool = f"mcp__{tool}"  # A tool of an MCP server: `server__tool`. Others say it so.
     event = Event(
         host="cline",
         kind=KINDS.get(name, "other"),
@@ -72,6 +74,10 @@ def read(payload: dict[str, Any]) -> Event:
     failed = payload.get("isError") is True or any(_failed(one) for one in results)
     if failed and (event.writes or len(results) == 1):
         return event._replace(kind="failure")
+    if tool.startswith("mcp__"):
+        from noclobber.hosts.foreign_tools import text_of
+
+        return event.showing(text_of(output), is_mixed=True)
     said = maybe_text(results[0], "result") if len(results) == 1 else None
     if tool != "read_files":
         return event.showing(said, is_mixed=True)

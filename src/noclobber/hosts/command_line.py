@@ -18,6 +18,8 @@ So the command answers for a hook that fails, in the host's own words and with e
 The hook's answer is collected before it is passed on. A hook that is killed while it prints would otherwise
 leave half an answer in front of the denial, and the host would understand neither.
 
+The hook is asked for by `hook/ask.sh`, which has it answered by a process that stands by, or runs it.
+
 It is one call of `/bin/sh`, with everything else as its arguments, so that every shell that a host may use
 (fish too) reads it in the same way. The names of the variables are long because Gemini CLI and Qwen Code
 replace `$NAME` in their settings if the environment has that name.
@@ -34,6 +36,7 @@ from noclobber.hosts import load
 from noclobber.hosts.event import Event
 
 START = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/hook/start.py"
+ASK = f"{os.path.dirname(START)}/ask.sh"
 
 _ANSWER = 'noclobber_else=$1; shift; if noclobber_said=$("$@"); then printf %s "$noclobber_said"; '
 _CHECK = 'else printf %s "$noclobber_else"; fi || exit 2'  # Nobody reads the answer: refused by the code.
@@ -59,6 +62,8 @@ def command(
     words = hook_words(host, duty, portable=portable)
     if duty == "auto":
         return shlex.join(words)
+    if not portable:
+        words = ["/bin/sh", ASK, *words]
     as_if = "note" if is_of_a_read else duty
     script = _ANSWER + {"check": _CHECK, "note": _NOTE, "shell": _PATCH}[as_if]
     return shlex.join(["/bin/sh", "-c", script, "noclobber", fallback(host, as_if, event), *words])

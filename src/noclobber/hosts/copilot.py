@@ -71,6 +71,8 @@ def read(payload: dict[str, Any]) -> Event:
     kind = KINDS.get(name, KINDS.get(name[:1].upper() + name[1:], "other"))
     tool = maybe_text(payload, "toolName", "tool_name") or ""
     tool = ALIASES.get(tool, tool)
+    if "-" in tool and not tool.startswith("mcp__"):
+        tool = f"mcp__{tool}"  # A tool of an MCP server: `server-tool`. None of its own has a hyphen.
     event = Event(
         host="copilot",
         kind=kind,
@@ -97,7 +99,7 @@ def read(payload: dict[str, Any]) -> Event:
     if maybe_text(result, "resultType", "result_type") not in (None, "success"):
         return event._replace(kind="failure")
     said = maybe_text(result, "textResultForLlm", "text_result_for_llm")
-    return event.showing(said, is_mixed=tool in ("bash", "shell"))
+    return event.showing(said, is_mixed=tool in ("bash", "shell") or tool.startswith("mcp__"))
 
 
 def phrase(event: Event, error: NoclobberError | None) -> Answer:

@@ -96,11 +96,17 @@ def acting(
     """Add what a call does to files; or what is wrong with it, and then whether it could be a write."""
     event = event._replace(is_reading=event.tool in readers)
     if event.is_command and isinstance(given, dict):
-        event = event._replace(command=command_of(given), is_background=_is_background(given))
+        is_background = event.is_background or _is_background(given)
+        event = event._replace(command=command_of(given), is_background=is_background)
     try:
         if not event.tool:
             raise BadRequestError("", "The tool's name is missing.", parameter="tool_name")
         found = actions(event.tool, given, event.kind)
+        if not event.session_id and event.kind == "pre" and any(action.kind != "read" for action in found):
+            # What the agent has seen is kept by its session. Without one, any write would pass.
+            raise BadRequestError(
+                "", "The host does not say which session this is, so the write cannot be checked."
+            )
         return event._replace(actions=found) if found else _as_command(event, given)
     except UnknownToolError as error:
         from noclobber.hosts.foreign_tools import may_name_file  # Here: most tools are known.
@@ -119,10 +125,16 @@ def _as_command(event: Event, given: Any) -> Event:
     from noclobber.shell import recognise
 
     found = recognise.actions(command, event.kind)
-    # Where its answer is in the event is not known either, so what it showed does not count as read.
     written = tuple(action for action in found if action.kind != "read" or event.kind == "pre")
     background = _is_background(given)
-    return event._replace(is_command=True, command=command, is_background=background, actions=written)
+    event = event._replace(is_command=True, command=command, is_background=background, actions=written)
+    if event.kind != "post" or not found or written:
+        return event
+    # It showed a file. Where that is in the event is not known either, so the version is not known.
+    trouble = UnknownToolError(
+        "", f"{event.tool!r} is not a tool that noclobber knows, so what it showed is unknown."
+    )
+    return event._replace(trouble=trouble)
 
 
 def may_rewrite(event: Event, given: Any) -> Event:

@@ -37,7 +37,8 @@ class HookMember(NamedTuple):
 
     table: str
     key: str
-    value: str
+    value: str | None
+    """None: an earlier version wrote it, and it is removed."""
 
 
 class ConfigFile(NamedTuple):

@@ -20,6 +20,7 @@ from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalEr
 from noclobber.hosts import before_install, json_edit
 from noclobber.hosts.hook_entries import ConfigFile, HookEntry, is_our_member, is_ours
 from noclobber.hosts.json_edit import BadConfigurationError
+from noclobber.hosts.plain_file import read_plain
 from noclobber.hosts.plugin_source import MARK
 
 ROUNDS = 50
@@ -85,8 +86,7 @@ def carry_out(file: ConfigFile, *, uninstall: bool = False) -> ConfigChange:
 def read_text(path: str) -> str | None:
     """Return a configuration's text, None if there is none; the error says why it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read().decode()
+        return read_plain(path).decode()
     except FileNotFoundError:
         return None
     except PermissionError:
@@ -217,6 +217,8 @@ def _with_members(file: ConfigFile, text: str, facts: before_install.Facts) -> s
         if present is not None:  # Of another version: replaced.
             text = _without_members(file, text, facts)
             table = _root(text).get(table_name)
+        if value is None:
+            continue
         if table is None:
             text = json_edit.add_member(text, _root(text), table_name, {key: value})
         else:

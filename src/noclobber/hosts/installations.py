@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from noclobber.errors import NoclobberError
 from noclobber.hosts import json_edit
 from noclobber.hosts.hook_entries import HookEntry, hook_file, is_ours
+from noclobber.hosts.plain_file import read_plain
 from noclobber.hosts.plugin_source import MARK
 
 MOST_BYTES = 4 << 20
@@ -90,8 +91,7 @@ def read_json(path: str) -> Any:
 def read(path: str) -> str | None:
     """Return a file's text, None if it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(MOST_BYTES)
+        return read_plain(path, MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
 

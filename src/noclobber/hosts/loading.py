@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.hosts.hook_entries import hook_file
 from noclobber.hosts.installations import home_of, read, read_json
+from noclobber.hosts.plain_file import read_plain
 
 if TYPE_CHECKING:
     from noclobber.hosts.installations import Installation
@@ -159,8 +160,7 @@ def _untrusted_by_codex(one: Installation, project: str) -> NotLoaded | None:
     home = home_of("codex")
     remedy = "Start codex in this project, and trust the hooks when it asks (or /hooks)."
     try:
-        with open(f"{home}/config.toml", "rb") as file:
-            value: Any = tomllib.load(file)
+        value: Any = tomllib.loads(read_plain(f"{home}/config.toml").decode())
     except FileNotFoundError:
         value = {}
     except (OSError, ValueError) as error:

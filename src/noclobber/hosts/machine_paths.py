@@ -5,8 +5,9 @@ A hook of this machine names an interpreter and a file of this installation. Two
 (finding U4). A team commits the file, and on everybody else's machine the hook does not run, so every write
 is refused there. Or the installation was a temporary one (`uvx`, `pipx run`), and some days later it is gone.
 
-Claude Code has a file for one machine, `settings.local.json`. Where a host has none, our own files are kept
-out of git by the repository's exclude file, and for files that others write to as well the user is told.
+Claude Code has a file for one machine, `settings.local.json`. Where a host has none, files that we made are
+kept out of git by the repository's exclude file (an agent's `git add -A` would commit them), and for files
+that were there before the user is told.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ import sys
 import tempfile
 from typing import NamedTuple
 
+from noclobber.disk import hashing
+from noclobber.disk.commit.committer import replace_if_unchanged
+from noclobber.errors import StaleFileError
 from noclobber.hosts.command_line import START
 from noclobber.hosts.hook_entries import ConfigFile, hook_file
 from noclobber.hosts.installations import entries_in
-from noclobber.lock.git_exclude import keep_out_of_git
+from noclobber.lock.git_exclude import exclude_file, keep_out_of_git
 
+ROUNDS = 50
 HEADING = "# noclobber: hooks with paths of this machine."
 
 # Folders from which uv and pipx run a program without installing it. Both clear them by themselves.
@@ -71,8 +76,8 @@ def is_portable(file: ConfigFile) -> bool:
     return bool(entries) and all("/noclobber/hook/start.py" not in repr(each.value) for each in entries)
 
 
-def keep_private(file: ConfigFile, project: str) -> str:
-    """Keep a file with this machine's paths out of git, if it is ours alone; else return what to know."""
+def keep_private(file: ConfigFile, project: str, *, is_new: bool = False) -> str:
+    """Keep a file with this machine's paths out of git, if we made it; return what the user should know."""
     name = os.path.relpath(file.path, project)
     is_ours_alone = (
         file.whole is not None
@@ -80,13 +85,47 @@ def keep_private(file: ConfigFile, project: str) -> str:
         or os.path.basename(file.path) == "noclobber.json"
     )
     try:
-        if is_ours_alone:
-            keep_out_of_git(project, [f"**/{name}"], HEADING)
-            return ""
+        if is_ours_alone or is_new or _is_kept_out(file, project):
+            kept_out = keep_out_of_git(project, [f"**/{name}"], HEADING) is not None
+            if is_ours_alone or not is_new or not kept_out:
+                return ""
+            return f"{name} has paths of this machine, so git leaves it out; to share it, use --portable."
         in_git = keep_out_of_git(project, [], HEADING) is not None
     except OSError:
         in_git = True
     return f"{name} has paths of this machine now: before you commit it, use --portable." if in_git else ""
+
+
+def _is_kept_out(file: ConfigFile, project: str) -> bool:
+    """True if an earlier installation has made the file, and has kept it out of git."""
+    path = exclude_file(project)
+    if path is None:
+        return False
+    with open(path, "rb") as opened:
+        return _line_of(file, project) in opened.read()
+
+
+def _line_of(file: ConfigFile, project: str) -> bytes:
+    return f"{HEADING}\n**/{os.path.relpath(file.path, project)}\n".encode()
+
+
+def no_longer_private(file: ConfigFile, project: str) -> None:
+    """Take the line back that `keep_private` wrote; a line that was there before has no heading of ours."""
+    path = exclude_file(project)
+    if path is None:
+        return
+    ours = _line_of(file, project)
+    for _ in range(ROUNDS):
+        with open(path, "rb") as opened:
+            before = opened.read()
+        head, found, tail = before.partition(ours)
+        if not found or (head and not head.endswith(b"\n")):
+            return
+        try:
+            replace_if_unchanged(path, hashing.of_bytes(before), head + tail)
+        except StaleFileError:  # git, or another installation, has written meanwhile.
+            continue
+        return
 
 
 def short_lived() -> str:

@@ -49,17 +49,10 @@ KINDS = {
     "session.deleted": "session-end",
     "session.created": "session-start",
 }
-HARMLESS = (
-    "list",
-    "grep",
-    "glob",
-    "webfetch",
-    "websearch",
-    "todowrite",
-    "todoread",
-    "task",
-    "skill",
-    "question",
+HARMLESS = (  # The plugin knows them, too.
+    *("list", "grep", "glob", "webfetch", "websearch", "codesearch", "todowrite", "todoread", "task"),
+    *("skill", "question", "lsp", "plan_enter", "plan_exit", "invalid", "execute", "batch"),
+    *("list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"),
 )
 READERS = ("read", *HARMLESS)
 TOOLS = ("read", "write", "edit", "multiedit", "apply_patch", "patch", "bash")
@@ -93,6 +86,10 @@ def read(payload: dict[str, Any]) -> Event:
         event = may_rewrite(event, found)
     if event.kind != "post" or not isinstance(output, dict):
         return event
+    if tool.startswith("mcp__"):
+        from noclobber.hosts.foreign_tools import text_of
+
+        return event.showing(text_of(output), is_mixed=True)
     about = output.get("metadata")
     display = about.get("display") if isinstance(about, dict) else None
     if tool == "read" and isinstance(display, dict):

@@ -13,7 +13,16 @@ const COMMAND = ["noclobber", "hook"]
 const BROKEN = ""
 const SHELL = null // The guarded shell: its PYTHON, its START, and the FOLDER of what a shell reads first.
 const PATIENCE_MS = 30000
-const WRITES = ["write", "edit", "multiedit", "apply_patch", "patch"]
+// Tools that write no file; every other tool is asked about, so that one of the next version is checked, too.
+const HARMLESS =
+  /^(list|grep|glob|webfetch|websearch|codesearch|todowrite|todoread|task|skill|question|lsp|plan_enter|plan_exit|invalid|execute|batch|list_mcp_resources|list_mcp_resource_templates|read_mcp_resource)$/
+// Of the tools of MCP servers, those whose names say that they change or read something.
+const MCP_WRITERS = /(write|edit|create|delete|remove|move|rename|patch|replace|insert|save|update|append)/i
+const MCP_READERS = /(read|view|open)/i
+const MAY_WRITE = (tool) =>
+  tool.startsWith("mcp__") ? MCP_WRITERS.test(tool.slice(5)) : !HARMLESS.test(tool) && tool !== "read" && tool !== "bash"
+const IS_NOTED = (tool) =>
+  tool === "read" || tool === "bash" || MAY_WRITE(tool) || (tool.startsWith("mcp__") && MCP_READERS.test(tool.slice(5)))
 const IS_LOCK = (name) => /(^|\/)\.lock[^\/]*$/i.test(String(name ?? ""))
 const MAY_PATCH = (args) => typeof args?.command === "string" && args.command.includes("apply_patch")
 const OURS = "noclobber's own"
@@ -223,6 +232,13 @@ export const Noclobber = async ({ client, directory, worktree }) => {
   const builtIn = {}
   const agents = new Map()
   const guarded = new Set() // Calls whose command runs in the guarded shell.
+  // opencode calls a tool of an MCP server by the server's name and the tool's, with `_` between them. The hook is told
+  // `mcp__server__tool`, as other hosts say: it must not take `github_create_issue` for a tool of opencode.
+  let servers = []
+  const nameOf = (tool) => {
+    const server = servers.find((name) => tool.startsWith(`${name}_`))
+    return server === undefined ? tool : `mcp__${server}__${tool.slice(server.length + 1)}`
+  }
   // A subagent has a session of its own, below another one. Asked once a session; the answer cannot change.
   const agentOf = (sessionID) => {
     if (!agents.has(sessionID)) {
@@ -243,6 +259,8 @@ export const Noclobber = async ({ client, directory, worktree }) => {
     tool: tools(agentOf),
     config: async (config) => {
       if (config?.lsp || config?.formatter) hooks.tool = {}
+      const names = Object.keys(config?.mcp ?? {}).map((name) => name.replace(/[^a-zA-Z0-9_-]/g, "_"))
+      servers = names.sort((one, other) => other.length - one.length)
     },
     // The model is offered opencode's own description and parameters: it must not meet another tool.
     "tool.definition": async ({ toolID }, output) => {
@@ -261,10 +279,11 @@ export const Noclobber = async ({ client, directory, worktree }) => {
         const failed = { ...input, args: output.args }
         await ask("note", await about("failed", failed)).catch((error) => console.error(String(error)))
       }
-      const mayWrite = WRITES.includes(input.tool) || (input.tool === "bash" && MAY_PATCH(output.args))
-      const isLock = input.tool === "read" && IS_LOCK(output.args?.filePath)
-      if (!mayWrite && !isLock && input.tool !== "bash") return
-      const asked = { ...(await about("before", input, output)), routes: input.tool === "bash" && !!SHELL }
+      const tool = nameOf(String(input.tool ?? ""))
+      const mayWrite = MAY_WRITE(tool) || (tool === "bash" && MAY_PATCH(output.args))
+      const isLock = tool === "read" && IS_LOCK(output.args?.filePath)
+      if (!mayWrite && !isLock && tool !== "bash") return
+      const asked = { ...(await about("before", { ...input, tool }, output)), routes: tool === "bash" && !!SHELL }
       const answer = await ask(input.tool === "bash" ? "shell" : "check", asked).catch((error) => {
         if (mayWrite) throw error
         return {} // A hook that does not run blocks no read, and no command without a patch.
@@ -286,10 +305,14 @@ export const Noclobber = async ({ client, directory, worktree }) => {
     },
     "tool.execute.after": async (input, output) => {
       if (hooks.tool[input.tool]) return
-      if (!WRITES.includes(input.tool) && input.tool !== "read" && input.tool !== "bash") return
+      const tool = nameOf(String(input.tool ?? ""))
+      if (!IS_NOTED(tool)) return
       try {
-        const answer = await ask("note", await about("after", input, output))
-        if (answer.decision === "warn") output.output = `${output.output ?? ""}\n${answer.reason}`
+        const answer = await ask("note", await about("after", { ...input, tool }, output))
+        if (answer.decision !== "warn") return
+        // The result of an MCP server's tool is a list of parts.
+        if (Array.isArray(output.content)) output.content.push({ type: "text", text: answer.reason })
+        else output.output = `${output.output ?? ""}\n${answer.reason}`
       } catch (error) {
         console.error(String(error))
       }

@@ -16,10 +16,10 @@ _SHELL = "const SHELL = null"
 
 def source(host: str = "opencode", *, portable: bool = False) -> str:
     """Return a plugin's text for this machine, or for any that has `noclobber` on its path."""
-    from noclobber.hosts.command_line import fallback
-    from noclobber.hosts.hook_entries import START
+    from noclobber.hosts.command_line import ASK, START, fallback
 
-    words = ["noclobber", "hook"] if portable else [os.path.realpath(sys.executable), "-I", "-S", START]
+    python = os.path.realpath(sys.executable)
+    words = ["noclobber", "hook"] if portable else ["/bin/sh", ASK, python, "-I", "-S", START]
     folder = os.path.dirname(os.path.abspath(__file__))
     with open(f"{folder}/{host}_plugin.js", encoding="utf-8") as file:
         program = file.read()
@@ -28,7 +28,7 @@ def source(host: str = "opencode", *, portable: bool = False) -> str:
     # A plugin for any machine knows no paths, so there its commands are watched.
     if not portable:
         home = os.path.dirname(folder)
-        files = {"PYTHON": words[0], "START": f"{home}/cli/shell_prefix.py", "FOLDER": f"{folder}/shell_env"}
+        files = {"PYTHON": python, "START": f"{home}/cli/shell_prefix.py", "FOLDER": f"{folder}/shell_env"}
         program = program.replace(_SHELL, f"const SHELL = {json.dumps(files)}")
     told = json.loads(fallback(host, "check"))["reason"]
     title = f"{MARK}{host}`; `noclobber install {host} --uninstall` removes it."

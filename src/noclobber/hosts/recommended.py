@@ -16,7 +16,7 @@ class Recommendation(NamedTuple):
     def advice(self, chosen: str) -> str:
         """Return what to tell a user who has chosen one of these ways."""
         if chosen == self.form:
-            return f"this is the way that works best. {self.why}"
+            return f"of the ways to install, this one works best here. {self.why}"
         if (chosen, self.form) == ("user", "plugin"):
             return f"this works as well as `--as plugin`. {self.why}"
         better = {"hooks": "without `--user`", "user": "`--user`", "plugin": "`--as plugin`"}[self.form]
@@ -26,7 +26,7 @@ class Recommendation(NamedTuple):
 RECOMMENDED = {
     "claude-code": Recommendation(
         "hooks",
-        "The file can be shared with a team (`--portable`), and nothing is copied.",
+        "This file is yours alone, and git leaves it out; `--portable` uses the one that a team shares.",
     ),
     "cline": Recommendation(
         "hooks", "It is one file, a plugin of Cline's; its hook files can only end a run."

@@ -1,45 +1,73 @@
 """
-The command that Claude Code puts before every shell command, so that those that may write are guarded.
+How Claude Code's shell comes to us, so that commands that may write are guarded.
 
-`CLAUDE_CODE_SHELL_PREFIX` is the one way that leaves the user's permission rules alone: they go on judging
-the original command (docs/decisions/guarded-shell.md). The prefix is followed by one word, the whole text for
-the shell. Claude Code also puts it before the commands of hooks and MCP servers; those are told by their
-environment, and run as they are.
+A hook at the start of a session is given the name of a file, CLAUDE_ENV_FILE. What it writes there, Claude
+Code puts into the text of every command of that session, before the command itself. We write one line: the
+shell that reads it becomes our program, which is given the whole text and runs it, guarded or as it is, in a
+shell again. There the line does nothing. The command is untouched, so the user's permission rules judge the
+original (docs/decisions/guarded-shell.md).
 
-If noclobber is gone (an environment was deleted, the project was moved), the text is run as it is: a broken
-installation must not take the shell away. So all of it is here, in one call of `/bin/sh`, and no file of ours
-has to be found.
-
-Claude Code takes what is after the last ` -` for the arguments of the program before it. So there is a tab
-before every other dash.
+Nothing of it is in a configuration. If noclobber is gone, the line does nothing; other programs that Claude
+Code starts (hooks, MCP servers) never meet it.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 
-VARIABLE = "CLAUDE_CODE_SHELL_PREFIX"
+FILE = "CLAUDE_ENV_FILE"
 START = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/cli/shell_prefix.py"
-# A tool's shell has CLAUDE_CODE_EXECPATH and the shell's name; hooks and MCP servers have neither of both.
-_OTHERS = 'test\t-n "$CLAUDE_CODE_EXECPATH"||exec /bin/sh\t-c "$noclobber_text";'
-_PLAIN = 'exec "${SHELL:=/bin/sh}"\t-c "$noclobber_text"'
+INSIDE = "NOCLOBBER_INSIDE_SHELL"
+"""Set for the shell that our program starts, which takes it away again: what it starts is outside."""
+OLD_VARIABLE = "CLAUDE_CODE_SHELL_PREFIX"
+"""In `env` of the settings, until it was seen that Claude Code cannot start MCP servers with it."""
+
+_TEXT = "${BASH_EXECUTION_STRING:-${ZSH_EXECUTION_STRING:-}}"
 
 
-def prefix(*, portable: bool = False) -> str | None:
+def line() -> str:
     """
-    Return the value of the variable: for this machine, or for any that has `noclobber` on its path.
+    Return what a session's shells read first, for bash and zsh.
 
-    None: Claude Code could not read it, because of the name of a folder in it.
+    Two installations write two lines. `noclobber_here` keeps the second from starting all over again.
     """
-    if portable:
-        run = 'command\t-v noclobber>/dev/null&&exec noclobber hook claude-code run\t-- "$noclobber_text";'
-        words = ["noclobber"]
-    else:
-        run = 'test\t-x "$1"&&test\t-r "$2"&&exec "$1"\t-I\t-S "$2" "$noclobber_text";'
-        words = ["noclobber", os.path.realpath(sys.executable), START]
-    take = f"noclobber_text=${len(words)};"
-    script = f"{take}{_OTHERS}{run}{_PLAIN}"
-    found = f"/bin/sh -c {shlex.quote(script)} {shlex.join(words)}"
-    return found if found.count(" -") == 1 else None  # A folder that begins with a dash, after a blank.
+    python, start = _quoted(os.path.realpath(sys.executable)), _quoted(START)
+    return (
+        f'if test -n "${{{INSIDE}:-}}"; then unset {INSIDE}; noclobber_here=1; '
+        f'elif test -z "${{noclobber_here:-}}" && test -n "{_TEXT}" && test -x {python} && test -r {start}; '
+        f'then export {INSIDE}=1; exec {python} -I -S {start} "{_TEXT}"; fi\n'
+    )
+
+
+def _quoted(word: str) -> str:
+    """As `shlex` does it, which takes milliseconds to load."""
+    return "'" + word.replace("'", "'\"'\"'") + "'"
+
+
+def write_line() -> str | None:
+    """Write the line where this session's host says; return that file, None if it says nothing."""
+    path = os.environ.get(FILE, "")
+    if not path.startswith("/"):
+        return None
+    if has_line(path):
+        return path
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            os.write(descriptor, line().encode())
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None  # Then commands are watched.
+    return path
+
+
+def has_line(path: str) -> bool:
+    """True if a session's file has our line, whole."""
+    try:
+        with open(path, "rb") as file:
+            return line().encode() in file.read(1 << 20)
+    except OSError:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
@@ -79,6 +80,14 @@ class ClaudeCode(HostDriver):
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own."""
         add_group(project.root / ".claude" / "settings.json", "PostToolUse", "Edit|Write", command)
+
+    def add_server(self, project: Project, name: str, command: list[str]) -> None:
+        """Add an MCP server, and allow its tools."""
+        server = {"command": command[0], "args": command[1:]}
+        (project.home / ".claude.json").write_text(json.dumps({"mcpServers": {name: server}}))
+        allowed = {"permissions": {"allow": [f"mcp__{name}"]}}
+        (project.home / ".claude").mkdir(exist_ok=True)
+        (project.home / ".claude" / "settings.json").write_text(json.dumps(allowed))
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from tests.e2e.attended import Decide, cline_terminal
-from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
+from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
 from tests.e2e.driver import HostDriver, Refusal
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
@@ -21,6 +21,7 @@ class Cline(HostDriver):
 
     name = "cline"
     read_tool = "read_files"
+    server_tool = "{server}__{tool}"
     write_tools = ("editor",)
 
     def locate(self) -> Program:
@@ -38,7 +39,8 @@ class Cline(HostDriver):
 
     def environment(self, url: str) -> dict[str, str]:
         """Return what it wants in its environment."""
-        return {"CLINE_NO_AUTO_UPDATE": "1"}
+        # Otherwise it gives a plugin 4 seconds to load, and on a busy machine works without it.
+        return {"CLINE_NO_AUTO_UPDATE": "1", "CLINE_PLUGIN_IMPORT_TIMEOUT_MS": "60000"}
 
     def command(self, prompt: str, *, is_trusted: bool) -> list[str]:
         """Return the words that run one prompt: two words at least, because one would be a command."""
@@ -56,6 +58,13 @@ class Cline(HostDriver):
         file = project.file(".cline/hooks/PostToolUse", f"#!/bin/sh\ncat >/dev/null\n{command}\n")
         file.chmod(0o755)
 
+    def add_server(self, project: Project, name: str, command: list[str]) -> None:
+        """Add an MCP server."""
+        server = {"command": command[0], "args": command[1:], "disabled": False}
+        folder = project.home / ".cline" / "data" / "settings"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cline_mcp_settings.json").write_text(json.dumps({"mcpServers": {name: server}}))
+
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""
         match call:
@@ -71,6 +80,8 @@ class Cline(HostDriver):
                 return Use("editor", {"path": str(path), "new_text": content})
             case Shell(command):
                 return Use("run_commands", {"commands": [command]})
+            case Native(tool, given):
+                return Use(tool, given)
             case Delegate(word):
                 return Use("spawn_agent", {"systemPrompt": "s", "task": f"script:{word}"})
         raise AssertionError(call)

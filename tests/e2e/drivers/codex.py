@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
@@ -13,7 +14,7 @@ from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
 
-VERSION = "0.166.0"
+VERSION = "0.169.0"
 
 
 class Codex(HostDriver):
@@ -21,6 +22,7 @@ class Codex(HostDriver):
 
     name = "codex"
     read_tool = "cat"
+    server_tool = "mcp__{server}.{tool}"
     write_tools = ("apply_patch",)
     limits: ClassVar[Mapping[str, str]] = {
         "not_utf8": "its patches apply to UTF-8 only",
@@ -76,6 +78,13 @@ class Codex(HostDriver):
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own."""
         add_group(project.root / ".codex" / "hooks.json", "PostToolUse", "^apply_patch$", command)
+
+    def add_server(self, project: Project, name: str, command: list[str]) -> None:
+        """Add an MCP server. JSON's strings and lists are TOML's."""
+        table = (
+            f"[mcp_servers.{name}]\ncommand = {json.dumps(command[0])}\nargs = {json.dumps(command[1:])}\n"
+        )
+        project.file(".codex/config.toml", table)
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""

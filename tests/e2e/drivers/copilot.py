@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
+from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
 from tests.e2e.driver import HostDriver
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
@@ -20,6 +20,7 @@ class Copilot(HostDriver):
 
     name = "copilot"
     read_tool = "view"
+    server_tool = "{server}-{tool}"
     write_tools: tuple[str, ...] = ("edit", "create")
     limits: ClassVar[Mapping[str, str]] = {
         "untrusted": "with -p in a folder that is not trusted it runs no hooks of the project",
@@ -62,6 +63,13 @@ class Copilot(HostDriver):
         file = project.file(".github/hooks/formatter.json", "")
         file.write_text(json.dumps({"version": 1, "hooks": {"postToolUse": [hook]}}))
 
+    def add_server(self, project: Project, name: str, command: list[str]) -> None:
+        """Add an MCP server."""
+        server = {"type": "local", "command": command[0], "args": command[1:], "tools": ["*"]}
+        home = project.home / ".copilot"
+        home.mkdir(exist_ok=True)
+        (home / "mcp-config.json").write_text(json.dumps({"mcpServers": {name: server}}))
+
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""
         match call:
@@ -77,6 +85,8 @@ class Copilot(HostDriver):
                 return Use("create", {"path": str(path), "file_text": content})
             case Shell(command):
                 return Use("bash", {"command": command, "description": "d"})
+            case Native(tool, given):
+                return Use(tool, given)
             case Delegate(word):
                 task = {"name": word, "description": "d", "prompt": f"script:{word}"}
                 return Use("task", {**task, "agent_type": "general-purpose", "mode": "sync"})

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tests.e2e.attended import Decide, terminal
 from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
-from tests.e2e.driver import HostDriver, Refusal, add_group
+from tests.e2e.driver import HostDriver, Refusal, add_group, add_member
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
@@ -21,6 +21,7 @@ class Gemini(HostDriver):
 
     name = "gemini"
     read_tool = "read_file"
+    server_tool = "mcp_{server}_{tool}"
     write_tools = ("replace", "write_file")
     limits: ClassVar[Mapping[str, str]] = {
         "untrusted": "in a folder that is not trusted it loads no hooks of the project, with --skip-trust either",
@@ -73,6 +74,11 @@ class Gemini(HostDriver):
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own."""
         add_group(project.root / ".gemini" / "settings.json", "AfterTool", "^(replace|write_file)$", command)
+
+    def add_server(self, project: Project, name: str, command: list[str]) -> None:
+        """Add an MCP server."""
+        server = {"command": command[0], "args": command[1:], "trust": True}
+        add_member(project.root / ".gemini" / "settings.json", "mcpServers", {name: server})
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.e2e.attended import Decide
-from tests.e2e.calls import Call, Delegate, Edit, Read, Shell, Write
+from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
 from tests.e2e.driver import HostDriver, Running
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
@@ -25,6 +25,7 @@ class Opencode(HostDriver):
     name = "opencode"
     read_tool = "read"
     routes_shell = True
+    server_tool = "{server}_{tool}"
     write_tools = ("edit", "write")
     refusal_before = ""
 
@@ -79,6 +80,11 @@ class Opencode(HostDriver):
         formatter = {"command": ["/bin/sh", "-c", command], "extensions": [".fmt"]}
         project.file("opencode.json", json.dumps({"formatter": {"spaces": formatter}}))
 
+    def add_server(self, project: Project, name: str, command: list[str]) -> None:
+        """Add an MCP server."""
+        server = {"type": "local", "command": command, "enabled": True}
+        project.file("opencode.json", json.dumps({"mcp": {name: server}}))
+
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""
         match call:
@@ -91,6 +97,8 @@ class Opencode(HostDriver):
                 return Use("write", {"filePath": str(path), "content": content})
             case Shell(command):
                 return Use("bash", {"command": command, "description": "d"})
+            case Native(tool, given):
+                return Use(tool, given)
             case Delegate(word):
                 return Use(
                     "task", {"description": "d", "prompt": f"script:{word}", "subagent_type": "general"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tests.e2e.calls import Call, Delegate, Edit, Native, Read, Shell, Write
-from tests.e2e.driver import HostDriver, add_group
+from tests.e2e.driver import HostDriver, add_group, add_member
 from tests.e2e.programs import Program, from_npm
 from tests.e2e.project import Project
 from tests.e2e.protocols import Use
@@ -60,6 +60,11 @@ class Qwen(HostDriver):
     def add_hook(self, project: Project, command: str) -> None:
         """Add a hook of the user's own."""
         add_group(project.root / ".qwen" / "settings.json", "PostToolUse", "^(edit|write_file)$", command)
+
+    def add_server(self, project: Project, name: str, command: list[str]) -> None:
+        """Add an MCP server."""
+        server = {"command": command[0], "args": command[1:], "trust": True}
+        add_member(project.root / ".qwen" / "settings.json", "mcpServers", {name: server})
 
     def use(self, call: Call) -> Use:
         """Return a neutral call in the host's own words."""
