@@ -125,6 +125,8 @@ def commands(root: Path) -> list[tuple[str, ...]]:
         ("commit", "--mine", "--root", here, "--agent", EVIL, "-m", EVIL),
         ("run", "--root", here, "show", EVIL),
         ("run", "--root", here, "list"),
+        ("start", EVIL),
+        ("start", "gemini", "--program", f"{here}/{EVIL}"),
         ("completion", EVIL),
         ("demo", EVIL),
         ("hook", EVIL),

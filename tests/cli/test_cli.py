@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from noclobber import cli
 from noclobber.cli import COMMANDS, main, parser_of
 from noclobber.cli.completion import nodes
-from noclobber.cli.terminal import Cell, table, visible
+from noclobber.cli.tables import table
+from noclobber.cli.terminal import Cell, visible
 from tests.rigs.commands import Terminal, environment, noclobber_command, run
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -85,6 +86,11 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant() -> None:
     done = run("stauts")
     assert (done.code, done.out) == (2, "")
     assert done.err == "noclobber: there is no command 'stauts'. Did you mean 'status'?\n"
+
+
+def test_a_mistyped_option_is_answered_with_an_option() -> None:
+    """Finding U11: `--versoin` was answered with the command `versions`."""
+    assert run("--versoin").err == "noclobber: there is no option '--versoin'. Did you mean '--version'?\n"
 
 
 @pytest.mark.parametrize(
@@ -340,7 +346,7 @@ WORDS = st.one_of(
     st.text(max_size=8),
 )
 # These start processes of their own, wait, or run for long; they are called with arguments that end at once.
-SLOW = {"demo", "watch", "view", "lock", "mcp", "hook", "install", "run"}
+SLOW = {"demo", "watch", "view", "lock", "mcp", "hook", "install", "run", "start"}
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -42,7 +42,7 @@ def in_shell(words: list[str], cwd: Path) -> str:
 
 
 CASES = [
-    ("noclobber st", {"status"}),
+    ("noclobber sta", {"status", "start"}),
     ("noclobber ledger ", {"show", "tail", "verify", "export"}),
     ("noclobber ledger export --format ", {"jsonl", "csv", "agent-trace", "otlp"}),
     ("noclobber ledger show --s", {"--since"}),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from noclobber import BadRequestError, OptimisticGuard, Workspace
+from noclobber.cli.doctor.workspace_checks import check_commands
 from noclobber.lock.lock import DeliverableLock
 from tests.conftest import sha256
 from tests.rigs.commands import environment, run
@@ -281,3 +282,17 @@ def test_missing_hooks_are_found_and_named(root: Path) -> None:
     assert "noclobber install claude-code" in finding["remedy"]
     assert run("install", "claude-code", "--root", str(root)).code == 0
     assert all(finding["ok"] for finding in named(doctor(root), "hooks of claude-code"))
+
+
+def test_it_says_which_level_commands_get_without_any_hook(tmp_path: Path, monkeypatch: Any) -> None:
+    """N-shell: which level this place gives, and why. It was said only where hooks were installed."""
+    (found,) = check_commands(str(tmp_path))
+    assert found.ok
+    assert found.detail.startswith(("guarded: ", "watched: there can be no private view here ("))
+    assert os.listdir(tmp_path) == []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (found,) = check_commands(str(tmp_path))
+    assert found.detail.startswith("watched: ")
+    assert "home folder" in found.detail
+    assert "plain: " in check_commands("/")[0].detail
+    assert [each["ok"] for each in named(doctor(tmp_path), "noclobber run")] == [True]

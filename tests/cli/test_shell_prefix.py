@@ -17,7 +17,7 @@ from noclobber import Workspace
 from noclobber.cli.shell_prefix import command_in
 from noclobber.hook.guarded_calls import leave
 from noclobber.hosts.event import Event
-from noclobber.hosts.shell_prefix import START, prefix
+from noclobber.hosts.shell_prefix import START
 from noclobber.shell.level import GUARDED, probe
 from tests.rigs.hooks import HookRig, refusal
 from tests.rigs.meanwhile import Meanwhile
@@ -37,6 +37,9 @@ class Shell:
 
     def __init__(self, rig: HookRig) -> None:
         self.rig = rig
+        self._file = rig.runtime / "sessionstart-hook-0.sh"
+        start = {"hook_event_name": "SessionStart", "session_id": rig.session, "cwd": str(rig.root)}
+        assert self._hook("note", {**start, "source": "startup"}) == {}
 
     def run(self, command: str, **given: Any) -> tuple[int, str]:
         """Run a command; return its exit code and what it printed, errors last."""
@@ -44,9 +47,10 @@ class Shell:
         values = {"command": command, **given}
         asked = self.rig.tool("PreToolUse", "Bash", values, tool_use_id=number)
         assert self._hook("shell", asked) == {}
-        text = f"source /dev/null || true && eval {shlex.quote(command)} < /dev/null && pwd -P >| /dev/null"
+        line = self._file.read_text()
+        text = f"source /dev/null || true && {line}: && eval {shlex.quote(command)} < /dev/null && pwd -P >| /dev/null"
         done = subprocess.run(
-            [sys.executable, "-I", "-S", START, text],
+            ["/bin/bash", "-c", text],
             cwd=self.rig.root,
             env=self._environment(),
             capture_output=True,
@@ -66,7 +70,7 @@ class Shell:
             "SHELL": "/bin/bash",
             "XDG_RUNTIME_DIR": str(self.rig.runtime),
             "CLAUDE_CODE_SESSION_ID": self.rig.session,
-            "CLAUDE_CODE_SHELL_PREFIX": prefix() or "",
+            "CLAUDE_ENV_FILE": str(self._file),
         }
 
     def _hook(self, duty: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +226,7 @@ def test_what_runs_in_the_background_or_only_looks_is_not_guarded(
     shell: Shell, rig: HookRig, file: Path
 ) -> None:
     """N-shell: it sees the real tree, and a file of the run would be there if it were guarded."""
-    look = "cat .noclobber/run/*/marker 2>/dev/null | wc -c; echo $NOCLOBBER_RUN"
+    look = "ls -d .noclobber/run/*/upper 2>/dev/null | wc -l; echo $NOCLOBBER_RUN"
     assert shell.run("echo x > new.txt; echo $NOCLOBBER_RUN", run_in_background=True)[1].strip() == ""
     assert shell.run(look)[1].split()[-1:] == ["0"]
     assert shell.run("echo x > new.txt; echo $NOCLOBBER_RUN")[1].strip() != ""

@@ -368,7 +368,7 @@ def test_where_nothing_of_noclobbers_is_status_says_so_and_ends_with_1(
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     seen = run("status", cwd=folder)
-    assert (seen.code, "is no workspace" in seen.out) == (1, True)
+    assert (seen.code, "is not a workspace" in seen.out) == (1, True)
     assert run("status", "--json", cwd=folder).code == 1
     (folder / "noclobber.toml").write_text("")
     seen = run("status", cwd=folder)

@@ -34,8 +34,8 @@ def test_an_undo_says_what_it_did_and_how_to_take_it_back(root: Path, file: Path
 
     assert done.code == 0, done.err
     first, second, last = done.out.splitlines()
-    assert (first, second) == ("Took back 1 write:", "  changed  plan.md")
-    words = last.removeprefix("To take that back in turn: noclobber ").split()
+    assert (first, second) == ("Undid 1 write:", "  changed  plan.md")
+    words = last.removeprefix("To undo the undo: noclobber ").split()
     assert file.read_bytes() == TEXT.replace(b"line 12\n", b"bob\n")
     assert run(*words, cwd=root).code == 0
     assert b"ana\n" in file.read_bytes()
@@ -85,3 +85,12 @@ def test_nothing_to_take_back_is_an_answer(root: Path, file: Path) -> None:
     """N-cli: exit code 1."""
     assert run("undo", "--agent", "nobody", cwd=root).code == 1
     assert run("undo", cwd=root).code == 2
+
+
+def test_without_a_name_the_names_on_record_are_said(root: Path, file: Path) -> None:
+    """N-versions, undo."""
+    with Workspace(root) as workspace, workspace.turn(agent_id="builder-1") as turn:
+        turn.write_file("new.md", "x")
+    done = run("undo", "--root", str(root))
+    assert done.code == 2
+    assert "builder-1" in done.err

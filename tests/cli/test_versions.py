@@ -174,3 +174,16 @@ def test_a_version_of_another_file_is_refused_unless_one_insists(root: Path, his
     assert not (root / "other.md").exists()
     assert run("versions", "restore", "--any", sha(b"one\n"), "other.md", cwd=root).code == 0
     assert (root / "other.md").read_bytes() == b"one\n"
+
+
+def test_what_the_file_has_now_is_not_called_gone(root: Path) -> None:
+    """N-versions: it is not kept as a past version, and looked like a loss."""
+    with Workspace(root) as ws, ws.turn() as turn:
+        turn.write_file("a.md", b"one\n")
+        turn.write_file("a.md", b"two\n")
+    assert run("versions", "prune", "--all", cwd=root).code == 0
+    lines = run("versions", "list", "a.md", cwd=root).out.splitlines()
+    assert "in the file" in next(line for line in lines if sha(b"two\n")[:12] in line)
+    (root / "a.md").write_bytes(b"three\n")
+    lines = run("versions", "list", "a.md", cwd=root).out.splitlines()
+    assert "gone" in next(line for line in lines if sha(b"two\n")[:12] in line)

@@ -64,7 +64,7 @@ def test_a_large_screen_has_everything_that_the_page_has(tmp_path: Path) -> None
     assert "release  builder-1  live  29 min left" in text
     assert "reviewer codex 9b1c77d0" in text
     assert "over the version of builder-1 (claude-code 4f2a91c3)" in text
-    assert "3 writes  1 merges  2 conflicts" in text
+    assert "3 writes  1 merge  2 conflicts" in text
 
 
 def test_many_events_fill_the_space_with_the_newest(root: Path) -> None:

@@ -39,6 +39,19 @@ def test_a_line_says_what_goes_on_and_is_removed(monkeypatch: pytest.MonkeyPatch
     assert screen.getvalue().endswith("\r\x1b[K")
 
 
+def test_the_share_that_is_done_is_told_and_stays_on_a_narrow_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """finding U11: what gives way in a narrow terminal are the words, not the numbers."""
+    screen = Watched(is_terminal=True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "23")
+    work = Working("removing old versions", quiet_s=0)
+    work.share(3, 12)
+    with work:
+        assert screen.shown.wait(30)
+    first = screen.getvalue().split("\r\x1b[K")[1]
+    assert first == "removing o … 25 %, 0 s"
+
+
 def test_a_pipe_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """finding U11: no thread is started, either."""
     screen = Watched(is_terminal=False)

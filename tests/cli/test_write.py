@@ -121,3 +121,31 @@ def test_kept_versions_are_listed_shown_put_back_and_dropped(root: Path) -> None
     assert (root / "plan.md").read_text() == "kept-aaaa1111-None~plan.md\n"
     assert run("kept", "drop", "kept-b", cwd=root).code == 0
     assert run("kept", "list", cwd=root).out == "Nothing is kept.\n"
+
+
+def test_a_write_makes_no_project_of_a_folder_around_others(tmp_path: Path) -> None:
+    """ruling 16: a mark further up wins, so every repository below would belong to it."""
+    inner = tmp_path / "project"
+    (inner / ".git").mkdir(parents=True)
+    refused = run("write", "../a.md", "--any", cwd=inner, stdin="x")
+    assert refused.code == 2
+    assert "--root" in refused.err
+    assert not (tmp_path / ".noclobber").exists()
+    assert run("write", "../a.md", "--any", "--root", "..", cwd=inner, stdin="x").code == 0
+    home = tmp_path / "home"
+    home.mkdir()
+    assert (
+        run("write", "a.md", "--any", cwd=home, HOME=str(home), stdin="x").code == 0
+    )  # In `tmp_path`, marked now.
+    alone = run("write", "a.md", "--any", cwd="/", HOME="/", stdin="x")
+    assert alone.code == 2
+
+
+def test_a_hash_of_what_is_no_file_says_why(root: Path) -> None:
+    """finding U12: a misspelled name would otherwise become a new file, with nothing said."""
+    missing = run("hash", "plna.md", cwd=root)
+    assert (missing.code, missing.out) == (1, "ABSENT\n")
+    assert "plna.md: there is no such file" in missing.err
+    folder = run("hash", ".", cwd=root)
+    assert folder.code == 1
+    assert "not a file" in folder.err

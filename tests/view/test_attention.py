@@ -22,6 +22,10 @@ def test_findings_kept_versions_and_refused_commands_wait_for_a_person(tmp_path:
     ]
     with busy_project(root):
         items = attention.found_in(str(root), findings, SYSTEM_CLOCK.now_s())
+        later = attention.found_in(str(root), findings, SYSTEM_CLOCK.now_s() + 5)
+    assert later == items, (
+        "by the passing of time alone nothing moves: somebody may be about to press a button"
+    )
     assert [item.kind for item in items] == ["finding", "finding", "run", "kept"] or [
         item.kind for item in items
     ] == ["finding", "finding", "kept", "run"]

@@ -125,12 +125,6 @@ def test_a_ledger_that_goes_away_or_is_replaced_is_said(root: Path) -> None:
     assert "ledger" not in feed.troubles
 
 
-def test_a_record_on_a_server_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-view, N-machines: its events are not followed here; the page says so, and what to run."""
-    monkeypatch.setenv("NOCLOBBER_COORDINATOR", "postgresql://nowhere.example/x")
-    assert "ledger tail --follow" in feed_of(root).troubles["server"]
-
-
 def test_a_ledger_that_is_no_file_is_said(root: Path) -> None:
     """N-view, bad input: a folder in its place."""
     (root / ".noclobber" / "agent_trace.jsonl").mkdir(parents=True)
@@ -138,3 +132,38 @@ def test_a_ledger_that_is_no_file_is_said(root: Path) -> None:
     assert feed.look()
     assert not feed.look()
     assert feed.troubles["ledger"]
+
+
+def test_what_was_known_stays_when_the_whole_project_is_gone(root: Path) -> None:
+    """N-view, bad input: the folder is moved away and comes back; "nothing is on record" would be wrong."""
+    ledger = ledger_of(root)
+    ledger.append(written("a", "ABSENT", "1"))
+    feed = feed_of(root)
+    root.rename(root.with_name("elsewhere"))
+    assert not feed.look()
+    assert ([event.seq for event in feed.events], feed.troubles) == ([1], {})
+    root.with_name("elsewhere").rename(root)
+    ledger.append(written("a", "1", "2"))
+    look(feed)
+    assert ([event.seq for event in feed.events], feed.troubles) == ([1, 2], {})
+    os.unlink(feed.path)
+    look(feed)
+    assert not feed.events
+    assert "The ledger is gone" in feed.troubles["ledger"]
+
+
+def test_a_trouble_that_is_over_is_no_longer_said(root: Path) -> None:
+    """N-view: the very same file was put back, so nothing in it is new."""
+    ledger = ledger_of(root)
+    ledger.append(written("a", "ABSENT", "1"))
+    feed = feed_of(root)
+    path = Path(feed.path)
+    path.rename(path.with_suffix(".aside"))
+    path.mkdir()
+    look(feed)
+    assert "ledger" in feed.troubles
+    path.rmdir()
+    path.with_suffix(".aside").rename(path)
+    look(feed)
+    assert "ledger" not in feed.troubles
+    assert len(feed.events) == 1

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from noclobber.core.clock import Patience
+from noclobber.view import workspace_state
+from noclobber.view.connections import Connections
 from noclobber.view.live import Live
 from noclobber.view.server import MOST_BODY_BYTES, ViewServer
 from tests.view.ledgers import HOSTILE, ledger_of, refused, written
-from tests.view.servers import ask, serving, stream
+from tests.view.servers import PATIENCE_S, ask, serving, stream
 
 DATA = (
     "/api/snapshot",
@@ -181,3 +186,57 @@ def test_a_program_gets_everything_as_json(root: Path) -> None:
         told = ask(server, "/api/snapshot").json()
     assert {"project", "ledger", "chain", "totals", "minutes", "hottest", "events", "checks"} <= set(told)
     assert json.dumps(told)
+
+
+def test_connections_that_say_nothing_do_not_shut_the_owner_out(root: Path) -> None:
+    """N-view: any program on the machine can open two hundred of them."""
+    with serving(root) as server, ExitStack() as opened:
+        for _ in range(200):
+            opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        assert ask(server, "/api/snapshot").status == 200
+
+
+def test_owners_that_open_too_many_are_refused_and_strangers_take_no_place_of_theirs(root: Path) -> None:
+    """N-view: a stream is never ended to make room."""
+    connections = Connections(2)
+    pairs = [socket.socketpair() for _ in range(4)]
+    ours = [pair[0] for pair in pairs]
+    assert connections.admit(ours[0])
+    connections.trust(ours[0])
+    assert connections.admit(ours[1])
+    assert connections.admit(ours[2])  # Instead of the one before, which has shown nothing.
+    assert pairs[1][1].recv(1) == b""
+    connections.trust(ours[1])  # Too late.
+    connections.trust(ours[2])
+    assert not connections.admit(ours[3])
+    connections.leave(ours[0])
+    assert connections.admit(ours[3])
+    for pair in pairs:
+        for end in pair:
+            end.close()
+
+
+def test_what_keeps_the_state_from_being_read_stands_on_the_page(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-view: the thread went on with a traceback, and the page with what was old."""
+    with serving(root) as server:
+
+        def broken(*_: object, **__: object) -> None:
+            raise OverflowError("a date that no calendar has")
+
+        def troubles() -> object:
+            server.live.look_soon()  # After a long look, on a busy disk, the next one is put off.
+            return ask(server, "/api/snapshot").json().get("state_troubles")  # Not before the first look.
+
+        with monkeypatch.context() as patched:
+            patched.setattr(workspace_state, "read_state", broken)
+            until(lambda: "a date that no" in str(troubles()))
+        until(lambda: troubles() == [])
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    patience = Patience(PATIENCE_S)
+    while not is_so():
+        assert patience.nap()

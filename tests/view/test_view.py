@@ -104,7 +104,7 @@ def test_the_page_shows_everything_about_a_busy_project(browser: Browser, watche
         assert "reviewer (codex 9b1c77d0) wrote src/app.py, over the version of builder-1" in events
         assert "was refused: somebody outside had changed src/app.py" in events
         needs = page.inner_text("#attention-list")
-        assert "a version of plan.md is kept" in needs
+        assert "A version of plan.md is kept" in needs
         assert "sed -i s/^-/*/ docs/plan.md" in needs
 
 
@@ -133,6 +133,19 @@ def test_hostile_names_are_text_and_the_page_is_not_too_wide(
         assert page.locator("main img, main script").count() == 0
         assert "<script>" in page.inner_text("#events")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_a_long_name_of_an_agent_leaves_room_for_its_file_and_the_time(
+    browser: Browser, root: Path, width: int
+) -> None:
+    """N-view, bad input: what it does, to which file and when were pushed out of sight."""
+    ledger_of(root).append(written("src/app.py", "ABSENT", "1", "y" * 300))
+    with serving(root) as server, opened(browser, server, width=width) as page:
+        page.wait_for_selector("#work-rows .number")
+        assert page.evaluate(
+            "(all => all.scrollWidth <= all.clientWidth)(document.querySelector('#work .scroll'))"
+        )
 
 
 def test_a_wrong_token_is_said_plainly(browser: Browser, root: Path) -> None:

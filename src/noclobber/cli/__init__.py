@@ -7,8 +7,8 @@ never reaches the user.
 
 With `--json` stdout has exactly one JSON document, and nothing else: the answer, or the error as an object.
 With `--jsonl`, which commands have whose answer is a list that may be long or has no end, it has one a line.
-`cli/schemas` has a schema for each command's document. Commands that run another program (`run`, `lock run`)
-leave stdout to it, and print their own object only if they refuse.
+`cli/schemas` has a schema for each command's document. The output of a program that a command runs (`run`,
+`lock run`) goes to stderr then: mixed with the document, nobody could tell them apart.
 
 | exit code | meaning |
 |---|---|
@@ -27,8 +27,6 @@ from __future__ import annotations
 import os
 import sys
 
-from noclobber.cli import clean_output
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -42,21 +40,22 @@ COMMANDS = {
     # name: (module below this package, one line for --help)
     "demo": ("demo", "show it at work on a scratch folder, with real processes, in half a minute"),
     "status": ("status", "open turns, claims, locks, recent refusals and kept files of a workspace"),
-    "watch": ("watch", "the same as `status`, updated live"),
+    "watch": ("watch", "what `view` shows, live in the terminal"),
     "view": ("view", "a live page of the project in a browser, on this machine only"),
     "diff": ("diff", "what changed in a file since an agent read or wrote it"),
     "versions": ("versions", "past versions of files: list, show, restore, prune"),
-    "write": ("write", "a guarded write for scripts: stdin becomes the file, if it still has a hash"),
+    "write": ("write", "a guarded write for scripts: stdin replaces the file, if it has the expected hash"),
     "hash": ("hash", "the SHA-256 of files, for `write --expect`"),
     "kept": ("kept", "versions kept aside for a person: list, show, restore, drop"),
     "run": ("run", "run a command as one transaction: its changes land all together, or not at all"),
-    "undo": ("undo", "take back what one agent, session, turn or call wrote, and nothing else"),
+    "undo": ("undo", "undo what one agent, session, turn or call wrote, and nothing else"),
     "blame": ("blame", "which agent, or who else, each line of a file comes from"),
     "commit": ("commit", "make a git commit of exactly what one agent or session wrote"),
     "ledger": ("ledger", "the record of writes and refusals: show, tail, verify, export"),
     "doctor": ("doctor", "what this filesystem can promise, and what a crash left behind"),
     "mcp": ("mcp", "guarded file tools for any MCP client, on stdio or loopback HTTP"),
     "install": ("install", "protect this project: install hooks for coding agents"),
+    "start": ("start", "start a coding agent so that its shell commands run guarded"),
     "hook": ("hook", "answer one event of a coding agent (called by the hooks that `install` sets up)"),
     "lock": ("lock", "one task agent at a time in a deliverable folder, with leases that cannot get stuck"),
     "coordinator": ("coordinator", "the PostgreSQL server that several machines share: init, status, doctor"),
@@ -67,7 +66,11 @@ COMMANDS = {
 # Every other refusal is EXIT_REFUSED.
 _EXIT_BY_CODE = {"LOCK_CONTENTION": EXIT_CONTENTION, "BAD_REQUEST": EXIT_USAGE}
 
+NOWHERE = "the folder that you are in no longer exists. Go to another one."
+
+_WIDE_ENOUGH = 60  # For the summaries of commands to be beside their names.
 HELP_WORDS = ("--help", "-h", "help")
+OPTIONS = ("--help", "--version", "--json")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None and words[:2] == ["run", "--"]:
         _run_quickly(words[1:])
+    from noclobber.cli import clean_output
+
     _print_undecodable_names()
     before = clean_output.install()
     try:
@@ -88,6 +93,11 @@ def _run_quickly(words: list[str]) -> None:
     import gc
 
     gc.disable()  # Nothing could be freed before the end.
+    from noclobber.core.light import own_modules
+
+    own_modules.use()  # Before anything else is loaded: 0.4 ms.
+    from noclobber.cli import clean_output
+
     _print_undecodable_names()
     clean_output.install()
     code = _ended(["run", *words])
@@ -137,7 +147,7 @@ def _run(words: list[str]) -> int:
     if name in HELP_WORDS:
         if len(words) > 1 and words[1] in COMMANDS:
             return _run([words[1], "--help"])
-        sys.stdout.write(help_page())
+        sys.stdout.write(help_page(_columns()))
         return EXIT_OK
     if name in ("--version", "-V"):
         from noclobber import __version__
@@ -153,17 +163,42 @@ def _unknown(name: str) -> Exception:
     from noclobber.cli.parsing import WrongCallError
 
     kind = "option" if name.startswith("-") else "command"
-    near = get_close_matches(name, COMMANDS, n=1)
+    near = get_close_matches(name, OPTIONS if kind == "option" else COMMANDS, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else "`noclobber --help` lists the commands."
     if name == "uninstall":
         hint = "Use `noclobber install HOST --uninstall`."
     return WrongCallError("noclobber", "", f"there is no {kind} {name!r}. {hint}")
 
 
-def help_page() -> str:
-    """Return what `noclobber --help` shows."""
+def _columns() -> int:
+    """Return how wide the terminal is that a person looks at; 0 if there is none."""
+    from noclobber.cli import clean_output
+
+    if not clean_output.is_shown_to_a_person(sys.stdout):
+        return 0
+    from noclobber.cli.terminal import columns_wide
+
+    return columns_wide()
+
+
+def help_page(columns: int = 0) -> str:
+    """Return what `noclobber --help` shows: folded to so many columns, or as it is."""
     width = max(len(name) for name in COMMANDS)
-    commands = "".join(f"  {name:<{width}}  {summary}\n" for name, (_, summary) in COMMANDS.items())
+    page = _help_page("".join(f"  {name:<{width}}  {summary}\n" for name, (_, summary) in COMMANDS.items()))
+    if not columns or all(len(line) <= columns for line in page.split("\n")):
+        return page
+    from noclobber.text.fold import fold
+
+    left = width + 4 if columns >= _WIDE_ENOUGH else 6
+    lines = []
+    for name, (_, summary) in COMMANDS.items():
+        first, *more = fold(summary, columns - left).split("\n")
+        lines += [f"  {name:<{width}}  {first}"] if left > 6 else [f"  {name}", f"      {first}"]
+        lines += [" " * left + line for line in more]
+    return fold(_help_page("\n".join([*lines, ""])), columns)
+
+
+def _help_page(commands: str) -> str:
     return (
         f"usage: noclobber COMMAND [...]\n\n{SUMMARY}\n\ncommands:\n{commands}\n"
         "options:\n  -h, --help     show this page; `noclobber COMMAND --help` shows a command's\n"
@@ -173,8 +208,8 @@ def help_page() -> str:
         "  noclobber demo              see it at work\n"
         "  noclobber status            what goes on here, and what was refused\n"
         "  noclobber doctor            is this folder safe to work in?\n\n"
-        "exit codes: 0 done, 1 the answer is no, 2 called wrongly, 3 refused, 75 locked by somebody else,\n"
-        "130 interrupted\n"
+        "exit codes: 0 done, 1 the answer is no, 2 called wrongly, 3 refused, 130 interrupted,\n"
+        "75 try again: locked by somebody else (`lock`), or refused and nothing landed (`run`)\n"
     )
 
 
@@ -235,9 +270,10 @@ def _explain(error: Exception, *, as_json: bool) -> int:
             _print_error(visible(str(error)))
         return _EXIT_BY_CODE.get(error.code, EXIT_REFUSED)
     if isinstance(error, OSError):
+        told = NOWHERE if isinstance(error, FileNotFoundError) and _is_nowhere() else str(error)
         if as_json:
-            _print_object("STORAGE_FAILED", str(error) or "a system call failed", "ASK_A_PERSON")
-        _print_error(visible(str(error)))
+            _print_object("STORAGE_FAILED", told or "a system call failed", "ASK_A_PERSON")
+        _print_error(visible(told))
         _discard_stdout()  # It may be what failed: `>` to a full disk.
         return EXIT_REFUSED
     if os.environ.get("NOCLOBBER_DEBUG"):
@@ -252,6 +288,15 @@ def _explain(error: Exception, *, as_json: bool) -> int:
         f"{told}\nThis is a bug in noclobber. Run again with NOCLOBBER_DEBUG=1 and report what it prints."
     )
     return EXIT_REFUSED
+
+
+def _is_nowhere() -> bool:
+    """True if the folder that we were started in has been removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _print_ours(error: Exception) -> None:
@@ -274,6 +319,7 @@ def _print_object(kind: str, message: str, resolution: str, path: str = "") -> N
 
 
 def _print_document(value: object) -> None:
+    from noclobber.cli import clean_output
     from noclobber.core.light.json_text import spell_for_any_reader
 
     try:

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import sys
 
-from noclobber.text.visible import visible_lines
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +36,7 @@ class CleanOutput:
 
     def write(self, text: str) -> int:
         """Write text as it is safe to show."""
-        self.unfiltered.write(cleaned(text, with_styles=_is_terminal(self.unfiltered)))
+        self.unfiltered.write(cleaned(text, with_styles=is_shown_to_a_person(self.unfiltered)))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -52,6 +50,8 @@ class CleanOutput:
 
 def cleaned(text: str, *, with_styles: bool = False) -> str:
     """Return text in which no control character but line ends, tabs and styles has an effect."""
+    from noclobber.text.visible import visible_lines  # Here: most guarded commands print nothing of ours.
+
     if "\x1b" not in text or not with_styles:
         return visible_lines(text)
     first, *rest = text.split("\x1b")
@@ -60,6 +60,8 @@ def cleaned(text: str, *, with_styles: bool = False) -> str:
 
 def _after_escape(text: str) -> str:
     """Return what followed an escape character, with it if that is a style."""
+    from noclobber.text.visible import visible_lines
+
     end = text.find("m", 0, _LONGEST_STYLE)
     if text[:1] == "[" and end > 0 and _STYLES.issuperset(text[1:end].split(";")):
         return f"\x1b{text[: end + 1]}{visible_lines(text[end + 1 :])}"
@@ -82,10 +84,10 @@ def controls(stream: TextIO | None = None) -> TextIO:
 def data_out(stream: TextIO | None = None) -> TextIO:
     """Return where data for programs goes: stdout (or another) as it is, unless a person is watching."""
     stream = sys.stdout if stream is None else stream
-    return stream if _is_terminal(stream) else controls(stream)
+    return stream if is_shown_to_a_person(stream) else controls(stream)
 
 
-def _is_terminal(stream: TextIO) -> bool:
+def is_shown_to_a_person(stream: TextIO) -> bool:
     try:
         return stream.isatty()
     except ValueError:  # Closed.

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_REFUSED
 from noclobber.cli.clean_output import data_out
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import add_json, print_json, styled, visible
+from noclobber.cli.terminal import add_json, print_json, say, styled, visible
 from noclobber.errors import BadRequestError
 from noclobber.guard.git.commit import CommitMade, commit_mine
+from noclobber.guard.git.digest import read_recorded
 from noclobber.guard.git.mine import FileCommit, Mine
 from noclobber.ledger.history import landed_writes
 from noclobber.text.diff import unified
+from noclobber.view.shown_events import shortened
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -82,15 +84,16 @@ def run(args: Namespace) -> int:
 
 def _refuse_unclear(root: str, mine: Mine) -> None:
     """Say whose changes there are, if it was not said, or if several sessions begin so."""
-    known = sorted({write.who for write in landed_writes(root)})
     if not any(mine):
-        names = "; ".join(visible(name) for name in known[:MOST_NAMED]) + (
-            "; …" if known[MOST_NAMED:] else ""
-        )
+        known = sorted({write.who for write in landed_writes(root)})
+        names = "; ".join(map(shortened, known[:MOST_NAMED])) + ("; …" if known[MOST_NAMED:] else "")
         raise BadRequestError(
             "", f"Say whose changes: --agent NAME or --session ID. On record here: {names or 'nobody'}."
         )
-    sessions = {write.session_id or "" for write in landed_writes(root)}
+    if not mine.sessions:
+        return
+    authors = {author for file in read_recorded(root).files for author in file.authors}
+    sessions = {author.session_id or "" for author in authors}
     for given in mine.sessions:
         found = {each for each in sessions if each.startswith(given)}
         if len(found) > 1 and given not in found:
@@ -127,12 +130,12 @@ def _print(root: str, made: CommitMade, *, dry_run: bool) -> None:
         print(f"skipped  {visible(os.path.relpath(path, root))}: {visible(reason)}", file=sys.stderr)
     for obstacle in made.plan.obstacles:
         name = visible(os.path.relpath(obstacle.path, root))
-        print(f"{styled('conflict', 'bad')}  {name}: {visible(obstacle.reason)}")
+        say(f"{styled('conflict', 'bad')}  {name}: {visible(obstacle.reason)}")
     if made.plan.obstacles:
-        print("Nothing would be committed. --file FILE commits one file alone.")
+        say("Nothing would be committed. --file FILE commits one file alone.")
         return
     if not made.plan.files:
-        print("There is nothing to commit: no change on record of theirs is uncommitted.")
+        say("There is nothing to commit: no change on record of theirs is uncommitted.")
         return
     if dry_run:
         for each in made.plan.files:

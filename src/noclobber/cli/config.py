@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import Cell, add_json, print_json, say, table, visible
+from noclobber.cli.tables import table
+from noclobber.cli.terminal import Cell, add_json, print_json, say, visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -48,8 +48,8 @@ def run(args: Namespace) -> int:
 def _init(args: Namespace) -> int:
     from noclobber.postgres.coordinator import install
 
-    with Working("making noclobber's tables"):
-        version = install()
+    with Working("making noclobber's tables") as work:
+        version = install(work.share)
     _print(args, {"schema_version": version}, [f"noclobber's tables are there, version {version}."])
     if not args.json:
         print("Let others use it: GRANT noclobber_agent TO <user>;")

@@ -32,7 +32,7 @@ from noclobber.core.project import (
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, DELETED, BadRequestError, MissingFileError, UnreadFileError
 from noclobber.guard.past_bytes import find_bytes
-from noclobber.ledger.browse import summary_of
+from noclobber.ledger.browse import event_in, summary_of
 from noclobber.ledger.chosen import lines_of
 from noclobber.ledger.root import relative
 from noclobber.text.diff import unified
@@ -152,11 +152,8 @@ def _from_ledger(root: str, path: str) -> Iterator[Known]:
     for line in lines_of(root):
         if not any(needle in line for needle in needles):
             continue
-        try:
-            event = json.loads(line.decode())
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict) and (known := _known(event, root, path)) is not None:
+        event = event_in(line)
+        if event is not None and (known := _known(event, root, path)) is not None:
             yield known
 
 

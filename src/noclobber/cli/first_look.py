@@ -11,14 +11,16 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.cli import EXIT_OK
-from noclobber.cli.terminal import print_json, styled, visible
-from noclobber.core.project import OPTIONS_NAME, find_project, is_marked
+from noclobber.cli.terminal import columns_wide, is_terminal, print_json, styled, visible
+from noclobber.core.project import OPTIONS_NAME, find_project, is_marked, no_project
 from noclobber.errors import NoclobberError
+from noclobber.text.fold import fold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Step = tuple[str, str]
+DEMO = "see a stale write refused, in half a minute"
 
 
 def run(words: Sequence[str] = ()) -> int:
@@ -35,6 +37,7 @@ def look(root: str) -> dict[str, Any]:
     """Return what there is in a project, and the next steps."""
     agents = _agents(root)
     events, refused, trouble = _record(root)
+    steps = _next_nowhere(agents) if no_project(root) else _next(agents, events, refused, trouble)
     return {
         "root": root,
         "found_by": _found_by(root),
@@ -42,9 +45,7 @@ def look(root: str) -> dict[str, Any]:
         "events": events,
         "refused": refused,
         "trouble": trouble,
-        "next": [
-            {"command": command, "why": why} for command, why in _next(agents, events, refused, trouble)
-        ],
+        "next": [{"command": command, "why": why} for command, why in steps],
     }
 
 
@@ -53,14 +54,25 @@ def page(seen: dict[str, Any]) -> str:
     lines = [f"{styled('project', 'strong')}  {visible(seen['root'])} ({seen['found_by']})"]
     lines += [f"{styled('agents', 'strong')}   {_told(seen['agents'])}"]
     lines += [f"{styled('record', 'strong')}   {_recorded(seen)}", "", styled("next", "strong")]
-    width = max(len(step["command"]) for step in seen["next"])
-    lines += [f"  {step['command']:<{width}}  {step['why']}" for step in seen["next"]]
-    return "\n".join(lines) + "\n"
+    columns = columns_wide() if is_terminal() else 0
+    text = "\n".join([*lines, *_steps(seen["next"], columns)]) + "\n"
+    return fold(text, columns) if columns else text
+
+
+def _steps(steps: list[dict[str, str]], columns: int) -> list[str]:
+    """Return a line for each step; where one would be folded, the command has its line, and below is why."""
+    width = max(len(step["command"]) for step in steps)
+    lines = [f"  {step['command']:<{width}}  {step['why']}" for step in steps]
+    if not columns or max(map(len, lines)) <= columns:
+        return lines
+    return [line for step in steps for line in (f"  {step['command']}", f"      {step['why']}")]
 
 
 def _found_by(root: str) -> str:
+    if what := no_project(root):
+        return f"{what}: no project"
     if is_marked(root):
-        return f"it has {OPTIONS_NAME}" if os.path.lexists(f"{root}/{OPTIONS_NAME}") else "it is set up"
+        return f"it has {OPTIONS_NAME}" if os.path.lexists(f"{root}/{OPTIONS_NAME}") else "it has a record"
     return "a git repository" if os.path.lexists(f"{root}/.git") else "this folder"
 
 
@@ -81,7 +93,8 @@ def _agents(root: str) -> list[dict[str, Any]]:
 
 def _record(root: str) -> tuple[int, int, str]:
     """Return how many events there are, how many of the last 2000 are refusals, and what is in the way."""
-    from noclobber.view.workspace_state import REFUSALS, last_events
+    from noclobber.view.last_refusals import KINDS
+    from noclobber.view.workspace_state import last_events
 
     troubles: list[str] = []
     try:
@@ -90,7 +103,7 @@ def _record(root: str) -> tuple[int, int, str]:
         return 0, 0, str(error)
     last = events[-1].get("seq", 0) if events else 0
     count = last if isinstance(last, int) else 0
-    return count, sum(event.get("action_type") in REFUSALS for event in events), "; ".join(troubles)
+    return count, sum(event.get("action_type") in KINDS for event in events), "; ".join(troubles)
 
 
 def _told(agents: list[dict[str, Any]]) -> str:
@@ -115,6 +128,20 @@ def _recorded(seen: dict[str, Any]) -> str:
     return f"{seen['events']:,} {noun}; refused{lately}: {seen['refused']:,}"
 
 
+def _next_nowhere(agents: list[dict[str, Any]]) -> list[Step]:
+    """The next steps of somebody who is in no project."""
+    without = [agent["host"] for agent in agents if not agent["hooks"]]
+    steps = [("cd PROJECT", "go into one first, and ask again")]
+    if without:
+        steps.append(
+            (
+                "noclobber install --user",
+                f"guard what {_and(without)} {_writes(without)} in all your projects",
+            )
+        )
+    return [*steps, ("noclobber demo", DEMO), ("noclobber --help", "every command")]
+
+
 def _next(agents: list[dict[str, Any]], events: int, refused: int, trouble: str) -> list[Step]:
     without = [agent["host"] for agent in agents if not agent["hooks"]]
     steps: list[Step] = []
@@ -134,7 +161,7 @@ def _next(agents: list[dict[str, Any]], events: int, refused: int, trouble: str)
     if not events and not without and agents:
         steps.append(("noclobber doctor", "try the hooks, and see what this filesystem can promise"))
     if not events:
-        steps.append(("noclobber demo", "see a stale write refused, in half a minute"))
+        steps.append(("noclobber demo", DEMO))
     return [*steps, ("noclobber --help", "every command")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
@@ -10,17 +11,23 @@ from noclobber.cli.project import add_root
 from noclobber.cli.terminal import add_json, print_json, visible
 from noclobber.cli.write import folder_of
 from noclobber.core.project import existing_folder, find_project
-from noclobber.errors import ABSENT, DELETED
+from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNREADABLE
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+WHY = {
+    ABSENT: "there is no such file",
+    NOT_A_FILE: "this is not a file",
+    UNREADABLE: "this user may not read it",
+}
 
 EXAMPLES = """\
 examples:
   seen=$(noclobber hash plan.md)     for `noclobber write plan.md --expect "$seen"`
   noclobber hash src/*.py            several: a hash and a name on each line
 
-exit code 1 if one of them does not exist; its hash is ABSENT
+exit code 1 if one of them does not exist (its hash is ABSENT), or is no file that can be read
 """
 
 
@@ -50,4 +57,8 @@ def run(args: Namespace) -> int:
     else:
         for name, row in zip(args.files, rows, strict=True):
             print(f"{row['sha256']:<64}  {visible(name)}")
-    return EXIT_NO if any(row["sha256"] == ABSENT for row in rows) else EXIT_OK
+    without = [row for row in rows if row["sha256"] in WHY]
+    if not args.json:
+        for row in without:
+            print(f"noclobber: {visible(row['path'])}: {WHY[row['sha256']]}", file=sys.stderr)
+    return EXIT_NO if without else EXIT_OK

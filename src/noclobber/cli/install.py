@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.terminal import add_json, print_json, say
-from noclobber.core.project import existing_folder, find_project
+from noclobber.core.project import OPTIONS_NAME, existing_folder, find_project, no_project
 from noclobber.hosts import HOSTS
 from noclobber.hosts.recommended import RECOMMENDED
 
@@ -40,8 +40,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--user", action="store_true", help="for all projects of this user")
     scope.add_argument("--project", action="store_true", help="for this project only (the default)")
-    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
-    parser.add_argument("--diff", action="store_true", help="show every line that is changed")
+    parser.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
+    parser.add_argument("--diff", action="store_true", help="show every line that is changed, or would be")
     parser.add_argument("--uninstall", action="store_true", help="remove our hooks again")
     parser.add_argument(
         "--portable",
@@ -61,7 +61,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="what the project does about a stale write: the option on_stale in its noclobber.toml",
     )
     parser.add_argument("--to", metavar="FOLDER", help="with --as plugin: where to write the package")
-    parser.add_argument("--root", default=".", metavar="FOLDER", help="the project (default: here)")
+    parser.add_argument(
+        "--root",
+        metavar="FOLDER",
+        help="the folder that agents are started in (default: the project, upward from here)",
+    )
     add_json(parser)
 
 
@@ -70,11 +74,21 @@ def run(args: Namespace) -> int:
     from noclobber.errors import BadRequestError
     from noclobber.hosts.hook_entries import find_hosts
 
-    project = existing_folder(args.root)
+    project = find_project(os.getcwd()) if args.root is None else existing_folder(args.root)
     hosts = args.host or find_hosts(project)
     for host in hosts:
         if host not in HOSTS:
-            raise BadRequestError("", f"There is no host {host!r}. There are: {', '.join(HOSTS)}.")
+            from noclobber.cli.parsing import meant
+
+            raise BadRequestError(
+                "", f"There is no host {host!r}.{meant(host, HOSTS)} There are: {', '.join(HOSTS)}."
+            )
+    if not args.user and not args.uninstall and args.form == "hooks" and (what := no_project(project)):
+        raise BadRequestError(
+            project,
+            f"this is {what}, not a project. `noclobber install --user` guards what agents write in all "
+            f"your projects; or go into one of them first. (A folder with a {OPTIONS_NAME} is a project.)",
+        )
     if not hosts:
         if args.json:
             print_json([])
@@ -100,7 +114,9 @@ def run(args: Namespace) -> int:
         rows += _stale_writes(args, find_project(project))
     if args.json:
         print_json(rows)
-    elif not args.uninstall and not args.dry_run:
+    elif args.dry_run:
+        say("Nothing was changed: this was a dry run.")
+    elif not args.uninstall:
         from noclobber.cli import other_machines
 
         if not args.user and (said := other_machines.warning(project)):
@@ -129,30 +145,41 @@ def _hooks_of(host: str, project: str, args: Namespace) -> list[dict[str, Any]]:
     """Install the hooks of one host, or remove them; print a line or two about it."""
     from noclobber.hosts.hook_entries import hook_file
     from noclobber.hosts.install import carry_out, plan
-    from noclobber.hosts.machine_paths import FileStep, is_portable, keep_private, steps, temporary_folder
+    from noclobber.hosts.machine_paths import (
+        FileStep,
+        is_portable,
+        keep_private,
+        no_longer_private,
+        steps,
+        temporary_folder,
+    )
 
     if args.user:
         steps_here = [FileStep(hook_file(host, "user", project, portable=args.portable), args.uninstall)]
     else:
         steps_here = steps(host, project, portable=args.portable, uninstall=args.uninstall)
     rows: list[dict[str, Any]] = []
+    is_new = False
     for where, uninstall in steps_here:
         if not args.user:
             _refuse_to_lead_out(where.path, project)
+        is_new = not os.path.lexists(where.path)
         change = (plan if args.dry_run else carry_out)(where, uninstall=uninstall)
         row = {"host": host, "path": where.path, "changed": change.is_needed, "diff": change.diff()}
         rows.append(row)
         if not uninstall and not args.dry_run:
             row["trouble"] = _trial(where)
+        if not args.dry_run and not args.user and (uninstall or is_portable(where)):
+            no_longer_private(where, project)
         if not args.json:
             _print_change(host, where.path, row, args, uninstall=uninstall)
     if args.uninstall or args.dry_run or args.json:
         if not args.uninstall and not args.dry_run and not args.user and not is_portable(where):
-            keep_private(where, project)
+            keep_private(where, project, is_new=is_new)
         return rows
     if rows[-1]["changed"]:
         say(f"{host}: {RECOMMENDED[host].advice('user' if args.user else 'hooks')} {_next_step(host)}")
-    advice = "" if args.user or is_portable(where) else keep_private(where, project)
+    advice = "" if args.user or is_portable(where) else keep_private(where, project, is_new=is_new)
     if folder := "" if args.portable else temporary_folder():
         advice = f"{advice} noclobber itself is in {folder}: when it is removed, every write is refused."
     if advice:
@@ -170,10 +197,10 @@ def _print_change(host: str, path: str, row: dict[str, Any], args: Namespace, *,
         state = "does not exist; there is nothing to remove" if is_gone else "is up to date"
         say(f"{host}: {path} {state}{tried}.")
     else:
-        is_shown = args.dry_run or args.diff
-        verb = "would change" if args.dry_run else "changed"
-        say(f"{host}: {verb} {path}" + ("" if is_shown else f" ({_count(row['diff'])}){tried}"))
-        if is_shown:
+        verb = "removed" if uninstall and not os.path.lexists(path) else "changed"
+        verb = "would change" if args.dry_run else verb
+        say(f"{host}: {verb} {path}" + ("" if args.diff else f" ({_count(row['diff'])}){tried}"))
+        if args.diff:
             print(row["diff"], end="")
     if row.get("trouble"):
         say(f"{host}: the hooks do not run, so every write will be refused: {row['trouble']}")
@@ -244,7 +271,7 @@ def _packages(args: Namespace, hosts: list[str]) -> int:
             continue
         verb = "would change" if args.dry_run else "changed"
         say(f"{host}: {verb} {folder}/{host}" if is_needed else f"{host}: {folder}/{host} is up to date.")
-        if args.dry_run or args.diff:
+        if args.diff:
             print(rows[-1]["diff"], end="")
         say(f"{host}: now run" if commands else f"{host}: {packages.BY_HAND}")
         for words in commands:
@@ -279,4 +306,5 @@ def _count(diff: str) -> str:
 def _next_step(host: str) -> str:
     if host == "codex":
         return "Start it once and trust the hooks when it asks (/hooks); until then it ignores them."
-    return "It takes effect in the next session."
+    shell = "Its shell commands run as `noclobber run` does. " if host == "claude-code" else ""
+    return f"{shell}It takes effect in the next session."

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import Cell, add_json, is_terminal, print_json, say, table, visible
+from noclobber.cli.tables import table
+from noclobber.cli.terminal import Cell, add_json, is_terminal, moment, print_json, say, visible
 from noclobber.guard import kept_versions
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _list(args: Namespace, root: str) -> int:
         [
             Cell(row["name"], "warn"),
             str(row["size_bytes"]),
-            (row["changed"] or "")[:19],
+            moment(row["changed"] or ""),
             os.path.relpath(row["file"], root) if row["file"] else Cell("(not on record)", "faint"),
         ]
         for row in rows
@@ -97,8 +98,7 @@ def _show(args: Namespace, root: str) -> int:
     from noclobber.cli.versions import spelled
 
     kept = kept_versions.named(root, args.name)
-    with open(kept.path, "rb") as file:
-        content = file.read()
+    content, _ = kept_versions.read(kept)
     if args.json:
         row = _as_json(root, kept)
         print_json({**row, "size_bytes": len(content), **spelled(content)})

@@ -14,13 +14,15 @@ from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.core.project import existing_folder, find_project
 from noclobber.errors import BadRequestError
 from noclobber.shell import runs
-from noclobber.shell.changes import DELETE, FILE, changes
+from noclobber.shell.changes import DELETE, FILE, TooDeepError, changes
 from noclobber.text.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from noclobber.cli.run import Asked
+    from noclobber.shell.changes import TreeChange
 
 MOST_SHOWN_BYTES = 1 << 20
+EXIT_REFUSED = 75
 
 
 def look(verb: str, ids: list[str], asked: Asked) -> int:
@@ -50,7 +52,7 @@ def look(verb: str, ids: list[str], asked: Asked) -> int:
                 answers.append(answer)
         finally:
             folder.close()
-    if asked.as_json and verb != "rerun":  # What is run again has stdout for itself.
+    if asked.as_json:
         print(spell_for_any_reader(answers[0] if len(ids) == 1 else answers))
     return code
 
@@ -72,7 +74,7 @@ def _list(root: str, *, as_json: bool) -> int:
         return 0
     for row in listed:
         words = [row["agent"], row["code"], " ".join(row["command"])]
-        print("  ".join([row["id"], *map(visible, words)]))
+        say("  ".join([row["id"], *map(visible, words)]))
     if not listed:
         print("No refused commands are kept.")
     return 0
@@ -115,8 +117,8 @@ def _one(verb: str, folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str
         folder.remove()
         return 0, {"id": folder.run_id, "found": True}
     if verb == "rerun":
-        return _rerun(folder, asked), None
-    found = changes(folder.root, folder.upper).changes
+        return _rerun(folder, asked)
+    found = _changes(folder)
     if verb == "show":
         summary = _summary(folder, folder.noted("job") or {}, folder.noted("refused") or {})
         rows = [{"action": change.action, "kind": change.kind, "path": change.path} for change in found]
@@ -132,6 +134,16 @@ def _one(verb: str, folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str
         return 0, {"id": folder.run_id, "diff": text}
     sys.stdout.write(visible_lines(text))
     return 0, None
+
+
+def _changes(folder: runs.RunFolder) -> list[TreeChange]:
+    """What it would have changed, file by file; of folders that are not checked, the folder alone."""
+    try:
+        found = changes(folder.root, folder.upper)
+        return [*found.files(), *found.unchecked]
+    except (TooDeepError, RecursionError):
+        told = "it has too many folders inside of each other to be shown."
+        raise BadRequestError("", f"run: {folder.run_id}: {told}") from None
 
 
 def _diff(folder: runs.RunFolder, found: Any) -> str:
@@ -161,19 +173,31 @@ def _bytes(path: str) -> bytes | None:
         return None
 
 
-def _rerun(folder: runs.RunFolder, asked: Asked) -> int:
+def _rerun(folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str, Any] | None]:
     """Run the same command again, on the files as they are now."""
-    from noclobber.cli.run import guarded
+    from noclobber.cli.run import at_best_level
+    from noclobber.cli.run_document import answered, object_of
 
     job = folder.noted("job") or {}
     argv, cwd = _words(job), _text(job.get("cwd"))
     if not argv or not cwd:
-        print(f"noclobber: run rerun: it is not known what {folder.run_id} was.", file=sys.stderr)
-        return 1
-    os.chdir(cwd)
+        unknown = BadRequestError("", f"run rerun: it is not known what {folder.run_id} was.")
+        if not asked.as_json:
+            say(f"noclobber: {unknown.message}", sys.stderr)
+        return 1, object_of(unknown)
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        told = (
+            f"run rerun: {folder.run_id} ran in {visible(cwd)}, which cannot be entered ({error.strerror})."
+        )
+        gone = BadRequestError("", told)
+        if not asked.as_json:
+            say(f"noclobber: {gone.message}", sys.stderr)
+        return 1, object_of(gone)
     asked.argv = argv
     asked.root, asked.agent = folder.root, asked.agent or _text(job.get("agent_id"))
-    code = guarded(asked)
-    if code != 75:
+    code, answer = answered(asked) if asked.as_json else (at_best_level(asked), None)
+    if code != EXIT_REFUSED:
         folder.remove()
-    return code
+    return code, answer

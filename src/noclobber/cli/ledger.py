@@ -30,17 +30,19 @@ from noclobber.cli.ledger_filters import (
     open_existing,
 )
 from noclobber.cli.project import add_root, root_of
+from noclobber.cli.tables import table
 from noclobber.cli.terminal import (
     Cell,
     Progress,
     add_json,
     add_jsonl,
+    cells_wide,
     columns_wide,
     is_terminal,
+    moment,
     print_json,
     shortened,
     styled,
-    table,
     use_utf8,
     visible,
     wait_while_read,
@@ -73,7 +75,9 @@ examples:
 """
 
 _FOLLOW_S = 0.25
+_OUTCOME_CELLS = len("STALE_FILE")  # Longer ones are rarer.
 _WITH_DATE = 100  # Columns of a terminal from which on there is room for the date.
+_WITH_KIND = 60  # The same for the kind and the number.
 _STYLES = {
     "MUTATION_CONFLICT": "bad",
     "MUTATION_REFUSED": "bad",
@@ -202,8 +206,7 @@ def _row(event: Event) -> list[str | Cell]:
 
 def _short_time(event: Event) -> str:
     """Down to the second: what people read. `--json` has the microseconds."""
-    time = str(event.get("time", "?"))
-    return f"{time[:19]}Z" if len(time) == 27 else time
+    return moment(str(event.get("time", "?")))
 
 
 # tail
@@ -262,12 +265,16 @@ def _phrase(event: Event) -> str:
     """One event on one line, for a person. Control characters are shown, never sent to the terminal."""
     about = summary_of(event)
     kind = styled(f"{visible(about.kind):<18}", _STYLES.get(about.kind, ""))
-    words = [about.outcome, about.who, about.subject]
+    words = [f"{about.outcome:<{_OUTCOME_CELLS}}", about.who, about.subject]
     rest = "  ".join(visible(word) for word in words if word)
     number, time = visible(str(event.get("seq", "?"))), visible(_short_time(event))
     if is_terminal():
         columns = columns_wide()
         time = time if columns >= _WITH_DATE else time[11:19]
+        if columns < _WITH_KIND:  # Its outcome says most of it, and the file is what one looks for.
+            words = [about.outcome or about.kind, about.subject, about.who]
+            line = "  ".join([time, *(visible(word) for word in words if word)])
+            return line if cells_wide(line) <= columns else f"{line[: columns - 1]}…"
         rest = shortened(rest, columns - max(6, len(number)) - len(time) - max(18, len(about.kind)) - 6)
     return f"{number:>6}  {time}  {kind}  {rest}".rstrip()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -12,7 +11,7 @@ from noclobber.cli.terminal import visible
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.project import STATE_FOLDER
 from noclobber.errors import BadRequestError, LedgerError
-from noclobber.ledger.browse import EventFilter
+from noclobber.ledger.browse import EventFilter, event_in
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -90,11 +89,8 @@ class EventReader:
     def events(self, lines: Iterable[bytes]) -> Iterator[tuple[bytes, Event]]:
         """Yield each line that is a wanted event: its bytes, and its value."""
         for line in lines:
-            try:
-                event = json.loads(line.decode())
-            except (ValueError, RecursionError):
-                event = None
-            if not isinstance(event, dict):
+            event = event_in(line)
+            if event is None:
                 self.bad_lines += 1
                 shown = visible(line[:60].decode("utf-8", "backslashreplace"))
                 print(

@@ -294,7 +294,7 @@ COLUMNS = ("state", "holder", ">age", ">remaining", ">pid", "deliverable", "fold
 
 
 def _print_table(locks: list[LockStatus]) -> None:
-    from noclobber.cli.terminal import table
+    from noclobber.cli.tables import table
 
     print(table(COLUMNS, [_row(status) for status in locks]), end="")
 

@@ -8,6 +8,8 @@ orphan while the command still works in the folder. On Linux the command also ge
 Signals that we get are passed on; Ctrl-C and Ctrl-\\ in a terminal reach the command directly. If the lock is
 lost while the command runs, we say so and send the command SIGTERM: it must not go on writing in a folder
 that another agent has locked.
+
+With `--json` stdout has one document at the end, and the command's output goes to stderr (`run_document`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -30,7 +32,38 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run_locked(args: Namespace) -> int:
-    """Run a command under a folder's lock and return its exit code."""
+    """Run a command under a folder's lock, say how it ended if a program asks, and return the exit code."""
+    if not args.json:
+        return _run_locked(args).exit_code
+    from noclobber.cli.run_document import output_on_stderr, print_answer
+
+    with output_on_stderr():
+        ended = _run_locked(args)
+    if ended.lost is not None:
+        raise ended.lost
+    print_answer(
+        {
+            "folder": os.path.realpath(args.folder),
+            "holder": ended.holder,
+            "exit_code": ended.exit_code,
+            "released": ended.is_released,
+        }
+    )
+    return ended.exit_code
+
+
+class EndedRun(NamedTuple):
+    """A command that has run under a lock."""
+
+    exit_code: int
+    holder: str
+    is_released: bool
+    """False if the lock could not be released, or another agent had taken it over after the end."""
+    lost: LockLost | None = None
+    """The lock was lost while the command ran."""
+
+
+def _run_locked(args: Namespace) -> EndedRun:
     from noclobber.cli.lock import default_holder
     from noclobber.cli.terminal import visible
     from noclobber.errors import BadRequestError, LockLost, NoclobberError
@@ -51,10 +84,11 @@ def run_locked(args: Namespace) -> int:
             print(f"noclobber: {visible(str(error))}\nnoclobber: ending the command", file=sys.stderr)
             _signal_child(pid, signal.SIGTERM)
 
+    holder = args.holder or default_holder()
     lock = DeliverableLock(
         folder,
         deliverable_id=args.deliverable_id,
-        holder=args.holder or default_holder(),
+        holder=holder,
         lease_duration_s=args.lease,
         pid=pid,
         heartbeat=True,
@@ -79,18 +113,29 @@ def run_locked(args: Namespace) -> int:
         # rightly taken over. Only a loss during the run counts.
         if lost:
             print(f"noclobber: {visible(str(error))}", file=sys.stderr)
-            return 3
+            return EndedRun(3, holder, is_released=False, lost=lost[0])
+        return EndedRun(code, holder, is_released=False)
     except NoclobberError as error:
         told = f"the command has ended, but releasing the lock failed: {error}"
         print(f"noclobber: {visible(told)}", file=sys.stderr)
-    return code
+        return EndedRun(code, holder, is_released=False)
+    return EndedRun(code, holder, is_released=True)
 
 
 def _fork_waiting(command: list[str]) -> tuple[int, Callable[[dict[str, str] | None], None]]:
     """
     Fork a child that waits; return its pid, and what starts it with more environment, or (None) ends it.
     """
-    from noclobber.text.visible import visible  # Before the fork: the child imports nothing.
+    # Before the fork: the child imports nothing.
+    from noclobber.cli.terminal import columns_wide, is_terminal
+    from noclobber.text.fold import fold
+    from noclobber.text.visible import visible
+
+    columns = columns_wide() if is_terminal(sys.stderr) else 0
+
+    def complain(why: str | None) -> None:
+        told = f"noclobber: lock run: {visible(command[0])}: {why}"
+        print(fold(told, columns) if columns else told, file=sys.stderr)
 
     prctl = _load_prctl()
     parent = os.getpid()
@@ -112,10 +157,10 @@ def _fork_waiting(command: list[str]) -> tuple[int, Callable[[dict[str, str] | N
                 os.execvp(command[0], command)  # noqa: S606 - running it is what was asked for
             code = 0
         except FileNotFoundError:
-            print(f"noclobber: lock run: {visible(command[0])}: command not found", file=sys.stderr)
+            complain("command not found")
             code = 127
         except OSError as error:
-            print(f"noclobber: lock run: {visible(command[0])}: {error.strerror}", file=sys.stderr)
+            complain(error.strerror)
         finally:
             sys.stderr.flush()
             os._exit(code)

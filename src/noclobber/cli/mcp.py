@@ -7,6 +7,7 @@ starts.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -99,17 +100,26 @@ def run(args: Namespace) -> int:
     for root in roots.shown:
         if said := other_machines.warning(root):
             print(f"noclobber: not promised: {said}", file=sys.stderr)
+    # 90,000 objects of the SDK, which stay. To look through them takes 49 ms, in the middle of some call.
+    gc.freeze()
     return _stdio(server) if args.http is None else _http(server, args.http)
 
 
 def _stdio(server: object) -> int:
     import anyio
 
+    from noclobber.cli.terminal import is_terminal
     from noclobber.mcp.server import FileServer, serve_stdio
 
     assert isinstance(server, FileServer)
     shown = ", ".join(server.roots.shown) or "none yet; waiting for the client to name them"
     print(f"noclobber: guarded file tools on stdio; roots: {shown}", file=sys.stderr)
+    if is_terminal(sys.stdin):
+        print(
+            "noclobber: an MCP client starts this command and talks to it; docs/mcp.md has configurations to "
+            "paste. Ctrl-C ends it.",
+            file=sys.stderr,
+        )
     anyio.run(serve_stdio, server)
     return 0
 

@@ -3,7 +3,7 @@ What a host runs in the place of its shell.
 
 | called as | by | the text |
 |---|---|---|
-| `… TEXT` | Claude Code (`hosts/shell_prefix`) | `source … && eval 'COMMAND' … && pwd -P >| FILE` |
+| `… TEXT` | Claude Code's shell (`hosts/shell_prefix`) | `source … && … && eval 'COMMAND' … && pwd -P …` |
 | `… SHELL TEXT` | a shell that has read a file of `hosts/shell_env` first | the command itself |
 
 If the hook before the call has left a note about the command, the text runs in the guarded shell, as the
@@ -31,19 +31,23 @@ def main(words: list[str]) -> int:
     text = words[-1] if words else ""
     host = os.environ.get(f"{MARK}HOST", HOST)
     session_id = os.environ.get(f"{MARK}SESSION") or os.environ.get("CLAUDE_CODE_SESSION_ID", "")
+    launch = os.environ.get(f"{MARK}LAUNCH", "")  # By `noclobber start`: the notes are left under its id.
     command: str | None
     if len(words) > 1:  # A shell that has read our file first: it is named, and the text is the command.
         plain, command = [words[0], "-c", text], text
         _restore_environment()
     else:
         plain, command = [os.environ.get("SHELL") or "/bin/sh", "-c", text], command_in(text)
+        os.environ["NOCLOBBER_INSIDE_SHELL"] = (
+            "1"  # The text has our line in it, which must not come here again.
+        )
     asked = None
     try:
         from noclobber.disk import hashing
 
         hashing.start_light()
-        if command is not None and session_id:
-            asked = _asked(host, session_id, command, plain)
+        if command is not None and (launch or session_id):
+            asked = _asked(host, launch or session_id, command, plain, is_launched=bool(launch))
     except Exception as error:
         _say(f"this command is not guarded ({type(error).__name__}: {error}).")
     if asked is None:
@@ -65,7 +69,9 @@ def _restore_environment() -> None:
         del os.environ[name]
 
 
-def _asked(host: str, session_id: str, command: str, plain: list[str]) -> Asked | None:
+def _asked(
+    host: str, session_id: str, command: str, plain: list[str], *, is_launched: bool = False
+) -> Asked | None:
     """Return what to run guarded, None for a text that runs as it is."""
     from noclobber.shell.read_only import is_read_only
 
@@ -73,13 +79,13 @@ def _asked(host: str, session_id: str, command: str, plain: list[str]) -> Asked 
         return None
     from noclobber.hook import guarded_calls
 
-    call = guarded_calls.take(host, session_id, command)
+    call = guarded_calls.take(host, session_id, command, is_exact=is_launched)
     if call is None or call.is_plain:
         return None
     from noclobber.cli.run import Asked
 
     asked = Asked()
-    asked.argv, asked.text = plain, command
+    asked.argv, asked.text = plain, call.command or command
     asked.root, asked.agent, asked.session, asked.host = call.root, call.agent_id, call.session_id, call.host
     asked.turn, asked.call = call.turn_id or "", call.call_id or ""
     asked.expect = _known(call)

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.project import add_root, root_of
+from noclobber.cli.tables import table
 from noclobber.cli.terminal import (
     Cell,
     add_json,
     columns_wide,
     is_terminal,
+    moment,
     print_json,
     styled,
-    table,
     visible,
 )
 from noclobber.core.clock import SYSTEM_CLOCK
@@ -69,7 +70,7 @@ def run(args: Namespace) -> int:
     elif is_workspace:
         print(page(state), end="")
     else:
-        print(f"{visible(state.root)} is no workspace: nothing of noclobber's is here.")
+        print(f"{visible(state.root)} is not a workspace: no record, options, locks or hooks are here.")
         print("`noclobber` says what can be done here; --root names another folder.")
     return EXIT_OK if is_workspace else EXIT_NO
 
@@ -173,11 +174,17 @@ def _refusals(state: WorkspaceView) -> Section:
             " ".join(filter(None, (refusal["agent_id"], (refusal["session_id"] or "")[:SHORT_SESSION]))),
             Cell(refusal["error_type"], "bad"),
             _near(state, refusal["path"]),
-            refusal["written_by"] or "",
+            _who(refusal["written_by"] or ""),
         ]
         for refusal in state.refusals
     ]
-    return "last refusals", ("time", "agent", "why", "file", "file now by"), rows
+    return "last refusals", ("time", "agent", "why", "file", "changed by"), rows
+
+
+def _who(written_by: str) -> str:
+    """Return who it was, short enough for a table; `--json` also says when."""
+    name = written_by.partition(" at 20")[0].removesuffix(",")
+    return name.removeprefix("the agent ").replace("session ", "")
 
 
 def _kept(state: WorkspaceView) -> Section:
@@ -215,7 +222,7 @@ def _near(state: WorkspaceView, path: str) -> str:
 
 def _second(time: str | None) -> str:
     """Return a time to the second; `--json` has the microseconds."""
-    return f"{time[:19]}Z" if time else ""
+    return moment(time) if time else ""
 
 
 def _seconds(value: float | None) -> str:

@@ -1,10 +1,8 @@
 """
 Output of every command: for a person's terminal, for a file or pipe, or as JSON for a program.
 
-- On a terminal: tables by rich if it is installed, aligned columns if not; colours, unless `NO_COLOR` is set
-  or `TERM=dumb`.
-- Otherwise: aligned columns and plain text, no escape codes. rich is not imported, because that takes longer
-  than most commands take to run.
+- On a terminal: sentences are folded, and there are colours, unless `NO_COLOR` is set or `TERM=dumb`.
+- Otherwise: plain text, no escape codes.
 - With `--json`: only JSON on stdout. `print_json` prints one document on one line.
 
 File names and agents' names are untrusted text. Whatever is printed goes through `clean_output`. `visible()`
@@ -22,15 +20,13 @@ from noclobber.text.visible import visible as visible
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Iterable, Sequence
     from typing import Any, TextIO
 
 # A style is a meaning; its looks are decided here: SGR codes, and rich's names for the same.
 _CODES = {"good": "32", "bad": "31", "warn": "33", "faint": "2", "strong": "1"}
-_RICH_WORDS = {"good": "green", "bad": "red", "warn": "yellow", "faint": "dim", "strong": "bold"}
+RICH_WORDS = {"good": "green", "bad": "red", "warn": "yellow", "faint": "dim", "strong": "bold"}
 _BAR_CELLS = 30
 _BESIDE_BAR_CELLS = 20  # A share, and a number of up to eleven digits.
-_LEAST_CELLS = 4  # Of a column that has to give way.
 _FIRST_WIDE = 0x300  # Below it every character is one cell wide.
 
 
@@ -76,6 +72,13 @@ def styled(text: str, style: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if style and wants_colour(stream) else text
 
 
+def moment(time: str, stream: TextIO | None = None) -> str:
+    """Return a time of the ledger down to the second; for a person with a blank, where it may be folded."""
+    if len(time) < len("2026-11-16T22:39:01") or not time[:4].isdigit():
+        return time
+    return f"{time[:10]} {time[11:19]}Z" if is_terminal(stream) else f"{time[:19]}Z"
+
+
 def shortened(text: str, columns: int) -> str:
     """Return text that is at most so wide, cut in the middle: a path's end says most, its start the place."""
     if cells_wide(text) <= columns:
@@ -104,90 +107,6 @@ def print_json(value: Any) -> None:
 
     use_utf8()
     print(json.dumps(value, ensure_ascii=False), flush=True, file=data_out())
-
-
-# Tables
-
-
-def table(titles: Sequence[str], rows: Iterable[Sequence[str | Cell]], stream: TextIO | None = None) -> str:
-    """
-    Return a table as text that ends with a newline. A title that begins with ">" aligns its column right.
-
-    Cells are shown literally: rich's markup in them has no effect.
-    """
-    stream = sys.stdout if stream is None else stream
-    cells = [
-        [Cell(visible(c)) if isinstance(c, str) else Cell(visible(c.text), c.style) for c in row]
-        for row in rows
-    ]
-    if is_terminal(stream) and os.environ.get("TERM") != "dumb":
-        try:
-            return _rich_table(titles, cells, colours=wants_colour(stream))
-        except ImportError:
-            pass
-    return _plain_table(titles, cells, stream)
-
-
-def _plain_table(titles: Sequence[str], rows: list[list[Cell]], stream: TextIO) -> str:
-    names = [title.removeprefix(">").upper() for title in titles]
-    widths = [
-        max([cells_wide(name), *(cells_wide(row[number].text) for row in rows)])
-        for number, name in enumerate(names)
-    ]
-    if is_terminal(stream):  # In a pipe nothing is cut: a program, or a pager, reads it.
-        widths = _fitting(widths, columns_wide() - 2 * (len(widths) - 1))
-        names = [shortened(name, width) for name, width in zip(names, widths, strict=True)]
-        rows = [
-            [Cell(shortened(cell.text, width), cell.style) for cell, width in zip(row, widths, strict=True)]
-            for row in rows
-        ]
-    lines = [_plain_line([Cell(name, "strong") for name in names], titles, widths, stream)]
-    lines += [_plain_line(row, titles, widths, stream) for row in rows]
-    return "".join(lines)
-
-
-def _fitting(widths: list[int], columns: int) -> list[int]:
-    """Return widths that fit: the widest column gives first."""
-    widths = list(widths)
-    while sum(widths) > columns and max(widths) > _LEAST_CELLS:
-        widths[widths.index(max(widths))] -= 1
-    return widths
-
-
-def _plain_line(row: list[Cell], titles: Sequence[str], widths: list[int], stream: TextIO) -> str:
-    words = []
-    for cell, title, width in zip(row, titles, widths, strict=True):
-        blank = " " * (width - cells_wide(cell.text))
-        text = styled(cell.text, cell.style, stream)
-        words.append(blank + text if title.startswith(">") else text + blank)
-    return "  ".join(words).rstrip(" ") + "\n"
-
-
-def _rich_table(titles: Sequence[str], rows: list[list[Cell]], *, colours: bool) -> str:
-    import io
-
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold" if colours else "")
-    for title in titles:
-        drawn.add_column(
-            title.removeprefix(">"), justify="right" if title.startswith(">") else "left", overflow="fold"
-        )
-    for row in rows:
-        drawn.add_row(*(Text(cell.text, _RICH_WORDS.get(cell.style, "") if colours else "") for cell in row))
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=columns_wide(),
-        force_terminal=colours,
-        color_system="standard" if colours else None,
-        highlight=False,
-    )
-    console.print(drawn)
-    return "".join(f"{line.rstrip(' ')}\n" for line in buffer.getvalue().splitlines())
 
 
 def columns_wide() -> int:

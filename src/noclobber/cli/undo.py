@@ -1,4 +1,4 @@
-"""`noclobber undo`: take back what one agent, session, turn or call wrote, and nothing else."""
+"""`noclobber undo`: undo what one agent, session, turn or call wrote, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from noclobber.guard.undo import AGENT_ID, FileUndo, Selection, UndoPlan, carry_
 from noclobber.guard.workspace import Workspace
 from noclobber.ledger.history import landed_writes
 from noclobber.text.diff import unified
+from noclobber.view.shown_events import shortened
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from typing import Any
 
+MOST_NAMES = 10
+
 EXAMPLES = """\
 examples:
-  noclobber undo --agent builder-1 --dry-run    what would be taken back, as a diff
+  noclobber undo --agent builder-1 --dry-run    what would be undone, as a diff
   noclobber undo --session 4f2a91c3             everything of a session; the first digits are enough
   noclobber undo --call toolu_01A --file a.py   one call, one file
 
@@ -47,18 +50,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Plan it, show it, do it."""
     if not any((args.agent, args.session, args.turn, args.call)):
-        raise BadRequestError("", "Say whose writes: --agent, --session, --turn or --call.")
+        names = sorted({write.agent_id for write in landed_writes(root_of(args)) if write.agent_id})
+        known = f" On record: {', '.join(map(shortened, names[:MOST_NAMES]))}." if names else ""
+        raise BadRequestError("", f"Say whose writes: --agent, --session, --turn or --call.{known}")
     root = root_of(args)
     path = None if args.file is None else os.path.realpath(args.file)
     chosen = Selection(args.agent, args.session, args.turn, args.call, path)
     _refuse_ambiguous(root, args.session)
     with Workspace(root) as workspace, workspace.turn(agent_id=AGENT_ID, on_stale="refuse") as turn:
         turn_id = turn.turn_id
-        with Working("looking for the writes on record"):
-            planned = plan(turn, chosen)
+        with Working("working out what to undo") as work:
+            planned = plan(turn, chosen, work.share)
         is_possible = bool(planned.writes) and not planned.obstacles
         if is_possible and not args.dry_run:
-            with Working("taking them back"):
+            with Working(f"undoing it in {len(planned.files)} files, all at once"):
                 carry_out(turn, planned)
     if args.json:
         print_json(_as_json(planned, turn_id if is_possible and not args.dry_run else None))
@@ -100,7 +105,7 @@ def _hash(content: bytes | None) -> str | None:
 
 def _print(root: str, planned: UndoPlan, turn_id: str, *, dry_run: bool) -> None:
     if not planned.writes:
-        say("There is nothing to take back: no landed write on record fits, or all were taken back.")
+        say("There is nothing to undo: no write on record matches, or all of them were undone already.")
         return
     for obstacle in planned.obstacles:
         name, time = visible(os.path.relpath(obstacle.path, root)), obstacle.write.time[:19]
@@ -116,13 +121,13 @@ def _print(root: str, planned: UndoPlan, turn_id: str, *, dry_run: bool) -> None
     if dry_run:
         for each in planned.files:
             _write_patch(_diff(root, each))
-        print(f"Would take back {count}.", file=sys.stderr)  # So that stdout is a patch.
+        print(f"Would undo {count}.", file=sys.stderr)  # So that stdout is a patch.
         return
-    print(f"Took back {count}:")
+    print(f"Undid {count}:")
     for each in planned.files:
         what = "removed" if each.after is None else "restored" if each.before is None else "changed"
         print(f"  {what}  {visible(os.path.relpath(each.path, root))}")
-    print(f"To take that back in turn: noclobber undo --turn {turn_id}")
+    print(f"To undo the undo: noclobber undo --turn {turn_id}")
 
 
 def _diff(root: str, each: FileUndo) -> str:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.project import add_root, root_of
-from noclobber.cli.terminal import Cell, add_json, is_terminal, print_json, say, table, visible
+from noclobber.cli.tables import table
+from noclobber.cli.terminal import Cell, add_json, is_terminal, moment, print_json, say, visible
 from noclobber.cli.working import Working
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
+from noclobber.disk.reading import look_at
 from noclobber.disk.versions import PastVersion, Versions
-from noclobber.errors import BadRequestError, MissingFileError
+from noclobber.errors import BadRequestError, MissingFileError, NoclobberError
 from noclobber.ledger.history import LandedWrite, landed_writes
 
 if TYPE_CHECKING:
@@ -95,8 +97,8 @@ def _list(args: Namespace, root: str) -> int:
     rows = [
         [
             each.sha256[:12],
-            Cell(_size(each.kept.size_bytes)) if each.kept else Cell("gone", "faint"),
-            each.written or (iso8601(each.kept.kept_at_s) if each.kept else ""),
+            Cell(_size(each.kept.size_bytes)) if each.kept else Cell(_where(each, root), "faint"),
+            moment(each.written or (iso8601(each.kept.kept_at_s) if each.kept else "")),
             visible(each.by),
             visible(os.path.relpath(each.path, root)) if each.path else Cell("(not on record)", "faint"),
         ]
@@ -146,6 +148,15 @@ def _as_json(each: KnownVersion) -> dict[str, Any]:
         "size_bytes": each.kept.size_bytes if each.kept else None,
         "kept_at": iso8601(each.kept.kept_at_s) if each.kept else None,
     }
+
+
+def _where(each: KnownVersion, root: str) -> str:
+    """Say of a version that is not kept whether it is what the file has now."""
+    try:
+        found = look_at(each.path or root, root, clock=SYSTEM_CLOCK).sha256
+    except (NoclobberError, OSError, ValueError):  # A path in a ledger may lead anywhere.
+        found = ""
+    return "in the file" if found == each.sha256 else "gone"
 
 
 def _size(size_bytes: int) -> str:
@@ -253,8 +264,8 @@ def _prune(args: Namespace, root: str) -> int:
         else:
             say("No versions are kept.")
         return EXIT_OK
-    with Working("removing old versions"):
-        pruned = versions.prune(SYSTEM_CLOCK.now_s(), days, most_bytes)
+    with Working("removing old versions") as work:
+        pruned = versions.prune(SYSTEM_CLOCK.now_s(), days, most_bytes, work.share)
     if args.json:
         print_json(pruned._asdict())
     else:

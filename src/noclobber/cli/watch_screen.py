@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from noclobber.cli.terminal import cells_wide, styled
+from noclobber.text.fold import fold
 from noclobber.text.visible import visible
 
 LOW_ROWS, SENTENCE_COLUMNS, WIDE_COLUMNS = 20, 100, 110
@@ -45,7 +46,7 @@ def screen(
 ) -> list[str]:
     """Return exactly `rows` lines, none wider than `columns`. `passed_s`: since locks were looked at."""
     columns, rows = max(columns, LEAST_COLUMNS), max(rows, LEAST_ROWS)
-    head = [_header(told), *_troubles(told)[: max(0, rows // 4)]]
+    head = [_header(told), *_troubles(told, columns)[: max(0, rows // 4)]]
     parts = [_needs(told), _work(told), _locks(told, passed_s), _hot(told)]
     room = rows - len(head) - 1
     if rows < LOW_ROWS:
@@ -69,7 +70,7 @@ def _header(told: dict[str, Any]) -> Line:
     line: Line = [(visible(str(project.get("name", ""))), "strong")]
     is_whole = chain.get("ok", True)
     line.append(("  chain ok" if is_whole else "  CHAIN BROKEN", "good" if is_whole else "bad"))
-    count = f"  {int(totals.get('events', 0)):,} events"
+    count = f"  {_counted(int(totals.get('events', 0)), 'events')}"
     if totals.get("counted_share", 1) < 1:
         count += f" (counting, {int(100 * totals['counted_share'])} %)"
     line.append((count, ""))
@@ -90,10 +91,12 @@ def _header(told: dict[str, Any]) -> Line:
     return line
 
 
-def _troubles(told: dict[str, Any]) -> list[Line]:
+def _troubles(told: dict[str, Any], columns: int) -> list[Line]:
     gone = ["The project's folder is gone; this is the last that was known."] if told.get("gone") else []
     found = [*gone, *(told.get("feed_troubles") or []), *(told.get("state_troubles") or [])]
-    return [[(f"! {visible(str(trouble)[:LONGEST_TROUBLE])}", "bad")] for trouble in found]
+    texts = [f"! {visible(str(trouble)[:LONGEST_TROUBLE])}" for trouble in found]
+    # Folded: what to do about it comes last.
+    return [[(line, "bad")] for text in texts for line in fold(text, columns).split("\n")]
 
 
 def _needs(told: dict[str, Any]) -> Part:
@@ -144,7 +147,7 @@ def _hot(told: dict[str, Any]) -> Part:
         rows.append(
             [
                 (visible(row["file"]), ""),
-                (f"  {row['write'] + row['merge']} w", "good"),
+                (f"  {_counted(row['write'] + row['merge'], 'writes')}", "good"),
                 (f" {refused} refused" if refused else "", "bad"),
             ]
         )
@@ -156,7 +159,7 @@ def _hour(told: dict[str, Any], columns: int) -> Line:
     sums = [sum(minute[name] for name, _ in _GROUPS) for minute in minutes]
     groups = (told.get("totals") or {}).get("groups") or {}
     words: Line = [
-        (f"  {groups.get(name, 0):,} {word}", _STYLES.get(name, ""))
+        (f"  {_counted(groups.get(name, 0), word)}", _STYLES.get(name, ""))
         for name, word in _GROUPS
         if groups.get(name)
     ]
@@ -168,6 +171,11 @@ def _hour(told: dict[str, Any], columns: int) -> Line:
     return [("hour ", "strong"), (bar, ""), *words]
 
 
+def _counted(count: int, word: str) -> str:
+    """Return `3 writes`, and `1 write`."""
+    return f"{count:,} {word.removesuffix('s') if count == 1 else word}"
+
+
 def _event_lines(events: list[dict[str, Any]], columns: int, room: int) -> list[Line]:
     if room <= 0:
         return []
@@ -177,8 +185,9 @@ def _event_lines(events: list[dict[str, Any]], columns: int, room: int) -> list[
     for event in events[: room - len(lines)]:
         style = _STYLES.get(event["group"], "faint")
         text = event["text"]
-        if columns < SENTENCE_COLUMNS and event["file"]:  # A sentence would be cut before the file's name.
-            word = "over" if event["group"] in ("write", "merge") else "changed by"
+        # A long sentence would be cut before the file's name. That of a lock is short.
+        if columns < SENTENCE_COLUMNS and event["file"] and event["group"] != "lock":
+            word = {"write": "over", "merge": "with"}.get(event["group"], "changed by")
             over = f", {word} {event['over']}" if event["over"] else ""
             text = f"{event['file']}  {event['who']['agent'] or 'somebody'}{over}"
         lines.append(

@@ -1,8 +1,9 @@
 """
-Says at a terminal that something takes long, and for how long already: on stderr, and only there.
+Says at a terminal that something takes long, for how long already, and how much of it is done as far as that
+is known: on stderr, and only there.
 
-For work whose end is not known beforehand; `terminal.Progress` shows a bar where it is. Nothing is printed in
-the first moment, so that a quick command stays quiet.
+`terminal.Progress` shows a bar where the end is known from the start. Nothing is printed in the first moment,
+so that a quick command stays quiet.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ _CLEAR = "\r\x1b[K"
 
 
 class Working:
-    """A line such as `taking back writes … 12 s`, which is removed at the end."""
+    """A line such as `taking back writes … 40 %, 12 s`, which is removed at the end."""
 
     def __init__(self, what: str, *, quiet_s: float = QUIET_S, clock: Clock = SYSTEM_CLOCK) -> None:
         self._what, self._quiet_s, self._clock = what, quiet_s, clock
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_shown = False
+        self._share = ""
 
     def __enter__(self) -> Working:
         if is_terminal(sys.stderr):
@@ -45,13 +47,18 @@ class Working:
             if self._is_shown:
                 print(_CLEAR, end="", file=controls(sys.stderr), flush=True)
 
+    def share(self, done: int, total: int) -> None:
+        """So much is done."""
+        self._share = f"{100 * done // max(total, 1)} %, "
+
     def _show(self) -> None:
         began_s = self._clock.monotonic_s()
         wait_s = self._quiet_s
         while not self._ended.wait(wait_s):
             wait_s = EVERY_S
             self._is_shown = True
-            line = f"{self._what} … {self._clock.monotonic_s() - began_s:.0f} s"[: columns_wide() - 1]
+            beside = f" … {self._share}{self._clock.monotonic_s() - began_s:.0f} s"
+            line = self._what[: max(0, columns_wide() - 1 - len(beside))] + beside
             try:
                 print(f"{_CLEAR}{line}", end="", file=controls(sys.stderr), flush=True)
             except (OSError, ValueError):

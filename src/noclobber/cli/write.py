@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
 from noclobber.cli.terminal import add_json, is_terminal, print_json, visible
-from noclobber.core.project import existing_folder, find_project
+from noclobber.core.project import existing_folder, find_project, is_marked, no_project
 from noclobber.errors import ABSENT, BadRequestError
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def run(args: Namespace) -> int:
     """Write it, or refuse."""
     from noclobber.guard.workspace import Workspace
 
-    content = _content(args.source)
     path = args.file if "\0" in args.file or not args.file else os.path.abspath(args.file)
-    root = existing_folder(args.root) if args.root is not None else find_project(folder_of(path))
+    root = existing_folder(args.root) if args.root is not None else _project_of(path)
+    content = _content(args.source)
     agent_id = args.agent or os.environ.get("NOCLOBBER_AGENT") or "script"
     with (
         Workspace(root) as workspace,
@@ -73,10 +73,30 @@ def run(args: Namespace) -> int:
     return EXIT_OK
 
 
+def _project_of(path: str) -> str:
+    """
+    Return the project that a file is in; refuse if it is in none.
+
+    The record would make one of its folder. From then on everything below would belong to that, every
+    repository too (ruling 16).
+    """
+    root = find_project(folder_of(path))
+    is_one = is_marked(root) or os.path.lexists(f"{root}/.git") or root == find_project(os.getcwd())
+    if no_project(root) or not is_one:
+        raise BadRequestError(
+            path,
+            f"this file is in no project, and a record in {root} would be one for everything below it. "
+            "--root FOLDER says which folder is meant.",
+        )
+    return root
+
+
 def _content(source: str | None) -> bytes:
     if source is not None:
         with open(source, "rb") as file:
             return file.read()
+    if sys.stdin is None:  # `<&-`
+        raise BadRequestError("", "There is nothing to read: stdin is closed. --from names a file.")
     if is_terminal(sys.stdin):
         print("noclobber: write: type the content, then Ctrl-D", file=sys.stderr)
     return sys.stdin.buffer.read()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from noclobber.core.clock import iso8601
 from noclobber.guard.claims import LIFE_S
 from noclobber.ledger.root import relative
-from noclobber.view.shown_events import CONFLICT, RACE, REFUSED, SHORT_SESSION, shortened
+from noclobber.view.shown_events import CONFLICT, LOCK, RACE, REFUSED, SHORT_SESSION, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +61,7 @@ def at_work(
             names = [shortened(name, 60) for name in (read.agent, read.host, read.session)]
             note(AtWork(names[0], names[1], names[2][:SHORT_SESSION], file, READING, read.time))
     for event in events:
-        if event.time >= lately and event.who.agent and event.file:
+        if event.time >= lately and event.who.agent and event.file and event.group != LOCK:
             doing = WAS_REFUSED if event.group in (CONFLICT, REFUSED, RACE) else WROTE
             who = event.who
             note(AtWork(who.agent, who.host, who.session[:SHORT_SESSION], event.file, doing, event.time))

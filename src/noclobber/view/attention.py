@@ -49,7 +49,7 @@ def found_in(root: str, findings: Iterable[Finding], now_s: float) -> list[Atten
         for finding in findings
         if not finding.ok and finding.name not in SHOWN_ANYWAY
     ]
-    waiting = [*kept_versions(root, now_s), *refused_runs(root, now_s)]
+    waiting = [*kept_versions(root, now_s), *refused_runs(root)]
     return [*wrong, *sorted(waiting, key=lambda item: item.time, reverse=True)][:MOST_ITEMS]
 
 
@@ -72,7 +72,7 @@ def kept_versions(root: str, now_s: float) -> list[Attention]:
     ]
 
 
-def refused_runs(root: str, now_s: float) -> list[Attention]:
+def refused_runs(root: str) -> list[Attention]:
     """Return the commands that were refused, and wait to be run again or dropped."""
     listed = []
     for run_id in runs.all_ids(root):
@@ -83,7 +83,7 @@ def refused_runs(root: str, now_s: float) -> list[Attention]:
             if not folder.is_refused:
                 continue
             job, refused = folder.noted("job") or {}, folder.noted("refused") or {}
-            listed.append(_refused(folder, job, refused, now_s))
+            listed.append(_refused(folder, job, refused))
         except OSError:
             continue  # Dropped meanwhile.
         finally:
@@ -91,7 +91,7 @@ def refused_runs(root: str, now_s: float) -> list[Attention]:
     return listed
 
 
-def _refused(folder: runs.RunFolder, job: dict[str, Any], refused: dict[str, Any], now_s: float) -> Attention:
+def _refused(folder: runs.RunFolder, job: dict[str, Any], refused: dict[str, Any]) -> Attention:
     argv = job.get("argv")
     command = " ".join(str(word) for word in argv) if isinstance(argv, list) else "?"
     who, why = shortened(job.get("agent_id"), 60) or "somebody", shortened(refused.get("code"), 60)
@@ -100,7 +100,7 @@ def _refused(folder: runs.RunFolder, job: dict[str, Any], refused: dict[str, Any
         folder.run_id,
         f"a command of {who} was refused: {shortened(command)}",
         f"{why}; nothing of it landed",
-        iso8601(now_s - folder.age_s),
+        iso8601(folder.changed_at_s),
         ("retry", "drop"),
     )
 

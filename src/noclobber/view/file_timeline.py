@@ -7,7 +7,6 @@ Only those are parsed. A search has a deadline: what was not looked at is said.
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +15,7 @@ from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError
 from noclobber.guard.past_bytes import find_bytes
 from noclobber.ledger.backwards import recent_lines
-from noclobber.ledger.browse import summary_of
+from noclobber.ledger.browse import event_in, summary_of
 from noclobber.view.attention import MOST_DIFFED_BYTES, diff_text, read_bounded
 from noclobber.view.shown_events import Authors, shown
 
@@ -128,11 +127,8 @@ def _about(root: str, path: str) -> Iterator[dict[str, Any] | None]:
         if line is None:
             yield None
         elif sign is None or sign in line or b"\\u" in line:
-            try:
-                event = json.loads(line.decode())
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and path in summary_of(event, root).subjects:
+            event = event_in(line)
+            if event is not None and path in summary_of(event, root).subjects:
                 yield event
 
 

@@ -15,7 +15,6 @@ anew. Nothing is written, and no mutex is taken.
 
 from __future__ import annotations
 
-import json
 import os
 import time as system_time
 from collections import deque
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.core.project import ledger_path
 from noclobber.errors import LedgerError, NoclobberError
-from noclobber.ledger.chosen import is_on_server
+from noclobber.ledger.browse import event_in
 from noclobber.ledger.line import MAX_LINE_BYTES, is_sealed, link_of
 from noclobber.ledger.open_file import FOR_READING, open_ledger
 from noclobber.view.shown_events import Authors, ShownEvent, shown
@@ -45,11 +44,6 @@ class LedgerFeed:
     def __init__(self, root: str, clock: Clock) -> None:
         self.root, self.path, self._clock = root, ledger_path(root), clock
         self.troubles: dict[str, str] = {}
-        if is_on_server():
-            self.troubles["server"] = (
-                "This project's events are on the server that NOCLOBBER_COORDINATOR names, and are not "
-                "followed here; `noclobber ledger tail --follow` shows them."
-            )
         self._begin()
 
     def _begin(self) -> None:
@@ -94,24 +88,34 @@ class LedgerFeed:
 
     # -- looking --------------------------------------------------------------------------------------
 
+    def fetch(self) -> None:
+        """Ask for what is new, while nobody waits for the feed: a file needs no asking (`server_feed`)."""
+
+    def fetch_older(self) -> None:
+        """The same for what was there before the first look."""
+
     def look(self) -> bool:
         """Read what was appended since the last look; True if something is new."""
         before = dict(self.troubles)
         try:
             status = os.lstat(self.path)
         except OSError:
+            if not os.path.isdir(self.root):
+                return False  # With everything else: what was known last stays on the screen.
             if self.exists:
                 self._begin()
                 self.troubles.pop("chain", None)
                 self.troubles["ledger"] = "The ledger is gone: it was deleted or moved away."
             return self.troubles != before
-        if (status.st_dev, status.st_ino) == self._identity and status.st_size == self.size_bytes:
+        is_known = (status.st_dev, status.st_ino) == self._identity and status.st_size == self.size_bytes
+        if is_known and "ledger" not in self.troubles:
             return False
         try:
             descriptor, identity = open_ledger(self.path, FOR_READING)
         except NoclobberError as error:
             self.troubles["ledger"] = str(error)
             return self.troubles != before
+        self.troubles.pop("ledger", None)  # It can be opened again.
         try:
             return self._read(descriptor, identity) or self.troubles != before
         except OSError as error:
@@ -125,7 +129,6 @@ class LedgerFeed:
         if identity != self._identity or size < self._offset:
             was_followed = self.exists
             self._begin()
-            self.troubles.pop("ledger", None)
             self.troubles.pop("chain", None)
             if was_followed:
                 self.troubles["cut"] = "The ledger was replaced or shortened while it was watched."
@@ -155,15 +158,29 @@ class LedgerFeed:
     def _take(self, line: bytes) -> None:
         self.tallies.count(line, self._last_minutes()[0])
         self._follow_chain(line)
-        try:
-            event: Any = json.loads(line.decode())
-        except (ValueError, RecursionError):
-            return
-        if isinstance(event, dict):
+        if (event := event_in(line)) is not None:
             made = shown(event, self.root, self._authors)
             self.events.append(made)
             self.seen_count += 1
             self.tallies.saw(made)
+
+    def append(self, events: list[dict[str, Any]]) -> None:
+        """Show events of other ledgers after these. They are not counted: totals and chain are this one's."""
+        self.events.extend(shown(event, self.root, self._authors) for event in events)
+        self.seen_count += len(events)
+
+    def insert(self, events: list[dict[str, Any]]) -> bool:
+        """The same, each at its time; False if one came before what was shown already."""
+        kept, is_last = list(self.events), True
+        for event in events:
+            made, at = shown(event, self.root, self._authors), len(kept)
+            while at and kept[at - 1].time > made.time:
+                at -= 1
+            is_last = is_last and at == len(kept)
+            kept.insert(at, made)
+        self.events = deque(kept, maxlen=EVENTS_KEPT)
+        self.seen_count += len(events)
+        return is_last
 
     def _follow_chain(self, line: bytes) -> None:
         link = link_of(line)

@@ -1,8 +1,8 @@
 """
 What is shown now, kept up to date by threads, for any number of pages at once.
 
-- One follows the ledger and looks for appended lines twenty times a second: one `lstat` while nothing
-  happens.
+- One follows the ledger, and those of locks, and looks for appended lines twenty times a second: one `lstat`
+  each while nothing happens.
 - One looks at turns, claims, locks and kept files. Looking for locks walks the tree, so at most a tenth of
   the time is spent on it; and while nobody is watching, nothing is looked for.
 - One counts the ledger's older part, in small blocks.
@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 from noclobber import __version__
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.findings import Finding
+from noclobber.ledger.chosen import is_on_server
 from noclobber.view import attention, session_memories, workspace_state
 from noclobber.view.at_work import at_work
 from noclobber.view.ledger_feed import LedgerFeed
+from noclobber.view.lock_feeds import LockFeeds
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
@@ -64,10 +66,13 @@ class Live:
         self, root: str, *, clock: Clock = SYSTEM_CLOCK, with_doctor: bool = True, state_s: float = STATE_S
     ) -> None:
         self.root, self._clock, self._state_s = root, clock, state_s
-        self._changed = threading.Condition()
-        self._feed = LedgerFeed(root, clock)
+        self._changed, self._looking = threading.Condition(), threading.Lock()
+        self._feed = _feed_of(root, clock)
+        self._lock_feeds = LockFeeds()
         self._sections: Sections = {}
         self._versions: dict[str, int] = {}
+        self._lock_waits = 0
+        """Since the start: how often somebody wanted a lock that another agent had."""
         self._epoch = 0
         """Rises when the ledger begins anew: what a page holds of it is history."""
         self._findings: list[Finding] = NOT_LOOKED
@@ -117,14 +122,19 @@ class Live:
                 self._ends.wait(LOOK_S)
 
     def _look(self) -> bool:
+        self._feed.fetch()  # Without the lock: a server may take its time.
         with self._changed:
             count = self._feed.seen_count
             is_new = self._feed.look()
-            if is_new:
-                if self._feed.seen_count < count:
-                    self._epoch += 1
+            if self._feed.seen_count < count:
+                self._epoch += 1
+                self._lock_feeds = LockFeeds()
+            if locks := self._lock_feeds.look():
+                self._feed.append(locks)
+                self._lock_waits += sum(event["action_type"] == "LOCK_CONTENTION" for event in locks)
+            if is_new or locks:
                 self._note_ledger()
-            return is_new
+            return is_new or bool(locks)
 
     def _note_ledger(self) -> None:
         feed = self._feed
@@ -143,6 +153,7 @@ class Live:
         self._ends.wait(FIRST_PAGE_S)
         more, blocks = True, 0
         while more and not self._ends.is_set():
+            self._feed.fetch_older()
             with self._changed:
                 more, blocks = self._feed.count_back(), blocks + 1
                 if not more or blocks % BLOCKS_TOLD == 0:
@@ -153,21 +164,41 @@ class Live:
         while not self._ends.is_set():
             began_s = self._clock.monotonic_s()
             if began_s - self._asked_s < NOBODY_WATCHES_S or "locks" not in self._sections:
-                self.look_at_state()
+                self._look_and_tell()
             took_s = self._clock.monotonic_s() - began_s
             self._look_now.wait(max(self._state_s, took_s * LOOKING_SHARE))
             self._look_now.clear()
 
+    def _look_and_tell(self) -> None:
+        """Look; what keeps us from it stands on the page: a thread that ended would leave it old."""
+        try:
+            self.look_at_state()
+        except Exception as error:
+            with self._changed:
+                told = f"The project's state cannot be read: {type(error).__name__}: {error}"
+                self._set("state_troubles", [told])
+                self._changed.notify_all()
+
     def look_at_state(self) -> None:
         """Look at turns, claims, locks and kept files now."""
+        # One at a time: who looks at a refused command holds it, and another would take it for one that runs.
+        with self._looking:
+            self._look_at_state()
+
+    def _look_at_state(self) -> None:
         now_s = self._clock.now_s()
         if not os.path.isdir(self.root):
             with self._changed:
                 self._set("gone", True)
                 self._changed.notify_all()
             return
-        state = workspace_state.read_state(self.root, self._clock, with_ledger=False)
+        lock_ledgers: set[str] = set()
+        state = workspace_state.read_state(
+            self.root, self._clock, with_ledger=False, lock_ledgers=lock_ledgers
+        )
         with self._changed:
+            if not self._feed.insert(self._lock_feeds.watch(lock_ledgers)):
+                self._epoch += 1  # Some are older than what pages have: they get the list once more.
             events = list(self._feed.events)
         names = {name for event in events for name in (event.who.agent, event.who.session) if name}
         reads = session_memories.last_reads(self.root, names)
@@ -281,15 +312,21 @@ class Live:
         """Return what metrics are made of."""
         with self._changed:
             self._asked_s = self._clock.monotonic_s()
-            return {
-                name: self._sections.get(name)
-                for name in ("totals", "locks", "attention", "at_work", "chain")
-            }
+            names = ("totals", "locks", "attention", "at_work", "chain")
+            return {name: self._sections.get(name) for name in names} | {"lock_waits": self._lock_waits}
 
     def _set(self, name: str, value: Any) -> None:
         if name not in self._versions or self._sections[name] != value:
             self._sections[name] = value
             self._versions[name] = self._versions.get(name, 0) + 1
+
+
+def _feed_of(root: str, clock: Clock) -> LedgerFeed:
+    if not is_on_server():
+        return LedgerFeed(root, clock)
+    from noclobber.view.server_feed import ServerFeed
+
+    return ServerFeed(root, clock)
 
 
 def _event_json(event: Any) -> dict[str, Any]:

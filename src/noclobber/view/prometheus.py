@@ -49,6 +49,12 @@ def spelled(gauges: dict[str, Any]) -> str:
         ),
         _metric("noclobber_refusals_total", "counter", "Refused writes, by the error's code.", by_error),
         _metric(
+            "noclobber_lock_waits_total",
+            "counter",
+            "Locks that somebody else had, since this server was started.",
+            _one(gauges, "lock_waits"),
+        ),
+        _metric(
             "noclobber_bad_lines_total", "counter", "Lines that are no events.", _one(totals, "bad_lines")
         ),
         _metric(

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -32,6 +31,7 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.errors import BadRequestError, NoclobberError
 from noclobber.view import actions, file_timeline, prometheus
 from noclobber.view.access import Access
+from noclobber.view.connections import Connections
 from noclobber.view.live import Cursor, Live
 
 PAGE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page")
@@ -71,7 +71,7 @@ class ViewServer(ThreadingHTTPServer):
     def __init__(self, live: Live, port: int = 0, token: str | None = None) -> None:
         """Raises `OSError` with a sentence for people if the port cannot be had."""
         self.live = live
-        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._connections = Connections(MOST_CONNECTIONS)
         try:
             super().__init__(("127.0.0.1", port), PageRequest)
         except OSError as error:
@@ -92,7 +92,7 @@ class ViewServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own, if there is room."""
-        if not self._places.acquire(blocking=False):
+        if not self._connections.admit(request):
             self.shutdown_request(request)  # A page asks again; a program that opens too many is refused.
             return
         super().process_request(request, client_address)
@@ -102,7 +102,11 @@ class ViewServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._connections.leave(request)
+
+    def trust(self, request: Any) -> None:
+        """Whoever is at the other end has shown the token."""
+        self._connections.trust(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no news; nothing else may end the server either."""
@@ -211,6 +215,7 @@ class PageRequest(BaseHTTPRequestHandler):
 
     def _is_known(self) -> bool:
         if self.server.access.is_known(self.headers):
+            self.server.trust(self.connection)
             return True
         self._refuse(
             HTTPStatus.UNAUTHORIZED,

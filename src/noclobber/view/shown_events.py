@@ -117,8 +117,9 @@ def group_of(kind: str, *, is_merge: bool = False) -> str:
 
 def shown(event: dict[str, Any], root: str, authors: Authors) -> ShownEvent:
     """Return an event as it is shown. Call it in the order of the ledger: `authors` learns from it."""
-    payload, identity = (
-        member if isinstance(member := event.get(name), dict) else {} for name in ("payload", "identity")
+    payload, identity, result = (
+        member if isinstance(member := event.get(name), dict) else {}
+        for name in ("payload", "identity", "result")
     )
     about = summary_of(event, root)
     kind = shortened(about.kind, 60)
@@ -148,7 +149,7 @@ def shown(event: dict[str, Any], root: str, authors: Authors) -> ShownEvent:
         outcome,
         who,
         file,
-        _sentence(kind, group, outcome, who, file, over, payload),
+        _sentence(kind, group, outcome, who, file, over, payload, result),
         over,
         shortened(identity.get("call_id"), 120),
         shortened(identity.get("turn_id"), 120),
@@ -183,7 +184,14 @@ def _replaced(
 
 
 def _sentence(
-    kind: str, group: str, outcome: str, who: Who, file: str, over: str, payload: dict[str, Any]
+    kind: str,
+    group: str,
+    outcome: str,
+    who: Who,
+    file: str,
+    over: str,
+    payload: dict[str, Any],
+    result: dict[str, Any],
 ) -> str:
     name, tool = who.spelled(), shortened(payload.get("tool_name"), 40)
     if kind == "MUTATION":
@@ -199,8 +207,31 @@ def _sentence(
         return f"a call of {name} failed after it was let through: {file}"
     if kind == "MUTATION_RACE":
         return f"{name} wrote {file} at the same time as {over or 'somebody else'}; look at it"
+    if group == LOCK:
+        return _lock_sentence(kind, name, file, payload, result)
     if kind == "VERSION_KEPT":
         return "somebody wrote to a version that had been replaced; it is kept"
     if kind == "COMMIT_RECOVERED":
         return f"a commit whose process died was finished: {file} ({shortened(payload.get('outcome'), 40)})"
     return " ".join(part for part in (kind, outcome, file, f"by {name}" if who.agent else "") if part)
+
+
+def _lock_sentence(kind: str, name: str, folder: str, payload: dict[str, Any], result: dict[str, Any]) -> str:
+    if kind == "LOCK_CONTENTION":
+        holder = shortened(result.get("holder"), 60) or "somebody else"
+        return f"{name} was refused the lock of {folder}: {holder} holds it"
+    if kind == "LOCK_RECOVERED":
+        previous = shortened(payload.get("previous_holder"), 60) or "somebody"
+        why = {
+            "lease_expired": "its lease had run out",
+            "pid_dead": "its process was gone",
+            "corrupt": "its lock file was damaged",
+        }.get(str(payload.get("recovery_reason")), shortened(payload.get("recovery_reason"), 40))
+        return f"{name} cleared the lock of {previous} on {folder}{f': {why}' if why else ''}"
+    verbs = {
+        "LOCK_ACQUIRED": "locked",
+        "LOCK_RENEWED": "extended the lock of",
+        "LOCK_RELEASED": "released",
+        "LOCK_RETIRED": "retired",
+    }
+    return f"{name} {verbs.get(kind, kind)} {folder}"

@@ -25,7 +25,6 @@ _HEAD = re.compile(
 )
 _MERGED = b'"merged":{"base_hash":"'
 _ERROR_TYPE = re.compile(rb'"error_type":"([A-Z_]{1,60})"')
-_TOOL = b'"tool_name":"run"'
 REFUSALS = (CONFLICT, REFUSED, RACE)
 SERIES = (WRITE, MERGE, CONFLICT, REFUSED, RACE)
 

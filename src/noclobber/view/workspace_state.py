@@ -7,19 +7,19 @@ the others are shown and `troubles` says what is missing: people ask for the sta
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noclobber.core.clock import SYSTEM_CLOCK, iso8601
+from noclobber.core.clock import iso8601
 from noclobber.core.project import STATE_FOLDER, is_marked, ledger_path
 from noclobber.disk.commit import leftovers
 from noclobber.disk.processes import GONE
 from noclobber.errors import ConfigError, NoclobberError
 from noclobber.guard import open_turns
-from noclobber.ledger.browse import summary_of
+from noclobber.ledger.browse import event_in
 from noclobber.ledger.chosen import is_on_server, ledger_of
-from noclobber.view import session_memories
+from noclobber.view import lock_feeds, session_memories
+from noclobber.view.last_refusals import last_refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
 
 EVENTS_LOOKED_AT = 2000  # From the ledger's end. `ledger show` has older refusals.
-REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED", "MUTATION_RACE", "LOCK_CONTENTION")
 
 
 class WorkspaceView(NamedTuple):
@@ -55,8 +54,19 @@ class WorkspaceView(NamedTuple):
         return self._replace(time="", locks=locks, claims=claims)
 
 
-def read_state(root: str, clock: Clock, *, refusals: int = 5, with_ledger: bool = True) -> WorkspaceView:
-    """Read every part once. Without the ledger: for who follows it anyway, and looks at sessions itself."""
+def read_state(
+    root: str,
+    clock: Clock,
+    *,
+    refusals: int = 5,
+    with_ledger: bool = True,
+    lock_ledgers: set[str] | None = None,
+) -> WorkspaceView:
+    """
+    Read every part once. Without the ledger: for who follows it anyway, and looks at sessions itself.
+
+    `lock_ledgers` gets the path of every ledger of locks that was found below the root.
+    """
     state = f"{root}/{STATE_FOLDER}"
     troubles: list[str] = []
 
@@ -71,15 +81,23 @@ def read_state(root: str, clock: Clock, *, refusals: int = 5, with_ledger: bool 
     turns = [turn._asdict() for turn in open_turns.look(state)]
     found = leftovers.found_in(state, clock.now_s())
     events = attempt(lambda: last_events(root, troubles), []) if with_ledger else []
+    ledgers: set[str] = set() if lock_ledgers is None else lock_ledgers
+    locks = attempt(lambda: _locks(root, clock, troubles, ledgers), [])
     return WorkspaceView(
         root,
         iso8601(clock.now_s()),
         [turn for turn in turns if turn["state"] != GONE],
         attempt(lambda: session_memories.rows(root, _names(events)), []) if with_ledger else [],
         attempt(lambda: _claims(root, clock), []),
-        attempt(lambda: _locks(root, clock, troubles), []),
-        [_refusal(event, root) for event in events if event.get("action_type") in REFUSALS][-refusals:]
-        if refusals
+        locks,
+        last_refusals(
+            root,
+            events,
+            lock_feeds.last_events(ledgers),
+            refusals,
+            is_all=len(events) < EVENTS_LOOKED_AT,
+        )
+        if with_ledger
         else [],
         [kept._asdict() for kept in found.kept],
         {
@@ -125,63 +143,32 @@ def last_events(root: str, troubles: list[str]) -> list[dict[str, Any]]:
         return []
     events, bad = [], 0
     for line in ledger_of(root).last_lines(EVENTS_LOOKED_AT):
-        try:
-            event = json.loads(line.decode())
-        except (ValueError, RecursionError):
-            event = None
-        if isinstance(event, dict):
-            events.append(event)
-        else:
+        event = event_in(line)
+        if event is None:
             bad += 1
+        else:
+            events.append(event)
     if bad:
         troubles.append(f"{path}: {bad} of the last lines are damaged; run `noclobber ledger verify`")
     return events
 
 
-def _refusal(event: dict[str, Any], root: str) -> dict[str, Any]:
-    about = summary_of(event, root)
-    return {
-        "seq": event.get("seq"),
-        "time": event.get("time"),
-        "kind": about.kind,
-        "error_type": about.outcome,
-        "agent_id": about.agent,
-        "session_id": about.session or None,
-        "path": about.subject,
-        "written_by": _author(event, root),
-    }
-
-
-def _author(event: dict[str, Any], root: str) -> str | None:
-    """Who wrote what is in the refused file now (ruling 21)."""
-    from noclobber.guard.author import author_now
-    from noclobber.ledger.root import absolute
-
-    payload = event.get("payload")
-    name = payload.get("target_file") if isinstance(payload, dict) else None
-    if not isinstance(name, str) or not name:
-        return None
-    try:
-        return author_now(root, os.path.normpath(absolute(root, name)), root, SYSTEM_CLOCK) or None
-    except (NoclobberError, OSError, ValueError):
-        return None  # A path in a ledger may lead anywhere.
-
-
-def _locks(root: str, clock: Clock, troubles: list[str]) -> list[dict[str, Any]]:
+def _locks(root: str, clock: Clock, troubles: list[str], ledgers: set[str]) -> list[dict[str, Any]]:
     from noclobber.lock.status import list_locks
 
     if not is_marked(root) and (os.path.ismount(root) or root == os.path.realpath(os.path.expanduser("~"))):
         troubles.append(f"{root} is no project, and too much is below it to look for locks; give --root")
         return []
     return sorted(
-        (status.to_dict() for status in list_locks(root, clock)), key=lambda lock: str(lock["folder"])
+        (status.to_dict() for status in list_locks(root, clock, ledgers=ledgers)),
+        key=lambda lock: str(lock["folder"]),
     )
 
 
 def _names(events: list[dict[str, Any]]) -> set[str]:
     """Return every id of a session or an agent in these events."""
     identities = [event["identity"] for event in events if isinstance(event.get("identity"), dict)]
-    found = {identity.get(name) for identity in identities for name in ("session_id", "agent_id")}
+    found = [identity.get(name) for identity in identities for name in ("session_id", "agent_id")]
     return {name for name in found if isinstance(name, str)}
 
 

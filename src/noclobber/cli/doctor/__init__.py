@@ -15,7 +15,7 @@ from noclobber.cli.doctor import crash_leftovers, versions_check, workspace_chec
 from noclobber.cli.terminal import Progress, add_json, columns_wide, is_terminal, print_json, styled, visible
 from noclobber.cli.working import Working
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.core.findings import Finding
+from noclobber.core.findings import Finding, remedy_of
 from noclobber.core.project import existing_folder, find_project
 from noclobber.errors import NoclobberError
 from noclobber.hook import doctor as hook_doctor
@@ -68,6 +68,7 @@ def examine(root: str, *, repair: bool) -> list[Finding]:
     with Progress("events") as bar:
         findings += workspace_checks.check_ledger(root, bar.show)
     with Working("trying locks and hooks"):
+        findings += _ask("noclobber run", workspace_checks.check_commands, root)
         findings += _ask("locks", lock_doctor.check, root)
         findings += _ask("hooks", hook_doctor.check, root)
     return findings
@@ -78,7 +79,7 @@ def _ask(name: str, check: Callable[[str], list[Finding]], root: str) -> list[Fi
     try:
         return check(root)
     except (OSError, NoclobberError) as error:
-        return [Finding(name, False, f"could not be checked: {error}", "check the permissions")]
+        return [Finding(name, False, f"could not be checked: {error}", remedy_of(error))]
 
 
 NARROW_COLUMNS = 60

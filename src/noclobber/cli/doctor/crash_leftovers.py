@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli.doctor.workspace_checks import SCRATCH_PREFIX
-from noclobber.core.findings import Finding
+from noclobber.core.findings import Finding, remedy_of
 from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, STATE_FOLDER, state_folder
 from noclobber.disk import forks, paths
 from noclobber.disk.commit import contents, leftovers, open_stores, sweep
@@ -226,7 +226,7 @@ def _recovered_finding(file: Recovered) -> Finding:
     words = {
         "discarded": "its new version had not been published; the old one stands",
         "landed": "the write had landed",
-        "restored": "what somebody else had saved stands again",
+        "restored": "what somebody else had saved is in place again",
         "kept": f"could not be put back; kept as {file.kept}",
     }
     return Finding("cut-off commit", True, f"{file.path}: {words.get(file.outcome, file.outcome)}; finished")
@@ -275,7 +275,7 @@ def _orphan_locks(root: str, clock: Clock) -> list[Finding]:
     try:
         orphans = [status for status in list_locks(root, clock) if not status.is_locked]
     except (OSError, NoclobberError) as error:
-        return [Finding("locks", False, f"could not be checked: {error}", "check the permissions")]
+        return [Finding("locks", False, f"could not be checked: {error}", remedy_of(error))]
     return [_lock_finding(status) for status in orphans]
 
 
@@ -296,5 +296,5 @@ def _kept_finding(kept: Kept, origin: str | None) -> Finding:
         f"{kept.path} ({kept.size_bytes} bytes, {kept.changed[:19]}Z): written to after {what} was replaced"
     )
     against = origin or "the file as it is now"
-    remedy = f"compare it with {against}, copy what you need from it, then delete it"
+    remedy = f"compare it with {against}: `noclobber kept list`, then `noclobber kept restore` or `drop`"
     return Finding("kept file", False, detail, remedy)

@@ -15,13 +15,16 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.core.findings import Finding
-from noclobber.core.project import BESIDE_PREFIX, ledger_path
+from noclobber.core.findings import Finding, remedy_of
+from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER, ledger_path
 from noclobber.disk import filesystems, hashing
 from noclobber.disk.commit.committer import LADDER, Committer
 from noclobber.disk.reach import REACHES, reach_of
 from noclobber.errors import BrokenChainError, ConfigError, NoclobberError
+from noclobber.guard.who_commits import why_no_view
 from noclobber.ledger.chosen import is_on_server, ledger_of
+from noclobber.shell.level import GUARDED, WATCHED, ShellLevel, probe
+from noclobber.shell.roots import why_no_record, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +63,7 @@ def check_level(root: str) -> list[Finding]:
         if is_on_server() and (found := _level_with_a_coordinator(root)) is not None:
             level = found
     except (OSError, NoclobberError) as error:
-        remedy = "no guarded write can succeed here; check the disk and the folder's permissions"
-        return [Finding("level", False, f"a guarded write failed: {error}", remedy)]
+        return [Finding("level", False, f"a guarded write failed: {error}", _remedy(root, error))]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     limit = "" if level in ("lease+exchange", "section") else "use a local filesystem for a stronger promise"
@@ -70,7 +72,8 @@ def check_level(root: str) -> list[Finding]:
         limit += f"; {filesystems.OTHER_SIDE}"
     _, guarded, outsiders = filesystems.PROMISES[level]
     promise = f"{level} on {kind}: other guarded writers {guarded}; editors, shells, git: {outsiders}"
-    findings = [Finding("level", level != "plain", promise, limit)]
+    # Between machines `plain` keeps what it promises, or the next finding says that it does not.
+    findings = [Finding("level", level != "plain" or filesystems.is_remote(kind), promise, limit)]
     if filesystems.is_remote(kind) and level != "section":
         findings.append(_other_machines(root))
     if asked := os.environ.get("NOCLOBBER_LEVEL"):
@@ -83,6 +86,35 @@ def check_level(root: str) -> list[Finding]:
         limit = "files of other owners are written at the level `exchange`: leases are for one's own"
         findings.append(Finding("owner", True, f"this folder belongs to user {owner}", limit))
     return findings
+
+
+def check_commands(root: str) -> list[Finding]:
+    """Say which level `noclobber run` gives to commands here, and why it is not more. It is really tried."""
+    name, page = (
+        "noclobber run",
+        "docs/shell.md says what is guarded, docs/shell-in-hooks.md what watched means",
+    )
+    reason = why_not(root) or why_no_view(root)
+    if reason is None:
+        # In a folder of its own: the project may have no state folder yet, and the filesystem is what counts.
+        try:
+            with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=root) as scratch:
+                os.mkdir(f"{scratch}/{STATE_FOLDER}", 0o700)
+                found = probe(os.path.realpath(scratch))
+        except OSError as error:
+            found = ShellLevel(WATCHED, error.strerror or str(error))
+        if found.name == GUARDED:
+            return [Finding(name, True, "guarded: a command's changes land together, or not at all")]
+        reason = found.why
+    if why_no_record(root) is not None:
+        return [Finding(name, True, f"plain: commands are not looked at here ({reason})", page)]
+    return [Finding(name, True, f"watched: there can be no private view here ({reason})", page)]
+
+
+def _remedy(root: str, error: Exception) -> str:
+    if filesystems.object_store(root) is not None:
+        return "guarded writes are refused here; keep the project on a local disk or an NFS volume"
+    return remedy_of(error, "no guarded write can succeed here; check the disk and the folder's permissions")
 
 
 def _other_machines(root: str) -> Finding:

@@ -20,6 +20,26 @@ let asked = null;
 let file = "";
 let compared = 0;
 
+/** @param {string} word */
+const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
+
+/** What each action does, for who is about to say yes. @type {Record<string, string>} */
+const EFFECTS = {
+  restore: "The file gets the content below; what is there now becomes a past version.",
+  drop: "What was kept is removed for good. Below is what you would lose.",
+  retry: "The command is run again, on the files as they are now. Below is what it had changed.",
+};
+
+/**
+ * Ask about something that needs a person.
+ * @param {string} action
+ * @param {any} item
+ */
+export function decide(action, item) {
+  const text = `${capital(item.title)}. ${EFFECTS[action] ?? ""}`;
+  confirm(`${capital(action)} this?`, text, { action, kind: item.kind, name: item.name });
+}
+
 /**
  * Show what an action would change, and wait for a yes.
  * @param {string} title
@@ -32,6 +52,7 @@ export async function confirm(title, text, what) {
   byId("confirm-text").textContent = text;
   byId("confirm-result").textContent = "";
   byId("confirm-no").textContent = "Cancel";
+  byId("confirm-yes").textContent = capital(what.action);
   pressed("confirm-yes").disabled = true;
   pressed("confirm-yes").hidden = false;
   showDiff("confirm-diff", "…");
@@ -92,7 +113,9 @@ function show(found) {
   for (const id of ["from", "to"]) {
     chosen(id).replaceChildren(...versions.map(({ value, label }) => make("option", { value }, label)));
   }
-  if (versions.length > 1) chosen("from").value = versions[1].value;
+  // From what an agent wrote last, of what is kept and is not there now.
+  const wrote = found.events.find((/** @type {any} */ event) => isWrite(event) && event.after !== found.current && kept.has(event.after));
+  if (versions.length > 1) chosen("from").value = wrote?.after ?? versions[1].value;
   byId("timeline-events").replaceChildren(
     ...found.events.map((/** @type {any} */ event) =>
       make(
@@ -108,6 +131,9 @@ function show(found) {
   if (versions.length > 1) compare();
 }
 
+/** @param {any} event */
+const isWrite = (event) => event.group === "write" || event.group === "merge";
+
 /**
  * The versions of a file, the newest first: what is there now, and each that was written or found.
  * @param {any} found
@@ -115,7 +141,6 @@ function show(found) {
  */
 function versionsOf(found, kept) {
   const listed = [{ value: "now", label: `now (${found.current.slice(0, 8) || "no file"})` }];
-  const isWrite = (/** @type {any} */ event) => event.group === "write" || event.group === "merge";
   /** @type {Map<string, any>} who wrote a version; the newest write of it */
   const writes = new Map();
   for (const event of found.events) if (isWrite(event) && !writes.has(event.after)) writes.set(event.after, event);
@@ -152,7 +177,6 @@ export function prepare() {
     asked = null;
     if (dialog("timeline").open) openTimeline(file);
   });
-  byId("compare").addEventListener("click", compare);
   byId("from").addEventListener("change", compare);
   byId("to").addEventListener("change", compare);
   byId("put-back").addEventListener("click", () => {
@@ -171,7 +195,7 @@ export function undoButton(event) {
   if (!id || (event.group !== "write" && event.group !== "merge")) return make("span");
   return button(
     "undo",
-    () => confirm(`Undo this write of ${event.who.agent || "somebody"}?`, `${event.text}. Only this ${scope} is taken back; changes of others stay.`, { action: "undo", scope, id }),
+    () => confirm(`Undo this write of ${event.who.agent || "somebody"}?`, `${event.text}. Only this ${scope} is undone; changes of others stay.`, { action: "undo", scope, id }),
     { class: "small", "data-key": `undo ${event.seq}`, "aria-label": `undo event ${event.seq}` },
   );
 }

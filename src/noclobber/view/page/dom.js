@@ -1,5 +1,7 @@
 // Everything that is drawn goes through here. Text from the project becomes text nodes, never markup.
 
+const MOST_OF_PATH = 36;
+
 /**
  * @param {string} id
  * @returns {HTMLElement}
@@ -73,11 +75,13 @@ export function fill(id, shown, rows) {
  * @param {string} text
  */
 export function showDiff(id, text) {
-  const lines = text.split("\n").map((line) => {
+  const lines = text.replace(/\n$/, "").split("\n").map((line) => {
     const kind = /^(\+\+\+|---|@@)/.test(line) ? "at" : line.startsWith("+") ? "add" : line.startsWith("-") ? "cut" : "";
     return make("span", kind ? { class: kind } : {}, line);
   });
-  byId(id).replaceChildren(...lines);
+  const place = byId(id);
+  place.classList.toggle("said", !/^@@/m.test(text)); // A sentence instead of a diff is folded, not scrolled.
+  place.replaceChildren(...lines);
 }
 
 /**
@@ -90,6 +94,18 @@ export function clock(iso) {
   const isToday = at.toDateString() === new Date().toDateString();
   const time = at.toLocaleTimeString([], { hour12: false });
   return isToday ? time : `${at.getMonth() + 1}/${at.getDate()} ${time.slice(0, 5)}`;
+}
+
+/**
+ * The end of a long path: its last folders say more than its first.
+ * @param {string} path
+ * @returns {string}
+ */
+export function near(path) {
+  if (path.length <= MOST_OF_PATH) return path;
+  const end = path.slice(2 - MOST_OF_PATH);
+  const at = end.indexOf("/");
+  return `…${at < 0 ? end : end.slice(at)}`;
 }
 
 /**

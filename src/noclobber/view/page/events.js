@@ -48,16 +48,17 @@ function add(newest) {
 function sayIfEmpty(isSearch) {
   const empty = byId("events-empty");
   empty.hidden = byId("events").children.length > 0;
-  empty.textContent = isSearch ? "None of the last events has these words." : "Nothing is on record yet.";
+  empty.textContent = isSearch ? "None of the last events has these words." : "Nothing is on record yet. `noclobber install` guards coding agents, `noclobber run -- COMMAND` guards a command.";
 }
 
 /** @param {any} event @param {string} look */
 function row(event, look) {
-  const at = event.file ? event.text.indexOf(event.file) : -1;
-  const what = at < 0 ? [event.text] : [event.text.slice(0, at), fileLink(event.file), event.text.slice(at + event.file.length)];
+  const file = event.group === "lock" ? "" : event.file; // A locked folder has no timeline.
+  const at = file ? event.text.indexOf(file) : -1;
+  const what = at < 0 ? [event.text] : [event.text.slice(0, at), fileLink(file), event.text.slice(at + file.length)];
   return make(
     "li",
-    { class: `event${look}`, "data-file": event.file, "data-seq": String(event.seq) },
+    { class: `event${look}`, "data-file": file, "data-seq": String(event.seq) },
     make("time", { datetime: event.time, title: event.time }, clock(event.time)),
     make("span", { class: `group ${event.group}` }, event.group),
     make("span", { class: "what" }, ...what),

@@ -1,17 +1,17 @@
 // One function for each part of the page: from what the server tells to what is seen.
 
 import { draw } from "./chart.js";
-import { confirm, openTimeline } from "./dialogs.js";
-import { button, byId, clock, fill, lasting, make } from "./dom.js";
+import { decide, openTimeline } from "./dialogs.js";
+import { button, byId, clock, fill, lasting, make, near } from "./dom.js";
 
 /** @param {string} id @param {boolean} isEmpty */
 const say = (id, isEmpty) => { byId(id).hidden = !isEmpty; };
 /** @param {string | Node} text @param {Record<string, string>} [attributes] */
 const cell = (text, attributes = {}) => make("td", attributes, text);
 
-/** @param {string} file */
-export function fileLink(file) {
-  return button(file, () => openTimeline(file), { class: "link file", "data-key": file });
+/** @param {string} file @param {string} [shown] */
+export function fileLink(file, shown = file) {
+  return button(shown, () => openTimeline(file), { class: "link file", "data-key": file, title: file });
 }
 
 /** @param {any} all */
@@ -59,7 +59,7 @@ export function attention(items) {
           "div",
           { class: "buttons" },
           ...item.actions.map((/** @type {string} */ action) =>
-            button(action, () => confirm(`${action} this?`, item.title, { action, kind: item.kind, name: item.name }), {
+            button(action, () => decide(action, item), {
               class: "small",
               "data-key": `${action} ${item.kind} ${item.name}`,
               "aria-label": `${action}: ${item.title}`,
@@ -74,18 +74,18 @@ export function attention(items) {
 /** @param {any[]} rows @param {number} nowMs */
 export function work(rows, nowMs) {
   say("work-empty", !rows.length);
-  const shown = rows.map((row) => [row.agent || "somebody", row.host, row.session, row.doing, row.file, lasting((nowMs - Date.parse(row.since)) / 1000)]);
+  const shown = rows.map((row) => [row.agent || "somebody", row.host, row.session, row.doing, row.file, `${lasting((nowMs - Date.parse(row.since)) / 1000)} ago`]);
   fill("work-rows", shown, () =>
     shown.map(([agent, host, session, doing, file, since]) =>
       make(
         "tr",
         {},
-        cell(agent),
-        cell(host),
-        cell(session, { class: "mono" }),
+        make("td", { class: "name" }, make("strong", {}, agent), make("span", { class: "narrow" }, `${host} ${session}`.trim())),
+        cell(host, { class: "name wide" }),
+        cell(session, { class: "mono wide" }),
         cell(doing, { class: doing === "refused" ? "bad" : doing === "writing" ? "good" : "" }),
-        cell(file ? fileLink(file) : "", { class: "file" }),
-        cell(since),
+        cell(file ? fileLink(file, near(file)) : "", { class: "file" }),
+        cell(since, { class: "number" }),
       ),
     ),
   );
@@ -98,11 +98,11 @@ export function locks(rows, root, passedS) {
     lock.folder === root ? "." : lock.folder.startsWith(`${root}/`) ? lock.folder.slice(root.length + 1) : lock.folder,
     lock.holder ?? "",
     lock.state,
-    lock.lease_remaining_s === null || lock.lease_remaining_s === undefined ? "" : lasting(lock.lease_remaining_s - passedS),
+    lock.lease_remaining_s === null || lock.lease_remaining_s === undefined ? "" : `, ${lasting(lock.lease_remaining_s - passedS)} left`,
   ]);
   fill("lock-rows", shown, () =>
     shown.map(([folder, holder, state, left]) =>
-      make("tr", {}, cell(folder, { class: "file" }), cell(holder), cell(state, { class: state === "live" ? "good" : "warn" }), cell(left, { class: "number" })),
+      make("tr", {}, cell(folder, { class: "file" }), make("td", { class: "name" }, make("strong", {}, holder)), cell(`${state}${left}`, { class: state === "live" ? "good" : "warn" })),
     ),
   );
 }
@@ -125,7 +125,7 @@ export function hottest(rows) {
       make(
         "tr",
         {},
-        cell(fileLink(row.file), { class: "file" }),
+        cell(fileLink(row.file, near(row.file)), { class: "file" }),
         cell(String(row.write), { class: "number" }),
         cell(String(row.merge), { class: "number" }),
         cell(String(row.conflict + row.refused + row.race), { class: "number" }),
