@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.runner import serve_loop
 
 from noclobber.mcp.call_threads import CallThreads
 from noclobber.mcp.stdio import protocol_streams
@@ -19,15 +20,16 @@ async def main() -> None:
     """Serve one client."""
     threads = CallThreads()
 
-    async def call_tool(_: Any, __: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(_: Any, __: types.CallToolRequestParams) -> dict[str, Any]:
         text = await threads.run(lambda _: TEXT)
-        content = types.TextContent.model_construct(type="text", text=text)
-        return types.CallToolResult.model_construct(content=[content], structured_content=STRUCTURED)
+        return {"content": [{"type": "text", "text": text}], "structuredContent": STRUCTURED}
 
-    server: Server[Any] = Server("empty", version="1", on_call_tool=call_tool)
+    server: Server[Any] = Server("empty", version="1")
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
     server.middleware.clear()
+    options = server.create_initialization_options(NotificationOptions())
     with protocol_streams() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options(NotificationOptions()))
+        await serve_loop(server, incoming, outgoing, lifespan_state={}, init_options=options)
 
 
 if __name__ == "__main__":

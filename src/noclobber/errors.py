@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Used in place of a hash when there are no bytes to hash.
 ABSENT = "ABSENT"  # A baseline: the agent looked, and there was no file.
-UNKNOWN = "UNKNOWN"  # A baseline: the agent saw some version, and nobody can say which.
+UNKNOWN = "UNKNOWN"  # A baseline: there was some version, and nobody can say which.
 DELETED = "DELETED"  # The path is gone.
 NOT_A_FILE = "NOT_A_FILE"  # A directory, a device, a socket or a broken link is there now.
 UNREADABLE = "UNREADABLE"  # Something is there and cannot be read. Never treated as absent.
@@ -45,6 +45,8 @@ class NoclobberError(Exception):
     resolution = "ASK_A_PERSON"
     beside = ""
     """What a coding agent is told beside the refusal's object, never inside it: who, what, what to do."""
+    has_landed = False
+    """True if a command's changes have landed all the same, and only what comes afterwards has failed."""
 
 
 class StaleFileError(NoclobberError):
@@ -366,8 +368,12 @@ class LockLost(RefusalError):  # noqa: N818 - a fact about a lock, as its counte
     resolution = "CHANGE_REQUEST"
 
 
-class CoordinatorUnavailableError(RefusalError):
-    """The server that several machines share does not answer, so nobody can decide. Nothing was changed."""
+class CoordinatorUnavailableError(LedgerError):
+    """
+    The server that several machines share does not answer, so nobody can decide. Nothing was changed.
+
+    The ledger is there, too: a refusal for this reason is not on record, and nobody asks for that in vain.
+    """
 
     code = "COORDINATOR_UNAVAILABLE"
     resolution = "RETRY_LATER"

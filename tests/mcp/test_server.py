@@ -106,6 +106,18 @@ def test_hostile_arguments_are_tool_errors_and_the_server_stays_up(peer: Checked
     assert not peer.call("write_file", path="ok", content="still here")["isError"]
 
 
+def test_a_connection_that_began_with_a_handshake_serves_no_request_of_the_newer_protocol(
+    peer: CheckedPeer, root: Path
+) -> None:
+    """N-mcp: it would be a request without a session, and so without what this connection saw."""
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    arguments = {"path": "x", "content": "x"}
+    answer = peer.request("tools/call", {"name": "write_file", "arguments": arguments, "_meta": meta})
+    assert answer["error"]["code"] == -32600
+    assert not (root / "x").exists()
+    assert peer.request("ping")["result"] == {}
+
+
 NO_MESSAGES = [
     b"garbage",
     b"",

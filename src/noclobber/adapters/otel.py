@@ -19,13 +19,15 @@ OpenTelemetry is imported.
 | `noclobber.run.commits` | commands whose changes landed |
 
 A span for each event that is on record, below the span that is current in the writer's thread, as a rule that
-of the tool call. It has the ids of the ledger as attributes: `noclobber.ledger.seq` and `.hash`. A call that
-wrote three files has three, with the same `gen_ai.tool.call.id`. An observer is told when it is over, so a
-span says when a write was recorded, not how long it took. Attributes of metrics are few: no file, no agent.
+of the tool call. It has the ids of the ledger as attributes: `noclobber.ledger.seq` and `.hash`. A span of a
+call begins when the call does, and ends when its event is on record: so long did the guarded write take, with
+checks and waiting. A call that wrote three files has three, with the same `gen_ai.tool.call.id`. Events of
+locks and of recovery are moments. Attributes of metrics are few: no file, no agent.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from threading import Lock
@@ -42,6 +44,8 @@ from noclobber import __version__
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
+
+    from noclobber.core.values import ToolCall
 
 SCOPE = "noclobber"
 COMMAND_TOOLS = ("run_command",)
@@ -73,7 +77,15 @@ class OtelObserver:
         self._waits = meter.create_counter("noclobber.lock.waits", "{lock}", "Locks that others had.")
         self._commits = meter.create_counter("noclobber.run.commits", "{command}", "Commands that landed.")
         self._seen_calls: OrderedDict[str, None] = OrderedDict()
+        self._began_ns: OrderedDict[str, int] = OrderedDict()
         self._lock = Lock()
+
+    def began(self, call: ToolCall) -> None:
+        """Remember when a call began, for the spans of its events."""
+        with self._lock:
+            self._began_ns[call.call_id or ""] = time.time_ns()
+            if len(self._began_ns) > MOST_CALLS:
+                self._began_ns.popitem(last=False)
 
     def observe(self, event: Mapping[str, Any]) -> None:
         """Count one event and make a span of it."""
@@ -135,6 +147,7 @@ class OtelObserver:
             f"noclobber {tool if isinstance(tool, str) else kind}",
             kind=SpanKind.INTERNAL,
             attributes=attributes,
+            start_time=self._began_ns.get(str(identity.get("call_id", "")) or "-"),
         )
         if kind in _REFUSED or kind == "MUTATION_RACE":
             span.set_status(Status(StatusCode.ERROR, str(result.get("error_type") or kind)))

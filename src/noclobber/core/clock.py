@@ -60,6 +60,9 @@ def iso8601(epoch_s: float) -> str:
     whole_s = int(epoch_s // 1)
     second, text = _last_second  # One tuple: a thread that changes it in between changes both or none.
     if second != whole_s:  # Spelling the second is most of the work, and records come in bursts.
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole_s))
+        try:
+            text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole_s))
+        except (OSError, OverflowError, ValueError):  # A file's date can be set to what no calendar has.
+            text = "9999-12-31T23:59:59"
         _last_second = whole_s, text
     return f"{text}.{int((epoch_s - whole_s) * 1_000_000):06d}Z"

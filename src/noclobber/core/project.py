@@ -21,8 +21,6 @@ from __future__ import annotations
 import os
 import stat
 
-from noclobber.errors import MissingFileError, NotAFileError
-
 STATE_FOLDER = ".noclobber"  # In the project's root.
 BESIDE_PREFIX = ".noclobber-"  # Beside a target that is on another mount than the state folder.
 
@@ -37,8 +35,10 @@ CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.
 LOST_FOLDER = "lost"  # Sessions whose memory of what they read could not be kept.
 SECTIONS_FOLDER = "sections"  # Staged versions on a volume that several machines share.
 TREE_ID_NAME = "tree_id"  # In that folder.
+MIRRORS_FOLDER = "mirrors"  # Lock files that nobody holds, for the next lock: see `postgres.mirror`.
 TURNS_FOLDER = "turns"  # Open turns, for `noclobber status`.
 VERSIONS_PREFIX = "versions."  # And the user id: past versions by hash, for their owner only.
+DIGEST_PREFIX = "digest."  # And the user id: what `commit --mine` need not read in the ledger again.
 
 OPTIONS_NAME = "noclobber.toml"
 SHARED_OPTIONS_NAME = "pyproject.toml"  # Its table [tool.noclobber].
@@ -47,6 +47,7 @@ COORDINATOR = "NOCLOBBER_COORDINATOR"
 """The server that decides and keeps the record for several machines. Unset: files do."""
 
 _ROOT_UID = 0
+_ONLY_NAMED = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def find_project(start: str | os.PathLike[str], *, host_folder: str | None = None) -> str:
@@ -71,11 +72,34 @@ def find_project(start: str | os.PathLike[str], *, host_folder: str | None = Non
 def existing_folder(folder: str | os.PathLike[str]) -> str:
     """Return the canonical path of a folder; an error if there is none, or if it is something else."""
     path = os.fspath(folder)
+    if "\0" not in path:
+        if path.startswith("/") and _is_canonical(path):
+            return path
+        if os.path.isdir(path):
+            return os.path.realpath(path)
+    from noclobber.errors import MissingFileError, NotAFileError  # Here: it is most of what this would load.
+
     if "\0" in path or not os.path.lexists(path):
         raise MissingFileError(path.replace("\0", "\\0"), "there is no such folder.")
-    if not os.path.isdir(path):
-        raise NotAFileError(path, "this is not a folder.")
-    return os.path.realpath(path)
+    raise NotAFileError(path, "this is not a folder.")
+
+
+def _is_canonical(path: str) -> bool:
+    """
+    True if a path is a folder's, and the one that the kernel has for it. False: look for yourself.
+
+    Most paths that come here are canonical already, and looking at each of their parts takes twice as long.
+    """
+    try:
+        descriptor = os.open(path, _ONLY_NAMED)
+    except OSError:
+        return False
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}") == path
+    except OSError:  # macOS, or nothing is mounted there.
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def is_marked(folder: str) -> bool:
@@ -93,6 +117,15 @@ def is_marked(folder: str) -> bool:
     from noclobber.core.options_file import is_in_pyproject
 
     return is_in_pyproject(folder)
+
+
+def no_project(folder: str) -> str:
+    """Return in words which folder this is that is hardly meant as a project; empty if it may well be one."""
+    if os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/{OPTIONS_NAME}"):
+        return ""
+    if folder == os.path.realpath(os.path.expanduser("~")):
+        return "your home folder"
+    return "the whole machine" if folder == "/" else ""
 
 
 def state_folder(root: str) -> str:

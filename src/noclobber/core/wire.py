@@ -26,6 +26,7 @@ from noclobber.errors import (
     NOT_A_FILE,
     STALE_HINT,
     STALE_MESSAGE,
+    UNKNOWN,
     UNREADABLE,
     LockContention,
     NoclobberError,
@@ -53,7 +54,7 @@ _AGENT_KEYS = {"error_type", "message", "details", "recovery_hint"}
 _AGENT_DETAIL_KEYS = {"path", "baseline_hash", "current_disk_hash"}
 _REFUSAL_KEYS = {"error_type", "file_path", "message", "resolution", "details"}
 _CONTENTION_KEYS = {"error_type", "deliverable_id", "holder", "lease_remaining_s", "contention_time"}
-_EXPECTED_WORDS = (ABSENT,)
+_EXPECTED_WORDS = (ABSENT, UNKNOWN)
 _ACTUAL_WORDS = (DELETED, NOT_A_FILE, UNREADABLE)
 _HEX_DIGITS = frozenset("0123456789abcdef")
 

@@ -166,7 +166,8 @@ def _narrow_table(numbers: Numbers) -> str:
     for row in (*numbers.rows, numbers.totals):
         if row.kind == "all":
             lines.append("-" * NARROW_COLUMNS)
+        counts = f" {row.lost_plain}/{row.made_plain}".rjust(9) + f" {row.lost}/{row.made}".rjust(9)
+        left = NARROW_COLUMNS - len(counts)  # What long numbers leave for the name.
         name = "together" if row.kind == "all" else row.says
-        plain, guarded = f"{row.lost_plain}/{row.made_plain}", f"{row.lost}/{row.made}"
-        lines.append(f"{name:<22} {plain:>8} {guarded:>8}")
+        lines.append(f"{name[:left]:<{left}}{counts}")
     return "\n".join(lines)

@@ -63,8 +63,10 @@ def _named(tool: McpTool, rule: Mapping[str, Any], value: Any, where: str, probl
         elif item is not None or name not in tool.ours:
             if name in named and named[name] != item:
                 problems.append(f"{name} and its other name are both given, and differ{_at(where)}")
-            inner = f"{where}.{name}" if where else name
-            named[name] = _named(tool, known[name], item, inner, problems)
+            if type(item) in (dict, list):
+                inner = f"{where}.{name}" if where else name
+                item = _named(tool, known[name], item, inner, problems)
+            named[name] = item
     return named
 
 
@@ -102,6 +104,8 @@ def _problems(rule: Mapping[str, Any], value: Any, where: str) -> Iterator[str]:
     elif wanted == "object":
         required = rule.get("required", ())
         for key, inner in rule.get("properties", {}).items():
+            if type(value.get(key)) is str and inner["type"] == "string" and "enum" not in inner:
+                continue  # Most are texts, and need no closer look.
             if key in value or key in required:
                 at = f"{where}.{key}" if where else key
                 yield from _problems(inner, value.get(key, _MISSING), at)

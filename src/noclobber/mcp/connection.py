@@ -32,6 +32,7 @@ from noclobber.lock.locked_folder import locked_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Unpack
 
     from noclobber.core.options import OptionValues
@@ -200,9 +201,15 @@ class ClientConnection:
 
     # -- writing -----------------------------------------------------------------------------------
 
-    @contextmanager
-    def writing(self, path: ClientPath, given: Mapping[str, Any]) -> Iterator[PreparedWrite]:
+    def writing(self, path: ClientPath, given: Mapping[str, Any]) -> AbstractContextManager[PreparedWrite]:
         """Prepare one change. `given` may have `expected_hash`, `observation_id` and `lock_id`."""
+        if self.is_session and given.get("lock_id") is None:  # Nearly always: then there is nothing to end.
+            turn = self.turn(path)
+            return nullcontext(PreparedWrite(turn, self._expected(turn, turn, path, given)))
+        return self._writing_apart(path, given)
+
+    @contextmanager
+    def _writing_apart(self, path: ClientPath, given: Mapping[str, Any]) -> Iterator[PreparedWrite]:
         remembering, root = self.turn(path), self.roots.root_of(path.real)
         with self._writing_turn(remembering, root, path, given.get("lock_id")) as turn:
             yield PreparedWrite(turn, self._expected(remembering, turn, path, given))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
+from noclobber.disk import without_links
 from noclobber.disk.paths import MOST_LINKS
 from noclobber.lock.names import is_lock_file
 from noclobber.mcp.reference.os_errors import os_error, outside_roots
@@ -37,6 +38,8 @@ class ClientPath(NamedTuple):
 
     name: str
     real: str
+    is_there: bool = False
+    """True if something was found at it, so that its folder need not be looked for."""
 
 
 class Roots:
@@ -73,6 +76,8 @@ class Roots:
             name.encode()
         except UnicodeEncodeError:
             raise os_error(errno.EINVAL, "realpath", name.encode("utf-8", "replace").decode()) from None
+        if without_links.leads_somewhere(name):
+            return ClientPath(name, name, is_there=True)  # Then no spelling of a root on the way is a link.
         try:
             real = _real(name)
         except FileNotFoundError:

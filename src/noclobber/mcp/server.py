@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 import mcp_types as types
 from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.runner import serve_loop
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from opentelemetry import trace
 
@@ -30,12 +32,12 @@ from noclobber.mcp import dispatch
 from noclobber.mcp.call_threads import CallThreads
 from noclobber.mcp.connection import ClientConnection, Workspaces
 from noclobber.mcp.roots import Roots, from_client
-from noclobber.mcp.stdio import protocol_streams
+from noclobber.mcp.stdio import HANDSHAKE, protocol_streams
 from noclobber.mcp.tools import TOOLS, WITH_COMMANDS
 
 if TYPE_CHECKING:
     from mcp.server.connection import Connection
-    from mcp.server.context import ServerRequestContext
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
     from noclobber.ledger.observer import Observer
     from noclobber.mcp.call_threads import RunningCall
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 
 ROOTS_TIMEOUT_S = 10.0
 _STATE_KEY = "noclobber"
+_OTHER_ERA = (
+    "this connection serves the handshake protocol era; requests carrying the 2026-07-28 envelope are not "
+    "accepted on it"
+)
 INSTRUCTIONS = (
     "File tools that refuse to overwrite what you have not seen. Reads return a sha256; pass it as "
     "expected_hash when you write. If a write fails with STALE_FILE, somebody changed the file since you "
@@ -87,9 +93,9 @@ class FileServer:
                 title="noclobber guarded file tools",
                 instructions=INSTRUCTIONS,
                 on_list_tools=self._list_tools,
-                on_call_tool=self._call_tool,
                 on_roots_list_changed=self._roots_changed if client_roots else None,
             )
+        self.protocol.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
         if not _is_traced():
             # A span that nobody gets takes a third of the time that the read itself takes.
             self.protocol.middleware.clear()
@@ -110,7 +116,7 @@ class FileServer:
     async def _list_tools(self, _: Context, __: object) -> types.ListToolsResult:
         return self._listed
 
-    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         connection = self._connection(context)
         await self._ask_for_roots(context, connection)
         wants_progress = _wants_progress(context)
@@ -124,11 +130,14 @@ class FileServer:
             return dispatch.call(connection, params.name, params.arguments, report, self.tools)
 
         answer: McpAnswer = await self._threads.run(work)
-        return types.CallToolResult.model_construct(
-            content=[_BLOCKS[block["type"]](block) for block in answer.content],
-            structured_content=answer.structured,
-            is_error=answer.is_error,
-        )
+        # As it is spelled on the wire. A model of it would be made only to be taken apart again: the SDK
+        # checks every answer against the schema of the client's protocol in any case.
+        return {
+            "content": answer.content,
+            "structuredContent": answer.structured,
+            "isError": answer.is_error,
+            "resultType": "complete",  # Of the newer protocol; for the older one the SDK leaves it out.
+        }
 
     # -- the client -----------------------------------------------------------------------------
 
@@ -202,9 +211,24 @@ async def serve_stdio(server: FileServer) -> None:
     try:
         with protocol_streams() as (incoming, outgoing):
             options = protocol.create_initialization_options(NotificationOptions())
-            await protocol.run(incoming, outgoing, options)
+            if not await incoming.begins_with_handshake():
+                await protocol.run(incoming, outgoing, options)
+                return
+            # The same as `run()` without the task and the queue by which it looks at the first request.
+            protocol.middleware.append(_refuse_the_newer_protocol)
+            async with protocol.lifespan(protocol) as state:
+                await serve_loop(protocol, incoming, outgoing, lifespan_state=state, init_options=options)
     finally:
         server.close()
+
+
+async def _refuse_the_newer_protocol(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Refuse a request of the protocol without handshakes on a connection that began with one."""
+    meta = (ctx.params or {}).get("_meta")
+    is_of_it = isinstance(meta, Mapping) and types.PROTOCOL_VERSION_META_KEY in meta
+    if is_of_it and ctx.request_id is not None and ctx.method != HANDSHAKE:
+        raise MCPError(code=types.INVALID_REQUEST, message=_OTHER_ERA)
+    return await call_next(ctx)
 
 
 # -- small translations ----------------------------------------------------------------------------
@@ -220,14 +244,6 @@ def _as_tool(tool: McpTool) -> types.Tool:
         output_schema=tool.output,
         annotations=hints,
     )
-
-
-_BLOCKS: dict[str, Any] = {
-    "text": lambda block: types.TextContent.model_construct(type="text", text=block["text"]),
-    "image": types.ImageContent.model_validate,
-    "audio": types.AudioContent.model_validate,
-    "resource": types.EmbeddedResource.model_validate,
-}
 
 
 def _is_traced() -> bool:

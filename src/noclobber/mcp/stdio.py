@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 import anyio.to_thread
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 
 from noclobber.mcp.surrogates import replace_lone_surrogates
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 16
 READ_AHEAD_BYTES = 1 << 20
 """Nothing more is read while so much waits: a client that is faster than the disk must wait as well."""
+HANDSHAKE = "initialize"
 UNREADABLE_METHOD = "noclobber/unreadable"
 
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?\d{1,18})')
@@ -97,6 +98,19 @@ class MessageReader:
         line = self._lines.popleft()
         self._waiting_bytes -= len(line)
         return received(line)
+
+    async def begins_with_handshake(self) -> bool:
+        """True if the first message is the older protocol's handshake. The message stays to be received."""
+        while not self._lines:
+            if self._has_ended:
+                return False
+            await self._more()
+        first = received(self._lines[0])
+        return (
+            isinstance(first, SessionMessage)
+            and isinstance(first.message, JSONRPCRequest)
+            and first.message.method == HANDSHAKE
+        )
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message."""

@@ -58,6 +58,12 @@ def function(name: str) -> Callable[..., int] | None:
     return _Call(address)
 
 
+def address_of(buffer: Any) -> int:
+    """Return where a writable buffer is. It must outlive the use of the address."""
+    kind: Any = _Char * len(buffer)  # type: ignore[operator]
+    return int(_c.addressof(kind.from_buffer(buffer)))
+
+
 class PlacedBytes:
     """Bytes that the kernel finds by their address, for as long as this object lives."""
 

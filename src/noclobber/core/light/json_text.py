@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 _WHITESPACE = " \t\n\r"
+_INFINITY = float("inf")
+
+
+def _finite(text: str) -> float:
+    """`1e999` is JSON, and infinity is not: nothing could be written that was read so."""
+    value = float(text)
+    if value in (_INFINITY, -_INFINITY):
+        raise ValueError(f"{text} is too large")
+    return value
 
 
 class _Reading:
@@ -24,7 +33,7 @@ class _Reading:
     strict = False
     object_hook = None
     object_pairs_hook = None
-    parse_float = float
+    parse_float = staticmethod(_finite)
     parse_int = int
 
     @staticmethod
@@ -59,7 +68,7 @@ def _not_json(value: object) -> Any:
 def _slow_reader() -> Callable[[str, int], tuple[Any, int]]:
     from json import JSONDecoder
 
-    return JSONDecoder(strict=False, parse_constant=_Reading.parse_constant).raw_decode
+    return JSONDecoder(strict=False, parse_float=_finite, parse_constant=_Reading.parse_constant).raw_decode
 
 
 def _slow_writer() -> Callable[[Any], str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PACKAGE, PREFIX = "noclobber", "noclobber."
-DYNAMIC = ("_json", "_sha256", "fcntl")
+DYNAMIC = ("_blake2", "_ctypes", "_json", "_sha256", "_xxsubinterpreters", "fcntl", "mmap", "select")
 FUTURE = "__future__"
 HEADER_BYTES = 16
 MOST_BYTES = 1 << 16  # What is larger is read by Python. More would be mapped and unmapped each time.

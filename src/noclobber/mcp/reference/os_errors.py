@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from noclobber.errors import (
     AccessDeniedError,
@@ -22,9 +20,6 @@ from noclobber.errors import (
     RefusalError,
     StorageError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _MEANINGS = {
     errno.E2BIG: "argument list too long",
@@ -83,20 +78,26 @@ def os_error(code: int | None, call: str, *paths: str) -> RewordedError:
     return RewordedError(text, kind(paths[0] if paths else "", text))
 
 
-@contextmanager
-def reference_wording(path: str, call: str = "open") -> Iterator[None]:
+class reference_wording:  # noqa: N801 - it reads as a word: `with reference_wording(path):`
     """Raise refusals inside the block that the replaced server has, too, in its words."""
-    try:
-        yield
-    except MissingFileError:
-        raise os_error(errno.ENOENT, call, path) from None
-    except AccessDeniedError:
-        raise os_error(errno.EACCES, call, path) from None
-    except NotAFileError:
-        if os.path.isdir(path):
+
+    __slots__ = ("_call", "_path")
+
+    def __init__(self, path: str, call: str = "open") -> None:
+        self._path, self._call = path, call
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        path, call = self._path, self._call
+        if isinstance(error, MissingFileError):
+            raise os_error(errno.ENOENT, call, path) from None
+        if isinstance(error, AccessDeniedError):
+            raise os_error(errno.EACCES, call, path) from None
+        if isinstance(error, NotAFileError) and os.path.isdir(path):
             reported = ("read",) if call in ("open", "stat") else (call, path)
             raise os_error(errno.EISDIR, *reported) from None
-        raise
 
 
 def outside_roots(text: str, path: str) -> RewordedError:

@@ -30,6 +30,7 @@ def run_command(connection: ClientConnection, given: Mapping[str, Any], report: 
     told = "".join(f"{text}\n" if text and not text.endswith("\n") else text for text in (out, err))
     landed = [{"path": result.path, **written(result)} for result in done.landed]
     told += "".join(f"{error}\n" for error in done.overwritten)
+    told += "".join(f"could not be landed: {trouble}\n" for trouble in done.not_landed)
     if done.level == WATCHED:
         told += "There is no guarded shell here: what it changed was not checked, only recorded.\n"
     return text_answer(

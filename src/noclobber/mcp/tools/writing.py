@@ -183,7 +183,7 @@ DELETE_FILE = tool(
 
 
 def _require_folder(path: ClientPath) -> None:
-    if not os.path.isdir(os.path.dirname(path.real)):
+    if not path.is_there and not os.path.isdir(os.path.dirname(path.real)):
         raise os_error(errno.ENOENT, "open", path.real)
 
 
