@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts nfs faults explore merges torture-shell torture-commits model fuzz mutants lock packages screenshots release-check clean help docs demo-svg
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts nfs faults explore merges torture-approval torture-shell torture-commits model fuzz mutants lock packages screenshots release-check clean help docs demo-svg
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make demo-svg       the demo once more, and its recording into docs/demo.svg"
@@ -23,16 +23,17 @@ help:
 	@echo "make frameworks     the adapters inside the real agent frameworks, and what their own tools lose (ONLY=deepagents)"
 	@echo "make frameworks-table  make frameworks, and its table into docs/frameworks/proven.md"
 	@echo "make hosts          one lock on three hosts and a server, and one volume with two mounts, with every fault at once; as root (SECONDS=, SEED=)"
-	@echo "make nfs            guarded writers on two machines (user-mode Linux) and one NFS volume, kill -9; says what is missing (SECONDS=, SEED=)"
+	@echo "make nfs            guarded writers on two machines (user-mode Linux) and one NFS volume, without and with a coordinator: kill -9, stops, cuts; says what is missing (SECONDS=, WRITES=, SEED=)"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
 	@echo "make faults         every system call fails, alone and in pairs: commits, recovery, ledger, locks (MOST=, SEED=)"
 	@echo "make explore        real processes through every interleaving of their steps, with kills (SECONDS=, SEED=)"
+	@echo "make torture-approval  an editor that saves within milliseconds of a host's write: how often what is lost (TRIALS=, SPREAD_MS=, LOAD=, SEED=)"
 	@echo "make torture-shell  commands in the guarded shell, with outsiders and kill -9 (COMMANDS=, AGENTS=, SECONDS=, SEED=)"
 	@echo "make torture-commits  agents that commit what they wrote, on one clone (COMMITS=, AGENTS=, SEED=)"
 	@echo "make merges         generated merges and those of a real history, compared with git merge-file; agents on shared files (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=, ENGINE=own|atheris|both)"
-	@echo "make score          what hosts, frameworks and MCP servers lose, alone and with noclobber, into docs/score.* (ONLY=, SEED=, REPETITIONS=)"
+	@echo "make score          what hosts, frameworks and MCP servers lose, alone and with noclobber, into docs/score.*, or of ONLY= into build/score (SEED=, REPETITIONS=)"
 	@echo "make bench          speed and memory as ratios within one run"
 	@echo "make mutants        change the decisions one by one and see whether a test notices (ONLY=policies)"
 	@echo "make lock           renew requirements-dev.lock from the ranges"
@@ -76,7 +77,7 @@ lint: $(READY)
 	$(PY) -m ruff format --check src tests torture bench score fuzz tools
 	$(PY) -m mypy
 
-# Four workers: much of the time goes into waiting for processes that the tests start (7:10 in all on two cores).
+# Four workers: much of the time goes into waiting for processes that the tests start (7:17 of tests on two cores).
 test: lint
 	$(PY) -m pytest -n 4 --dist loadgroup --ignore tests/e2e
 
@@ -93,10 +94,10 @@ $(VENV)/.e2e: $(READY) requirements-e2e.txt
 	@touch $@
 
 # Real programs on a busy machine: a scenario that fails is run once more, alone, and failing twice counts. Not so the
-# tests that count lost work: once is enough there.
+# tests that count lost work: once is enough there, and nothing runs beside them.
 e2e: $(VENV)/.e2e
 	$(PY) -m pytest tests/e2e/test_races.py tests/e2e/test_approval.py
-	$(PY) -m pytest tests/e2e --ignore tests/e2e/test_races.py --ignore tests/e2e/test_approval.py || \
+	$(PY) -m pytest -n 2 --dist loadgroup tests/e2e --ignore tests/e2e/test_races.py --ignore tests/e2e/test_approval.py || \
 		$(PY) -m pytest tests/e2e --last-failed --last-failed-no-failures none
 
 # The bars that take long: 50 writes a session, with an editor that saves; and what the hooks add to a call.
@@ -116,6 +117,8 @@ $(VENV)/.uv: $(READY)
 	-$(PIP) "uv>=0.5"
 	@touch $@
 
+# Real programs, as above: a test in which one was too slow is run once more, alone, and failing twice counts. What a
+# test counted, lost work above all, counts at once (tests/frameworks/once_more.py).
 frameworks: $(VENV)/.uv
 	VENV=$(VENV) $(PY) -m tests.frameworks $(ONLY)
 
@@ -131,6 +134,7 @@ $(VENV)/.peers: $(READY) requirements-bench.txt
 
 nfs: $(READY)
 	$(PY) -m torture.nfs
+	$(PY) -m torture.nfs_sections
 
 hosts: $(READY)
 	$(PY) -m torture.server_controls
@@ -146,6 +150,9 @@ faults: $(READY)
 
 explore: $(READY)
 	$(PY) -m torture.explore
+
+torture-approval: $(READY)
+	$(PY) -m torture.approval
 
 torture-shell: $(READY)
 	$(PY) -m torture.shell

@@ -24,6 +24,7 @@ from noclobber.core.project import LEDGER_NAME
 from noclobber.errors import NoclobberError
 from noclobber.ledger import line
 from noclobber.postgres import address, mirror
+from noclobber.postgres.workspace_name import SharedFolder
 from noclobber.shell import runs
 
 if TYPE_CHECKING:
@@ -137,8 +138,9 @@ class Commands:
         Path(self.root, ".lock").write_bytes(data)
         with suppress(NoclobberError):
             mirror.foreign_lock(self.root)
-        mirror.remove(self.root, "0" * 64)
-        mirror.remove(self.root, None)
+        place = SharedFolder("w", "", self.root)
+        mirror.remove(self.root, place, "0" * 64)
+        mirror.remove(self.root, place, None)
         self.where.check()
 
 

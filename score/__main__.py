@@ -53,7 +53,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default=os.environ.get("ONLY", ""), help="names, with commas between them")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED", 1)))
     parser.add_argument("--repetitions", type=int, default=int(os.environ.get("REPETITIONS", 2)))
-    parser.add_argument("--write", metavar="FOLDER", help="write score.md, score.json and score.svg there")
+    parser.add_argument(
+        "--write",
+        metavar="FOLDER",
+        help="write score.md, score.json and score.svg there; of a part (--only), into build/score",
+    )
     args = parser.parse_args(argv)
     known = subjects()
     wanted = [name for name in args.only.split(",") if name] or list(known)
@@ -78,8 +82,10 @@ def main(argv: list[str] | None = None) -> int:
     page = as_markdown(scores, facts)
     print(f"\n{page}")
     if args.write:
-        folder = Path(args.write)
+        # A part of it must not replace the page of all that the documentation quotes.
+        folder = Path(args.write) if len(wanted) == len(known) else PROJECT / "build" / "score"
         folder.mkdir(parents=True, exist_ok=True)
+        print(f"written to {folder}")
         (folder / "score.md").write_text(page)
         (folder / "score.json").write_text(json.dumps(as_json(scores, facts), indent=1) + "\n")
         (folder / "score.svg").write_text(as_svg(scores, facts))

@@ -87,7 +87,7 @@ _METHOD = (
     "refusal, on average.",
     "",
     "The programs are the real ones, from their registries; only the model is scripted. Nothing that a tool says is believed: the file is",
-    "looked at. `make score ONLY=claude-code,deepagents SEED=7 REPETITIONS=3` plays some of it. To score a build of your own, name its program:",
+    "looked at. `make score ONLY=claude-code,deepagents SEED=7 REPETITIONS=3` plays some of it, and writes into build/score. To score a build of your own, name its program:",
     "`NOCLOBBER_E2E_CLAUDE_CODE=/path/to/claude make score ONLY=claude-code`.",
 )
 

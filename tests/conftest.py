@@ -17,6 +17,9 @@ from noclobber.disk.commit import sweep
 from tests.rigs.hooks import HookRig
 from tests.rigs.schemas import Errors, check_ledgers
 
+# Hooks that tests run leave no process behind; tests/hook/test_standby.py and the tests in real hosts do.
+os.environ["NOCLOBBER_STANDBY"] = "off"
+
 
 def sha256(data: bytes) -> str:
     """The hash as the API spells it."""

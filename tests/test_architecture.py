@@ -151,6 +151,7 @@ SCENARIOS = {
     *(
         "races",
         "several_machines",
+        "failover",
         "faults",
         "late_writers",
         "properties",
@@ -159,10 +160,11 @@ SCENARIOS = {
         "bad_input",
         "power_cut",
         "terminal",
+        "ordinary_user",
         "lock_suite",
     ),
     *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
-    *("containers", "host_versions"),
+    *("containers", "host_versions", "failover", "durable"),
 }
 WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz", "score"}
 

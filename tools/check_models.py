@@ -82,7 +82,7 @@ def runs() -> list[Run]:
         ("PROCESSES=2",),
     )
     found += [
-        Run("commit", (*commit, f"MUTATE_{name}"), is_short=name in ("NO_SECOND_LOOK", "NO_LEASE"))
+        Run("commit", (*commit, f"MUTATE_{name}"), is_short=name == "NO_SECOND_LOOK")
         for name in (
             "NO_SECOND_LOOK", "NO_LEASE", "RENAME_BACK", "NO_MUTEX", "NO_RECOVERY", "BLIND_SWEEP",
         )

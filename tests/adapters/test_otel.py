@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from noclobber import DeliverableLock, LockContention, StaleFileError, Workspace
-from noclobber.adapters.otel import OtelObserver
+from noclobber import DeliverableLock, LockContention, NoclobberError, StaleFileError, Workspace
+from noclobber.adapters.otel import MOST_CALLS, OtelObserver
+from noclobber.core.values import ToolCall
 from tests.ledger.observer_suite import ObserverSuite
 
 
@@ -101,6 +103,51 @@ def test_writes_refusals_merges_and_lock_waits_are_counted(root: Path, telemetry
         span for span in telemetry.spans() if span.attributes.get("noclobber.event") == "MUTATION_CONFLICT"
     )
     assert refused.status.status_code.name == "ERROR"
+
+
+def test_a_span_lasts_as_long_as_its_call(root: Path, telemetry: Telemetry) -> None:
+    """N-metrics: from the beginning of the call, with what it waited for, to its event on record."""
+    before_ns = time.time_ns()
+    with Workspace(root, observer=telemetry.observer) as workspace, workspace.turn(agent_id="ada") as ada:
+        ada.write_files({"a.md": "1\n", "b.md": "2\n"})
+        with pytest.raises(NoclobberError):
+            ada.edit_file("a.md", [])
+    after_ns = time.time_ns()
+    first, second, refused = telemetry.spans()
+    assert first.start_time == second.start_time
+    assert first.attributes["gen_ai.tool.call.id"] == second.attributes["gen_ai.tool.call.id"]
+    for span in (first, second, refused):
+        assert before_ns <= span.start_time < span.end_time <= after_ns
+    # The commit lies between: a span that began when its event was recorded would be a few microseconds.
+    assert first.end_time < refused.start_time
+
+
+def test_an_observer_that_fails_when_a_call_begins_is_logged_and_nothing_else(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """N-observer: the write lands, and the observer is told of its event."""
+
+    class Failing:
+        told = 0
+
+        def began(self, call: ToolCall) -> None:
+            raise RuntimeError("no clock")
+
+        def observe(self, event: object) -> None:
+            self.told += 1
+
+    observer = Failing()
+    with Workspace(root, observer=observer) as workspace, workspace.turn() as turn:
+        turn.write_file("a.md", "1\n")
+    assert observer.told == 1
+    assert "failed to observe that write_file begins" in caplog.text
+
+
+def test_what_began_is_remembered_within_bounds(telemetry: Telemetry) -> None:
+    """N-metrics: calls that leave no event are forgotten."""
+    for number in range(3 * MOST_CALLS):
+        telemetry.observer.began(ToolCall("read_file", {}, call_id=f"c-{number}"))
+    assert len(telemetry.observer._began_ns) == MOST_CALLS
 
 
 def test_a_command_counts_once_however_many_files_it_changed(telemetry: Telemetry) -> None:

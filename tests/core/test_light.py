@@ -217,3 +217,11 @@ def test_os_without_its_slow_classes_is_os_all_the_same() -> None:
 
 def source_folder() -> str:
     return own_modules.__file__.rpartition("/noclobber/")[0]
+
+
+@pytest.mark.parametrize("text", ["1e999", '{"a": [-1e999]}'])
+def test_a_number_that_is_read_can_be_written_again(text: str) -> None:
+    """N-cli: `1e999` becomes infinity, which no JSON has: one such number ended every list it was in."""
+    with pytest.raises(ValueError, match="too large"):
+        json_text.parse(text)
+    assert json_text.parse("1e308") == 1e308

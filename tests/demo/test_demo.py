@@ -123,7 +123,8 @@ def test_the_demo_fits_the_terminal(columns: int, tmp_path: Path, monkeypatch: p
     said: list[str] = []
     story.tell(str(tmp_path), said.append)
     row = Row("rename", "save by rename", 10, 9, 12, 0, 1, 3, ("lease+exchange",))
-    table = numbers.table(Numbers((row,), (), ()), columns)
+    many = row._replace(made_plain=12_401, lost_plain=12_306, made=12_300)  # As in half a minute.
+    table = numbers.table(Numbers((row, many), (), ()), columns)
 
     drawn = out.getvalue().split("\r")
     assert max(map(len, drawn)) < columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 import noclobber
 from tests.frameworks.drivers import FRAMEWORKS, driver, is_installed
+from tests.frameworks.once_more import is_late
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,6 +55,24 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             f"{each} {noclobber.__version__ if each == 'noclobber' else version(each)}" for each in packages
         ]
         _note(json.dumps({"versions": ", ".join(said)}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Note that the run came to its end: until then there may be failures that nobody has noted."""
+    _note(json.dumps({"all_failed": session.testsfailed}))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note which tests failed, and whether that counts at once."""
+    report = yield
+    if report.failed and call.excinfo is not None:
+        error = call.excinfo.value
+        said = f"{type(error).__name__}: {error}"[:500]
+        _note(json.dumps({"failed": item.nodeid, "is_late": is_late(error), "said": said}))
+    return report
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from noclobber import DeliverableLock, parse_stale
 from noclobber.core.wire import parse_refusal
 from noclobber.disk import steps
 from tests.frameworks.driver import Call, FrameworkDriver, Received, Script, edit, read, write
+from tests.frameworks.once_more import TooLateError
 from tests.rigs.ledgers import recorded
 
 
@@ -29,6 +30,15 @@ class Verdict(NamedTuple):
     """True if nobody's work was lost, and the model was told what it had to be told."""
     words: str
     """For the table: what was lost, or why nothing was."""
+    is_late: bool = False
+    """True if a program was too slow: nobody's work was lost, and the scenario did not come to its point."""
+
+    def demand(self, whose: str = "") -> None:
+        """Fail unless it was kept; `TooLateError` if that could not be seen."""
+        if self.is_late:
+            assert LOST not in self.words
+            raise TooLateError(f"{whose}{self.words}")
+        assert self.kept, f"{whose}{self.words}"
 
 
 KEPT, LOST = "kept", "LOST"
@@ -72,7 +82,7 @@ def _stale_verdict(
         return Verdict(False, f"not told: {answer.text[:200]!r}")
     if once and conflicts(driver.root) != 1:
         return Verdict(False, f"{conflicts(driver.root)} conflicts on record instead of one")
-    return Verdict(True, "refused: 009")
+    return Verdict(True, "refused: STALE_FILE")
 
 
 # -- one agent ---------------------------------------------------------------------------------------------
@@ -188,21 +198,36 @@ def two_agents(driver: FrameworkDriver, root: Path) -> Verdict:
 
         return step
 
-    scripts = [
-        Script(lambda _: [read("plan.md")], writes(line), name=name)
-        for name, line in (("a", "- a\n"), ("b", "- b\n"))
-    ]
+    lines = ("- a\n", "- b\n")
+    scripts = [Script(lambda _: [read("plan.md")], writes(line), name=line[2]) for line in lines]
     received = driver.run_together(scripts)
     found = plan.read_bytes()
     if driver.guarded:
-        stale = [
-            refused_as_stale(driver, each[-1]) or driver.refuses_itself(each[-1].text) for each in received
-        ]
-        if sorted(stale) == [False, True] and found in (b"- one\n- a\n", b"- one\n- b\n"):
-            return Verdict(True, "one lands, one refused: 009")
-        return Verdict(False, f"{found!r}, {[each[-1].text[:120] for each in received]}")
+        answers = {
+            line: each[1] for line, each in zip(lines, received, strict=True) if len(each) > 1
+        }  # Each one's write; the read came first.
+        return one_of_two(driver, found, answers, met=not both_have_read.broken)
     is_lost = not (b"- a\n" in found and b"- b\n" in found)
     return Verdict(not is_lost, f"{LOST}: one agent's line" if is_lost else KEPT)
+
+
+def one_of_two(driver: FrameworkDriver, found: bytes, answers: dict[str, Received], *, met: bool) -> Verdict:
+    """Judge what two agents left that both read before either wrote (if they `met`), and what each was told."""
+    done = [line for line, answer in answers.items() if not _is_refusal(driver, answer)]
+    if b"- one\n" not in found or any(line.encode() not in found for line in done):
+        return Verdict(False, f"{LOST}: {found!r} is left, and {done} were told to be written")
+    said = f"{found!r}, {[answer.text[:120] for answer in answers.values()]}"
+    if not met:
+        return Verdict(False, f"one agent waited for the other's read in vain: {said}", is_late=True)
+    stale = [
+        refused_as_stale(driver, answer) or driver.refuses_itself(answer.text) for answer in answers.values()
+    ]
+    is_one_there = found in (b"- one\n- a\n", b"- one\n- b\n")
+    if sorted(stale) == [False, True] and is_one_there:
+        return Verdict(True, "one lands, one refused: STALE_FILE")
+    busy = [refused_as(driver, answer, "FILE_BUSY") for answer in answers.values()]
+    # The one that was let through took seconds to write, and the other one's patience was over.
+    return Verdict(False, said, is_late=sorted(busy) == [False, True] and is_one_there)
 
 
 def fifty_parallel_calls(driver: FrameworkDriver, root: Path) -> Verdict:
@@ -224,7 +249,9 @@ def fifty_parallel_calls(driver: FrameworkDriver, root: Path) -> Verdict:
     why = _first_refusal(driver, received)
     is_ours = parse_stale(driver.refusal(why)) is not None or parse_refusal(driver.refusal(why)) is not None
     said = "our guard" if is_ours else "the framework itself"
-    return Verdict(not is_ours, f"{len(told_done)} of 50 land, {said} refuses the others")
+    refusals = [each for each in received[1:] if _is_refusal(driver, each)]
+    is_late = all(refused_as(driver, each, "FILE_BUSY") for each in refusals)  # Patience was over.
+    return Verdict(not is_ours, f"{len(told_done)} of 50 land, {said} refuses the others", is_late)
 
 
 def _is_refusal(driver: FrameworkDriver, received: Received) -> bool:
@@ -267,9 +294,9 @@ def cancelled(driver: FrameworkDriver, root: Path) -> Verdict:
             steps.observer = None
 
     asyncio.run(play())
-    if not reached.is_set():
-        return Verdict(False, "the write never came to its middle")
     found = plan.read_bytes()
+    if not reached.is_set():
+        return Verdict(False, "the write never came to its middle", is_late=found == b"- one\n")
     landed = [
         event
         for event in recorded(root / ".noclobber" / "agent_trace.jsonl")

@@ -28,7 +28,7 @@ def test_the_adapter_keeps_everybodys_work(
     finally:
         playing.close()
     note_line(as_json(scenario, "guarded", verdict))
-    assert verdict.kept, verdict.words
+    verdict.demand()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -33,4 +33,4 @@ def test_every_way_in_keeps_everybodys_work(framework: str, scenario: str, root:
             verdict = SCENARIOS[scenario](playing, folder)
         finally:
             playing.close()
-        assert verdict.kept, f"{kind.__name__}: {verdict.words}"
+        verdict.demand(f"{kind.__name__}: ")

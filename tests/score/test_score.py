@@ -143,3 +143,19 @@ def test_an_unknown_subject_is_named(capsys: pytest.CaptureFixture[str]) -> None
     """N-proof: a wrong name is an error that says which there are."""
     assert program.main(["--only", "nobody-knows-this"]) == 2
     assert "claude-code" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "place"), [([], "docs"), (["--only", "a"], "build/score")])
+def test_a_part_does_not_replace_the_page_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], place: str
+) -> None:
+    """N-proof: `make score ONLY=claude-code` left a page in docs/ with one row."""
+
+    def score(seed: int, times: int, guarded: bool) -> Score:
+        return Score("a", "host", "1", guarded, (), "not run")
+
+    monkeypatch.setattr(program, "subjects", lambda: {"a": score, "b": score})
+    monkeypatch.setattr(program, "PROJECT", tmp_path)
+    assert program.main([*words, "--write", str(tmp_path / "docs")]) == 0
+    found = [str(each.parent.relative_to(tmp_path)) for each in tmp_path.rglob("score.md")]
+    assert found == [place]
