@@ -12,7 +12,17 @@ import pytest
 
 from noclobber.cli import main, other_machines
 from noclobber.core.clock import SYSTEM_CLOCK
-from noclobber.disk import filesystems, forks, leases, metadata, mutex, renames, volume_mutex
+from noclobber.disk import (
+    file_guard,
+    filesystems,
+    forks,
+    leases,
+    metadata,
+    mutex,
+    reading,
+    renames,
+    volume_mutex,
+)
 from noclobber.disk.commit import committer, note_keys
 from noclobber.disk.commit.many_files import Change
 from noclobber.disk.file_guard import FileGuard
@@ -187,6 +197,29 @@ def test_a_name_that_leads_to_a_file_that_is_gone_is_asked_for_again(
     left["f"] = times
     assert guard.write("f", b"after", expected=before.sha256).previous_sha256 == before.sha256
     assert left["f"] == 0
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.ESTALE])
+def test_an_open_file_that_is_gone_is_read_again_and_not_taken_for_deleted(
+    root: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """finding R3: FUSE by path says ENOENT of an open file that was replaced through another mount."""
+    (root / "f").write_bytes(b"after")
+    really, left = reading.read_all, [0]
+
+    def gone(descriptor: int) -> bytes:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(error, os.strerror(error))
+        return really(descriptor)
+
+    monkeypatch.setattr(reading, "read_all", gone)
+    monkeypatch.setattr(file_guard, "read_all", gone)
+    left[0] = 2
+    assert FileGuard(root).read("f").content == b"after"
+    left[0] = 2
+    assert reading.look_at(str(root / "f"), str(root), keep=True).sha256 == of_bytes(b"after")
+    assert left == [0]
 
 
 def test_a_commit_begins_again_if_a_file_is_gone_on_the_server(

@@ -41,5 +41,6 @@ def run_in_mounts(
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    sys.stderr.write(done.stderr)  # Of the processes that it started; shown if the test fails.
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer

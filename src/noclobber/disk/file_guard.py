@@ -15,7 +15,7 @@ from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths, signals
 from noclobber.disk.commit import remove, trees
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
-from noclobber.disk.reading import DEFAULT_PATIENCE_S, ask_again, look_at, open_to_read, read_all
+from noclobber.disk.reading import DEFAULT_PATIENCE_S, ask_again, is_replaced, look_at, open_to_read, read_all
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     AccessDeniedError,
@@ -134,9 +134,9 @@ class FileGuard:
                 if paths.still_leads_to(self.root, target):
                     return target.path, result, recovered
             except OSError as error:
-                if error.errno != errno.ESTALE:
+                if not is_replaced(error):
                     raise commit_failed(error, target.path) from error
-                ask_again(target)  # Replaced on another machine while it was read.
+                ask_again(target)
             finally:
                 target.close()
         raise FileBusyError(

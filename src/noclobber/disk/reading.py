@@ -26,6 +26,7 @@ from noclobber.errors import (
     UNREADABLE,
     AccessDeniedError,
     MissingFileError,
+    NoclobberError,
     NotAFileError,
 )
 
@@ -107,7 +108,7 @@ def state_of(
     for _ in range(MOST_LOOKS):
         try:
             return _state_of(target, keep, patience_s, clock)
-        except OSError:  # Replaced on another machine while it was read (ESTALE).
+        except OSError:  # See `is_replaced()`.
             ask_again(target)
     return FileState(target.path, UNREADABLE)
 
@@ -133,11 +134,21 @@ def _state_of(target: PinnedPath, keep: bool, patience_s: float, clock: Clock) -
         changed_at_s = max(status.st_mtime, status.st_ctime)
         return FileState(path, sha256, content, changed_at_s, stamp_of(status))
     except OSError as error:
-        if error.errno == errno.ESTALE:
+        if is_replaced(error):
             raise
         return FileState(path, UNREADABLE)
     finally:
         forks.close(descriptor)
+
+
+def is_replaced(error: OSError) -> bool:
+    """
+    True if an *open* file says that it was replaced on another machine, or through another mount.
+
+    On NFS it says ESTALE. FUSE filesystems that work by path (bindfs with `hard_remove`) say ENOENT, although
+    a file is under that name all the time: it is not to be taken for a deleted one.
+    """
+    return error.errno in (errno.ESTALE, errno.ENOENT) and not isinstance(error, NoclobberError)
 
 
 def stamp_of(status: os.stat_result) -> str:

@@ -96,6 +96,8 @@ class Volume:
             if links > 1:
                 links -= self.second_names.count(path, digest, found)
             return SeenFile(digest, content, links, is_there=True)
+        except FileNotFoundError as error:  # Of an open file: it was replaced, and is not absent.
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path) from error
         finally:
             os.close(descriptor)
 
