@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from noclobber.postgres.coordinator import _connection
 from tests.conftest import sha256
 from tests.rigs import postgres
 from tests.rigs.hooks import HookRig
+from tests.rigs.locks import ToldClock
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +136,26 @@ def test_who_waits_takes_over_a_claim_that_came_to_nothing(
     other = HookRig(root, rig.runtime, session="s2")
     assert other.write(file, "second\n") == {}
     assert claims.release(str(root), str(file), "codex/s1/main") is False
+
+
+def test_a_hook_waits_longer_than_a_guarded_write_before_it_takes_a_claim_over(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-claim: on a busy machine a host may take half a second from its check to its write."""
+    (root / ".noclobber").mkdir()
+    file = root / "a.txt"
+    file.write_bytes(b"")
+    monkeypatch.setattr(claims, "TAKE_OVER_S", 0.4)
+    clock = ToldClock(time.time())
+    claims.acquire(str(root), str(file), "first", "call", clock=clock)
+    clock.sleep(0.5)
+
+    claims.refuse_if_claimed(str(root), str(file), "library", clock)
+    with pytest.raises(ClaimedError):
+        claims.acquire(str(root), str(file), "second", "call", patience_s=0.0, clock=clock)
+    clock.sleep(0.8)
+    taken = claims.acquire(str(root), str(file), "second", "call", patience_s=0.0, clock=clock)
+    assert taken.owner == "second"
 
 
 @pytest.mark.parametrize("is_end_of_turn", [False, True])

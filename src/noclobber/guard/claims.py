@@ -5,8 +5,9 @@ A hook checks a write and the host carries it out, a moment later and without ou
 is *claimed*: guarded writers (other sessions' hooks, the library, the MCP server) wait for the claim to
 end, or refuse. A claim ends when the host has written (or failed to), and with the next event of its agent,
 where the host carries out one call after the other. Some hosts say nothing of a call that failed or was
-declined, and a permission dialogue may be open for minutes. So a claim holds up others for `TAKE_OVER_S`
-only, as long as the file is what it was when it was claimed: then whoever waits may write. If the host
+declined, and a permission dialogue may be open for minutes. So a claim holds up guarded writes for
+`TAKE_OVER_S` only, and other hooks three times as long, as long as the file is what it was when it was
+claimed: then whoever waits may write. If the host
 writes all the same, later, that is a race like an outsider's: found, told and on record. If the file has
 changed, the host is at work, and the claim holds for 30 seconds at most.
 
@@ -54,6 +55,9 @@ LIFE_S = 30.0
 # A host that need not ask anybody writes within hundredths of a second. Well below `wait_s`, or a guarded
 # write after a declined call would give up before it may take over.
 TAKE_OVER_S = 0.4
+# A hook has more patience than a commit. On a busy machine a host may need longer than that from its check to
+# its write; a second host that takes the claim over by then, and writes, is written over by the first.
+HOOKS_WAIT_TIMES = 3
 PATIENCE_S = 2.0
 MUTEX_PATIENCE_S = 5.0
 NAP_S = 0.01
@@ -76,17 +80,28 @@ class Claim(NamedTuple):
     """The claim's own file."""
 
 
-def check(root: str, path: str, own_owner: str | None = None, clock: Clock = SYSTEM_CLOCK) -> Claim | None:
+def check(
+    root: str,
+    path: str,
+    own_owner: str | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    *,
+    held_up_s: float | None = None,
+) -> Claim | None:
     """
     Return the live claim of somebody else on a canonical path, or None.
 
-    A few microseconds where there is none: one failed look for each folder above the file.
+    A few microseconds where there is none: one failed look for each folder above the file. `held_up_s`: for
+    how long a claim of which nothing came counts; `TAKE_OVER_S` if not given.
     """
+    held_up_s = TAKE_OVER_S if held_up_s is None else held_up_s
     tail = f"/{STATE_FOLDER}/{CLAIMS_FOLDER}/{_name(path)}"
     for folder in _folders(root, path):
         if os.access(folder + tail, os.F_OK):  # Says no without the price of an exception.
             claim = _read(folder + tail, path)
-            if claim is not None and claim.owner != own_owner and _is_in_the_way(claim, clock.now_s()):
+            if claim is None or claim.owner == own_owner:
+                continue
+            if _is_in_the_way(claim, clock.now_s(), held_up_s):
                 return claim
     return None
 
@@ -229,7 +244,7 @@ def _take(root: str, path: str, owner: str, call_id: str, clock: Clock) -> Claim
     try:
         _hold(mutex_fd, path, clock)
         try:
-            other = check(root, path, owner, clock)
+            other = check(root, path, owner, clock, held_up_s=HOOKS_WAIT_TIMES * TAKE_OVER_S)
             if other is not None:
                 return other
             expires_s = clock.now_s() + LIFE_S
@@ -296,11 +311,11 @@ def _is_live(claim: Claim, now_s: float) -> bool:
     return now_s < claim.expires_s <= now_s + 2 * LIFE_S
 
 
-def _is_in_the_way(claim: Claim, now_s: float) -> bool:
+def _is_in_the_way(claim: Claim, now_s: float, held_up_s: float) -> bool:
     """True for a live claim, unless it is old enough and nothing has come of it so far."""
     if not _is_live(claim, now_s):
         return False
-    if claim.version == "?" or now_s < claim.expires_s - LIFE_S + TAKE_OVER_S:
+    if claim.version == "?" or now_s < claim.expires_s - LIFE_S + held_up_s:
         return True
     return _version(claim.path) != claim.version
 
