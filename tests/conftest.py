@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,13 @@ from tests.rigs.schemas import Errors, check_ledgers
 
 # Hooks that tests run leave no process behind; tests/hook/test_standby.py and the tests in real hosts do.
 os.environ["NOCLOBBER_STANDBY"] = "off"
+
+
+# A shell that starts a test run in the background lets it ignore Ctrl-C, and every process of the tests inherits
+# that: those that test an interrupt would wait for ever.
+for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_signal) == signal.SIG_IGN:
+        signal.signal(_signal, _handler)
 
 
 def sha256(data: bytes) -> str:
