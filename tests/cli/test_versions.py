@@ -176,6 +176,20 @@ def test_a_version_of_another_file_is_refused_unless_one_insists(root: Path, his
     assert (root / "other.md").read_bytes() == b"one\n"
 
 
+def test_what_a_turn_that_is_still_open_has_replaced_can_be_restored(root: Path) -> None:
+    """N-versions: it was called gone until the turn ended, which in an MCP session may be hours later."""
+    (root / "a.md").write_bytes(b"by hand\n")
+    with Workspace(root) as ws, ws.turn(agent_id="ana") as turn:
+        turn.write_file("a.md", b"one\n")
+        turn.write_file("a.md", b"two\n")
+        lines = run("versions", "list", "a.md", cwd=root).out.splitlines()
+        assert [line.split()[1:3] for line in lines[1:3]] == [["8", "B"], ["4", "B"]], lines
+        assert run("versions", "show", sha(b"one\n")[:12], cwd=root).out == "one\n"
+        done = run("versions", "restore", sha(b"by hand\n")[:12], "a.md", cwd=root)
+        assert done.code == 0, done.err
+        assert (root / "a.md").read_bytes() == b"by hand\n"
+
+
 def test_what_the_file_has_now_is_not_called_gone(root: Path) -> None:
     """N-versions: it is not kept as a past version, and looked like a loss."""
     with Workspace(root) as ws, ws.turn() as turn:

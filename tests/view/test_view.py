@@ -149,13 +149,14 @@ def test_a_long_name_of_an_agent_leaves_room_for_its_file_and_the_time(
 
 
 def test_a_wrong_token_is_said_plainly(browser: Browser, root: Path) -> None:
-    """N-view, bad input: and nothing is shown."""
+    """N-view, bad input: and nothing is shown; "No folder is locked" would be a guess."""
     with serving(root) as server:
         wrong = f"http://127.0.0.1:{server.port}/#token=wrong"
         with opened(browser, server, wrong) as page:
             page.wait_for_selector("#connection[data-state=lost]")
             assert "the token is missing or wrong" in page.inner_text("#connection")
             assert page.inner_text("#project") == "noclobber"
+            assert page.locator(".empty:visible, .count:visible").count() == 0
 
 
 def test_a_browser_that_we_start_is_let_in_once(browser: Browser, root: Path) -> None:

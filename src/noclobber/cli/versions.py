@@ -17,9 +17,12 @@ from noclobber.cli.tables import table
 from noclobber.cli.terminal import Cell, add_json, is_terminal, moment, print_json, say, visible
 from noclobber.cli.working import Working
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
+from noclobber.core.project import state_folder
+from noclobber.disk.commit.leftovers import displaced_in
 from noclobber.disk.reading import look_at
 from noclobber.disk.versions import PastVersion, Versions
 from noclobber.errors import BadRequestError, MissingFileError, NoclobberError
+from noclobber.guard.past_bytes import find_kept
 from noclobber.ledger.history import LandedWrite, landed_writes
 
 if TYPE_CHECKING:
@@ -167,11 +170,15 @@ def _size(size_bytes: int) -> str:
 
 
 def _all(root: str) -> list[PastVersion]:
+    """Everything that can be restored: what is kept, and what turns that are still open will put away."""
+    displaced = displaced_in(state_folder(root))  # First: what is put away meanwhile is seen below.
+    found = {each.sha256: PastVersion(*each[1:]) for each in displaced}
     try:
         with Versions(root, make=False) as versions:
-            return list(versions)
+            found.update((each.sha256, each) for each in versions)
     except FileNotFoundError:
-        return []
+        pass
+    return list(found.values())
 
 
 # -- show, restore, prune ----------------------------------------------------------------------------------
@@ -208,19 +215,24 @@ def find(root: str, text: str) -> tuple[str, bytes]:
         raise BadRequestError(
             "", f"A version is named by its SHA-256, at least 4 digits of it, not {text!r}."
         )
+    waiting = {each.sha256: each.path.partition("~")[2] for each in displaced_in(state_folder(root))}
+    versions: Versions | None = None
     try:
         versions = Versions(root, make=False)
     except FileNotFoundError:
-        raise MissingFileError("", "No versions are kept in this project yet.") from None
-    found = versions.find(wanted)
+        if not waiting:
+            raise MissingFileError("", "No versions are kept in this project yet.") from None
+    found = {sha256 for sha256 in waiting if sha256.startswith(wanted)}
+    found.update(versions.find(wanted) if versions else ())
     if len(found) > 1:
         raise BadRequestError("", f"{len(found)} versions begin with {wanted}; give more digits.")
-    content = versions.read(found[0]) if found else None
+    sha256 = found.pop() if found else ""
+    content = find_kept(versions, root, waiting.get(sha256, ""), sha256) if sha256 else None
     if content is None:
         raise MissingFileError(
             "", f"No version {wanted} is kept. `noclobber versions list` shows what is; versions expire."
         )
-    return found[0], content
+    return sha256, content
 
 
 def _restore(args: Namespace, root: str) -> int:

@@ -66,7 +66,8 @@ def preview(root: str, asked: Mapping[str, Any]) -> str:
         return _shown([*_command(root, "undo", "", asked)[3:], "--dry-run"])
     if action == "restore":
         version = _version(asked)
-        return file_timeline.diff_between(root, _text(asked, "file"), file_timeline.NOW, version)
+        file = _text(asked, "file")
+        return file_timeline.diff_between(root, file, file_timeline.NOW, version, SYSTEM_CLOCK)
     raise BadRequestError("", "There is no such action.")
 
 
@@ -76,7 +77,7 @@ def _command(root: str, action: str, kind: str, asked: Mapping[str, Any]) -> lis
         verb = {"retry": "rerun", "drop": "drop"}[action]
         return [*start, "run", "--root", root, verb, _run_id(asked)]
     if action == "restore":
-        path = file_timeline.located(root, _text(asked, "file"))
+        path = file_timeline.meant(root, _text(asked, "file"), SYSTEM_CLOCK)
         return [*start, "versions", "restore", _version(asked), path, "--root", root]
     if action == "undo":
         scope = _text(asked, "scope")
@@ -84,7 +85,7 @@ def _command(root: str, action: str, kind: str, asked: Mapping[str, Any]) -> lis
             raise BadRequestError("", f"What is undone is one of {', '.join(SCOPES)}.")
         words = [*start, "undo", f"--{scope}={_text(asked, 'id')}", "--root", root]
         if asked.get("file"):
-            words.append(f"--file={file_timeline.located(root, _text(asked, 'file'))}")
+            words.append(f"--file={file_timeline.meant(root, _text(asked, 'file'), SYSTEM_CLOCK)}")
         return words
     raise BadRequestError("", "There is no such action.")
 
@@ -103,8 +104,10 @@ def _ran(command: list[str]) -> ActionResult:
         )
     except subprocess.TimeoutExpired:
         return ActionResult(False, f"It was ended: it took more than {PATIENCE_S} s.", spelled)
-    text = done.stdout.decode("utf-8", "replace")
-    return ActionResult(done.returncode == 0, text[:MOST_TOLD] or "Done.", spelled)
+    told = done.stdout.decode("utf-8", "replace")
+    rest = "" if len(told) <= MOST_TOLD else "\n(The rest is not shown.)\n"
+    text = told[:MOST_TOLD] + rest
+    return ActionResult(done.returncode == 0, text or "Done.", spelled)
 
 
 def _shown(words: list[str]) -> str:

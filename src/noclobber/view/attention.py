@@ -15,6 +15,7 @@ from noclobber.disk.commit import leftovers
 from noclobber.disk.reading import LOOK
 from noclobber.shell import runs
 from noclobber.text.diff import unified
+from noclobber.text.visible import visible_lines
 from noclobber.view.shown_events import shortened
 
 if TYPE_CHECKING:
@@ -124,8 +125,8 @@ def diff_of_kept(root: str, name: str, target: str | None, now_s: float) -> str:
 
 
 def diff_text(before: bytes, after: bytes, path: str) -> str:
-    """Return a diff, cut if it is long."""
-    text = unified(before, after, path) or "There is no difference."
+    """Return a diff that is safe to look at: control characters spelled out, and cut if it is long."""
+    text = visible_lines(unified(before, after, path)) or "There is no difference."
     if len(text) > MOST_DIFF_LETTERS:
         text = f"{text[:MOST_DIFF_LETTERS]}\n(The rest is not shown.)\n"
     return text

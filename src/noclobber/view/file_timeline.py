@@ -10,14 +10,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noclobber.core.project import state_folder
+from noclobber.disk.commit.leftovers import displaced_in
 from noclobber.disk.reading import look_at
 from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, DELETED, BadRequestError, NoclobberError
 from noclobber.guard.past_bytes import find_bytes
 from noclobber.ledger.backwards import recent_lines
 from noclobber.ledger.browse import event_in, summary_of
+from noclobber.ledger.root import relative
+from noclobber.text.visible import visible
 from noclobber.view.attention import MOST_DIFFED_BYTES, diff_text, read_bounded
-from noclobber.view.shown_events import Authors, shown
+from noclobber.view.shown_events import Authors, shortened, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 MOST_EVENTS = 200
 PATIENCE_S = 5.0
 NOW = "now"
+_ALTERED = {"…", "\\"}  # One of these is in every name that is not shown as it is.
 
 
 class Timeline(NamedTuple):
@@ -44,8 +49,8 @@ class Timeline(NamedTuple):
 
 
 def timeline(root: str, file: str, clock: Clock, *, most: int = MOST_EVENTS) -> Timeline:
-    """Return what happened to a file; `file` is its name from the root."""
-    path = located(root, file)
+    """Return what happened to a file; `file` is its name from the root, as it is or as the page shows it."""
+    path = meant(root, file, clock)
     deadline_s = clock.monotonic_s() + PATIENCE_S
     found: list[dict[str, Any]] = []
     is_whole = True
@@ -61,9 +66,11 @@ def timeline(root: str, file: str, clock: Clock, *, most: int = MOST_EVENTS) -> 
             break
     authors = Authors()
     events = [shown(event, root, authors) for event in reversed(found)]
-    named = {version for event in events for version in (event.before, event.after) if len(version) == 64}
+    named = frozenset(
+        version for event in events for version in (event.before, event.after) if len(version) == 64
+    )
     return Timeline(
-        path.removeprefix(root.rstrip("/") + "/"),
+        visible(relative(root, path)),
         events[::-1],
         _kept(root, named),
         _current(root, path),
@@ -71,9 +78,9 @@ def timeline(root: str, file: str, clock: Clock, *, most: int = MOST_EVENTS) -> 
     )
 
 
-def diff_between(root: str, file: str, before: str, after: str) -> str:
+def diff_between(root: str, file: str, before: str, after: str, clock: Clock) -> str:
     """Return the diff between two versions of a file, each a hash, a word such as `ABSENT`, or `now`."""
-    path = located(root, file)
+    path = meant(root, file, clock)
     old, new = (_content(root, path, version) for version in (before, after))
     for version, content in ((before, old), (after, new)):
         if content is None:
@@ -81,6 +88,32 @@ def diff_between(root: str, file: str, before: str, after: str) -> str:
         if len(content) > MOST_DIFFED_BYTES:
             return f"Version {version[:12]} is too large to be shown."
     return diff_text(old or b"", new or b"", path.removeprefix(root.rstrip("/")))
+
+
+def meant(root: str, file: str, clock: Clock) -> str:
+    """
+    Return the path of the file that a person chose on the page.
+
+    The page has names as they are shown: a long one is cut in the middle, control characters are spelled out.
+    Which file that is, the ledger says. A file that really has such a name comes first.
+    """
+    path = located(root, file)
+    if not _ALTERED & set(file) or os.path.lexists(path):
+        return path
+    deadline_s = clock.monotonic_s() + PATIENCE_S
+    found: set[str] = set()
+    for line in recent_lines(root):
+        if line is None:
+            if clock.monotonic_s() > deadline_s:
+                break
+        elif (event := event_in(line)) is not None:
+            subjects = (relative(root, subject) for subject in summary_of(event, root).subjects)
+            found.update(subject for subject in subjects if subject != file and shortened(subject) == file)
+    if len(found) > 1:
+        raise BadRequestError(
+            "", "Several files are shown by this name. `noclobber versions list FILE` tells them apart."
+        )
+    return located(root, found.pop()) if found else path
 
 
 def located(root: str, file: str) -> str:
@@ -105,12 +138,14 @@ def _content(root: str, path: str, version: str) -> bytes | None:
     return find_bytes(root, path, version)[0]
 
 
-def _kept(root: str, versions: set[str]) -> frozenset[str]:
+def _kept(root: str, versions: frozenset[str]) -> frozenset[str]:
+    displaced = {each.sha256 for each in displaced_in(state_folder(root))}
     try:
         with Versions(root, make=False) as kept:
-            return frozenset(version for version in versions if kept.find(version))
+            displaced.update(version for version in versions if kept.find(version))
     except OSError:
-        return frozenset()
+        pass
+    return versions & displaced
 
 
 def _current(root: str, path: str) -> str:

@@ -170,8 +170,9 @@ class PageRequest(BaseHTTPRequestHandler):
             events = [{**event._asdict(), "who": event.who._asdict()} for event in found.events]
             self._send(HTTPStatus.OK, {**found._asdict(), "events": events, "kept": sorted(found.kept)})
         elif path == "/api/diff":
-            names = [query.get(name, "") for name in ("file", "from", "to")]
-            self._send(HTTPStatus.OK, {"diff": file_timeline.diff_between(live.root, *names)})
+            file, before, after = (query.get(name, "") for name in ("file", "from", "to"))
+            diff = file_timeline.diff_between(live.root, file, before, after, SYSTEM_CLOCK)
+            self._send(HTTPStatus.OK, {"diff": diff})
         elif path == "/api/preview":
             self._send(HTTPStatus.OK, {"diff": actions.preview(live.root, query)})
         elif path == "/metrics":

@@ -24,6 +24,17 @@ from noclobber.disk.commit.sweep import YOUNG_S
 from noclobber.disk.reading import LOOK
 
 _KEPT_NAME = re.compile(r"(?:\.noclobber-)?kept-[0-9a-f]+-([0-9a-f]{64}|None)~(.*)", re.DOTALL)
+_SWAP_NAME = re.compile(r"swap-[0-9a-f]+-([0-9a-f]{64})~.*", re.DOTALL)
+
+
+class NotPutAway(NamedTuple):
+    """A version that a commit has replaced; when its turn ends, it comes among the past versions."""
+
+    path: str
+    sha256: str
+    """What it held when it was replaced; whoever reads it compares."""
+    size_bytes: int
+    displaced_at_s: float
 
 
 class Kept(NamedTuple):
@@ -64,6 +75,17 @@ def found_in(state_folder: str, now_s: float) -> Leftovers:
         ),
         kept_in(f"{state_folder}/{KEPT_FOLDER}"),
     )
+
+
+def displaced_in(state_folder: str) -> tuple[NotPutAway, ...]:
+    """List what open turns have replaced and not yet put away."""
+    folder = f"{state_folder}/{SWAP_FOLDER}"
+    found = []
+    for name in _names(folder):
+        match, status = _SWAP_NAME.fullmatch(name), _status(f"{folder}/{name}")
+        if match and status and stat.S_ISREG(status.st_mode):
+            found.append(NotPutAway(f"{folder}/{name}", match[1], status.st_size, status.st_ctime))
+    return tuple(found)
 
 
 def ignored_in(state_folder: str) -> list[str]:

@@ -108,7 +108,7 @@ export async function openTimeline(name) {
 function show(found) {
   const kept = new Set(found.kept);
   const part = found.is_whole ? "" : " Only the newest part of the ledger is shown.";
-  byId("timeline-note").textContent = `${found.events.length} events.${part}`;
+  byId("timeline-note").textContent = `${found.events.length} ${found.events.length === 1 ? "event" : "events"}.${part}`;
   const versions = versionsOf(found, kept);
   for (const id of ["from", "to"]) {
     chosen(id).replaceChildren(...versions.map(({ value, label }) => make("option", { value }, label)));
