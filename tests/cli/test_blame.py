@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from noclobber import Workspace
-from tests.rigs.commands import run
+from tests.rigs.commands import Terminal, run
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 21))
 
@@ -30,13 +30,21 @@ def test_blame_names_the_author_of_every_line(root: Path, file: Path) -> None:
     """N-who."""
     lines = run("blame", "plan.md", cwd=root).out.splitlines()
 
-    assert lines[2].startswith("ana, session session-")
+    assert lines[2].startswith("ana session- ")
     assert lines[2].endswith("    3  ana")
     assert lines[11].startswith("bob")
     assert lines[0].startswith("(before the first event)")
     told = json.loads(run("blame", "plan.md", "--json", cwd=root).out)
     assert (told["lines"][2]["agent"], told["lines"][2]["session"]) == ("ana", "session-of-ana")
     assert told["lines"][0]["by"] == "first"
+
+
+def test_blame_leaves_room_for_the_text_in_a_narrow_terminal(root: Path, file: Path) -> None:
+    """finding U11: who and when were wider than the terminal, and the session's id was cut off."""
+    with Terminal("blame", "plan.md", cwd=root, columns=40, NO_COLOR="1") as terminal:
+        lines = terminal.read_all().replace("\r", "").splitlines()
+    assert lines[0] == "(before)       1  line 1"
+    assert lines[2] == "ana session-   3  ana"
 
 
 def test_blame_of_a_missing_file_is_said_plainly(root: Path) -> None:

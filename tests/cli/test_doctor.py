@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from noclobber import BadRequestError, OptimisticGuard, Workspace
+from noclobber.cli.doctor.crash_leftovers import check_leftovers
 from noclobber.cli.doctor.workspace_checks import check_commands
 from noclobber.lock.lock import DeliverableLock
 from tests.conftest import sha256
 from tests.rigs.commands import environment, run
+from tests.rigs.locks import ToldClock
 
 # A process that writes through the guard and is killed, or stops, when it reaches a step.
 VICTIM = """
@@ -119,6 +121,21 @@ def test_a_commit_of_several_files_is_all_or_none_after_doctor(root: Path) -> No
     assert answer["healthy"], answer
     assert (root / "a.md").read_text() == (root / "sub" / "b.md").read_text()
     assert named(doctor(root), "cut-off commit") == []
+
+
+def test_what_an_open_turn_has_not_put_away_is_no_fault(root: Path) -> None:
+    """X-002: a session that had written a minute ago was called unhealthy, and the live view asked for a person."""
+    a_minute_later = ToldClock(time.time() + 120)
+    with Workspace(root) as workspace, workspace.turn(agent_id="ana") as turn:
+        turn.write_file("a.md", "one\n")
+        turn.write_file("a.md", "two\n")
+        [finding] = [
+            each
+            for each in check_leftovers(str(root), a_minute_later, repair=False)
+            if each.name == "swap files"
+        ]
+    assert finding.ok, finding
+    assert "turns are open" in finding.detail
 
 
 def test_the_note_of_a_folder_that_is_gone_does_not_stay_for_ever(root: Path) -> None:

@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
 from noclobber.cli.project import add_root
-from noclobber.cli.terminal import add_json, print_json, styled, visible
+from noclobber.cli.terminal import (
+    add_json,
+    cells_wide,
+    columns_wide,
+    is_terminal,
+    print_json,
+    shortened,
+    styled,
+    visible,
+)
 from noclobber.core.project import existing_folder, find_project
 from noclobber.disk.file_guard import FileGuard
 from noclobber.guard.blame import Author, BlamedLine, blame
+from noclobber.ledger.browse import SHORT_SESSION
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -29,7 +39,9 @@ _KINDS = {
     "first": "(before the first event)",
     "unknown": "(unknown: bytes gone)",
 }
+_SHORT_KINDS = {"outsider": "(outsider)", "first": "(before)", "unknown": "(unknown)"}
 WIDEST = 32
+NARROW = 72  # In a terminal with fewer columns the file's own text gets the room of the time.
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -48,17 +60,26 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json({"path": found.path, "sha256": found.sha256, "lines": [_as_json(each) for each in lines]})
         return EXIT_OK
-    width = max((min(len(_who(each.author)), WIDEST) for each in lines), default=0)
-    for number, each in enumerate(lines, 1):
-        who = visible(_who(each.author))[:WIDEST]
+    is_narrow = is_terminal() and columns_wide() < NARROW
+    widest = max(8, columns_wide() // 3) if is_narrow else WIDEST
+    names = [
+        shortened(visible(_who(each.author, _SHORT_KINDS if is_narrow else _KINDS)), widest) for each in lines
+    ]
+    width = max(map(cells_wide, names), default=0)
+    for number, (who, each) in enumerate(zip(names, lines, strict=True), 1):
         time = each.author.write.time[:16] if each.author.kind == "agent" and each.author.write else ""
         text = visible(each.text.decode("utf-8", "replace").rstrip("\r\n"))
-        print(f"{styled(f'{who:<{width}} {time:<16}', 'faint')} {number:>5}  {text}")
+        padded = who + " " * (width - cells_wide(who))
+        beside = padded if is_narrow else f"{padded} {time:<16}"
+        print(f"{styled(beside, 'faint')} {number:>{3 if is_narrow else 5}}  {text}")
     return EXIT_OK
 
 
-def _who(author: Author) -> str:
-    return author.write.who if author.kind == "agent" and author.write else _KINDS[author.kind]
+def _who(author: Author, kinds: dict[str, str]) -> str:
+    """The agent and the beginning of its session, as in other tables."""
+    if author.kind != "agent" or not author.write:
+        return kinds[author.kind]
+    return f"{author.write.agent_id or 'an agent'} {(author.write.session_id or '')[:SHORT_SESSION]}".rstrip()
 
 
 def _as_json(each: BlamedLine) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from noclobber.disk import forks, paths
 from noclobber.disk.commit import contents, leftovers, open_stores, sweep
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.section import Section
-from noclobber.disk.processes import mutex_holder
+from noclobber.disk.processes import GONE, mutex_holder
 from noclobber.errors import FileBusyError, NoclobberError
 from noclobber.guard import kept_versions
-from noclobber.guard.open_turns import left_behind
+from noclobber.guard.open_turns import left_behind, look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,7 +170,10 @@ def _report(state: str, seen: WalkResult, clock: Clock) -> list[Finding]:
     findings = []
     if there.notes:
         findings.append(Finding("cut-off commit", False, f"{len(there.notes)} notes are in use", remedy))
-    if there.swaps:
+    if there.swaps and any(turn.state != GONE for turn in look(state)):
+        detail = f"{len(there.swaps)}; turns are open, and put theirs away when they end"
+        findings.append(Finding("swap files", True, detail))
+    elif there.swaps:
         findings.append(Finding("swap files", False, f"{len(there.swaps)} older than a minute", remedy))
     if seen.beside:
         findings.append(Finding("files beside", False, f"in {', '.join(seen.beside)}", remedy))

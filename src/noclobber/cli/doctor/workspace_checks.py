@@ -180,7 +180,8 @@ def check_ledger(root: str, progress: Callable[[int, int, int], None]) -> list[F
     except NoclobberError as error:
         remedy = "fix that; until then every guarded write is refused"
         return [Finding("ledger", False, str(error), remedy)]
-    findings = [Finding("ledger", True, f"{report.event_count} events, head {report.head}")]
+    events = "event" if report.event_count == 1 else "events"
+    findings = [Finding("ledger", True, f"{report.event_count} {events}, head {report.head}")]
     if not on_server and not os.access(path, os.W_OK):
         remedy = "make it writable; until then every guarded write of this user is refused"
         findings.append(Finding("ledger", False, f"{path} is not writable for this user", remedy))
