@@ -103,9 +103,7 @@ def test_every_host_has_a_recommendation_that_can_be_followed(
     command_line(["install", "gemini", "opencode", "--user", "--root", str(root)])
     said = capsys.readouterr().out
     assert f"gemini: this works as well as `--as plugin`. {RECOMMENDED['gemini'].why}" in said
-    assert (
-        f"opencode: of the ways to install, this one works best here. {RECOMMENDED['opencode'].why}" in said
-    )
+    assert f"opencode: this is the best way to install it here. {RECOMMENDED['opencode'].why}" in said
     command_line(["install", "claude-code", "--user", "--root", str(root)])
     assert "claude-code: without `--user` works better" in capsys.readouterr().out
 

@@ -197,7 +197,7 @@ def _kept(state: WorkspaceView) -> Section:
         ]
         for kept in state.kept
     ]
-    title = "kept files (written to after they had been replaced; `noclobber doctor` says what to do)"
+    title = "kept files (written to after they had been replaced; `noclobber kept` restores or drops them)"
     return title, ("file", ">bytes", "written", "kept as"), rows
 
 

@@ -16,7 +16,7 @@ class Recommendation(NamedTuple):
     def advice(self, chosen: str) -> str:
         """Return what to tell a user who has chosen one of these ways."""
         if chosen == self.form:
-            return f"of the ways to install, this one works best here. {self.why}"
+            return f"this is the best way to install it here. {self.why}"
         if (chosen, self.form) == ("user", "plugin"):
             return f"this works as well as `--as plugin`. {self.why}"
         better = {"hooks": "without `--user`", "user": "`--user`", "plugin": "`--as plugin`"}[self.form]
