@@ -369,6 +369,14 @@ def test_the_readme_answers_in_the_order_of_a_new_user() -> None:
     assert len(text.split()) < 1700, "for somebody who has two minutes"
 
 
+def test_the_site_installs_as_the_readme_does() -> None:
+    """N-documented: it named a package that no registry has, so what was installed could have been anybody's."""
+    index, readme = ((PROJECT / name).read_text() for name in ("docs/index.md", "README.md"))
+    commands = re.findall(r"(?:uv tool|pipx|pip) install [^`\n]+", index)
+    assert commands
+    assert [each for each in commands if each not in readme] == []
+
+
 def test_words_of_shell_snippets_are_quoted_as_shells_need_it() -> None:
     """N-readme: every line of the README's snippets splits into words."""
     for text in blocks(PROJECT / "README.md", "sh"):
