@@ -330,6 +330,7 @@ def test_what_the_readme_shows_of_status_is_what_status_prints() -> None:
         locks=[],
         refusals=[{**refusal, "written_by": f"an outsider, at {time}"}],
         kept=[],
+        runs=[],
         leftovers={},
         ledger={"exists": True},
         troubles=[],

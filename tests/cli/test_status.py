@@ -20,6 +20,7 @@ from noclobber.guard import open_turns
 from noclobber.lock.lock import DeliverableLock
 from tests.rigs.commands import Terminal, environment, noclobber_command, python, run
 from tests.rigs.hooks import HookRig
+from tests.view.scene import refused_run
 
 WORKER = """
 import sys
@@ -217,6 +218,20 @@ def test_kept_files_are_shown_by_their_own_names(root: Path) -> None:
     [file] = status(root)["kept"]
     assert (file["name"], file["replaced_sha256"], file["size_bytes"]) == ("plan.md", "c" * 64, 10)
     assert "plan.md" in run("status", cwd=root).out
+
+
+def test_refused_commands_are_among_what_needs_a_person(root: Path) -> None:
+    """N-cli, N-shell: they wait to be run again or dropped, and `run list` is not where one looks first."""
+    (root / ".noclobber").mkdir()
+    refused_run(root)
+
+    [command] = status(root)["runs"]
+
+    assert command["error_type"] == "STALE_FILE"
+    shown = run("status", cwd=root).out
+    assert "refused commands" in shown
+    assert command["run_id"] in shown
+    assert command["command"].split()[0] in shown
 
 
 def test_a_part_that_cannot_be_had_does_not_take_the_others_along(root: Path) -> None:

@@ -16,7 +16,7 @@ NOW_S = 1_800_000_000.0
 
 def state(turns: list[dict[str, Any]], claims: list[dict[str, Any]]) -> WorkspaceView:
     """A workspace with these turns and claims, and nothing else."""
-    return WorkspaceView("/p", iso8601(NOW_S), turns, [], claims, [], [], [], {}, {}, [])
+    return WorkspaceView("/p", iso8601(NOW_S), turns, [], claims, [], [], [], [], {}, {}, [])
 
 
 def turn(agent: str, before_s: float) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def _is_workspace(state: WorkspaceView) -> bool:
     from noclobber.hosts.hook_entries import find_hosts
     from noclobber.hosts.installations import find
 
-    if any((state.turns, state.sessions, state.claims, state.locks, state.refusals, state.kept)):
+    if any((state.turns, state.sessions, state.claims, state.locks, state.refusals, state.kept, state.runs)):
         return True
     if state.ledger["exists"] or state.troubles or is_marked(state.root):
         return True
@@ -92,7 +92,7 @@ def page(state: WorkspaceView) -> str:
     """Return what goes on in a workspace as text for people."""
     parts = [f"{styled('workspace', 'strong')}  {visible(state.root)}\n"]
     parts += [styled(f"! {visible(trouble)}", "bad") + "\n" for trouble in state.troubles]
-    for part in (_turns, _sessions, _claims, _locks, _refusals, _kept):
+    for part in (_turns, _sessions, _claims, _locks, _refusals, _kept, _runs):
         title, titles, rows = part(state)
         if rows:
             parts.append(f"\n{styled(_fitted(title), 'strong')}\n{table(titles, rows)}")
@@ -199,6 +199,21 @@ def _kept(state: WorkspaceView) -> Section:
     ]
     title = "kept files (written to after they had been replaced; `noclobber kept` restores or drops them)"
     return title, ("file", ">bytes", "written", "kept as"), rows
+
+
+def _runs(state: WorkspaceView) -> Section:
+    rows: Rows = [
+        [
+            _second(run["changed"]),
+            run["agent_id"],
+            Cell(run["error_type"], "bad"),
+            Cell(run["run_id"], "warn"),
+            run["command"],
+        ]
+        for run in state.runs
+    ]
+    title = "refused commands (nothing of them landed; `noclobber run` shows, reruns or drops them by ID)"
+    return title, ("time", "agent", "why", "id", "command"), rows
 
 
 def _leftovers(state: WorkspaceView) -> str:

@@ -7,7 +7,7 @@ Each has a diff, where there is one, and what can be done about it. Doing it is 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import iso8601
 from noclobber.core.project import state_folder
@@ -73,8 +73,18 @@ def kept_versions(root: str, now_s: float) -> list[Attention]:
     ]
 
 
-def refused_runs(root: str) -> list[Attention]:
-    """Return the commands that were refused, and wait to be run again or dropped."""
+class RefusedRun(NamedTuple):
+    """A command that was refused, and waits to be run again or dropped."""
+
+    run_id: str
+    agent_id: str
+    command: str
+    error_type: str
+    changed: str
+
+
+def refused_commands(root: str) -> list[RefusedRun]:
+    """Return the commands that were refused, and are kept (`noclobber run list`)."""
     listed = []
     for run_id in runs.all_ids(root):
         folder = runs.found(root, run_id)
@@ -84,7 +94,12 @@ def refused_runs(root: str) -> list[Attention]:
             if not folder.is_refused:
                 continue
             job, refused = folder.noted("job") or {}, folder.noted("refused") or {}
-            listed.append(_refused(folder, job, refused))
+            argv = job.get("argv")
+            command = " ".join(str(word) for word in argv) if isinstance(argv, list) else "?"
+            who, why = shortened(job.get("agent_id"), 60), shortened(refused.get("code"), 60)
+            listed.append(
+                RefusedRun(folder.run_id, who, shortened(command), why, iso8601(folder.changed_at_s))
+            )
         except OSError:
             continue  # Dropped meanwhile.
         finally:
@@ -92,18 +107,19 @@ def refused_runs(root: str) -> list[Attention]:
     return listed
 
 
-def _refused(folder: runs.RunFolder, job: dict[str, Any], refused: dict[str, Any]) -> Attention:
-    argv = job.get("argv")
-    command = " ".join(str(word) for word in argv) if isinstance(argv, list) else "?"
-    who, why = shortened(job.get("agent_id"), 60) or "somebody", shortened(refused.get("code"), 60)
-    return Attention(
-        RUN,
-        folder.run_id,
-        f"a command of {who} was refused: {shortened(command)}",
-        f"{why}; nothing of it landed",
-        iso8601(folder.changed_at_s),
-        ("retry", "drop"),
-    )
+def refused_runs(root: str) -> list[Attention]:
+    """The same, as something that needs a person."""
+    return [
+        Attention(
+            RUN,
+            each.run_id,
+            f"a command of {each.agent_id or 'somebody'} was refused: {each.command}",
+            f"{each.error_type}; nothing of it landed",
+            each.changed,
+            ("retry", "drop"),
+        )
+        for each in refused_commands(root)
+    ]
 
 
 # -- diffs ------------------------------------------------------------------------------------------------

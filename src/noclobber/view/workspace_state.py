@@ -40,6 +40,7 @@ class WorkspaceView(NamedTuple):
     locks: list[dict[str, Any]]
     refusals: list[dict[str, Any]]
     kept: list[dict[str, Any]]
+    runs: list[dict[str, Any]]
     leftovers: dict[str, list[str]]
     ledger: dict[str, Any]
     troubles: list[str]
@@ -100,6 +101,7 @@ def read_state(
         if with_ledger
         else [],
         [kept._asdict() for kept in found.kept],
+        attempt(lambda: _refused_commands(root), []),
         {
             "notes": list(found.notes),
             "swaps": list(found.swaps),
@@ -170,6 +172,12 @@ def _names(events: list[dict[str, Any]]) -> set[str]:
     identities = [event["identity"] for event in events if isinstance(event.get("identity"), dict)]
     found = [identity.get(name) for identity in identities for name in ("session_id", "agent_id")]
     return {name for name in found if isinstance(name, str)}
+
+
+def _refused_commands(root: str) -> list[dict[str, Any]]:
+    from noclobber.view.attention import refused_commands
+
+    return [each._asdict() for each in refused_commands(root)]
 
 
 def _claims(root: str, clock: Clock) -> list[dict[str, Any]]:
