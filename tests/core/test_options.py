@@ -40,6 +40,8 @@ def test_the_defaults_are_those_of_the_specifications() -> None:
         {"retained_file_bytes": 1, "retained_turn_bytes": 1 << 40},
         {"write_scope": None},
         {"write_scope": []},
+        {"unchecked": ["out", ".svelte-kit", "!build"]},
+        {"unchecked": []},
     ],
 )
 def test_good_options_are_taken(good: dict[str, Any]) -> None:
@@ -73,6 +75,20 @@ def test_folders_may_be_paths() -> None:
         ({"retained_file_bytes": -1}, "0 or more"),
         ({"retained_turn_bytes": 1.5}, "0 or more"),
         ({"retained_turn_bytes": True}, "0 or more"),
+        ({"unchecked": "out"}, "The option unchecked must be a list of names of folders, not 'out'"),
+        ({"unchecked": ["out", 1]}, "a list of names of folders"),
+        ({"unchecked": [""]}, "a list of names of folders"),
+        ({"unchecked": ["!"]}, "a list of names of folders"),
+        ({"unchecked": ["a\0b"]}, "a list of names of folders"),
+        ({"unchecked": None}, "a list of names of folders"),
+        ({"unchecked": ["out/"]}, "without /, "),
+        ({"unchecked": ["!web/dist"]}, "without /, "),
+        ({"unchecked": ["cache-*"]}, "without /, "),
+        ({"unchecked": [".git"]}, "names of folders other than ., .., .git, .noclobber"),
+        ({"unchecked": [".noclobber"]}, "names of folders other than ., .., .git, .noclobber"),
+        ({"unchecked": ["."]}, "names of folders other than ., .., .git, .noclobber"),
+        ({"unchecked": ["!.."]}, "names of folders other than ., .., .git, .noclobber"),
+        ({"unchecked": ["!biuld"]}, "with ! before built-in ones only"),
         ({"write_scope": "docs"}, "a list of folders"),
         ({"write_scope": [""]}, "a list of folders"),
         ({"write_scope": [1]}, "a list of folders"),
@@ -162,7 +178,7 @@ def test_type_checkers_know_the_same_options() -> None:
     for name in ("write_scope", "reserved"):
         assert told.pop(name) == "Iterable[str | os.PathLike[str]] | None"
         assert taken.pop(name) == "tuple[str, ...] | None"
-    for name in ("never_merge", "formatters", "versions_exclude"):
+    for name in ("never_merge", "formatters", "unchecked", "versions_exclude"):
         assert (told.pop(name), taken.pop(name)) == ("Iterable[str]", "tuple[str, ...]")
     assert told == taken
 

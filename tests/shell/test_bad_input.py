@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import pytest
 from noclobber.shell import process
 from noclobber.shell.namespace import mounts_below
 from noclobber.shell.roots import why_not
+from tests.rigs.commands import run as noclobber
 from tests.shell.test_git_locks import run_observed
 from tests.shell.test_process import is_available, noclobber_run, project, run_with_an_outsider, shell
 
@@ -319,3 +321,17 @@ def running_with(run_id: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_what_a_command_wrote_is_kept_if_the_options_are_wrong(project: Path) -> None:
+    """N-shell: whatever refuses a command, its work is not thrown away."""
+    (project / "noclobber.toml").write_text("unread = 7\n")
+    refused = shell(project, "echo two >> plan.md")
+    assert refused.returncode == 75
+    assert json.loads(refused.stderr.splitlines()[0])["error_type"] == "BAD_CONFIG"
+    kept = json.loads(noclobber("run", "list", "--json", cwd=project).out)
+    assert [each["code"] for each in kept] == ["BAD_CONFIG"]
+    (project / "noclobber.toml").unlink()
+    assert "+two" in noclobber("run", "diff", kept[0]["id"], cwd=project).out
+    assert noclobber("run", "rerun", kept[0]["id"], cwd=project).code == 0
+    assert (project / "plan.md").read_text() == "one\ntwo\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from noclobber.guard.landing_unchecked import land_unchecked
+from noclobber.guard.workspace import Workspace
 from noclobber.shell.changes import (
     CREATE,
     DELETE,
@@ -20,7 +22,8 @@ from noclobber.shell.changes import (
     changes,
     undecodable,
 )
-from tests.shell.test_process import is_available, project, run_with_an_outsider, shell
+from tests.rigs.commands import run
+from tests.shell.test_process import events, is_available, project, run_with_an_outsider, shell
 
 __all__ = ["project"]
 pytestmark = pytest.mark.skipif(not is_available(), reason="no namespaces here")
@@ -218,3 +221,57 @@ def test_a_command_whose_folder_is_gone_is_not_run_again(project: Path) -> None:
     done = subprocess.run(words, cwd=project, capture_output=True, text=True)
     assert done.returncode == 1
     assert "cannot be entered" in done.stderr
+
+
+def with_options(project: Path, line: str) -> None:
+    (project / "noclobber.toml").write_text(f"{line}\n")
+
+
+def test_a_folder_of_the_options_lands_without_a_check(project: Path) -> None:
+    """N-shell: the option `unchecked`. The last writer wins there, and no event is recorded."""
+    with_options(project, 'unchecked = ["out"]')
+    (project / "web/out").mkdir(parents=True)
+    (project / "web/out/page").write_text("old\n")
+    done = run_with_an_outsider(project, "echo ours > web/out/page", "echo theirs > web/out/page")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (project / "web/out/page").read_text() == "ours\n"
+    assert events(project) == []
+    (project / "out").write_text("a script\n")
+    done = run_with_an_outsider(project, "echo ours > out", "echo theirs > out")
+    assert (done.returncode, (project / "out").read_text()) == (75, "theirs\n")
+
+
+def test_a_built_in_name_can_be_taken_off_the_list(project: Path) -> None:
+    """N-shell: the option `unchecked`. `run show` names the files, as it does of any checked folder."""
+    with_options(project, 'unchecked = ["!build", "!node_modules"]')
+    (project / "build").mkdir()
+    (project / "build/rules").write_text("old\n")
+    outsider = "echo theirs > build/rules"
+    done = run_with_an_outsider(
+        project, "mkdir node_modules; echo > node_modules/x; echo ours > build/rules", outsider
+    )
+    assert (done.returncode, (project / "build/rules").read_text()) == (75, "theirs\n")
+    assert not (project / "node_modules").exists()
+    refused = json.loads(run("run", "list", "--json", cwd=project).out)[0]["id"]
+    for verb in ("show", "diff"):
+        assert "node_modules/x" in run("run", verb, refused, cwd=project).out
+    with_options(project, "unchecked = 7")
+    assert "node_modules" in run("run", "show", refused, cwd=project).out
+    again = run("run", "rerun", refused, cwd=project)
+    assert (again.code, (project / "build/rules").read_text()) == (75, "theirs\n")
+    assert "The option unchecked must be a list of names of folders" in again.err
+    with_options(project, 'unchecked = ["!build", "!node_modules"]')
+    assert run("run", "rerun", refused, cwd=project).code == 0
+    assert (project / "build/rules").read_text() == "ours\n"
+    assert {"node_modules/x", "build/rules"} <= {event["payload"]["target_file"] for event in events(project)}
+
+
+def test_a_turn_and_a_workspace_take_unchecked_folders(project: Path) -> None:
+    """N-shell: the option `unchecked`, from Python; a turn's beats that of its workspace."""
+    (project / "out").mkdir()
+    with Workspace(project, unchecked=["out"]) as workspace:
+        with workspace.turn() as turn:
+            assert turn.run("echo one > out/page").landed == ()
+        with workspace.turn(unchecked=()) as turn:
+            assert [done.path for done in turn.run("echo two > out/page").landed] == [f"{project}/out/page"]
+    assert (project / "out/page").read_text() == "two\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from noclobber.core.project import UNCHECKED
 from noclobber.disk import ordering
 from noclobber.shell import early_flush
 from noclobber.shell.early_flush import FROM_FILES, EarlyFlush
@@ -51,6 +52,16 @@ def test_every_checked_file_is_begun_in_a_process_of_its_own(tmp_path: Path, tol
     assert names(told) == sorted(f"f{number}" for number in range(FROM_FILES))
 
 
+def test_folders_of_the_options_are_not_begun(tmp_path: Path, told: int) -> None:
+    """N-shell: the option `unchecked`. What it takes off the list is flushed, and so begun."""
+    upper = upper_with(tmp_path, FROM_FILES)
+    with EarlyFlush(str(upper), frozenset(("er",))) as begun:
+        assert begun._pid == 0
+    with EarlyFlush(str(upper), frozenset()) as begun:
+        os.waitid(os.P_PID, begun._pid, os.WEXITED | os.WNOWAIT)
+    assert "package" in names(told)
+
+
 def test_few_files_need_no_process(tmp_path: Path, told: int) -> None:
     """N-shell: one file must not pay for a fork."""
     with EarlyFlush(str(upper_with(tmp_path, FROM_FILES - 1))) as begun:
@@ -77,8 +88,8 @@ def test_what_the_commit_has_taken_is_passed_over(
 ) -> None:
     """N-shell: a name that is gone by the time is no error."""
     upper = upper_with(tmp_path, FROM_FILES)
-    listed = [*early_flush._files(str(upper)), f"{upper}/gone"]
-    monkeypatch.setattr(early_flush, "_files", lambda folder: iter(listed))
+    listed = [*early_flush._files(str(upper), UNCHECKED), f"{upper}/gone"]
+    monkeypatch.setattr(early_flush, "_files", lambda folder, unchecked: iter(listed))
     (upper / "deep" / "f0").unlink()
     with EarlyFlush(str(upper)) as begun:
         ended = os.waitid(os.P_PID, begun._pid, os.WEXITED | os.WNOWAIT)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.cli.terminal import say
 from noclobber.core.light.json_text import spell_for_any_reader
+from noclobber.core.options import load_options
 from noclobber.core.project import existing_folder, find_project
-from noclobber.errors import BadRequestError
+from noclobber.errors import BadRequestError, ConfigError
 from noclobber.shell import runs
-from noclobber.shell.changes import DELETE, FILE, TooDeepError, changes
+from noclobber.shell.changes import DELETE, FILE, TooDeepError, changes, unchecked_names
 from noclobber.text.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -139,11 +140,19 @@ def _one(verb: str, folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str
 def _changes(folder: runs.RunFolder) -> list[TreeChange]:
     """What it would have changed, file by file; of folders that are not checked, the folder alone."""
     try:
-        found = changes(folder.root, folder.upper)
+        found = changes(folder.root, folder.upper, _unchecked_in(folder.root))
         return [*found.files(), *found.unchecked]
     except (TooDeepError, RecursionError):
         told = "it has too many folders inside of each other to be shown."
         raise BadRequestError("", f"run: {folder.run_id}: {told}") from None
+
+
+def _unchecked_in(root: str) -> frozenset[str]:
+    """Return which folders land without a check; the built-in ones if the options cannot be read."""
+    try:
+        return unchecked_names(load_options(root).unchecked)
+    except ConfigError:
+        return unchecked_names(())  # To look at a command is possible all the same. To run it again is not.
 
 
 def _diff(folder: runs.RunFolder, found: Any) -> str:

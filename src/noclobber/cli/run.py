@@ -454,14 +454,14 @@ def _loaded_for_landing() -> Iterator[None]:
 
 def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended, links: Collection[tuple[str, str]]) -> int:
     from noclobber.errors import NoclobberError
-    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.commands import TOOL, conclude, refused_note
+    from noclobber.shell.changes import unchecked_names
     from noclobber.shell.early_flush import EarlyFlush
 
     try:
         with (
-            EarlyFlush(folder.upper),
-            CommandTurn(folder.root, **_identity(asked), seen_of=asked.seen_of) as turn,
+            _turn_of(asked, folder, cwd, ended) as turn,
+            EarlyFlush(folder.upper, unchecked_names(turn.options.unchecked)),
         ):
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
             text, argv = _text(asked), asked.argv
@@ -480,6 +480,23 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended, links: Collec
     if folder.not_landed:
         _tell_not_landed(folder.not_landed)
     return _reported(asked, ended.exit_code, folder.run_id, landed=landed)
+
+
+def _turn_of(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> CommandTurn:
+    """Return the turn that lands what a command wrote. Without one (bad options) that is kept, too."""
+    from noclobber.errors import NoclobberError
+    from noclobber.guard.command_turn import CommandTurn
+
+    who = _identity(asked)
+    try:
+        return CommandTurn(folder.root, **who, seen_of=asked.seen_of)
+    except NoclobberError as error:
+        from noclobber.core.values import ToolCall
+        from noclobber.guard.commands import TOOL, keep
+
+        call = ToolCall(TOOL, {}, agent_id=who["agent_id"], session_id=who["session_id"])
+        keep(folder, asked.argv, cwd, call, asked.expect, ended, error)
+        raise
 
 
 def _text(asked: Asked) -> str:

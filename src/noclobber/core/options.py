@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME
+from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME, STATE_FOLDER, UNCHECKED
 from noclobber.errors import BadRequestError
 
 TYPE_CHECKING = False
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         formatters: Iterable[str]
         shell: Literal["guarded", "watched", "off"]
         shell_through_bytes: int
+        unchecked: Iterable[str]
         hard_links: Literal["write", "refuse"]
         durable: bool
         wait_s: float
@@ -88,6 +89,9 @@ VERSIONS_BYTES = 256 << 20
 SHELL_THROUGH_BYTES = 256 << 20  # Half a second to copy, and no version of it would be kept.
 
 
+_NEVER_UNCHECKED = (".", "..", ".git", STATE_FOLDER)
+
+
 class Options(NamedTuple):
     """What a workspace or a turn was asked to do. Build one with `options()`, which checks."""
 
@@ -125,6 +129,8 @@ class Options(NamedTuple):
     """Hooks: how shell commands that may write are treated: as a transaction, watched, or not at all."""
     shell_through_bytes: int = SHELL_THROUGH_BYTES
     """Guarded shell: from how many bytes on a file that is changed in place is not guarded; 0 for never."""
+    unchecked: tuple[str, ...] = ()
+    """Guarded shell: more names of folders that land without a check; with ! in front, names that do not."""
     hard_links: Literal["write", "refuse"] = "write"
     """Whether a file with several hard links may be changed; the change shows under all of its names."""
     durable: bool = False
@@ -273,6 +279,25 @@ def _no_patterns(value: Any) -> tuple[str, ...] | None:
     return names
 
 
+def _unchecked(value: Any) -> tuple[str, ...]:
+    """Refuse what is the name of no such folder: it would change nothing, without a word."""
+    try:
+        names = (None,) if isinstance(value, (str, bytes, dict)) else tuple(value)
+    except TypeError:
+        names = (None,)
+    if not all(isinstance(name, str) and name not in ("", "!") and "\0" not in name for name in names):
+        raise _NotAcceptedError("a list of names of folders")
+    bare = [name.removeprefix("!") for name in names]
+    if any(sign in name for name in bare for sign in "/*?"):
+        raise _NotAcceptedError("a list of names of folders, which count at every depth, without /, * and ?")
+    if any(name in _NEVER_UNCHECKED for name in bare):
+        raise _NotAcceptedError(f"a list of names of folders other than {', '.join(_NEVER_UNCHECKED)}")
+    if any(name.startswith("!") and name[1:] not in UNCHECKED for name in names):
+        known = ", ".join(sorted(UNCHECKED))
+        raise _NotAcceptedError(f"a list of names of folders, with ! before built-in ones only ({known})")
+    return names
+
+
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "rebaseline": _one_of("on-read", "after-conflict"),
     "unread": _one_of("allow", "deny"),
@@ -291,6 +316,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "formatters": _patterns,
     "shell": _one_of("guarded", "watched", "off"),
     "shell_through_bytes": _byte_count,
+    "unchecked": _unchecked,
     "hard_links": _one_of("write", "refuse"),
     "durable": _true_or_false,
     "wait_s": _seconds,

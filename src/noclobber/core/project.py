@@ -43,6 +43,15 @@ DIGEST_PREFIX = "digest."  # And the user id: what `commit --mine` need not read
 OPTIONS_NAME = "noclobber.toml"
 SHARED_OPTIONS_NAME = "pyproject.toml"  # Its table [tool.noclobber].
 
+UNCHECKED = frozenset(
+    (
+        *("node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
+        *(".tox", ".nox", "target", "dist", "build", ".next", ".nuxt", ".turbo", ".parcel-cache", ".gradle"),
+        *(".cache", "coverage", ".coverage", ".eggs", ".hypothesis"),
+    )
+)
+"""Folders of build outputs and installed packages: see `shell.changes`. The option `unchecked` changes it."""
+
 COORDINATOR = "NOCLOBBER_COORDINATOR"
 """The server that decides and keeps the record for several machines. Unset: files do."""
 

@@ -32,7 +32,7 @@ from noclobber.errors import (
 from noclobber.guard.landing import CommandRun, land
 from noclobber.guard.who_commits import why_no_command, why_no_view
 from noclobber.shell import runs
-from noclobber.shell.changes import MOST_LEVELS, TooDeepError, changes, undecodable
+from noclobber.shell.changes import MOST_LEVELS, TooDeepError, changes, unchecked_names, undecodable
 from noclobber.shell.named_links import named_links
 from noclobber.shell.namespace import UnavailableError, is_inside
 from noclobber.shell.process import GRACE_S, Ended, all_below
@@ -284,7 +284,7 @@ def conclude(
             from noclobber.guard.passing import record_passed
 
             through = record_passed(turn, call, ended.passed)
-        found = changes(run.root, run.upper)
+        found = changes(run.root, run.upper, unchecked_names(turn.options.unchecked))
         if not found.changes:
             return through
         if ended.signal:
@@ -324,18 +324,18 @@ def conclude(
     except TooDeepError as deep:
         levels = f"it has more than {MOST_LEVELS} folders inside of each other, too many for one commit."
         too_deep = BadPathError(f"{run.root}/{deep}", levels)
-        _keep(run, argv, cwd, call, expect, ended, too_deep)
+        keep(run, argv, cwd, call, expect, ended, too_deep)
         turn.recorder.refusal(call, too_deep)
         raise too_deep from None
     except OSError as failure:  # For example, the disk is full. A commit that began is taken back.
         error = commit_failed(failure, _shown(run, failure))
-        _keep(run, argv, cwd, call, expect, ended, error)
+        keep(run, argv, cwd, call, expect, ended, error)
         raise error from failure
     except NoclobberError as error:
         if error.has_landed:  # Kept as refused, it would be run again.
             error.run_id, error.exit_code = run.run_id, ended.exit_code  # type: ignore[attr-defined]
         else:
-            _keep(run, argv, cwd, call, expect, ended, error)
+            keep(run, argv, cwd, call, expect, ended, error)
         raise
 
 
@@ -356,7 +356,7 @@ def _shown(run: runs.RunFolder, failure: OSError) -> str:
     return run.root
 
 
-def _keep(
+def keep(
     run: runs.RunFolder,
     argv: Sequence[str],
     cwd: str,

@@ -7,10 +7,10 @@ a folder for each folder with a change in it. An opaque folder replaces the real
 Only what differs is a change. A file that was opened for writing and left alone was copied up, and is none.
 A folder that is new is one change, with everything in it: it lands by one rename. So is one that is gone.
 
-Folders of build outputs and installed packages are *unchecked* (`UNCHECKED`): nobody edits them by hand,
-their files are many, and the last writer wins. A file of such a name (a script called `build`) is a file as
-any other. What is in `.git` is checked as everything else, also a branch called `dist`: a refused
-`git checkout` must not leave HEAD on a branch whose files are not there.
+Folders of build outputs and installed packages are *unchecked* (`UNCHECKED`, and the option `unchecked`):
+nobody edits them by hand, their files are many, and the last writer wins. A file of such a name (a script
+called `build`) is a file as any other. What is in `.git` is checked as everything else, also a branch called
+`dist`: a refused `git checkout` must not leave HEAD on a branch whose files are not there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from __future__ import annotations
 import os
 import stat
 
-from noclobber.core.project import STATE_FOLDER
+from noclobber.core.project import STATE_FOLDER, UNCHECKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import NamedTuple
 else:
     from noclobber.core.light.named_tuples import NamedTuple
@@ -32,13 +32,6 @@ ATTRIBUTES = "attributes"
 AFTERWARDS = (TIMES, ATTRIBUTES)
 FILE, LINK, FOLDER, SPECIAL = "file", "link", "folder", "special"
 
-UNCHECKED = frozenset(
-    (
-        *("node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"),
-        *(".tox", ".nox", "target", "dist", "build", ".next", ".nuxt", ".turbo", ".parcel-cache", ".gradle"),
-        *(".cache", "coverage", ".coverage", ".eggs", ".hypothesis"),
-    )
-)
 UNCHECKED_FILES = frozenset((".coverage",))
 MOST_LEVELS = 400
 PIECE = 1 << 20
@@ -97,6 +90,19 @@ class ChangeSet(NamedTuple):
                 yield from _inside(change, f"{self.root}/{change.path}")
             else:
                 yield from _inside(change, change.upper)
+
+
+def unchecked_names(given: Iterable[str]) -> frozenset[str]:
+    """Return the names of unchecked folders: the built-in ones, with what the option `unchecked` says."""
+    if not given:
+        return UNCHECKED
+    names = set(UNCHECKED)
+    for name in given:  # In this order: the last word about a name counts.
+        if name.startswith("!"):
+            names.discard(name[1:])
+        else:
+            names.add(name)
+    return frozenset(names)
 
 
 def changes(root: str, upper: str, unchecked: frozenset[str] = UNCHECKED) -> ChangeSet:

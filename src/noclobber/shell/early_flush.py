@@ -16,9 +16,9 @@ import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import os
 
 from noclobber.core.light.c_library import LONG, function
+from noclobber.core.project import UNCHECKED
 from noclobber.disk import ordering
 from noclobber.disk.reading import LOOK
-from noclobber.shell.changes import UNCHECKED
 from noclobber.shell.namespace import PR_SET_PDEATHSIG
 from noclobber.shell.own_core import step_aside
 from noclobber.shell.process import has_two_cores
@@ -33,8 +33,8 @@ FROM_FILES = 64  # Forking takes as long as they do.
 class EarlyFlush:
     """Use as a context manager, around the landing."""
 
-    def __init__(self, upper: str) -> None:
-        self._upper, self._pid = upper, 0
+    def __init__(self, upper: str, unchecked: frozenset[str] = UNCHECKED) -> None:
+        self._upper, self._unchecked, self._pid = upper, unchecked, 0
 
     def __enter__(self) -> EarlyFlush:
         if has_two_cores() and self._has_many():
@@ -55,7 +55,7 @@ class EarlyFlush:
             self._pid = 0
 
     def _has_many(self) -> bool:
-        return any(number >= FROM_FILES for number, _ in enumerate(_files(self._upper), 1))
+        return any(number >= FROM_FILES for number, _ in enumerate(_files(self._upper, self._unchecked), 1))
 
     def _flush(self, parent: int) -> None:
         """In the child. It ends with its parent, which has locks that it must not keep."""
@@ -64,7 +64,7 @@ class EarlyFlush:
             return
         if os.getppid() != parent:
             return
-        for path in _files(self._upper):
+        for path in _files(self._upper, self._unchecked):
             try:
                 descriptor = os.open(path, LOOK)
             except OSError:
@@ -73,7 +73,7 @@ class EarlyFlush:
             os.close(descriptor)
 
 
-def _files(folder: str) -> Iterator[str]:
+def _files(folder: str, unchecked: frozenset[str]) -> Iterator[str]:
     """Yield every file that is checked, and so flushed, when it lands."""
     folders = [folder]
     while folders:
@@ -84,6 +84,6 @@ def _files(folder: str) -> Iterator[str]:
             continue
         for entry in listed:
             if entry.is_dir(follow_symlinks=False):
-                folders += [] if entry.name in UNCHECKED else [entry.path]
+                folders += [] if entry.name in unchecked else [entry.path]
             elif entry.is_file(follow_symlinks=False):
                 yield entry.path
