@@ -275,3 +275,55 @@ def test_a_turn_and_a_workspace_take_unchecked_folders(project: Path) -> None:
         with workspace.turn(unchecked=()) as turn:
             assert [done.path for done in turn.run("echo two > out/page").landed] == [f"{project}/out/page"]
     assert (project / "out/page").read_text() == "two\n"
+
+
+@pytest.mark.parametrize(
+    "line", ['write_scope = ["src"]', 'reserved = ["dist"]', 'reserved = ["dist/deep/page"]']
+)
+def test_what_the_options_forbid_is_forbidden_in_unchecked_folders(project: Path, line: str) -> None:
+    """K-WRITE-1, finding S8: nobody compares what is in them, and that does not open them."""
+    with_options(project, line)
+    page = project / "dist/deep/page"
+    page.parent.mkdir(parents=True)
+    page.write_text("old\n")
+    for text in (
+        "echo ours > dist/deep/page",
+        "rm -r dist",
+        "rm -r dist; mkdir -p dist/deep; cp plan.md dist/deep/page",
+    ):
+        refused = shell(project, f"mkdir src; echo two > src/new; {text}")
+        assert refused.returncode == 75
+        assert json.loads(refused.stderr.splitlines()[0])["error_type"] in ("RESERVED_FILE", "OUTSIDE_SCOPE")
+        assert (page.read_text(), (project / "src").exists()) == ("old\n", False)
+
+
+def test_an_unchecked_folder_may_be_the_write_scope(project: Path) -> None:
+    """K-WRITE-1: also if the command makes it."""
+    with_options(project, 'write_scope = ["dist"]')
+    for text in ("mkdir dist; echo one > dist/page", "echo two > dist/page", "rm -r dist"):
+        done = shell(project, text)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("locked", [".", "dist"])
+def test_a_lock_holds_for_unchecked_folders(project: Path, locked: str) -> None:
+    """REQ-LOCK-010, N-shell: a folder that another agent has locked, and one in it."""
+    (project / "dist").mkdir()
+    (project / "dist/page").write_text("old\n")
+    held = run("lock", "acquire", "--lease-only", "--holder", "bob", locked, cwd=project)
+    assert held.code == 0
+    for text in ("echo ours > dist/page", "rm -r dist"):
+        refused = shell(project, text)
+        assert (refused.returncode, "LOCK_CONTENTION" in refused.stderr) == (75, True)
+        assert (project / "dist/page").read_text() == "old\n"
+    assert run("lock", "release", "--id", held.out.strip(), locked, cwd=project).code == 0
+    assert shell(project, "echo ours > dist/page").returncode == 0
+
+
+def test_a_package_managers_own_lock_file_stops_nobody(project: Path) -> None:
+    """N-shell: uv has a file called `.lock` in `.venv`."""
+    (project / ".venv").mkdir()
+    (project / ".venv/.lock").touch()
+    done = shell(project, "echo > .venv/package; : >> .venv/.lock")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (project / ".venv/package").exists()

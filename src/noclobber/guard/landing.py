@@ -100,7 +100,22 @@ class FileChange(NamedTuple):
     after: str
 
 
-RULES: list[Callable[[CommandRun, ChangeSet, Turn | CommandTurn], NoclobberError | None]] = [git_rule]
+def unchecked_rule(
+    command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn
+) -> NoclobberError | None:
+    """Refuse what is forbidden in folders whose files are not compared."""
+    unchecked = [change for change in changes.changes if not change.is_checked]
+    if not unchecked:
+        return None
+    from noclobber.guard.unchecked_rule import refusal_of  # Here: most commands have none.
+
+    return refusal_of(turn, changes.root, unchecked)
+
+
+RULES: list[Callable[[CommandRun, ChangeSet, Turn | CommandTurn], NoclobberError | None]] = [
+    unchecked_rule,
+    git_rule,
+]
 """Asked in order, before anything lands. The first refusal counts."""
 
 TOLD_BY_COMMIT = ""  # Instead of a hash: the commit says it, which has to take it anyway.
