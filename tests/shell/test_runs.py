@@ -14,6 +14,7 @@ from noclobber.cli import main
 from noclobber.shell import git_locks, runs
 from tests.disk.test_apart import is_marked, marked_at_mkdir
 from tests.rigs.commands import run
+from tests.shell.test_process import is_available
 
 RUN_ID = "6afb5918-3120-5665d1"
 JOB = {"argv": ["true"], "cwd": "/", "agent_id": "shell"}
@@ -152,3 +153,40 @@ def test_no_list_of_git_locks_removes_anything_else(root: Path, planted: Path, t
     os.link(own, lock)
     git_locks.release_left(str(root), str(planted))
     assert not lock.exists()
+
+
+def test_what_is_kept_stays_until_its_command_has_run_again(root: Path, tmp_path: Path) -> None:
+    """N-shell: a program that is not there any more, and a signal, are no reason to drop what was written."""
+    if not is_available():
+        pytest.skip("no namespaces here")
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\ntest ! -e again || kill -TERM $$\necho two >> a.md\n")
+    program.chmod(0o755)
+    refused = run("run", "--expect", f"a.md={'0' * 64}", "--", str(program), cwd=root)
+    assert refused.code == 75
+    (run_id,) = os.listdir(root / ".noclobber/run")
+    program.rename(tmp_path / "away")
+    assert run("run", "rerun", run_id, cwd=root).code == 127
+    (tmp_path / "away").rename(program)
+    (root / "again").touch()
+    assert run("run", "rerun", run_id, cwd=root).code == 143
+    assert "+two" in run("run", "diff", run_id, cwd=root).out
+    (root / "again").unlink()
+    assert run("run", "rerun", run_id, cwd=root).code == 0
+    assert os.listdir(root / ".noclobber/run") == []
+
+
+def test_each_of_several_commands_runs_again_for_its_own_agent(root: Path) -> None:
+    """N-shell: the record names who it was."""
+    if not is_available():
+        pytest.skip("no namespaces here")
+    for agent in ("anna", "ben"):
+        expect = ("--expect", f"{agent}.md={'0' * 64}")
+        done = run("run", "--agent", agent, *expect, "--", "sh", "-c", f"echo 1 > {agent}.md", cwd=root)
+        assert done.code == 75
+    assert run("run", "rerun", *os.listdir(root / ".noclobber/run"), cwd=root).code == 0
+    lines = map(json.loads, (root / ".noclobber/agent_trace.jsonl").read_text().splitlines())
+    landed = [each for each in lines if each["action_type"] == "MUTATION"]
+    assert {each["payload"]["target_file"]: each["identity"]["agent_id"] for each in landed} == {
+        f"{agent}.md": agent for agent in ("anna", "ben")
+    }

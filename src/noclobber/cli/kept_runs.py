@@ -184,7 +184,7 @@ def _bytes(path: str) -> bytes | None:
 
 def _rerun(folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str, Any] | None]:
     """Run the same command again, on the files as they are now."""
-    from noclobber.cli.run import at_best_level
+    from noclobber.cli.run import Asked, at_best_level
     from noclobber.cli.run_document import answered, object_of
 
     job = folder.noted("job") or {}
@@ -204,9 +204,11 @@ def _rerun(folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str, Any] | 
         if not asked.as_json:
             say(f"noclobber: {gone.message}", sys.stderr)
         return 1, object_of(gone)
-    asked.argv = argv
-    asked.root, asked.agent = folder.root, asked.agent or _text(job.get("agent_id"))
-    code, answer = answered(asked) if asked.as_json else (at_best_level(asked), None)
-    if code != EXIT_REFUSED:
+    again = Asked()
+    again.argv, again.as_json, again.root = argv, asked.as_json, folder.root
+    again.agent = asked.agent or _text(job.get("agent_id"))
+    code, answer = answered(again) if asked.as_json else (at_best_level(again), None)
+    # One that did not begin, or that Ctrl-C ended, has not replaced what is kept.
+    if code != EXIT_REFUSED and again.was_run and not again.died_of:
         folder.remove()
     return code, answer

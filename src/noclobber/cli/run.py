@@ -133,6 +133,8 @@ class Asked:
         self.seen_of: SeenOf | None = None
         self.died_of = 0
         """The signal that ended the command."""
+        self.was_run = True
+        """False if the command did not begin."""
         self.answer: dict[str, Any] = {}
         """What `--json` prints: the report, or the object of what was refused."""
         self.argv: list[str] = []
@@ -252,6 +254,7 @@ def at_best_level(asked: Asked) -> int:
 
 def _not_run(asked: Asked, error: NoclobberError, exit_code: int) -> int:
     """Say why a command was not run; return the exit code."""
+    asked.was_run = False
     if asked.as_json:
         from noclobber.core.wire import to_object
 
@@ -314,6 +317,7 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
         from noclobber.shell.process import CommandProcess  # Here: loaded by now, while the view was made.
 
         if not isinstance(begun, CommandProcess):
+            asked.was_run = False
             _say(f"noclobber: run: {asked.argv[0]}: {begun.complaint}")
             return _reported(asked, begun.exit_code, folder.run_id)
         # Once more: a link that was put there before the command could begin was not there at the first look.
@@ -652,6 +656,7 @@ def _watched(asked: Asked, root: str, cwd: str) -> int:
         ended = begun.wait() if isinstance(begun, PlainProcess) else begun
         asked.died_of = ended.signal
         if ended.complaint:
+            asked.was_run = False
             _say(f"noclobber: run: {asked.argv[0]}: {ended.complaint}")
             return _reported(asked, ended.exit_code, level=LEVEL)
         try:
@@ -675,6 +680,7 @@ def _plainly(asked: Asked, level: str, run_id: str = "") -> int:
         ended = begun.wait() if isinstance(begun, PlainProcess) else begun
         asked.died_of = ended.signal
         if ended.complaint:
+            asked.was_run = False
             _say(f"noclobber: run: {asked.argv[0]}: {ended.complaint}")
         return _reported(asked, ended.exit_code, run_id, level=level)
     _reported(asked, 0, run_id, level=level)
