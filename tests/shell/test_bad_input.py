@@ -335,3 +335,34 @@ def test_what_a_command_wrote_is_kept_if_the_options_are_wrong(project: Path) ->
     assert "+two" in noclobber("run", "diff", kept[0]["id"], cwd=project).out
     assert noclobber("run", "rerun", kept[0]["id"], cwd=project).code == 0
     assert (project / "plan.md").read_text() == "one\ntwo\n"
+
+
+def run_unheard(root: Path, how: str, text: str, *options: str) -> int:
+    """Run a command whose stdout and stderr nobody can read; return the exit code."""
+    if how == "gone":
+        out_fd, in_fd = os.pipe()
+        os.close(out_fd)
+    else:
+        in_fd = os.open("/dev/full", os.O_WRONLY)
+    try:
+        words = [sys.executable, "-m", "noclobber", "run", *options, "--", "sh", "-c", text]
+        return subprocess.run(words, cwd=root, stdout=in_fd, stderr=in_fd, timeout=60).returncode
+    finally:
+        os.close(in_fd)
+
+
+@pytest.mark.parametrize("how", ["gone", "full"])
+def test_what_cannot_be_said_changes_neither_what_lands_nor_the_exit_code(project: Path, how: str) -> None:
+    """N-shell: `noclobber run -- … 2>&1 | head`. A refused command ended with 0, and a good one did not land."""
+    plan = project / "plan.md"
+    assert run_unheard(project, how, "chmod 700 .; echo two >> plan.md; exit 4") == 4
+    assert plan.read_text() == "one\ntwo\n"
+    left = "sleep 1000 > /dev/null 2>&1 & echo three >> plan.md"
+    assert run_unheard(project, how, left) == 0
+    assert plan.read_text() == "one\ntwo\nthree\n"
+    assert run_unheard(project, how, "echo four >> plan.md", "--expect", "plan.md=ABSENT") == 75
+    assert run_unheard(project, how, "touch ran", "--require", "--root", "/") == 69
+    if how == "gone":
+        assert run_unheard(project, how, "echo four >> plan.md", "--json", "--expect", "plan.md=ABSENT") == 75
+        assert run_unheard(project, how, "echo four >> plan.md; exit 4", "--json") == 4
+        assert plan.read_text() == "one\ntwo\nthree\nfour\n"

@@ -205,7 +205,10 @@ def guarded(asked: Asked) -> int:
         from noclobber.cli.run_document import answered, print_answer
 
         code, answer = answered(asked)
-        print_answer(answer)
+        try:
+            print_answer(answer)
+        except BrokenPipeError:
+            _discard(sys.stdout)
     else:
         code = at_best_level(asked)
     if asked.died_of and code == 128 + asked.died_of:
@@ -520,7 +523,7 @@ def _tell_merged(landed: Sequence[WriteResult]) -> None:
                 f"noclobber: run: {visible(done.path)} was changed by {done.merged.by or 'an outsider'} while"
                 " the command ran. Both changes are in the file. What they changed:"
             )
-            print(bounded(done.merged.changes), file=sys.stderr)
+            _print(bounded(done.merged.changes))
 
 
 def _tell_not_landed(troubles: Sequence[str]) -> None:
@@ -546,11 +549,36 @@ def _identity(asked: Asked) -> dict[str, Any]:
 def _say(text: str) -> None:
     """Print sentences on stderr: folded at words where a person is watching."""
     if not sys.stderr.isatty():
-        print(text, file=sys.stderr)
+        _print(text)
         return
     from noclobber.cli.terminal import say
 
-    say(text, sys.stderr)
+    _unless_nobody_listens(lambda: say(text, sys.stderr))
+
+
+def _print(text: str) -> None:
+    """Print a text on stderr as it is."""
+    _unless_nobody_listens(lambda: print(text, file=sys.stderr, flush=True))
+
+
+def _unless_nobody_listens(tell: Callable[[], None]) -> None:
+    """
+    Say something, if it can be said.
+
+    A reader that has gone (`2>&1 | head`), or a full disk, must change neither what lands nor the exit code.
+    """
+    try:
+        tell()
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: Any) -> None:
+    """Let a stream lead nowhere. Otherwise Python flushes it at exit, and ends with a code of its own."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        pass
 
 
 def _tell_refusal(asked: Asked, error: Any) -> None:
@@ -568,7 +596,7 @@ def _tell_errors(error: Any) -> None:
     from noclobber.core.wire import to_json
 
     try:
-        print(to_json(error), file=sys.stderr)
+        _print(to_json(error))
     except TypeError:
         _say(f"noclobber: run: {error}")
     _tell_others(error)
@@ -580,7 +608,7 @@ def _tell_others(error: Any) -> None:
     from noclobber.text.visible import visible
 
     for other in others(error):
-        print(to_json(other), file=sys.stderr)
+        _print(to_json(other))
     for one in (error, *others(error)):
         reason = getattr(one, "not_merged", None)
         if reason:
