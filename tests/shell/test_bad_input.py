@@ -366,3 +366,25 @@ def test_what_cannot_be_said_changes_neither_what_lands_nor_the_exit_code(projec
         assert run_unheard(project, how, "echo four >> plan.md", "--json", "--expect", "plan.md=ABSENT") == 75
         assert run_unheard(project, how, "echo four >> plan.md; exit 4", "--json") == 4
         assert plan.read_text() == "one\ntwo\nthree\nfour\n"
+
+
+@pytest.mark.parametrize("level", ["guarded", "watched"])
+def test_who_starts_it_may_ignore_the_end_of_children(project: Path, level: str) -> None:
+    """N-shell: SIGCHLD ignored is inherited. A command over many files landed, and ended with 3."""
+    words = [sys.executable, "-m", "noclobber", "run", "--"]
+    home = {} if level == "guarded" else {"HOME": str(project)}  # A home folder gets no private view.
+
+    def deaf(*command: str) -> int:
+        return subprocess.run(
+            [*words, *command],
+            cwd=project,
+            env={**os.environ, **home},
+            capture_output=True,
+            timeout=60,
+            preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        ).returncode
+
+    assert deaf("sh", "-c", "for i in $(seq 200); do echo > f$i; done; exit 4") == 4
+    assert deaf("no-such-program") == 127
+    assert deaf("sh", "-c", "exit 5") == 5
+    assert len(list(project.glob("f*"))) == 200

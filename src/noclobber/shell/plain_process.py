@@ -11,7 +11,7 @@ import errno
 import os
 
 from noclobber.shell.process import ChildCommand, Ended
-from noclobber.shell.starting import DEFAULT_AGAIN, NOT_EXECUTABLE, NOT_FOUND
+from noclobber.shell.starting import DEFAULT_AGAIN, NOT_EXECUTABLE, NOT_FOUND, hear_of_children
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class PlainProcess(ChildCommand):
 
 def start_plainly(argv: Sequence[str]) -> PlainProcess | Ended:
     """Start a command in this folder; `Ended` if it cannot be run."""
+    hear_of_children()
     out_fd, in_fd = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -57,6 +57,7 @@ def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProce
     While the view is made, `meanwhile` is worked off as far as it gets. `UnavailableError` if there can be no
     view: then nothing was run. `Ended` if the command does not exist.
     """
+    hear_of_children()
     view = PrivateView(asked.folder.root, asked.folder.path)
     view.supervisor.may_pass = asked.may_pass
     view.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -100,6 +101,17 @@ def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProce
     if kind == "cwd":
         return Ended(NOT_EXECUTABLE, 0, 0, complaint=f"its folder cannot be entered ({text})")
     raise UnavailableError(text or "the process that makes the view was killed")
+
+
+def hear_of_children() -> None:
+    """
+    Have the kernel keep how our children ended.
+
+    Whoever started us may have had SIGCHLD ignored, and that is inherited. Then nobody could wait for a
+    child: not for the command, and not for those that we fork ourselves.
+    """
+    if _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN:
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
 
 
 def _told(
