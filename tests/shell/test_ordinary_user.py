@@ -167,3 +167,17 @@ def test_a_commit_in_a_submodule_lands(user_project: Path, as_user: AsUser) -> N
     landed(as_user("cd part && echo 2 >> f && git commit -qam 2 && cd .. && git commit -qam bump"))
     checked = as_user("git fsck --strict && git -C part log --format=%s && git status --porcelain part")
     assert checked.stdout == "2\n1\n"
+
+
+def test_what_a_command_did_in_a_read_only_folder_of_packages_lands(
+    user_project: Path, as_user: AsUser
+) -> None:
+    """N-shell: it made the folder writable and read-only again, as package managers do. That was lost."""
+    folder = "node_modules/package"
+    landed(as_user(f"mkdir -p {folder}; echo one > {folder}/a; echo one > {folder}/b; chmod 555 {folder}"))
+    change = f"echo two > {folder}/new; echo two > {folder}/a; rm -f {folder}/b"
+    landed(as_user(f"chmod 755 {folder}; {change}; chmod 555 {folder}"))
+    package = user_project / folder
+    assert sorted(os.listdir(package)) == ["a", "new"]
+    assert (package / "a").read_text() == "two\n"
+    assert package.stat().st_mode & 0o777 == 0o555

@@ -94,21 +94,35 @@ def _put(upper: str, path: str, troubles: list[str]) -> None:
     """Put something in its place, over what is there. Two folders become one, file by file."""
     is_folder = stat.S_ISDIR(os.lstat(upper).st_mode)
     try:
-        with WritableFolder(upper):
-            os.rename(upper, path)
+        _move(upper, path)
         return
     except OSError as error:
         if error.errno not in _IN_THE_WAY:
             raise
     if not (is_folder and stat.S_ISDIR(os.lstat(path).st_mode)):
         _remove(path)
-        os.rename(upper, path)
+        _move(upper, path)
         return
     for name in sorted(os.listdir(upper)):
         try:
             _put(f"{upper}/{name}", f"{path}/{name}", troubles)
         except OSError as error:
             troubles.append(_told(f"{path}/{name}", error))
+
+
+def _move(upper: str, path: str) -> None:
+    with WritableFolder(upper):
+        try:
+            os.rename(upper, path)
+        except PermissionError:
+            # The command could: it made the folder writable, and read-only again.
+            with (
+                WritableFolder(os.path.dirname(upper)) as one,
+                WritableFolder(os.path.dirname(path)) as other,
+            ):
+                if not one and not other:
+                    raise
+                os.rename(upper, path)
 
 
 def _remove(path: str) -> None:
@@ -118,5 +132,10 @@ def _remove(path: str) -> None:
         remove_all(folder_fd, name)
     except FileNotFoundError:
         pass
+    except PermissionError:
+        with WritableFolder(folder) as is_read_only:  # As above.
+            if not is_read_only:
+                raise
+            remove_all(folder_fd, name)
     finally:
         os.close(folder_fd)
