@@ -327,3 +327,22 @@ def test_a_package_managers_own_lock_file_stops_nobody(project: Path) -> None:
     done = shell(project, "echo > .venv/package; : >> .venv/.lock")
     assert (done.returncode, done.stderr) == (0, "")
     assert (project / ".venv/package").exists()
+
+
+@pytest.mark.parametrize("rule", ['write_scope = ["src"]', 'reserved = ["lib"]', "lock"])
+def test_caches_that_may_not_land_are_no_reason_to_refuse_a_command(project: Path, rule: str) -> None:
+    """K-WRITE-1, N-shell: whoever runs the tests of a project writes `__pycache__` all over it."""
+    for name in ("src", "lib"):
+        (project / name).mkdir()
+    if rule == "lock":
+        assert run("lock", "acquire", "--lease-only", "--holder", "bob", "lib", cwd=project).code == 0
+    else:
+        with_options(project, rule)
+    (project / "lib/__pycache__").mkdir()
+    done = shell(project, "mkdir -p lib/__pycache__; echo 1 > lib/__pycache__/a.pyc; echo 1 > src/a")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (project / "src/a").exists()
+    assert os.listdir(project / "lib/__pycache__") == []
+    done = shell(project, "mkdir src/__pycache__; echo 1 > src/__pycache__/a.pyc")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (project / "src/__pycache__/a.pyc").exists()

@@ -285,6 +285,12 @@ def conclude(
 
             through = record_passed(turn, call, ended.passed)
         found = changes(run.root, run.upper, unchecked_names(turn.options.unchecked))
+        if found.unchecked:
+            from noclobber.guard.unchecked_rule import (
+                without_forbidden_caches,
+            )  # Here: most commands have none.
+
+            found = without_forbidden_caches(turn, found)
         if not found.changes:
             return through
         if ended.signal:

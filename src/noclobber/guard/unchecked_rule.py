@@ -4,6 +4,10 @@ What of unchecked folders may land: nobody compares what is in them, and what th
 A folder of build outputs is where the last writer wins (`shell/changes`). That says nothing about who may
 write there: `write_scope`, `reserved` and a lock on the folder, or on one around it, hold as everywhere.
 
+What tools put aside for themselves (`CACHES`) is an exception: whoever runs the tests of a project writes
+`__pycache__` all over it, and means nothing by that. It does not land where it is forbidden, and the command
+is not refused for it.
+
 Not asked here: claims on single files, which only say that somebody is about to write, and whether a file is
 noclobber's own code: every Python that runs in a project with noclobber in its `.venv` writes caches there.
 Nor is a file called `.lock` ours for its name: package managers have such files in their folders.
@@ -26,14 +30,23 @@ if TYPE_CHECKING:
 
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
+    from noclobber.shell.changes import ChangeSet
+
+
+CACHES = frozenset(
+    (
+        *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache", ".coverage"),
+        *(".turbo", ".parcel-cache", ".gradle"),
+    )
+)
 
 
 def refusal_of(turn: Turn | CommandTurn, root: str, changes: Sequence[TreeChange]) -> NoclobberError | None:
     """Return why one of the changes in unchecked folders may not land; None: all of them may."""
-    if turn.write_scope is not None or turn.options.reserved:
-        for change in changes:
-            if (refusal := _by_options(turn, root, change)) is not None:
-                return refusal
+    is_ruled = turn.write_scope is not None or turn.options.reserved
+    for change in changes if is_ruled else ():
+        if (refusal := _by_options(turn, root, change)) is not None:
+            return refusal
     names = unchecked_names(turn.options.unchecked)
     for folder in sorted({_outermost(change.path, names) for change in changes}):
         try:
@@ -41,6 +54,31 @@ def refusal_of(turn: Turn | CommandTurn, root: str, changes: Sequence[TreeChange
         except NoclobberError as error:
             return error
     return None
+
+
+def without_forbidden_caches(turn: Turn | CommandTurn, changes: ChangeSet) -> ChangeSet:
+    """Return a change set without the caches that may not land where they are."""
+    by_folder: dict[str, list[TreeChange]] = {}
+    for change in changes.changes:
+        if not change.is_checked and (folder := _cache_of(change.path)):
+            by_folder.setdefault(folder, []).append(change)
+    dropped = {
+        change.path
+        for folder in by_folder.values()
+        if refusal_of(turn, changes.root, folder) is not None
+        for change in folder
+    }
+    if not dropped:
+        return changes
+    kept = (change for change in changes.changes if change.is_checked or change.path not in dropped)
+    return changes._replace(changes=tuple(kept))
+
+
+def _cache_of(path: str) -> str:
+    """Return the cache that a path is in; "" if it is in none."""
+    parts = path.split("/")
+    count = next((number for number, part in enumerate(parts, 1) if part in CACHES), 0)
+    return "/".join(parts[:count])
 
 
 def _by_options(turn: Turn | CommandTurn, root: str, change: TreeChange) -> NoclobberError | None:
