@@ -6,10 +6,12 @@ import asyncio
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noclobber.errors import LockContention, LockLost
+from noclobber.lock import lock as blocking
 from noclobber.lock.aio import DeliverableLock
 from noclobber.lock.status import status_of
 from tests.rigs.locks import events, finish, python
@@ -33,6 +35,20 @@ def test_acquire_contend_renew_release(tmp_path: Path) -> None:
 
     asyncio.run(story())
     assert len(events(tmp_path, "LOCK_CONTENTION")) == 1
+
+
+def test_the_default_lease_is_the_same_as_without_asyncio(tmp_path: Path) -> None:
+    """REQ-LOCK-004: `lease_duration_s` tells the one in force."""
+
+    async def story() -> None:
+        cases: list[dict[str, Any]] = [{}, {"heartbeat": False}, {"lease_duration_s": 90}]
+        for options in cases:
+            async with DeliverableLock(tmp_path, **options) as lock:
+                expected = blocking.DeliverableLock(tmp_path, **options).lease_duration_s
+                assert lock.lease_duration_s == expected
+                assert (await lock.status()).lease_duration_s == expected
+
+    asyncio.run(story())
 
 
 def test_waiting_does_not_occupy_a_thread_and_gets_in_when_the_holder_leaves(tmp_path: Path) -> None:
@@ -95,6 +111,7 @@ def test_sigterm_releases_a_lock_that_was_taken_in_a_thread_of_the_loop(tmp_path
     """REQ-LOCK-005: the handler is set from the main thread before the step goes to another."""
     code = """
 import asyncio, os, signal, sys
+from noclobber.lock import lock as blocking
 from noclobber.lock.aio import DeliverableLock
 async def story():
     lock = await DeliverableLock(sys.argv[1], holder="a").acquire()

@@ -106,7 +106,7 @@ def test_an_expired_lease_is_noticed_by_the_next_attempt(tmp_path: Path, clock: 
     second.release()
 
 
-@pytest.mark.parametrize("lease", [0, -1, MAX_LEASE_S + 1, 1.5, "60", True, None])
+@pytest.mark.parametrize("lease", [0, -1, MAX_LEASE_S + 1, 1.5, "60", True])
 def test_a_lease_out_of_bounds_is_refused_and_the_bounds_are_named(tmp_path: Path, lease: Any) -> None:
     """REQ-LOCK-004: 1 to 86 400 whole seconds; outside a ValueError that names them."""
     with pytest.raises(ValueError, match=r"1 to 86400"):
@@ -115,10 +115,71 @@ def test_a_lease_out_of_bounds_is_refused_and_the_bounds_are_named(tmp_path: Pat
 
 @pytest.mark.parametrize("lease", [MIN_LEASE_S, MAX_LEASE_S])
 def test_the_bounds_themselves_are_leases(tmp_path: Path, clock: ToldClock, lease: int) -> None:
-    """REQ-LOCK-004: and the default is half an hour."""
-    assert DeliverableLock(tmp_path).lease_duration_s == 1800
+    """REQ-LOCK-004: the shortest and the longest."""
     with lock_of(tmp_path, clock, lease_duration_s=lease) as lock:
         assert lock.status().lease_remaining_s == lease
+
+
+def renewed_lease_s() -> int:
+    """Of a lock that a heartbeat renews. A server cannot see that another machine's process died."""
+    return 60 if os.environ.get("NOCLOBBER_COORDINATOR") else 1800
+
+
+def test_a_lease_that_nobody_named_is_short_where_only_its_end_shows_a_death(
+    tmp_path: Path, clock: ToldClock
+) -> None:
+    """REQ-LOCK-004, N-machines: half an hour, and a minute with a coordinator; the heartbeat renews it."""
+    lock = DeliverableLock(tmp_path, clock=clock)
+    assert lock.lease_duration_s == renewed_lease_s()
+    with lock:
+        assert lock.status().lease_remaining_s == renewed_lease_s()
+        clock.time_s += renewed_lease_s() / 2
+        lock.beat()
+        assert lock.status().lease_remaining_s == renewed_lease_s()
+    assert DeliverableLock(tmp_path, clock=clock, lease_duration_s=None).lease_duration_s == renewed_lease_s()
+    assert (
+        DeliverableLock(tmp_path, clock=clock, lease_only=True, heartbeat=True).lease_duration_s
+        == renewed_lease_s()
+    )
+
+
+@pytest.mark.parametrize("options", [{"lease_only": True}, {"heartbeat": False}, {"pid": os.getpid()}])
+def test_a_lock_that_nobody_renews_lasts_for_half_an_hour_everywhere(
+    tmp_path: Path, clock: ToldClock, options: dict[str, Any]
+) -> None:
+    """REQ-LOCK-004, N-machines: an agent in a shell cannot renew every minute."""
+    with DeliverableLock(tmp_path, clock=clock, **options) as lock:
+        assert (lock.lease_duration_s, lock.status().lease_remaining_s) == (1800, 1800)
+
+
+@pytest.mark.parametrize("options", [{}, {"lease_only": True}, {"heartbeat": False}])
+@pytest.mark.parametrize("lease_s", [60, 90, 1800])
+def test_a_lease_that_was_named_counts(
+    tmp_path: Path, clock: ToldClock, options: dict[str, Any], lease_s: int
+) -> None:
+    """REQ-LOCK-004: with and without a heartbeat, and for whoever gets the id."""
+    lock = DeliverableLock(tmp_path, clock=clock, lease_duration_s=lease_s, **options).acquire()
+    assert (lock.lease_duration_s, lock.status().lease_remaining_s) == (lease_s, lease_s)
+    attached = DeliverableLock.attach(tmp_path, lock.detach(), clock=clock, lease_duration_s=None)
+    assert (attached.lease_duration_s, attached.status().lease_remaining_s) == (lease_s, lease_s)
+    attached.release()
+
+
+def test_a_lock_whose_heartbeat_ends_gets_the_lease_of_one_that_nobody_renews(
+    tmp_path: Path, clock: ToldClock
+) -> None:
+    """REQ-LOCK-004, N-machines: whoever gets the id has as long as whoever acquired without a heartbeat."""
+    lock = DeliverableLock(tmp_path, clock=clock).acquire()
+    lock_id = lock.detach()
+    assert status_of(str(tmp_path), clock).lease_remaining_s == 1800
+    assert lock.lease_duration_s == renewed_lease_s(), "of the next one that this object acquires"
+    attached = DeliverableLock.attach(tmp_path, lock_id, clock=clock)
+    assert attached.lease_duration_s == 1800
+    attached.release()
+    lock.acquire().renew(90)
+    attached = DeliverableLock.attach(tmp_path, lock.detach(), clock=clock)
+    assert attached.lease_duration_s == 90, "a renewal named it"
+    attached.release()
 
 
 def test_a_killed_holder_is_recovered_at_once(tmp_path: Path, clock: ToldClock) -> None:
@@ -774,7 +835,8 @@ def test_a_lock_and_its_status_say_what_they_are_and_not_their_id(tmp_path: Path
     lock = DeliverableLock(tmp_path, deliverable_id="D-1", holder="builder-1")
     assert repr(lock.status()) == f"<LockStatus {tmp_path}: free (not locked)>"
     with lock:
-        assert repr(lock.status()) == f"<LockStatus {tmp_path}: live by 'builder-1', 1800 s left (held)>"
+        left = f"live by 'builder-1', {renewed_lease_s()} s left (held)"
+        assert repr(lock.status()) == f"<LockStatus {tmp_path}: {left}>"
         other = DeliverableLock.attach(tmp_path, str(lock.lock_id))
         assert str(lock.lock_id) not in repr(lock) + repr(lock.status()) + repr(other)
     with pytest.raises(LockLost):

@@ -358,6 +358,13 @@ def test_the_command_line_installs_examines_and_locks(
     assert done.stdout.strip().isdigit()
     found = json.loads(run("coordinator", "status", "--json").stdout)
     assert (found["locks"], found["events"]) == (0, 2)
+    look = (sys.executable, "-m", "noclobber", "lock", "status", "report", "--json")
+    assert json.loads(run("lock", "run", "report", "--", *look).stdout)["lease_duration_s"] == 60
+    named = run("lock", "run", "--lease", "90", "report", "--", *look)
+    assert json.loads(named.stdout)["lease_duration_s"] == 90
+    kept = json.loads(run("lock", "acquire", "report", "--lease-only", "--json").stdout)
+    assert kept["lease_duration_s"] == 1800, "a shell does not renew every minute"
+    assert run("lock", "release", "report", "--id", kept["lock_id"]).returncode == 0
     examined = run("coordinator", "doctor")
     assert examined.returncode == 1, "the owner may change what is on record, and fsync is off in this test"
     assert "fsync" in examined.stdout

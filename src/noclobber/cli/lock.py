@@ -46,7 +46,7 @@ examples:
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the subcommands."""
     from noclobber.cli.terminal import add_json
-    from noclobber.lock.limits import DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
+    from noclobber.lock.limits import COORDINATED_LEASE_S, DEFAULT_LEASE_S, MAX_LEASE_S, MIN_LEASE_S
 
     actions = parser.add_subparsers(
         title="actions", metavar="ACTION", required=True, dest="action", parser_class=_UpToDashes
@@ -117,9 +117,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     run.add_argument(
         "--lease",
         type=int,
-        default=DEFAULT_LEASE_S,
         metavar="S",
-        help=f"{lease}; it is renewed (default: {DEFAULT_LEASE_S})",
+        help=f"{lease}; it is renewed (default: {DEFAULT_LEASE_S}, with a coordinator {COORDINATED_LEASE_S})",
     )
     run.usage = "noclobber lock run [options] FOLDER -- COMMAND …"
     run.epilog = "The command finds NOCLOBBER_LOCK_ID and NOCLOBBER_LOCK_FOLDER in its environment."

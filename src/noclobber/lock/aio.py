@@ -59,6 +59,11 @@ class DeliverableLock:
         return self.sync.lock_id
 
     @property
+    def lease_duration_s(self) -> int:
+        """For how long one renewal lasts."""
+        return self.sync.lease_duration_s
+
+    @property
     def fencing_token(self) -> int | None:
         """A number that rises with every holder on every machine; None if not held, or kept in a file."""
         return self.sync.fencing_token

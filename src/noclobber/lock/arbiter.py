@@ -164,6 +164,12 @@ class Arbiter(Protocol[H]):
     longest_pause_s: float
     """How long a waiter may wait before it asks again. Short where nobody wakes it."""
 
+    renewed_lease_s: int
+    """
+    The lease of a lock that a heartbeat renews, if nobody names one. Short where nothing else shows that a
+    holder died.
+    """
+
     def take(self, folder: str, taker: Taker, began: Callable[[H], None]) -> LockContention | None:
         """
         Take the lock, an orphan's too, and call `began` with it. Return None, or the refusal, not raised.

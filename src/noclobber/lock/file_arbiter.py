@@ -109,6 +109,7 @@ class FileArbiter:
     """Decides by files. One object for one lock object: it keeps the folder and its ledger open."""
 
     longest_pause_s = 0.05  # A file tells nobody that it is gone.
+    renewed_lease_s = DEFAULT_LEASE_S
 
     def __init__(
         self,

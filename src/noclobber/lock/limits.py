@@ -6,6 +6,13 @@ from noclobber.errors import BadRequestError
 
 DEFAULT_LEASE_S, MIN_LEASE_S, MAX_LEASE_S = 1800, 1, 86_400
 
+COORDINATED_LEASE_S = 60
+"""
+The default of a lock that a heartbeat renews, with a coordinator: only the end of its lease shows that a
+process of another machine died. What nobody renews has `DEFAULT_LEASE_S` everywhere: no shell renews every
+minute.
+"""
+
 MAX_RECORDED_LEASE_S = 100 * 365 * 86_400
 """Of a record: it grows with every renewal, counting from `acquired`. Nobody works for a hundred years."""
 

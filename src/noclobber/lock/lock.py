@@ -62,7 +62,7 @@ class DeliverableLock:
         *,
         deliverable_id: str | None = None,
         holder: str | None = None,
-        lease_duration_s: int = DEFAULT_LEASE_S,
+        lease_duration_s: int | None = None,
         pid: int | None = None,
         lease_only: bool = False,
         heartbeat: bool | None = None,
@@ -76,6 +76,7 @@ class DeliverableLock:
         """
         Describe a lock; nothing is touched yet.
 
+        `lease_duration_s` is 1800 by default; with a coordinator 60, if a heartbeat renews the lock.
         `pid` names another process whose life the lock is bound to; `lease_only` binds it to none, for
         holders that are not one process. Either way there is no heartbeat unless it is asked for. `on_lost`
         is called from the heartbeat's thread when the lock turns out to be lost. `held_ids` are ids of locks
@@ -89,11 +90,13 @@ class DeliverableLock:
             "deliverable_id", deliverable_id, os.path.basename(self._path) or "/"
         )
         self.holder = check_text("holder", holder, "")
-        self.lease_duration_s = check_lease_s(lease_duration_s)
+        named_s = None if lease_duration_s is None else check_lease_s(lease_duration_s)
         self._pid, self._lease_only, self._held_ids = pid, lease_only, tuple(held_ids)
         self._beats = (pid is None and not lease_only) if heartbeat is None else heartbeat
         self._on_lost, self._clock = on_lost, clock
         self._arbiter: Arbiter[Any] = arbiter_for(clock, ledger, observer) if arbiter is None else arbiter
+        self._is_lease_named = named_s is not None
+        self.lease_duration_s = named_s or (self._arbiter.renewed_lease_s if self._beats else DEFAULT_LEASE_S)
         self._is_attached, self._is_in_block = False, False
         self._holding: Holding | None = None
         self._lost: LockLost | None = None
@@ -116,7 +119,7 @@ class DeliverableLock:
         lock._holding = holding = lock._arbiter.find(lock._path, lock_id)
         lock._is_attached, lock._beats = True, False
         lock.deliverable_id, lock.holder = holding.deliverable_id, holding.holder
-        if "lease_duration_s" not in options:
+        if options.get("lease_duration_s") is None:
             lock.lease_duration_s = holding.renewal_s or DEFAULT_LEASE_S
         return lock
 
@@ -256,6 +259,7 @@ class DeliverableLock:
         lease_s = self.lease_duration_s if lease_duration_s is None else check_lease_s(lease_duration_s)
         with self.changing():
             self._renew(lease_s)
+            self._is_lease_named = self._is_lease_named or lease_duration_s is not None
 
     def _renew(self, lease_s: int, patience_s: float | None = None) -> None:
         holding = self._held()
@@ -405,10 +409,17 @@ class DeliverableLock:
             return True
 
     def detach(self) -> str:
-        """Keep the folder locked and return the id: those who know it can renew and release the lock."""
+        """
+        Keep the folder locked and return the id: those who know it can renew and release the lock.
+
+        The heartbeat ends. So a short lease that nobody named becomes the one of a lock that nobody renews.
+        """
         with self.changing():
-            lock_id = self._held().lock_id
+            lock_id, lease_s = self._held().lock_id, self.lease_duration_s
+            if self._beats and not self._is_lease_named and lease_s < DEFAULT_LEASE_S:
+                self._renew(DEFAULT_LEASE_S)
             self._end()
+            self.lease_duration_s = lease_s  # Of the next one that this object acquires.
             return lock_id
 
     def let_go(self) -> None:

@@ -29,6 +29,7 @@ from noclobber.disk.processes import GONE, ProcessIdentity, fate, identify
 from noclobber.errors import BadEventError, CoordinatorUnavailableError, LockLost
 from noclobber.lock import messages
 from noclobber.lock.arbiter import LockStatus, Recovery, Taker
+from noclobber.lock.limits import COORDINATED_LEASE_S
 from noclobber.lock.os_errors import explain
 from noclobber.lock.record import hash_of, new_secret, public_id
 from noclobber.postgres import mirror
@@ -90,6 +91,7 @@ class PostgresArbiter:
     """Decides by asking the server. Any number of these may share one connection."""
 
     longest_pause_s = POLL_S
+    renewed_lease_s = COORDINATED_LEASE_S
 
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
