@@ -206,6 +206,24 @@ def test_locks_above_and_below_are_found_by_their_paths(
         assert take_in(link, wanted, 2) == outcome
 
 
+def test_a_death_is_believed_of_the_lock_that_was_looked_at_and_of_no_other(server: Server) -> None:
+    """
+    N-machines: a server that lost its last moments gives a version's number to another holder. Whoever had
+    found the first one dead would take the lock from a holder that is alive.
+    """
+    with psycopg.connect(server.address(), autocommit=True) as link:
+        assert take_in(link, "a", 1) == "taken"
+        seen = link.execute("SELECT noclobber.look('w', 'a')->>'version', left(%s, 32)", (f"{1:064}",))
+        version, lock_id = seen.fetchone() or ("", "")
+        asked = "SELECT noclobber.take('w', 'a', %s, 'd', 'me', '/f', 60, NULL, '{}', %s, true)->>'outcome'"
+        for found_dead, outcome in (
+            (f"{version} {SECRET[:32]}", "refused"),
+            (f"{version} {lock_id}", "taken"),
+        ):
+            judged = f'{{"locks": {{"a": "{found_dead}"}}}}'
+            assert link.execute(asked, (f"{2:064}", judged)).fetchone() == (outcome,)
+
+
 class Losing:
     """A session that is lost after the server has got what it was told."""
 

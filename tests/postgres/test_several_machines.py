@@ -225,6 +225,27 @@ def test_a_forked_child_leaves_the_parents_connection_alone(project: Path) -> No
     connection.close()
 
 
+_KILLED_WHILE_IT_WRITES = """
+import os, signal, sys
+import noclobber
+lock = noclobber.DeliverableLock(sys.argv[1], holder="killed").acquire()
+with lock.writing([]):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("name", ["report", "intents", "claims", "locks"])
+def test_a_holder_that_was_killed_while_it_wrote_is_taken_over_whatever_the_folder_is_called(
+    project: Path, name: str
+) -> None:
+    """N-machines, REQ-LOCK-006: a path was taken for one of our own words in what is told to the server."""
+    folder = project / name
+    folder.mkdir(exist_ok=True)
+    assert subprocess.run([sys.executable, "-c", _KILLED_WHILE_IT_WRITES, str(folder)]).returncode == -9
+    with noclobber.DeliverableLock(folder, holder="next") as lock:
+        assert lock.status().holder == "next"
+
+
 def test_an_answer_that_was_lost_is_asked_for_again_and_given_once(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

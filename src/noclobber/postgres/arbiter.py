@@ -4,7 +4,8 @@ The arbiter whose locks are rows: one holder on any number of machines.
 Each operation is one SQL function (functions.sql): one transaction, one round trip, the server's clock. What
 the server cannot know is whether a process on some machine still runs. It answers "refused", with the
 process; who asked looks, if that process is of its own machine, and asks again with what it found
-(`judged`): "the holder of version 7 is dead". The server believes that of this very version only.
+(`judged`): "the holder of version 7 is dead". The server believes that of this very version of this very
+lock only.
 
 A holder counts its lease by its own clock as well, from the moment at which it *asked*, less `MARGIN`: its
 clock may run a little slower than the server's. If the server cannot be reached, the lock is lost in its own
@@ -33,6 +34,7 @@ from noclobber.lock.limits import COORDINATED_LEASE_S
 from noclobber.lock.os_errors import explain
 from noclobber.lock.record import hash_of, new_secret, public_id
 from noclobber.postgres import mirror
+from noclobber.postgres.asking import judge_dead
 from noclobber.postgres.ledger import PostgresLedger
 from noclobber.postgres.workspace_name import SharedFolder, place_of
 
@@ -411,7 +413,7 @@ def _judge(answer: dict[str, Any], judged: dict[str, Any]) -> bool:
     row = answer["lock"]
     if not _is_gone(row["process"]):
         return False
-    judged[row["path"]] = row["version"]
+    judge_dead(row, judged)
     return True
 
 

@@ -13,7 +13,7 @@ from noclobber.errors import ConfigError, CoordinatorUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VERSION = 6  # Of the tables and functions on the server: schema.py.
+VERSION = 7  # Of the tables and functions on the server: schema.py.
 VERSION_QUESTION = "SELECT noclobber.installed_version(), current_setting('transaction_isolation')"
 ISOLATION = "read committed"  # A step must see what was done while it waited for its turn.
 PATIENCE_S = 10.0
@@ -86,6 +86,14 @@ def refuse_other_version(server: str, rows: list[Any]) -> None:
         f"{server} has version {found} of noclobber's tables, older than {VERSION}. Run `noclobber "
         "coordinator migrate` as the owner of the database",
     )
+
+
+def judge_dead(row: dict[str, Any], judged: dict[str, Any]) -> None:
+    """
+    Note for the next question that a lock's holder no longer runs. The server believes it of this version of
+    this lock only.
+    """
+    judged.setdefault("locks", {})[row["path"]] = f"{row['version']} {row['lock_id']}"
 
 
 def unavailable(server: str, message: str) -> CoordinatorUnavailableError:

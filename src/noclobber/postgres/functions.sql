@@ -161,9 +161,10 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.covers(above text, below text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT above = '' OR above = below OR starts_with(below, above || '/') $$;
 
--- True if a client has found that this very version's holder no longer runs.
+-- True if a client has found that this very version's holder no longer runs. With the lock's id: a server that lost its
+-- last moments, or the standby that follows it, gives a version's number to another holder.
 CREATE OR REPLACE FUNCTION noclobber.is_judged(l noclobber.lock, judged jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS
-$$ SELECT coalesce((judged->>l.path)::bigint = l.version, false) $$;
+$$ SELECT coalesce(judged->'locks'->>l.path = l.version::text || ' ' || left(l.secret_sha256, 32), false) $$;
 
 CREATE OR REPLACE FUNCTION noclobber.shown(l noclobber.lock) RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -245,7 +246,8 @@ BEGIN
    ORDER BY i.deadline DESC LIMIT 1);
 END $$;
 
--- `judged` is an object: paths with the version that was found dead, and "intents", a list of ids.
+-- `judged` is an object: "locks", paths with the version and the id that were found dead; "intents" and "claims", lists
+-- of ids.
 CREATE OR REPLACE FUNCTION noclobber.take(
   ws text, p text, secret text, wanted_id text, who text, folder_ text, lease int, process_ jsonb,
   held text[], judged jsonb, is_waiting boolean

@@ -39,6 +39,7 @@ from noclobber.errors import (
 )
 from noclobber.lock import messages
 from noclobber.lock.record import hash_of, public_id
+from noclobber.postgres.asking import judge_dead
 from noclobber.postgres.hashed_aside import HashedAside
 from noclobber.postgres.section_recovery import (
     DELETE,
@@ -256,7 +257,7 @@ class _Attempt:
             if outcome in ("lost", "refused"):
                 row = answer["lock"]
                 if outcome == "refused" and is_gone(row["process"]):
-                    judged[row["path"]] = row["version"]
+                    judge_dead(row, judged)
                     continue
                 raise self._locked(outcome, row, lock)
             if outcome == "claimed":
