@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -142,6 +143,26 @@ def test_a_forked_child_leaves_the_parents_sessions_alone(connection: ServerConn
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0
     assert before & set(meet(connection, 3)), "the parent's sessions are gone"
+
+
+def test_a_child_that_is_forked_while_another_thread_asks_can_close(
+    address: str, connection: ServerConnection
+) -> None:
+    """N-machines, N-fork: a child that closed its workspace waited for ever for a thread that it does not have."""
+    gate = Gate(address)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(connection.value, AT_THE_GATE, (gate.key,))
+        gate.wait_for(1)
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # Ends a child that hangs.
+            connection.close()
+            os._exit(0)
+        ended = os.waitpid(pid, 0)[1]
+        gate.open()
+        assert asked.result()
+    assert ended == 0
 
 
 def test_a_session_that_was_ended_is_replaced(address: str, connection: ServerConnection) -> None:

@@ -154,6 +154,7 @@ class ServerConnection:
         if that does not come, it is told again. An end of this process in between may leave it undone.
         """
         question = _Question(statement, arguments)
+        self._own()  # Before the mutex, here and below: its owner may be a thread that a child does not have.
         with self._mutex:
             if self._owed is not None:
                 self.ask("SELECT 1", ())
@@ -222,6 +223,7 @@ class ServerConnection:
 
     def is_pooled(self) -> bool:
         """True if a pooler (PgBouncer, Pgpool) is in between: then nobody hears notices, and waiters poll."""
+        self._own()
         with self._mutex:
             if self._is_pooled is None:
                 found = self.value("SELECT pg_backend_pid()", ())
@@ -230,8 +232,8 @@ class ServerConnection:
 
     def close(self) -> None:
         """Say goodbye to the server. The next question opens a new connection."""
+        self._own()
         with self._mutex:
-            self._own()
             if self._owed is not None:
                 with suppress(NoclobberError):
                     self.ask("SELECT 1", (), 1.0)
