@@ -203,6 +203,19 @@ def test_a_write_into_somebodys_locked_folder_is_refused_by_the_section_itself(v
             assert turn.write_file("report/x.md", "x\n", expected_hash="ABSENT").level == "section"
 
 
+@pytest.mark.parametrize("name", [".github", "..d", "d", "."])
+def test_the_holder_of_a_folder_writes_in_it_whatever_it_is_called(volume: Path, name: str) -> None:
+    """N-machines, REQ-LOCK-007: a folder whose name begins with a dot was looked for without it."""
+    folder = volume / name
+    folder.mkdir(exist_ok=True)
+    with (
+        noclobber.Workspace(volume) as workspace,
+        noclobber.DeliverableLock(folder, holder="a") as lock,
+        workspace.turn(lock=lock) as turn,
+    ):
+        assert turn.write_file(str(folder / "b.txt"), "b\n", expected_hash="ABSENT").level == "section"
+
+
 def test_a_lock_waits_for_a_write_that_is_under_way_and_revokes_one_that_is_overdue(volume: Path) -> None:
     """N-machines: a folder is not locked while a write that was let through before may still land in it."""
     lock = noclobber.DeliverableLock(volume, holder="builder")

@@ -232,7 +232,8 @@ class SectionGuard(FileGuard):
     def _carried(self, lock: DeliverableLock | None) -> CarriedLock | None:
         if lock is None or lock.lock_id is None:
             return None
-        return CarriedLock(relative(self.root, lock.folder).removeprefix("."), lock.lock_id)
+        folder = relative(self.root, lock.folder)
+        return CarriedLock("" if folder == "." else folder, lock.lock_id)
 
     def _gone(self, path: str, expected: str | None) -> Exception:
         if expected is None or expected == ABSENT:
