@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
-from noclobber.errors import LockLost
-from noclobber.lock.lock import DeliverableLock
+from noclobber.errors import CoordinatorUnavailableError, LockLost
+from noclobber.lock.lock import BEAT_PATIENCE_S, DeliverableLock
+from noclobber.lock.record import hash_of
 from noclobber.postgres import arbiter as rows
 from noclobber.postgres.arbiter import PostgresArbiter
 from noclobber.postgres.coordinator import _connection
@@ -95,6 +97,57 @@ def test_who_was_told_that_it_is_lost_does_not_have_it_back_by_a_late_answer(
         lock.renew()
     assert not lock.held
     assert lock.status().state == "free"
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let time pass here and on the server."""
+    later(monkeypatch, seconds)
+    postgres.pass_time(postgres.coordinator(), seconds)
+
+
+def test_a_renewal_whose_answer_got_lost_is_asked_for_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    N-machines, REQ-LOCK-013: the server had renewed it and said so at every look, so nobody asked again, and
+    at the end of the first lease the holder took its lock for lost.
+    """
+    lock = DeliverableLock(folder, holder="a", lease_duration_s=60, heartbeat=False).acquire()
+    renew = PostgresArbiter.renew
+
+    def lose(arbiter: PostgresArbiter, *arguments: Any, **options: Any) -> Any:
+        renew(arbiter, *arguments, **options)
+        raise CoordinatorUnavailableError("server", "the answer got lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresArbiter, "renew", lose)
+        pass_time(monkeypatch, 25)
+        lock.beat()
+    assert (lock.status().lease_remaining_s or 0) > 55, "the server has renewed it"
+    pass_time(monkeypatch, 10)
+    lock.beat()
+    assert (lock.ends_in_s() or 0) > 50
+    assert lock.release()
+
+
+def test_a_server_that_takes_a_while_to_renew_is_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines, REQ-LOCK-013: with a slow disk or a far standby every renewal was given up after 0.25 s."""
+    monkeypatch.setattr(rows, "RENEWAL_S", LONG_S, raising=False)
+    lock = DeliverableLock(folder, holder="a", lease_duration_s=60, heartbeat=False).acquire()
+    pass_time(monkeypatch, 25)
+    with psycopg.connect(postgres.coordinator()) as busy:
+        row = "SELECT FROM noclobber.lock WHERE secret_sha256 = %s FOR UPDATE"
+        busy.execute(row, (hash_of(lock.lock_id or ""),))
+        beating = threading.Thread(target=lock.beat)
+        beating.start()
+        beating.join(BEAT_PATIENCE_S * 4)
+        assert beating.is_alive(), "it was given up"
+        busy.commit()
+        beating.join()
+    assert (lock.ends_in_s() or 0) > 50
+    assert lock.release()
 
 
 def test_a_process_that_was_stopped_keeps_a_lock_that_nobody_took(

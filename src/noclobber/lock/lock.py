@@ -382,7 +382,10 @@ class DeliverableLock:
     def _beat(self) -> None:
         if self._holding is None or os.getpid() != self._owner_pid:
             return
-        if self._check() <= self.lease_duration_s * 2 / 3:
+        left_s, ends_in_s = self._check(), self._held().ends_in_s()
+        # The answer to a renewal may have got lost: the server counts from it, and this holder does not.
+        is_unheard = ends_in_s is not None and ends_in_s <= self.lease_duration_s / 2
+        if left_s <= self.lease_duration_s * 2 / 3 or is_unheard:
             # Not long: a guarded write of ours may hold the folder and wait for this thread.
             self._renew(self.lease_duration_s, patience_s=BEAT_PATIENCE_S)
 

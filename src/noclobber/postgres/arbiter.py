@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 MARGIN = 0.05  # Of the lease: two clocks' rates differ by less.
 WRITE_S = 120.0  # For so long at most a write that was let through keeps others from taking over.
 POLL_S = 0.25  # Behind a notice that did not come.
+RENEWAL_S = 2.0  # A renewal waits for the server's disk, and perhaps for its standby, for so long at least.
 _TRIES = 8  # How many dead holders in a row may be in the way.
 
 
@@ -187,6 +188,7 @@ class PostgresArbiter:
         self._assert_there(holding)
         place, asked_s = holding.place, boot_time_s()
         arguments = (place.workspace, place.path, hash_of(holding.secret), lease_s)
+        patience_s = None if patience_s is None else max(patience_s, RENEWAL_S)
         found = self._connection.value("CALL noclobber.renew_lock(%s,%s,%s,%s,NULL)", arguments, patience_s)
         if not found["is_own"]:
             raise _lost(holding, found)
