@@ -165,6 +165,23 @@ def test_a_child_that_is_forked_while_another_thread_asks_can_close(
     assert ended == 0
 
 
+def test_threads_that_wait_for_different_locks_do_not_wait_for_each_other(
+    address: str, connection: ServerConnection
+) -> None:
+    """N-machines: twelve threads that wait for twelve locks asked again after three seconds, not after a quarter."""
+    connection.wait("one", 0.0)
+    listener: Any = connection._listener
+    first = threading.Thread(target=connection.wait, args=("one", 10.0))
+    first.start()
+    while not listener.lock.locked():  # It listens.
+        pass
+    connection.wait("two", 0.01)
+    assert first.is_alive()
+    with psycopg.connect(address, autocommit=True) as link:
+        link.execute("NOTIFY noclobber, 'one'")
+    first.join()
+
+
 def test_a_session_that_was_ended_is_replaced(address: str, connection: ServerConnection) -> None:
     """N-machines: who borrowed it asks again."""
     lost = set(meet(connection, 3))

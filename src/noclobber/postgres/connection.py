@@ -66,6 +66,7 @@ class ServerConnection:
         self._link: BoundedSession | None = None
         self._owed: _Question | None = None
         self._listener: psycopg.Connection[Any] | None = None
+        self._listening = threading.Lock()
         self._more: MoreSessions | None = None
         self._is_pooled: bool | None = None
         self._may_prepare = True
@@ -195,31 +196,40 @@ class ServerConnection:
         """
         import psycopg
 
+        self._own()
+        if self._is_pooled:
+            time.sleep(at_most_s)
+            return
+        until_s = time.monotonic() + at_most_s
+        if not self._listening.acquire(timeout=at_most_s):
+            return  # Another thread listens, perhaps for something else. Its patience is not ours.
         try:
-            self._own()
-            if self._is_pooled:
-                time.sleep(at_most_s)
-                return
-            listener = self._listener
-            if listener is None:
-                listener = self._connect()
-                self._is_pooled = _is_pooled(listener)
-                if self._is_pooled:
-                    # The server would notify whichever client the pooler gives this session to next.
-                    listener.close()
-                    return
-                self._listener = listener
-                listener.execute("LISTEN noclobber")
-                return
-            for notice in listener.notifies(timeout=at_most_s):
-                if notice.payload == key:
-                    return
+            self._listen(key, until_s)
+            return
         except psycopg.Error:
             listener, self._listener = self._listener, None
             with suppress(psycopg.Error):
                 if listener is not None:
                     listener.close()
-            time.sleep(min(at_most_s, LONGEST_NAP_S))
+        finally:
+            self._listening.release()
+        time.sleep(max(0.0, min(until_s - time.monotonic(), LONGEST_NAP_S)))
+
+    def _listen(self, key: str, until_s: float) -> None:
+        listener = self._listener
+        if listener is None:
+            listener = self._connect()
+            self._is_pooled = _is_pooled(listener)
+            if self._is_pooled:
+                # The server would notify whichever client the pooler gives this session to next.
+                listener.close()
+                return
+            self._listener = listener
+            listener.execute("LISTEN noclobber")
+            return
+        for notice in listener.notifies(timeout=max(0.0, until_s - time.monotonic())):
+            if notice.payload == key:
+                return
 
     def is_pooled(self) -> bool:
         """True if a pooler (PgBouncer, Pgpool) is in between: then nobody hears notices, and waiters poll."""
@@ -270,7 +280,8 @@ class ServerConnection:
             _forgotten.append(self._more)
         self._link = self._listener = self._more = None
         self._owed = None  # What is owed, the parent tells.
-        self._mutex, self._making, self._pid = threading.RLock(), threading.Lock(), os.getpid()
+        self._mutex, self._making, self._listening = threading.RLock(), threading.Lock(), threading.Lock()
+        self._pid = os.getpid()
 
     def _sessions(self) -> list[psycopg.Connection[Any]]:
         links = (None if self._link is None else self._link.connection, self._listener)
