@@ -19,6 +19,7 @@ import noclobber
 from noclobber import cli
 from noclobber.errors import (
     ConfigError,
+    CoordinatorUnavailableError,
     FileBusyError,
     LockContention,
     NoclobberError,
@@ -27,6 +28,7 @@ from noclobber.errors import (
     StorageError,
 )
 from noclobber.postgres import schema, sections, shared_volume
+from noclobber.postgres.connection import ServerConnection
 from noclobber.postgres.coordinator import _connection
 from tests.rigs import postgres
 from torture import sections as torture_sections
@@ -201,6 +203,27 @@ def test_a_write_into_somebodys_locked_folder_is_refused_by_the_section_itself(v
             turn.write_file("report/x.md", "x\n", expected_hash="ABSENT")
         with workspace.turn(lock=lock) as turn:
             assert turn.write_file("report/x.md", "x\n", expected_hash="ABSENT").level == "section"
+
+
+def test_a_write_that_has_landed_is_not_called_a_failure_because_of_what_was_told_before(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: another thread's end of a write was owed, and the server was away for a moment."""
+
+    def away(connection: ServerConnection, *_: object) -> None:
+        raise CoordinatorUnavailableError("server", "away while it was told of another write")
+
+    with noclobber.Workspace(volume) as workspace, workspace.turn() as turn:
+        turn.read_file("a.txt")
+        with monkeypatch.context() as patch:
+            patch.setattr(ServerConnection, "tell", away)
+            assert turn.write_file("a.txt", "second\n").level == "section"
+        assert workspace.ledger.verify().event_count == 1
+    with noclobber.Workspace(volume) as workspace, workspace.turn() as turn:
+        turn.read_file("a.txt")
+        turn.write_file("a.txt", "third\n")
+    assert (volume / "a.txt").read_text() == "third\n"
+    assert os.listdir(volume / ".noclobber/sections") == ["tree_id"]
 
 
 @pytest.mark.parametrize("name", [".github", "..d", "d", "."])

@@ -21,6 +21,7 @@ stays, and our version is kept aside.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.values import Recovered
@@ -386,10 +387,11 @@ class _Attempt:
         else:
             # Told and not asked: whoever waits for this file hears of it as soon, and nobody here needs the
             # answer. If it gets lost with this process, the staged file is gone, which says the same.
-            self._sections._connection.tell(
-                "SELECT noclobber.settle_section(%s, %s)", (self.section_id, "landed")
-            )
             self._may_tidy = False  # The one staged file has become the file.
+            with suppress(CoordinatorUnavailableError):  # Of what was told before this, by another thread.
+                self._sections._connection.tell(
+                    "SELECT noclobber.settle_section(%s, %s)", (self.section_id, "landed")
+                )
         return True
 
     def _rename_all(self) -> bool:
