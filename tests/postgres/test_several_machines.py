@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from torture.postgres_server import Server
 
 import noclobber
 from noclobber import cli
+from noclobber.disk import steps
 from noclobber.errors import (
     ConfigError,
     CoordinatorUnavailableError,
+    LedgerError,
     LockContention,
     LockLost,
 )
@@ -191,6 +194,43 @@ def test_without_the_server_nothing_is_decided_and_nothing_is_written(
     own_server.start()
     assert patient.check(holding) > 0, "the server kept the lock over its crash"
     assert patient.take(folder, taker("other"), ignore) is not None
+
+
+def test_a_write_that_landed_before_the_server_went_away_is_not_called_refused(
+    own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    N-machines: it landed and is not on record, and that is what is said. The server hears of its
+    end when it is back, so that nobody waits for a write that is over.
+    """
+    schema.install(own_server.address())
+    monkeypatch.setenv("NOCLOBBER_COORDINATOR", own_server.address())
+    monkeypatch.setitem(ServerConnection.__init__.__kwdefaults__ or {}, "patience_s", 0.3)
+    (tmp_path / ".noclobber").mkdir()
+    report = tmp_path / "report"
+    report.mkdir()
+    (report / "a.txt").write_text("one\n")
+
+    def stop(step: str) -> None:
+        if step == "exchanged":
+            monkeypatch.setattr(steps, "observer", None)
+            own_server.stop()
+
+    try:
+        with noclobber.Workspace(tmp_path) as workspace:
+            lock = noclobber.DeliverableLock(report, holder="a", heartbeat=False).acquire()
+            with workspace.turn(lock=lock) as turn:
+                turn.read_file("report/a.txt")
+                monkeypatch.setattr(steps, "observer", stop)
+                with pytest.raises(LedgerError, match="The write landed"):
+                    turn.write_file("report/a.txt", "two\n")
+                assert (report / "a.txt").read_text() == "two\n"
+                own_server.start_again()
+                assert lock.release()
+        with psycopg.connect(own_server.address()) as link:
+            assert link.execute("SELECT count(*) FROM noclobber.write_intent").fetchone() == (0,)
+    finally:
+        _connection.cache_clear()
 
 
 def test_a_holder_that_cannot_reach_the_server_stops_in_time(

@@ -22,6 +22,7 @@ import json
 import os
 import stat
 import time
+from contextlib import suppress
 from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -356,7 +357,16 @@ class RowWriteIntent:
         if self._place is not None:
             arguments = (self._place.workspace, self._place.path, self._id)
             self._place = None
-            self._connection.ask("SELECT noclobber.settle_write(%s,%s,%s)", arguments)
+            try:
+                self._connection.ask(_SETTLE, arguments)
+            except CoordinatorUnavailableError:
+                # What happened to the file has happened. The server is told before the next question, and the
+                # intent ends by itself.
+                with suppress(CoordinatorUnavailableError):
+                    self._connection.tell(_SETTLE, arguments)
+
+
+_SETTLE = "SELECT noclobber.settle_write(%s,%s,%s)"
 
 
 _NOT_THERE = "the folder was deleted or moved"
