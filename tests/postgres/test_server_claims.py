@@ -56,6 +56,21 @@ def test_a_hosts_write_holds_up_other_machines_until_it_is_over(volume: Path) ->
         assert turn.write_file("a.txt", "second\n").level == "section"
 
 
+def test_a_hook_waits_longer_than_a_commit_before_it_takes_a_claim_over(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-claim, N-machines: as with claims that are files. A host may take a while from its check to its write."""
+    monkeypatch.setattr(claims, "TAKE_OVER_S", 100.0)
+    monkeypatch.setattr(claims, "LIFE_S", 10_000.0)
+    root, file = str(volume), str(volume / "a.txt")
+    assert claims.acquire(root, file, "one", "1", patience_s=0.0).owner == "one"
+    postgres.pass_time(postgres.coordinator(), 150.0)
+    with pytest.raises(ClaimedError):
+        claims.acquire(root, file, "two", "2", patience_s=0.0)
+    postgres.pass_time(postgres.coordinator(), 200.0)
+    assert claims.acquire(root, file, "two", "2", patience_s=0.0).owner == "two"
+
+
 def test_a_host_that_puts_an_earlier_version_back_is_no_old_cache(volume: Path) -> None:
     """N-machines: the server is told what a host has left, so guarded writes go on after an agent's undo."""
     file = volume / "a.txt"

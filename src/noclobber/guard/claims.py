@@ -160,7 +160,15 @@ def acquire(
     """Claim a canonical path; `FileBusyError` if somebody else's claim outlasts our patience."""
     patience_s = PATIENCE_S if patience_s is None else patience_s
     if (server := _server(root, path, clock)) is not None:
-        found = server.take(path, owner, call_id, held_up_s=TAKE_OVER_S, life_s=LIFE_S, patience_s=patience_s)
+        found = server.take(
+            path,
+            owner,
+            call_id,
+            held_up_s=TAKE_OVER_S,
+            waits_s=HOOKS_WAIT_TIMES * TAKE_OVER_S,
+            life_s=LIFE_S,
+            patience_s=patience_s,
+        )
         if found.owner != owner:
             raise claimed_error(path, found.owner, found.remaining_s)
         return Claim(path, owner, call_id, clock.now_s() + LIFE_S)

@@ -47,10 +47,22 @@ class ServerClaims:
         self._connection, self._place, self._volume, self._clock = connection, place, volume, clock
 
     def take(
-        self, path: str, owner: str, call_id: str, *, held_up_s: float, life_s: float, patience_s: float
+        self,
+        path: str,
+        owner: str,
+        call_id: str,
+        *,
+        held_up_s: float,
+        waits_s: float,
+        life_s: float,
+        patience_s: float,
     ) -> RowClaim:
-        """Claim a canonical path, or return whose claim or write outlasts our patience."""
-        deadline_s = self._clock.monotonic_s() + patience_s
+        """
+        Claim a canonical path, or return whose claim or write outlasts our patience.
+
+        A guarded write takes over a claim of which nothing came after `held_up_s`; this one after `waits_s`.
+        """
+        deadline_s, late_s = self._clock.monotonic_s() + patience_s, max(0.0, waits_s - held_up_s)
         name, claim_id, judged = relative(self._place.root, path), os.urandom(12).hex(), dict[str, Any]()
         naps_s = iter(OLD_VIEW_NAPS_S)
         while True:
@@ -85,12 +97,13 @@ class ServerClaims:
                     self._wait(left_s)
                 continue
             other = answer["claim"]
-            if may_take_over(self._volume, path, other):
+            ours_in_s = float(other["take_over_in_s"]) + late_s
+            if ours_in_s <= 0 and may_take_over(self._volume, path, other):
                 judged.setdefault("claims", []).append(other["claim_id"])
             elif left_s <= 0:
                 return RowClaim(path, other["owner"], other["call_id"], float(other["remaining_s"]))
             else:
-                self._wait(min(left_s, max(0.0, other["take_over_in_s"]) or left_s))
+                self._wait(min(left_s, max(0.0, ours_in_s) or left_s))
 
     def release(self, path: str, owner: str) -> bool:
         """End an own claim, and say what its host has left; False if there was none, or no answer."""
