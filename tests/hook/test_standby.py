@@ -22,6 +22,7 @@ import pytest
 
 from noclobber.hook import standby
 from noclobber.hosts import command_line
+from tests.rigs import postgres
 from tests.rigs.hooks import HookRig, is_denied, refusal
 
 pytestmark = pytest.mark.skipif(
@@ -132,6 +133,14 @@ class Asker:
             assert select.select([descriptor], [], [], PATIENCE_S)[0]
             os.close(descriptor)
 
+    def end(self) -> None:
+        """End all that stand by."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
     @staticmethod
     def _parent(pid: int) -> int:
         try:
@@ -160,11 +169,7 @@ def asker(rig: HookRig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asker]:
     made = Asker(rig)
     made.begin()
     yield made
-    for pid in made.processes():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    made.end()
 
 
 def read_event(rig: HookRig, file: Path, **members: Any) -> dict[str, Any]:
@@ -512,3 +517,32 @@ def test_what_a_plain_read_and_edit_need_is_loaded_before(rig: HookRig, root: Pa
     run()  # Makes the project's state folder, which is done once.
     ours = [name for name in run().split() if name.startswith("noclobber.")]
     assert ours == []
+
+
+def test_a_connection_to_the_server_of_the_event_before_is_not_used(
+    rig: HookRig, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines, N-speed: a process that stays has closed it, and its number may be that of another file."""
+    monkeypatch.delenv("NOCLOBBER_STANDBY", raising=False)
+    asker = Asker(rig)
+    asker.environment["NOCLOBBER_COORDINATOR"] = postgres.coordinator()
+    file = root / "a.txt"
+    given = {"file_path": str(file), "content": "one\n"}
+
+    def write(call: str) -> tuple[str, bool]:
+        payload = rig.tool("PreToolUse", "Write", given, tool_use_id=call)
+        done, is_taken = asker.took(lambda: asker.ask(payload, "check"))
+        file.write_text("one\n")
+        asker.ask(rig.tool("PostToolUse", "Write", given, tool_use_id=call, tool_response={}), "note")
+        return done.stdout, is_taken
+
+    # The first event of all is about a write: its process has asked the server when it leaves one behind.
+    file.write_text("one\n")
+    asker.ask(rig.tool("PostToolUse", "Write", given, tool_use_id="0", tool_response={}), "note")
+    asker.until(asker.is_free)
+    try:
+        stays = asker.main()
+        assert [write(str(number)) for number in (1, 2)] == [("", True), ("", True)]
+        assert asker.main() == stays
+    finally:
+        asker.end()

@@ -89,6 +89,7 @@ def start(host: str) -> None:
         return
     try:
         detach(folder_fd)  # It has the lock.
+        _forget_server()
         _load(host)
         Standby(folder_fd, host_pid).serve()
     except BaseException:  # noqa: S110 - nobody is there to be told
@@ -126,6 +127,13 @@ def _empty(folder_fd: int) -> None:
             os.unlink(name, dir_fd=folder_fd)
         except OSError:
             pass  # Nothing of ours.
+
+
+def _forget_server() -> None:
+    """The event before may have asked a coordinator. Its connection was closed with everything else."""
+    coordinator = sys.modules.get("noclobber.postgres.coordinator")
+    if coordinator is not None:
+        coordinator.forget_connections()
 
 
 def _load(host: str) -> None:

@@ -144,4 +144,15 @@ def end_sessions() -> None:
         connection.close()
 
 
+def forget_connections() -> None:
+    """
+    Make no use of what this process was forked with, and say nothing on it: it is the parent's.
+
+    For a process that has closed all that it inherited. The number of a connection may be that of another
+    file now, so a question would be written into that one.
+    """
+    _connection.cache_clear()
+    _made.clear()
+
+
 _made: dict[str, ServerConnection] = {}
