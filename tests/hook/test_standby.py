@@ -235,6 +235,29 @@ def test_the_answer_is_made_with_the_environment_and_the_folder_of_whoever_asks(
     assert "permissionDecision" not in json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("kind", ["empty", "others"])
+def test_no_program_of_the_hosts_path_is_needed(asker: Asker, root: Path, tmp_path: Path, kind: str) -> None:
+    """finding H3: a host may clear the path, or have another `cat` first; the hook itself asks for none."""
+    (root / "noclobber.toml").write_text('on_stale = "merge"\n')
+    others = tmp_path / "others"
+    others.mkdir()
+    for name in ("cat", "rm") if kind == "others" else ():
+        (others / name).write_text("#!/bin/sh\nexit 3\n")
+        (others / name).chmod(0o755)
+    there = {"PATH": str(others)}
+    lines = [f"line {number}\n" for number in range(4000)]
+    file = root / "a.txt"
+    file.write_text("".join(lines))
+    asker.ask(read_event(asker.rig, file), "note", environment=there)
+    file.write_text("".join(["theirs\n", *lines[1:]]))
+    payload = write_event(asker.rig, file, "".join([*lines[:-1], "mine\n"]), tool_use_id="1")
+    done, is_taken = asker.took(lambda: asker.ask(payload, "check", environment=there))
+    assert is_taken
+    merged = json.loads(done.stdout)["hookSpecificOutput"]["updatedInput"]["content"]
+    assert merged == "".join(["theirs\n", *lines[1:-1], "mine\n"])
+    assert not list(asker.folder.glob("*.said"))
+
+
 def test_without_a_process_that_stands_by_the_hook_runs(asker: Asker, root: Path) -> None:
     """finding H3: one that was killed leaves FIFOs behind; nobody waits at them, and the next event mends it."""
     file = root / "a.txt"

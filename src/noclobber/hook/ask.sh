@@ -26,13 +26,17 @@ fi
 if test -L "$noclobber_at" || test ! -O "$noclobber_at"; then exec "$@" stand-by; fi
 noclobber_at=$noclobber_at/standby
 
+# Not by the host's path: it may be empty, or have another `cat` first.
+for noclobber_bin in /bin /usr/bin /run/current-system/sw/bin ''; do test ! -x "$noclobber_bin/cat" || break; done
+test -n "$noclobber_bin" || exec "$@"
+
 noclobber_send() {
   # Now the end of the other process is the end of the file. Not in the list below: bash would keep a copy.
   exec 3>&- 6>&-
   printf '%s\n' "$$ $5 $6" "$1" "$4" >&4 || return 1
   IFS= read -r noclobber_line <&5 && test "$noclobber_line" = "$$ ready" || return 1
   # Beside us: a host that never ends its event must not keep us from seeing the end of the other process.
-  cat <&8 >&4 4>&- 5<&- 7>&- 8<&- &
+  "$noclobber_bin/cat" <&8 >&4 4>&- 5<&- 7>&- 8<&- &
   exec 4>&-
   noclobber_said= noclobber_between=
   while IFS= read -r noclobber_line <&5; do
@@ -42,7 +46,9 @@ noclobber_send() {
       noclobber_between='
 '
       ;;
-    "$$ file") cat "$noclobber_at/$$.said" && rm -f "$noclobber_at/$$.said" || exit 2 ;;
+    "$$ file")
+      "$noclobber_bin/cat" "$noclobber_at/$$.said" && "$noclobber_bin/rm" -f "$noclobber_at/$$.said" || exit 2
+      ;;
     "$$ aside "*) printf '%s\n' "${noclobber_line#"$$ aside "}" >&7 ;;
     "$$ end "*)
       printf %s "$noclobber_said" || exit 2
@@ -54,7 +60,7 @@ noclobber_send() {
   kill "$!"
   # Whether a command may be a patch is told by the event (hosts/command_line.py). A part of it was read, so the
   # rest must not be taken for all of it.
-  test "$6" != shell || cat <&8 >/dev/null
+  test "$6" != shell || "$noclobber_bin/cat" <&8 >/dev/null
   exit 2
 }
 
