@@ -311,6 +311,31 @@ def test_a_process_that_dies_with_the_event_is_a_hook_that_was_killed(
     assert (is_denied(json.loads(said)) if said else False) == denies
 
 
+def test_nobody_looks_on_for_a_host_that_has_ended_its_hook(asker: Asker, root: Path) -> None:
+    """finding H4: it ends one when a person interrupts the turn; who then looks on would do so for half an hour."""
+    file = root / "a.txt"
+    file.write_text("one\n")
+    event = json.dumps(write_event(asker.rig, file, "two\n", tool_use_id="1")).encode()
+    asking = subprocess.Popen(
+        ["/bin/sh", command_line.ASK, *command_line.hook_words("claude-code", "check")],
+        stdin=subprocess.PIPE,
+        env=asker.environment,
+    )
+    assert asking.stdin is not None
+    asking.stdin.write(event[:20])
+    asking.stdin.flush()
+    asker.until(lambda: bool(asker.busy()) and is_drained(asking.stdin))
+    [busy] = asker.busy()
+    busy_fd = os.pidfd_open(busy)
+    asking.kill()
+    asking.wait()
+    asking.stdin.write(event[20:])  # What brings it goes on.
+    asking.stdin.close()
+    assert select.select([busy_fd], [], [], PATIENCE_S)[0]
+    os.close(busy_fd)
+    assert list((asker.rig.runtime / "noclobber").rglob("*.watch*")) == []
+
+
 def test_an_event_that_never_ends_is_given_up_before_the_host_gives_up(
     rig: HookRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,6 +461,20 @@ def test_many_that_ask_at_once_get_each_their_own_answer(asker: Asker, root: Pat
 
     with ThreadPoolExecutor(8) as pool:
         assert len(list(pool.map(session, range(8)))) == 8
+
+
+def test_nobody_can_take_a_place_before_somebody_waits_there(tmp_path: Path) -> None:
+    """finding H3: two that ask came to one pair of FIFOs, if the second came while the first process was made."""
+    folder_fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    place = standby.AskingPlace(folder_fd, 1)
+    try:
+        place.open()
+        assert sorted(os.listdir(tmp_path)) == ["1.in", "1.out", "1.taken"]
+        place.is_open_to_all()
+        assert sorted(os.listdir(tmp_path)) == ["1.in", "1.out"]
+    finally:
+        place.close()
+        os.close(folder_fd)
 
 
 def test_it_ends_with_its_host(rig: HookRig) -> None:

@@ -159,7 +159,9 @@ class AskingPlace:
         Make another pair; then the place is free.
 
         In this order: whoever takes the place opens the new pair, and the one before them has theirs open.
+        Until then it is taken, at first by us: a name alone would let in one who asks, and then another one.
         """
+        os.close(self._opened("taken", os.O_WRONLY | os.O_CREAT))
         for name in ("in", "out"):
             self._unlink(name)
             os.mkfifo(f"{self._number}.{name}", 0o600, dir_fd=self._folder_fd)
@@ -186,7 +188,7 @@ class AskingPlace:
         return now_s - taken_s > LEFT_S
 
     def _opened(self, name: str, flags: int) -> int:
-        return os.open(f"{self._number}.{name}", flags | os.O_CLOEXEC, dir_fd=self._folder_fd)
+        return os.open(f"{self._number}.{name}", flags | os.O_CLOEXEC, 0o600, dir_fd=self._folder_fd)
 
     def _unlink(self, name: str) -> None:
         try:

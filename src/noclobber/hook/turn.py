@@ -165,6 +165,8 @@ class HookTurn:
         from noclobber.guard.watch import host_of
         from noclobber.hook.session_memory import make_mark
 
+        if self.asked_by and not os.path.exists(f"/proc/{self.asked_by}"):
+            return None  # Its host has ended it, and writes nothing. Nor could it be told whom to end with.
         event = self._event
         mark = make_mark(event.host, event.session_id, event.agent_id, key)
         return None if mark is None else (mark, host_of(self.asked_by or os.getppid()))
