@@ -521,6 +521,38 @@ def test_a_folder_that_is_not_ours_is_not_asked_at(
     assert not is_taken
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("name", ["in", "out"])
+def test_what_another_user_has_made_is_not_asked(rig: HookRig, root: Path, name: str) -> None:
+    """SECURITY: a folder that others may write to is refused by the hook; nobody answers in its place."""
+    asker = Asker(rig)
+    file = root / "a.txt"
+    file.write_text("one\n")
+    asker.ask(read_event(rig, file), "note", environment={"NOCLOBBER_STANDBY": "off"})
+    file.write_text("somebody else's\n")
+    asker.folder.mkdir(mode=0o700)
+    ends = {}
+    for kind in ("in", "out"):
+        os.mkfifo(asker.folder / f"1.{kind}", 0o666)
+        ends[kind] = os.open(asker.folder / f"1.{kind}", os.O_RDWR)
+    os.chown(asker.folder / f"1.{name}", 65534, 65534)
+
+    def answer() -> bytes:
+        hello = os.read(ends["in"], 4096)
+        pid = hello.split(b" ")[0]
+        os.write(ends["out"], pid + b" ready\n" + pid + b" end 0\n")
+        return hello
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(answer)
+        done = asker.ask(write_event(rig, file, "two\n", tool_use_id="1"), "check")
+        os.write(ends["in"], b"nobody ")
+        assert asked.result(PATIENCE_S) == b"nobody "
+    for descriptor in ends.values():
+        os.close(descriptor)
+    assert refusal(json.loads(done.stdout))["error_type"] == "STALE_FILE"
+
+
 def test_the_fifos_are_for_their_owner_only(asker: Asker) -> None:
     """SECURITY: events have the contents of files."""
     assert stat.S_IMODE(asker.folder.stat().st_mode) == 0o700

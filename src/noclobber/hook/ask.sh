@@ -14,7 +14,7 @@
 case ${NOCLOBBER_STANDBY:-on}.$6 in on.note | on.check | on.shell) ;; *) exec "$@" ;; esac
 test -e /proc/self/ns/mnt || exec "$@"
 
-# The runtime folder, as `runtime_folder` finds it. Nobody else can have put anything into a folder of ours.
+# The runtime folder, as `runtime_folder` finds it. What is not a folder of ours is the hook's to refuse.
 noclobber_at=
 case ${XDG_RUNTIME_DIR:-} in /*) test -O "$XDG_RUNTIME_DIR" && noclobber_at=$XDG_RUNTIME_DIR/noclobber ;; esac
 if test -z "$noclobber_at"; then
@@ -33,6 +33,9 @@ test -n "$noclobber_bin" || exec "$@"
 noclobber_send() {
   # Now the end of the other process is the end of the file. Not in the list below: bash would keep a copy.
   exec 3>&- 6>&-
+  # Ours, and that of what is open: others may put something into our folder if its mode was changed. A hook
+  # refuses such a folder.
+  test -O /proc/self/fd/4 && test -O /proc/self/fd/5 || return 1
   printf '%s\n' "$$ $5 $6" "$1" "$4" >&4 || return 1
   IFS= read -r noclobber_line <&5 && test "$noclobber_line" = "$$ ready" || return 1
   # Beside us: a host that never ends its event must not keep us from seeing the end of the other process.
@@ -47,7 +50,8 @@ noclobber_send() {
 '
       ;;
     "$$ file")
-      "$noclobber_bin/cat" "$noclobber_at/$$.said" && "$noclobber_bin/rm" -f "$noclobber_at/$$.said" || exit 2
+      exec 9<"$noclobber_at/$$.said"
+      test -O /proc/self/fd/9 && "$noclobber_bin/cat" <&9 && "$noclobber_bin/rm" -f "$noclobber_at/$$.said" || exit 2
       ;;
     "$$ aside "*) printf '%s\n' "${noclobber_line#"$$ aside "}" >&7 ;;
     "$$ end "*)
