@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from noclobber.guard import claims, outcome, outside, policies
 from noclobber.guard.recording import Recorder
-from noclobber.hook import main, session_memory
+from noclobber.hook import main, session_memory, session_notes
 from noclobber.hook.session_memory import SessionMemory
 from noclobber.hook.turn import HookTurn
 from noclobber.hosts import HOSTS
@@ -389,6 +389,7 @@ PARTS = [
     (SessionMemory, "keep"),
     (SessionMemory, "__enter__"),
     (session_memory, "open_runtime"),
+    (session_notes, "open_runtime"),
     (HookTurn, "__init__"),
 ]
 

@@ -134,6 +134,7 @@ ALSO_LIGHT = {
     "noclobber.guard.passing",
     "noclobber.cli.shell_prefix",
     "noclobber.guard.git.rule",
+    "noclobber.guard.unchecked_rule",
     "noclobber.hook.landed",
     # What a session's first hook leaves behind.
     "noclobber.hook.standby",

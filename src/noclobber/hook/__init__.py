@@ -9,6 +9,7 @@
 - `turn` is one event as a turn: the project, its options, what the agent saw, the ledger.
 - `settings` finds the project of an event, and the project's options.
 - `session_memory` keeps what an agent saw between processes, in the user's runtime folder.
+- `session_notes` has what is noted of a session as a whole: its project, its commands, who looks on.
 - `doctor` checks the hooks of a project; `dry_event` sends an event without consequences through each.
 
 `start`, `main` and what they load use little of the standard library, because the host waits for each of

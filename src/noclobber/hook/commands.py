@@ -116,7 +116,7 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
 
         learn(turn, report)
         if report.get("level") == WATCHED:  # It could be guarded at first. From now on the hook does it.
-            from noclobber.hook.session_memory import note_level
+            from noclobber.hook.session_notes import note_level
 
             note_level(event.host, event.session_id, WATCHED)
         return None
@@ -150,7 +150,7 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
 
 def of_background(turn: HookTurn, event: Event) -> str:
     """Return what the agent is told about a command that its host does not wait for: once a session."""
-    from noclobber.hook.session_memory import note_background
+    from noclobber.hook.session_notes import note_background
 
     if turn.options.shell == "off" or not note_background(event.host, event.session_id):
         return ""
@@ -167,7 +167,7 @@ def is_routed(event: Event) -> bool:
         return True
     if event.host != "claude-code":
         return False
-    from noclobber.hook.session_memory import noted_shell_file
+    from noclobber.hook.session_notes import noted_shell_file
     from noclobber.hosts.shell_prefix import has_line
 
     file = noted_shell_file(event.host, event.session_id)
@@ -176,7 +176,7 @@ def is_routed(event: Event) -> bool:
 
 def level(turn: HookTurn, event: Event) -> str:
     """Return which level this project gives, as the first command of the session found out."""
-    from noclobber.hook.session_memory import note_level, noted_level
+    from noclobber.hook.session_notes import note_level, noted_level
 
     known = noted_level(event.host, event.session_id)
     if known is None:

@@ -267,24 +267,24 @@ def _with_guidance(
 
 def _with_agent(event: Event) -> Event:
     """Tell a subagent from the main agent where the host does not: by what was delegated and goes on."""
-    from noclobber.hook import session_memory
+    from noclobber.hook import session_notes
 
     if event.is_delegation:
         is_start = event.kind == "pre"
-        session_memory.note_delegation(event.host, event.session_id, is_start=is_start)
+        session_notes.note_delegation(event.host, event.session_id, is_start=is_start)
         return event
-    agent_id = session_memory.delegated_agent(event.host, event.session_id)
+    agent_id = session_notes.delegated_agent(event.host, event.session_id)
     return event if agent_id is None else event._replace(agent_id=agent_id, parent_agent_id=event.agent_id)
 
 
 def _note_command(event: Event) -> None:
     """Note when the agent's command ran: what changed meanwhile was changed by the agent itself, perhaps."""
-    from noclobber.hook import session_memory
+    from noclobber.hook import session_notes
 
     end_s = SYSTEM_CLOCK.now_s()
     duration_s = event.result.duration_s
     start_s = end_s - (UNTOLD_S if duration_s is None else duration_s)
-    session_memory.note_command(event.host, event.session_id, start_s, end_s)
+    session_notes.note_command(event.host, event.session_id, start_s, end_s)
 
 
 def _reads_lock_file(event: Event) -> bool:
@@ -300,7 +300,7 @@ def _reads_lock_file(event: Event) -> bool:
 
 def _note(event: Event) -> None:
     """Take note of the start or the end of a session or a turn."""
-    from noclobber.hook import session_memory
+    from noclobber.hook import session_memory, session_notes
     from noclobber.hook.turn import HookTurn
 
     if event.kind == "session-start":
@@ -310,7 +310,7 @@ def _note(event: Event) -> None:
             from noclobber.hosts import shell_prefix
 
             if (file := shell_prefix.write_line()) is not None:
-                session_memory.note_shell_file(event.host, event.session_id, file)
+                session_notes.note_shell_file(event.host, event.session_id, file)
         if event.detail == "resume":
             with session_memory.SessionMemory(event.host, event.session_id, event.agent_id) as known:
                 if known.is_empty:  # The model remembers files, and our memory of them is gone.
@@ -319,7 +319,7 @@ def _note(event: Event) -> None:
         turn = HookTurn(event)
         turn.end()
         turn.end_watches()
-        session_memory.end_delegation(event.host, event.session_id)
+        session_notes.end_delegation(event.host, event.session_id)
         if event.kind == "session-end":
             session_memory.forget_lost_mark(turn.root, event.host, event.session_id)
             session_memory.end_session(event.host, event.session_id)

@@ -13,7 +13,7 @@ refused: a program that can change the record of what an agent saw could let any
 The end of a session removes its folders. Those of a session that was not used for two weeks are removed when
 another one starts. A session that is resumed after that, or whose memory could not be written, has
 *amnesia*: it must read a file before it writes it. If even that cannot be noted in the runtime folder, a mark
-in the project's state folder says it. The first event of a session also records which project it belongs to.
+in the project's state folder says it. What is noted of a session as a whole is in `session_notes`.
 """
 
 from __future__ import annotations
@@ -39,17 +39,9 @@ FORGET_AFTER_S = 14 * 86400.0
 PATIENCE_S = 5.0
 AMNESIA = "amnesia"
 AMNESIA_BIT = 0o1000  # Of a session's folder: it means the same, and needs no inode.
-PROJECT = "project"
-COMMAND = "command"
-WATCH = "watch"
-WATCH_END_S = 5.0
-DELEGATED = "delegated"
-LEVEL = "level"
-SHELL_FILE = "shell-file"  # Which file the session's shells read first.
-BACKGROUND = "background"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_BYTES = 1 << 20
 
 
@@ -107,9 +99,9 @@ class SessionMemory:
     ) -> None:
         """`parent_agent_id`: an agent whose knowledge counts for files that this one has not seen itself."""
         self._root, self._agent_id, self._rebaseline = root, agent_id, rebaseline
-        self._session = f"{host}.{_short(session_id)}."
-        self._name = f"{self._session}{_short(agent_id)}" + (f".{_short(turn_id)}" if turn_id else "")
-        parent = None if parent_agent_id is None else _short(parent_agent_id)
+        self._session = f"{host}.{short(session_id)}."
+        self._name = f"{self._session}{short(agent_id)}" + (f".{short(turn_id)}" if turn_id else "")
+        parent = None if parent_agent_id is None else short(parent_agent_id)
         self._parent = None if parent is None else f"{self._session}{parent}"
         self._runtime_fd = open_runtime()
         try:
@@ -246,7 +238,7 @@ class SessionMemory:
         for name in os.listdir(self._fd):
             if name.startswith("f"):
                 try:
-                    descriptor = os.open(name, _READ, dir_fd=self._fd)
+                    descriptor = os.open(name, READ, dir_fd=self._fd)
                     try:
                         record = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
                     finally:
@@ -259,7 +251,7 @@ class SessionMemory:
 
     def _value(self, kind: str, key: str) -> Any:
         try:
-            descriptor = os.open(kind + _long(key), _READ, dir_fd=self._fd)
+            descriptor = os.open(kind + _long(key), READ, dir_fd=self._fd)
         except FileNotFoundError:
             return _NO_RECORD
         try:
@@ -271,7 +263,7 @@ class SessionMemory:
         data = spell(value).encode("utf-8", "surrogatepass")
         # In place: after a rename over a file ext4 flushes it at once, which takes most of a millisecond.
         # Readers hold the mutex too. A kill in the middle leaves a damaged record, which means read again.
-        descriptor = os.open(kind + _long(key), _WRITE, 0o600, dir_fd=self._fd)
+        descriptor = os.open(kind + _long(key), WRITE, 0o600, dir_fd=self._fd)
         try:
             if os.write(descriptor, data) != len(data):
                 raise OSError(28, "the disk is full")
@@ -289,7 +281,7 @@ class SessionMemory:
         found = []
         for noted_at_s, name in sorted(dated, reverse=True)[:most]:
             try:
-                descriptor = os.open(name, _READ, dir_fd=self._fd)
+                descriptor = os.open(name, READ, dir_fd=self._fd)
                 try:
                     record = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
                 finally:
@@ -377,7 +369,7 @@ def lose_session(host: str, session_id: str, agent_id: str, find: Callable[[], s
     from noclobber.disk.commit import open_stores  # Makes the state folder as it must be.
 
     open_stores.for_workspace(root).close()
-    mark = _lost_mark(root, f"{host}.{_short(session_id)}.")
+    mark = _lost_mark(root, f"{host}.{short(session_id)}.")
     os.makedirs(os.path.dirname(mark), 0o700, exist_ok=True)
     try:
         os.mkdir(mark, 0o700)
@@ -388,7 +380,7 @@ def lose_session(host: str, session_id: str, agent_id: str, find: Callable[[], s
 def forget_lost_mark(root: str, host: str, session_id: str) -> None:
     """Remove a session's mark in its project, if there is one: the session is over."""
     try:
-        os.rmdir(_lost_mark(root, f"{host}.{_short(session_id)}."))
+        os.rmdir(_lost_mark(root, f"{host}.{short(session_id)}."))
     except OSError:
         pass
 
@@ -400,78 +392,6 @@ def _lost_mark(root: str, session: str) -> str:
 # -- sessions ------------------------------------------------------------------------------------------
 
 
-def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
-    """
-    Return the project of a session: what its first event found, for as long as that folder exists.
-
-    A later `cd`, a nested repository or a submodule must not change the rules that apply to the agent.
-    """
-    runtime_fd = open_runtime()
-    try:
-        name = f"{host}.{_short(session_id)}.{PROJECT}"
-        while True:
-            settled = _settled(runtime_fd, name)
-            if settled is None:
-                found = find()
-                if not _settle(runtime_fd, name, found):
-                    continue  # Another first event was faster, and what it found counts.
-                settled = found
-            return settled
-    finally:
-        os.close(runtime_fd)
-
-
-def _settled(runtime_fd: int, name: str) -> str | None:
-    """Return the project that was settled; None if there is none, or none that exists any more."""
-    settled = _noted_project(runtime_fd, name)
-    if settled is None or _is_folder(settled):
-        return settled
-    # The project is gone, so the session gets another one. Under the mutex, with another look: between ours
-    # and the removal somebody else may have settled the next one, which must not be removed.
-    try:
-        held = mutex.hold(runtime_fd, patience_s=PATIENCE_S)
-    except OSError:
-        held = True  # No flock on this filesystem.
-    if not held:
-        raise HookFailedError("", "Another hook is still settling its project after 5 seconds. Try again.")
-    try:
-        settled = _noted_project(runtime_fd, name)
-        if settled is None or _is_folder(settled):
-            return settled
-        _unlink(runtime_fd, name)
-        return None
-    finally:
-        mutex.release(runtime_fd)
-
-
-def _noted_project(runtime_fd: int, name: str) -> str | None:
-    try:
-        descriptor = os.open(name, _READ, dir_fd=runtime_fd)
-    except FileNotFoundError:
-        return None
-    try:
-        return os.fsdecode(os.read(descriptor, MOST_BYTES))
-    finally:
-        os.close(descriptor)
-
-
-def _is_folder(settled: str) -> bool:
-    return settled.startswith("/") and os.path.isdir(settled)
-
-
-def _settle(runtime_fd: int, name: str, found: str) -> bool:
-    """Publish what an event found; False if that must be tried again."""
-    staged = stage(runtime_fd, name, os.fsencode(found))
-    try:
-        # `link` is atomic and fails if the name exists, so parallel first events agree on one project.
-        os.link(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
-        return True
-    except (FileExistsError, FileNotFoundError):
-        return False  # Not found: the end of the session has just removed all that it had, this as well.
-    finally:
-        _unlink(runtime_fd, staged)
-
-
 def stage(runtime_fd: int, name: str, data: bytes) -> str:
     """
     Write a file of the runtime folder beside its name; return what it is called until it gets that name.
@@ -481,210 +401,31 @@ def stage(runtime_fd: int, name: str, data: bytes) -> str:
     second could publish it.
     """
     staged = f"{name}.{os.urandom(8).hex()}"
-    descriptor = os.open(staged, _WRITE | os.O_EXCL, 0o600, dir_fd=runtime_fd)
+    descriptor = os.open(staged, WRITE | os.O_EXCL, 0o600, dir_fd=runtime_fd)
     try:
         if os.write(descriptor, data) != len(data):  # Half a path may be another folder's.
             raise OSError(28, "the disk is full")
     except OSError:
-        _unlink(runtime_fd, staged)
+        unlink(runtime_fd, staged)
         raise
     finally:
         os.close(descriptor)
     return staged
 
 
-def _unlink(runtime_fd: int, name: str) -> None:
+def unlink(runtime_fd: int, name: str) -> None:
+    """Remove a file of the runtime folder, if it is there."""
     try:
         os.unlink(name, dir_fd=runtime_fd)
     except FileNotFoundError:
         pass
 
 
-def make_mark(host: str, session_id: str, agent_id: str, key: str) -> str | None:
-    """Make the mark of a call that is watched; return its path, None if it cannot be made."""
-    path = _mark(host, session_id, agent_id) + _short(key)
-    try:
-        os.close(os.open(path, _WRITE, 0o600))
-    except OSError:
-        return None
-    return path
-
-
-def remove_mark(host: str, session_id: str, agent_id: str, key: str) -> None:
-    """Remove the mark of a call: nobody has to look on any more. Who looked on has made all copies then."""
-    _end_watch(_mark(host, session_id, agent_id) + _short(key))
-
-
-def remove_marks(host: str, session_id: str, agent_id: str) -> bool:
-    """Remove the marks of all calls of an agent; False if there was none."""
-    folder, _, prefix = _mark(host, session_id, agent_id).rpartition("/")
-    names = [name for name in os.listdir(folder) if name.startswith(prefix)]
-    for name in names:
-        _end_watch(f"{folder}/{name}")
-    return bool(names)
-
-
-def _end_watch(mark: str) -> None:
-    """
-    Remove a mark, and wait for the end of the process that has a lock on it.
-
-    It is told by the folder, has its last look, and ends. Without the wait its copy of what somebody saved a
-    moment before the host wrote could come after the call is judged, and nobody would find it.
-    """
-    try:
-        descriptor = os.open(mark, _READ)
-    except OSError:
-        return
-    try:
-        os.unlink(mark)
-        mutex.hold(descriptor, patience_s=WATCH_END_S)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
-
-
-def _mark(host: str, session_id: str, agent_id: str) -> str:
-    return f"{runtime_folder()}/{host}.{_short(session_id)}.{WATCH}.{_short(agent_id)}."
-
-
-def note_delegation(host: str, session_id: str, *, is_start: bool) -> None:
-    """
-    Note that a subagent starts, or that it has ended, in a host that does not name them.
-
-    One letter each, appended, so that events at the same time do not overwrite each other.
-    """
-    runtime_fd = open_runtime()
-    try:
-        flags = _WRITE | os.O_APPEND
-        descriptor = os.open(f"{host}.{_short(session_id)}.{DELEGATED}", flags, 0o600, dir_fd=runtime_fd)
-        try:
-            os.write(descriptor, b"+" if is_start else b"-")
-        finally:
-            os.close(descriptor)
-    finally:
-        os.close(runtime_fd)
-
-
-def delegated_agent(host: str, session_id: str) -> str | None:
-    """Return a name for the subagent that is at work now, None if it is the main agent."""
-    runtime_fd = open_runtime()
-    try:
-        descriptor = os.open(f"{host}.{_short(session_id)}.{DELEGATED}", _READ, dir_fd=runtime_fd)
-    except FileNotFoundError:
-        return None
-    finally:
-        os.close(runtime_fd)
-    try:
-        letters = os.read(descriptor, MOST_BYTES)
-    finally:
-        os.close(descriptor)
-    running = started = 0
-    for letter in letters:
-        is_start = letter == ord("+")
-        started += is_start
-        running = running + 1 if is_start else max(0, running - 1)
-    return f"subagent-{started}" if running else None
-
-
-def end_delegation(host: str, session_id: str) -> None:
-    """Forget what was delegated: the turn of the main agent is over, so no subagent is at work."""
-    try:
-        os.unlink(f"{runtime_folder()}/{host}.{_short(session_id)}.{DELEGATED}")
-    except OSError:
-        pass
-
-
-def note_command(host: str, session_id: str, start_s: float, end_s: float) -> None:
-    """Note when a session's last shell command ran. Never raises: it only makes a refusal's text better."""
-    try:
-        runtime_fd = open_runtime()
-        try:
-            name = f"{host}.{_short(session_id)}.{COMMAND}"
-            descriptor = os.open(name, _WRITE | os.O_TRUNC, 0o600, dir_fd=runtime_fd)
-            try:
-                os.write(descriptor, spell([start_s, end_s]).encode())
-            finally:
-                os.close(descriptor)
-        finally:
-            os.close(runtime_fd)
-    except (OSError, HookFailedError):
-        pass
-
-
-def last_command(host: str, session_id: str) -> tuple[float, float] | None:
-    """Return when a session's last shell command began and ended, None if that is not known."""
-    try:
-        runtime_fd = open_runtime()
-        try:
-            descriptor = os.open(f"{host}.{_short(session_id)}.{COMMAND}", _READ, dir_fd=runtime_fd)
-            try:
-                start_s, end_s = parse(os.read(descriptor, MOST_BYTES))
-            finally:
-                os.close(descriptor)
-        finally:
-            os.close(runtime_fd)
-        return float(start_s), float(end_s)
-    except (OSError, ValueError, TypeError, HookFailedError):
-        return None
-
-
-def note_level(host: str, session_id: str, level: str) -> None:
-    """Note which level shell commands get in a session. Never raises: then it is found out again."""
-    try:
-        with open(f"{runtime_folder()}/{host}.{_short(session_id)}.{LEVEL}", "w") as file:
-            file.write(level)
-    except OSError:
-        pass
-
-
-def noted_level(host: str, session_id: str) -> str | None:
-    """Return which level shell commands get in a session, None if nobody has found out."""
-    try:
-        with open(f"{runtime_folder()}/{host}.{_short(session_id)}.{LEVEL}") as file:
-            return file.read(32) or None
-    except OSError:
-        return None
-
-
-def note_shell_file(host: str, session_id: str, path: str) -> None:
-    """Note the file that the session's shells read first. Never raises: then commands are watched."""
-    try:
-        with open(f"{runtime_folder()}/{host}.{_short(session_id)}.{SHELL_FILE}", "w") as file:
-            file.write(path)
-    except (OSError, ValueError):
-        pass
-
-
-def noted_shell_file(host: str, session_id: str) -> str | None:
-    """Return the file that the session's shells read first, None if there is none."""
-    try:
-        with open(f"{runtime_folder()}/{host}.{_short(session_id)}.{SHELL_FILE}") as file:
-            return file.read(4096) or None
-    except (OSError, ValueError):
-        return None
-
-
-def note_background(host: str, session_id: str) -> bool:
-    """Note that a session was told about commands in the background; True if it was not told before."""
-    try:
-        runtime_fd = open_runtime()
-        try:
-            name = f"{host}.{_short(session_id)}.{BACKGROUND}"
-            # Of two commands that start together one makes it, so it is told once.
-            os.close(os.open(name, _WRITE | os.O_EXCL, 0o600, dir_fd=runtime_fd))
-        finally:
-            os.close(runtime_fd)
-        return True
-    except (OSError, HookFailedError):
-        return False
-
-
 def end_session(host: str, session_id: str) -> None:
     """Forget what the agents of a session saw. If the session is resumed, they must read again."""
     runtime_fd = open_runtime()
     try:
-        prefix = f"{host}.{_short(session_id)}."
+        prefix = f"{host}.{short(session_id)}."
         for name in os.listdir(runtime_fd):
             if name.startswith(prefix):
                 _remove(runtime_fd, name)
@@ -804,7 +545,8 @@ def _are_notes(noted: Any) -> bool:
     )
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return what stands for an id in names of files: ids may have any letters, and any length."""
     return hashing.of_bytes(text.encode("utf-8", "surrogatepass"))[:24]
 
 

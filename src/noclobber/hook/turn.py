@@ -15,7 +15,8 @@ import os
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.values import ToolCall
 from noclobber.errors import HookFailedError, LedgerError
-from noclobber.hook.session_memory import SessionMemory, settle_project
+from noclobber.hook.session_memory import SessionMemory
+from noclobber.hook.session_notes import settle_project
 from noclobber.hook.settings import options_of, project_of
 
 TYPE_CHECKING = False
@@ -163,7 +164,7 @@ class HookTurn:
         import os
 
         from noclobber.guard.watch import host_of
-        from noclobber.hook.session_memory import make_mark
+        from noclobber.hook.session_notes import make_mark
 
         if self.asked_by and not os.path.exists(f"/proc/{self.asked_by}"):
             return None  # Its host has ended it, and writes nothing. Nor could it be told whom to end with.
@@ -173,13 +174,13 @@ class HookTurn:
 
     def end_watch(self, key: str) -> None:
         """Remove the mark: the process that looks on ends."""
-        from noclobber.hook.session_memory import remove_mark
+        from noclobber.hook.session_notes import remove_mark
 
         remove_mark(self._event.host, self._event.session_id, self._event.agent_id, key)
 
     def last_command(self) -> tuple[float, float] | None:
         """Return when the session's last shell command began and ended."""
-        from noclobber.hook.session_memory import last_command
+        from noclobber.hook.session_notes import last_command
 
         return last_command(self._event.host, self._event.session_id)
 
@@ -191,7 +192,7 @@ class HookTurn:
 
     def end_watches(self) -> None:
         """End every watch of the agent. What was saved meanwhile and overwritten is kept and recorded."""
-        from noclobber.hook.session_memory import remove_marks
+        from noclobber.hook.session_notes import remove_marks
 
         event = self._event
         if not remove_marks(event.host, event.session_id, event.agent_id):

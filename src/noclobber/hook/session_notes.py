@@ -1,0 +1,307 @@
+"""
+What hooks note of a session as a whole, for its next events: small files in the runtime folder.
+
+| note | what for |
+|---|---|
+| the project | which rules apply; settled by the first event, whatever is changed to later |
+| marks | one for each call that a process looks on during (`guard/lookout`); without its mark it ends |
+| what was delegated | which subagent is at work, in hosts that do not name them |
+| the last command | whether a change may be the agent's own |
+| level, shell file, background | how the session's commands are run, and what it was told about them |
+
+All of them go with the session (`session_memory.end_session`). Without the project no event is answered. The
+others only make an answer better, or are found out again.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noclobber.core.light.json_text import parse, spell
+from noclobber.core.switches import runtime_folder
+from noclobber.disk import mutex
+from noclobber.errors import HookFailedError
+from noclobber.hook.session_memory import (
+    MOST_BYTES,
+    PATIENCE_S,
+    READ,
+    WRITE,
+    open_runtime,
+    short,
+    stage,
+    unlink,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROJECT = "project"
+COMMAND = "command"
+WATCH = "watch"
+WATCH_END_S = 5.0
+DELEGATED = "delegated"
+LEVEL = "level"
+SHELL_FILE = "shell-file"  # Which file the session's shells read first.
+BACKGROUND = "background"
+
+
+# -- the project -----------------------------------------------------------------------------------------
+
+
+def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
+    """
+    Return the project of a session: what its first event found, for as long as that folder exists.
+
+    A later `cd`, a nested repository or a submodule must not change the rules that apply to the agent.
+    """
+    runtime_fd = open_runtime()
+    try:
+        name = f"{host}.{short(session_id)}.{PROJECT}"
+        while True:
+            settled = _settled(runtime_fd, name)
+            if settled is None:
+                found = find()
+                if not _settle(runtime_fd, name, found):
+                    continue  # Another first event was faster, and what it found counts.
+                settled = found
+            return settled
+    finally:
+        os.close(runtime_fd)
+
+
+def _settled(runtime_fd: int, name: str) -> str | None:
+    """Return the project that was settled; None if there is none, or none that exists any more."""
+    settled = _noted_project(runtime_fd, name)
+    if settled is None or _is_folder(settled):
+        return settled
+    # The project is gone, so the session gets another one. Under the mutex, with another look: between ours
+    # and the removal somebody else may have settled the next one, which must not be removed.
+    try:
+        held = mutex.hold(runtime_fd, patience_s=PATIENCE_S)
+    except OSError:
+        held = True  # No flock on this filesystem.
+    if not held:
+        raise HookFailedError("", "Another hook is still settling its project after 5 seconds. Try again.")
+    try:
+        settled = _noted_project(runtime_fd, name)
+        if settled is None or _is_folder(settled):
+            return settled
+        unlink(runtime_fd, name)
+        return None
+    finally:
+        mutex.release(runtime_fd)
+
+
+def _noted_project(runtime_fd: int, name: str) -> str | None:
+    try:
+        descriptor = os.open(name, READ, dir_fd=runtime_fd)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.fsdecode(os.read(descriptor, MOST_BYTES))
+    finally:
+        os.close(descriptor)
+
+
+def _is_folder(settled: str) -> bool:
+    return settled.startswith("/") and os.path.isdir(settled)
+
+
+def _settle(runtime_fd: int, name: str, found: str) -> bool:
+    """Publish what an event found; False if that must be tried again."""
+    staged = stage(runtime_fd, name, os.fsencode(found))
+    try:
+        # `link` is atomic and fails if the name exists, so parallel first events agree on one project.
+        os.link(staged, name, src_dir_fd=runtime_fd, dst_dir_fd=runtime_fd)
+        return True
+    except (FileExistsError, FileNotFoundError):
+        return False  # Not found: the end of the session has just removed all that it had, this as well.
+    finally:
+        unlink(runtime_fd, staged)
+
+
+# -- marks ------------------------------------------------------------------------------------------------
+
+
+def make_mark(host: str, session_id: str, agent_id: str, key: str) -> str | None:
+    """Make the mark of a call that is watched; return its path, None if it cannot be made."""
+    path = _mark(host, session_id, agent_id) + short(key)
+    try:
+        os.close(os.open(path, WRITE, 0o600))
+    except OSError:
+        return None
+    return path
+
+
+def remove_mark(host: str, session_id: str, agent_id: str, key: str) -> None:
+    """Remove the mark of a call: nobody has to look on any more. Who looked on has made all copies then."""
+    _end_watch(_mark(host, session_id, agent_id) + short(key))
+
+
+def remove_marks(host: str, session_id: str, agent_id: str) -> bool:
+    """Remove the marks of all calls of an agent; False if there was none."""
+    folder, _, prefix = _mark(host, session_id, agent_id).rpartition("/")
+    names = [name for name in os.listdir(folder) if name.startswith(prefix)]
+    for name in names:
+        _end_watch(f"{folder}/{name}")
+    return bool(names)
+
+
+def _end_watch(mark: str) -> None:
+    """
+    Remove a mark, and wait for the end of the process that has a lock on it.
+
+    It is told by the folder, has its last look, and ends. Without the wait its copy of what somebody saved a
+    moment before the host wrote could come after the call is judged, and nobody would find it.
+    """
+    try:
+        descriptor = os.open(mark, READ)
+    except OSError:
+        return
+    try:
+        os.unlink(mark)
+        mutex.hold(descriptor, patience_s=WATCH_END_S)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _mark(host: str, session_id: str, agent_id: str) -> str:
+    return f"{runtime_folder()}/{host}.{short(session_id)}.{WATCH}.{short(agent_id)}."
+
+
+# -- what happens in the session ---------------------------------------------------------------------------
+
+
+def note_delegation(host: str, session_id: str, *, is_start: bool) -> None:
+    """
+    Note that a subagent starts, or that it has ended, in a host that does not name them.
+
+    One letter each, appended, so that events at the same time do not overwrite each other.
+    """
+    runtime_fd = open_runtime()
+    try:
+        flags = WRITE | os.O_APPEND
+        descriptor = os.open(f"{host}.{short(session_id)}.{DELEGATED}", flags, 0o600, dir_fd=runtime_fd)
+        try:
+            os.write(descriptor, b"+" if is_start else b"-")
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(runtime_fd)
+
+
+def delegated_agent(host: str, session_id: str) -> str | None:
+    """Return a name for the subagent that is at work now, None if it is the main agent."""
+    runtime_fd = open_runtime()
+    try:
+        descriptor = os.open(f"{host}.{short(session_id)}.{DELEGATED}", READ, dir_fd=runtime_fd)
+    except FileNotFoundError:
+        return None
+    finally:
+        os.close(runtime_fd)
+    try:
+        letters = os.read(descriptor, MOST_BYTES)
+    finally:
+        os.close(descriptor)
+    running = started = 0
+    for letter in letters:
+        is_start = letter == ord("+")
+        started += is_start
+        running = running + 1 if is_start else max(0, running - 1)
+    return f"subagent-{started}" if running else None
+
+
+def end_delegation(host: str, session_id: str) -> None:
+    """Forget what was delegated: the turn of the main agent is over, so no subagent is at work."""
+    try:
+        os.unlink(f"{runtime_folder()}/{host}.{short(session_id)}.{DELEGATED}")
+    except OSError:
+        pass
+
+
+def note_command(host: str, session_id: str, start_s: float, end_s: float) -> None:
+    """Note when a session's last shell command ran. Never raises: it only makes a refusal's text better."""
+    try:
+        runtime_fd = open_runtime()
+        try:
+            name = f"{host}.{short(session_id)}.{COMMAND}"
+            descriptor = os.open(name, WRITE | os.O_TRUNC, 0o600, dir_fd=runtime_fd)
+            try:
+                os.write(descriptor, spell([start_s, end_s]).encode())
+            finally:
+                os.close(descriptor)
+        finally:
+            os.close(runtime_fd)
+    except (OSError, HookFailedError):
+        pass
+
+
+def last_command(host: str, session_id: str) -> tuple[float, float] | None:
+    """Return when a session's last shell command began and ended, None if that is not known."""
+    try:
+        runtime_fd = open_runtime()
+        try:
+            descriptor = os.open(f"{host}.{short(session_id)}.{COMMAND}", READ, dir_fd=runtime_fd)
+            try:
+                start_s, end_s = parse(os.read(descriptor, MOST_BYTES))
+            finally:
+                os.close(descriptor)
+        finally:
+            os.close(runtime_fd)
+        return float(start_s), float(end_s)
+    except (OSError, ValueError, TypeError, HookFailedError):
+        return None
+
+
+def note_level(host: str, session_id: str, level: str) -> None:
+    """Note which level shell commands get in a session. Never raises: then it is found out again."""
+    try:
+        with open(f"{runtime_folder()}/{host}.{short(session_id)}.{LEVEL}", "w") as file:
+            file.write(level)
+    except OSError:
+        pass
+
+
+def noted_level(host: str, session_id: str) -> str | None:
+    """Return which level shell commands get in a session, None if nobody has found out."""
+    try:
+        with open(f"{runtime_folder()}/{host}.{short(session_id)}.{LEVEL}") as file:
+            return file.read(32) or None
+    except OSError:
+        return None
+
+
+def note_shell_file(host: str, session_id: str, path: str) -> None:
+    """Note the file that the session's shells read first. Never raises: then commands are watched."""
+    try:
+        with open(f"{runtime_folder()}/{host}.{short(session_id)}.{SHELL_FILE}", "w") as file:
+            file.write(path)
+    except (OSError, ValueError):
+        pass
+
+
+def noted_shell_file(host: str, session_id: str) -> str | None:
+    """Return the file that the session's shells read first, None if there is none."""
+    try:
+        with open(f"{runtime_folder()}/{host}.{short(session_id)}.{SHELL_FILE}") as file:
+            return file.read(4096) or None
+    except (OSError, ValueError):
+        return None
+
+
+def note_background(host: str, session_id: str) -> bool:
+    """Note that a session was told about commands in the background; True if it was not told before."""
+    try:
+        runtime_fd = open_runtime()
+        try:
+            name = f"{host}.{short(session_id)}.{BACKGROUND}"
+            # Of two commands that start together one makes it, so it is told once.
+            os.close(os.open(name, WRITE | os.O_EXCL, 0o600, dir_fd=runtime_fd))
+        finally:
+            os.close(runtime_fd)
+        return True
+    except (OSError, HookFailedError):
+        return False
