@@ -345,6 +345,25 @@ def test_tables_of_version_one_are_migrated() -> None:
         server.remove()
 
 
+def test_a_migration_leaves_one_way_to_begin_a_section() -> None:
+    """N-machines: with two of them the server would choose by the kinds of values that it is asked with."""
+    server = postgres.started()
+    begun = "FROM pg_proc WHERE proname = 'begin_section'"
+    try:
+        schema.install(server.address())
+        with psycopg.connect(server.address()) as link:
+            link.execute(
+                "CREATE FUNCTION noclobber.begin_section(text, text, text, jsonb, text, text, text, jsonb, jsonb,"
+                " float8, text) RETURNS jsonb LANGUAGE sql AS 'SELECT NULL::jsonb'"
+            )
+            link.execute("UPDATE noclobber.schema_version SET version = 6")
+        assert schema.install(server.address()) == schema.VERSION
+        with psycopg.connect(server.address()) as link:
+            assert link.execute(f"SELECT count(*) {begun}").fetchone() == (1,)
+    finally:
+        server.remove()
+
+
 def test_two_mounts_of_one_folder_lose_nothing() -> None:
     """N-machines: a short run of `make hosts`' proof, with kills, stops and a server that crashes."""
     if shutil.which("bindfs") is None or torture_sections.why_not():

@@ -215,13 +215,14 @@ class SectionGuard(FileGuard):
         raise FileBusyError(target, f"{path} led to {at} a moment ago, and leads here now; try again.")
 
     def _land(self, files: Sequence[SectionFile], fence: Fence | None) -> list[WriteResult]:
-        lock, owner = None, None
+        locks: list[CarriedLock] = []
+        owner = None
         if fence is not None:
             carried: LockFence = fence  # type: ignore[assignment]
             owner = carried.owner
             for file in files:
-                lock = carried.carried(file.path)
-        landed, recovered = self._sections.land(files, self._carried(lock), owner)
+                locks += self._carried(carried.carried(file.path))
+        landed, recovered = self._sections.land(files, locks, owner)
         keeper = self.committer.keeper
         for file, done in zip(files, landed, strict=True):
             if keeper is not None and done.content_before is not None:
@@ -229,11 +230,11 @@ class SectionGuard(FileGuard):
         results = [_result(file, done) for file, done in zip(files, landed, strict=True)]
         return [results[0]._replace(recovered=tuple(recovered)), *results[1:]]
 
-    def _carried(self, lock: DeliverableLock | None) -> CarriedLock | None:
+    def _carried(self, lock: DeliverableLock | None) -> list[CarriedLock]:
         if lock is None or lock.lock_id is None:
-            return None
+            return []
         folder = relative(self.root, lock.folder)
-        return CarriedLock("" if folder == "." else folder, lock.lock_id)
+        return [CarriedLock("" if folder == "." else folder, lock.lock_id)]
 
     def _gone(self, path: str, expected: str | None) -> Exception:
         if expected is None or expected == ABSENT:

@@ -53,7 +53,7 @@ from noclobber.postgres.section_recovery import (
 from noclobber.postgres.workspace_name import VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from noclobber.core.clock import Clock
     from noclobber.postgres.connection import ServerConnection
@@ -114,23 +114,24 @@ class Sections(SectionRecovery):
         self._tree_id: str | None = None
 
     def land(
-        self, files: Sequence[SectionFile], lock: CarriedLock | None, owner: str | None = None
+        self, files: Sequence[SectionFile], locks: Collection[CarriedLock] = (), owner: str | None = None
     ) -> tuple[list[LandedFile], list[Recovered]]:
         """
         Carry out a write of one file or of several, all of them or none; say what was recovered, too.
 
-        `owner` is the agent that writes; its own claims do not stop it.
+        `locks` are the writer's own, each with a file in its folder. `owner` is the agent that writes; its
+        own claims do not stop it.
         """
         if self._tree_id is None:
             self._volume.prepare()
             self._tree_id = self._volume.tree_id()
         recovered: list[Recovered] = []
         deadline_s = self._clock.monotonic_s() + self._wait_s
-        ordered = sorted(files, key=lambda file: file.path)
+        ordered, carried = sorted(files, key=lambda file: file.path), sorted(set(locks))
         while True:
             attempt = _Attempt(self, ordered, owner)
             try:
-                landed = attempt.run(lock, deadline_s, recovered)
+                landed = attempt.run(carried, deadline_s, recovered)
             finally:
                 attempt.tidy()
             if landed is not None:
@@ -156,12 +157,12 @@ class _Attempt:
         self._may_tidy = True
 
     def run(
-        self, lock: CarriedLock | None, deadline_s: float, recovered: list[Recovered]
+        self, locks: Sequence[CarriedLock], deadline_s: float, recovered: list[Recovered]
     ) -> list[LandedFile] | None:
         """Return what landed; None if somebody revoked it. A refusal is raised."""
         not_kept, before = self._stage()
         try:
-            begun = self._begin(lock, before, deadline_s, recovered)
+            begun = self._begin(locks, before, deadline_s, recovered)
             reached("section-begun")
             seen = [self._check(file, head) for file, head in zip(self._files, begun["heads"], strict=True)]
             self._give_second_names(seen)
@@ -225,7 +226,11 @@ class _Attempt:
         return self._volume.look(file.path)
 
     def _begin(
-        self, lock: CarriedLock | None, before: list[SeenFile], deadline_s: float, recovered: list[Recovered]
+        self,
+        locks: Sequence[CarriedLock],
+        before: list[SeenFile],
+        deadline_s: float,
+        recovered: list[Recovered],
     ) -> dict[str, Any]:
         sections, process = self._sections, identify()
         rows = [
@@ -242,9 +247,9 @@ class _Attempt:
         claims_end_s = sections._clock.monotonic_s() + sections._claim_wait_s
         while True:
             answer = sections._ask(
-                "begin_section(%s,%s,%s,%s::jsonb,%s,%s,%s,%s::jsonb,%s::jsonb,%s,%s)",
+                "begin_section(%s,%s,%s,%s::jsonb,%s::text[],%s::text[],%s,%s::jsonb,%s::jsonb,%s,%s)",
                 *(sections._place.workspace, sections._tree_id, self.section_id, _json(rows)),
-                *((None, None) if lock is None else (lock.path, hash_of(lock.lock_id))),
+                *([lock.path for lock in locks], [hash_of(lock.lock_id) for lock in locks]),
                 *(f"pid {process.pid} on {process.host}", _json(process._asdict()), _json(judged), SECTION_S),
                 self._owner,
             )
@@ -260,7 +265,7 @@ class _Attempt:
                 if outcome == "refused" and is_gone(row["process"]):
                     judge_dead(row, judged)
                     continue
-                raise self._locked(outcome, row, lock)
+                raise self._locked(answer, locks)
             if outcome == "claimed":
                 left_s = claims_end_s - sections._clock.monotonic_s()
                 self._wait_for_claim(answer["claim"], judged, left_s)
@@ -293,15 +298,18 @@ class _Attempt:
         at_most_s = min(left_s, POLL_S, take_over_in_s if take_over_in_s > 0 else POLL_S)
         self._sections._connection.wait(notice_key(self._sections._place), at_most_s)
 
-    def _locked(self, outcome: str, row: dict[str, Any], lock: CarriedLock | None) -> Exception:
-        path, holder = self._files[0].path, messages.plain(row.get("holder") or "")
+    def _locked(self, answer: dict[str, Any], locks: Sequence[CarriedLock]) -> Exception:
+        row = answer["lock"]
+        holder = messages.plain(row.get("holder") or "")
         folder = self._sections._absolute(row["path"]).rstrip("/")
-        if outcome == "lost":
-            assert lock is not None
+        if answer["outcome"] == "lost":
+            [lock] = [lock for lock in locks if lock.path == row["path"]]
+            path = next(file.path for file in self._files if file.path.startswith(f"{folder}/"))
             by = None if row.get("is_free", True) else holder
             why = "it was released, or recovered by somebody" if by is None else f"it was taken over by {by}"
             lost: LockLost = messages.lost(path, public_id(hash_of(lock.lock_id)), why, by)
             return lost
+        path = self._sections._absolute(answer["path"])
         left_s = max(0, round(float(row["remaining_s"])))
         return messages.contention(
             path, holder, row["deliverable_id"], left_s, self._sections._clock.now_s(), where=folder

@@ -40,15 +40,17 @@ BEGIN
   RETURN f;
 END $$;
 
--- `files_` is sorted by path: two sections that share files wait for each other in one order. `secret` is the
--- writer's own lock, on the folder `own`; `claimant` the agent whose own claims do not stop it.
+-- `files_` is sorted by path: two sections that share files wait for each other in one order. `secrets` are the
+-- writer's own locks, on the folders `own`, sorted; each covers one of the files at least. `claimant` is the agent whose
+-- own claims do not stop it.
 CREATE OR REPLACE FUNCTION noclobber.begin_section(
-  ws text, tree text, id text, files_ jsonb, own text, secret text, who text, process_ jsonb, judged jsonb,
+  ws text, tree text, id text, files_ jsonb, own text[], secrets text[], who text, process_ jsonb, judged jsonb,
   patience float8, claimant text
 ) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   outcome_ text; s noclobber.section; f noclobber.file; l noclobber.lock; row_ jsonb; claim_ jsonb;
   heads jsonb := '[]'; paths text[] := '{}'; above text[]; done boolean; is_claimed boolean := false;
+  late noclobber.lock[] := '{}'; own_here text; own_count int := coalesce(array_length(own, 1), 0);
 BEGIN
   done := pg_advisory_xact_lock(noclobber.gate(id)) IS NOT NULL;  -- Not while somebody sweeps its staged files away.
   IF NOT noclobber.is_tree(ws, tree) THEN
@@ -66,22 +68,31 @@ BEGIN
                      FROM jsonb_array_elements(files_) e, unnest(noclobber.upward(e->>'path')) a ORDER BY 1);
   END IF;
   done := noclobber.pass_gates(ws, above);
-  IF secret IS NOT NULL THEN
-    l := noclobber.hold_lock(ws, own);
-    IF l.secret_sha256 IS DISTINCT FROM secret THEN
+  FOR n IN 1..own_count LOOP
+    l := noclobber.hold_lock(ws, own[n]);
+    IF l.secret_sha256 IS DISTINCT FROM secrets[n] THEN
       RETURN jsonb_build_object('outcome', 'lost', 'lock', noclobber.shown(l));
     END IF;
     IF noclobber.now_() >= l.expires THEN
-      l := noclobber.extend(l, l.renewal_s);
+      late := late || l;
     END IF;
-  END IF;
+  END LOOP;
+  FOREACH l IN ARRAY late LOOP  -- After the last lock's row: this holds the chain.
+    l := noclobber.extend(l, l.renewal_s);
+  END LOOP;
   FOR n IN 0..jsonb_array_length(files_) - 1 LOOP
     row_ := files_->n;
+    own_here := NULL;  -- The innermost own lock that covers this very file. One further up is no obstacle then.
+    FOR m IN 1..own_count LOOP
+      IF noclobber.covers(own[m], row_->>'path') AND (own_here IS NULL OR length(own[m]) > length(own_here)) THEN
+        own_here := own[m];
+      END IF;
+    END LOOP;
     SELECT k.* INTO l FROM noclobber.lock k
-     WHERE k.workspace = ws AND k.secret_sha256 IS NOT NULL AND k.secret_sha256 IS DISTINCT FROM secret
+     WHERE k.workspace = ws AND k.secret_sha256 IS NOT NULL
        AND k.expires > noclobber.now_() AND NOT noclobber.is_judged(k, judged)
        AND k.path = ANY (noclobber.upward(row_->>'path'))
-       AND (secret IS NULL OR NOT noclobber.covers(k.path, own))
+       AND (own_here IS NULL OR NOT noclobber.covers(k.path, own_here))
      ORDER BY length(k.path) DESC LIMIT 1;
     IF FOUND THEN
       RETURN jsonb_build_object('outcome', 'refused', 'lock', noclobber.shown(l), 'path', row_->>'path');
