@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import noclobber
@@ -105,3 +107,25 @@ def test_several_events_are_recorded_together_and_once(project: Path) -> None:
     with pytest.raises(noclobber.LedgerError):
         ledger._ask(asked[0], (ledger._workspace, ['"action_type":"TEST"', "no json"], "another"))
     assert ledger.verify().event_count == 5
+
+
+def test_an_event_that_met_a_step_of_an_earlier_version_in_the_chain_is_recorded_after_it() -> None:
+    """
+    N-machines: functions are replaced while others work. One of before held the chain's row only, so both wanted the
+    same number, and the second was told that the key exists (23505).
+    """
+    address, workspace = postgres.coordinator(), os.urandom(8).hex()
+    ledger = open_chain(address, workspace)
+    ledger.append({"action_type": "FIRST"})
+    [first] = ledger.lines()
+    with psycopg.connect(address) as link, ThreadPoolExecutor(1) as thread:
+        link.execute("SELECT FROM noclobber.chain WHERE workspace = %s FOR UPDATE", (workspace,))
+        link.execute("INSERT INTO noclobber.event VALUES (%s, 2, %s, 'x')", (workspace, first.decode()))
+        link.execute("UPDATE noclobber.chain SET seq = 2 WHERE workspace = %s", (workspace,))
+        later = thread.submit(ledger.append, {"action_type": "LATER"})
+        with psycopg.connect(address, autocommit=True) as other:
+            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+            while other.execute(waits, (link.info.backend_pid,)).fetchone() == (0,):
+                assert not later.done()
+        link.commit()
+        assert later.result(30).seq == 3
