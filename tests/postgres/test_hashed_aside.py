@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 
 import pytest
 
@@ -23,3 +24,14 @@ def test_every_version_has_its_own_hash_in_its_own_place(size: int) -> None:
 def test_nothing_to_hash_is_no_hash() -> None:
     """N-machines: a section without files asks for nothing."""
     assert HashedAside([]).all() == []
+
+
+def test_without_room_for_a_thread_it_is_hashed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-machines: at the limit of a container's threads, large writes ended with an internal error."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    content = b"a" * LARGE_BYTES
+    assert HashedAside([content]).all() == [hashlib.sha256(content).hexdigest()]

@@ -7,6 +7,7 @@ one was revoked or never came. `make nfs` has the real one, between kernels.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import noclobber
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import filesystems
-from noclobber.errors import MissingFileError, StaleFileError
+from noclobber.errors import FileBusyError, MissingFileError, StaleFileError, StorageError
 from noclobber.postgres import section_recovery, sections, shared_volume
 from noclobber.postgres.coordinator import _connection
 from noclobber.postgres.second_names import SecondNames
@@ -148,4 +149,46 @@ def test_marks_and_second_names_are_swept_after_an_hour(root: Path) -> None:
         with noclobber.Workspace(root) as workspace:
             workspace.guard.sweep()
     assert kept(root) == []
+    assert (root / "a.txt").read_text() == "second\n"
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, name: str, code: int) -> None:
+    """Let one call of `SecondNames` meet what the kernel says when the file server was cut off."""
+
+    def failed(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(SecondNames, name, failed)
+
+
+@pytest.mark.parametrize(("code", "expected"), [(errno.EIO, StorageError), (errno.ESTALE, FileBusyError)])
+def test_a_second_name_that_cannot_be_given_is_a_refusal_with_a_code(
+    root: Path, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
+) -> None:
+    """N-machines: it was the system's own error; nothing was renamed, and the next write goes on at once."""
+    with monkeypatch.context() as patch:
+        fails(patch, "give", code)
+        with pytest.raises(expected):
+            write(root, "second\n")
+    assert (root / "a.txt").read_text() == "first\n"
+    assert os.listdir(root / ".noclobber/sections") == ["tree_id"]
+    write(root, "second\n")
+    assert (root / "a.txt").read_text() == "second\n"
+
+
+@pytest.mark.parametrize("name", ["mark", "give"])
+def test_a_volume_that_fails_during_a_recovery_is_a_refusal_with_a_code(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """N-machines: the section stays for the next one who comes, and so do both versions of the file."""
+    assert other(root, "write", "section-checked")[0] == -9
+    with monkeypatch.context() as patch:
+        fails(patch, name, errno.EIO)
+        with pytest.raises(StorageError, match="tries again") as failed:
+            write(root, "second\n")
+        assert failed.value.code == "STORAGE_FAILED"
+        with pytest.raises(StorageError):  # Taking a lock ends what is overdue, too.
+            noclobber.DeliverableLock(root, holder="a").acquire()
+    assert (root / "a.txt").read_text() == "first\n"
+    write(root, "second\n")
     assert (root / "a.txt").read_text() == "second\n"

@@ -17,6 +17,7 @@ import pytest
 
 import noclobber
 from noclobber import cli
+from noclobber.disk import steps
 from noclobber.errors import (
     ConfigError,
     CoordinatorUnavailableError,
@@ -27,7 +28,7 @@ from noclobber.errors import (
     StaleFileError,
     StorageError,
 )
-from noclobber.postgres import schema, sections, shared_volume
+from noclobber.postgres import schema, section_recovery, sections, shared_volume
 from noclobber.postgres.connection import ServerConnection
 from noclobber.postgres.coordinator import _connection
 from tests.rigs import postgres
@@ -237,6 +238,32 @@ def test_the_holder_of_a_folder_writes_in_it_whatever_it_is_called(volume: Path,
         workspace.turn(lock=lock) as turn,
     ):
         assert turn.write_file(str(folder / "b.txt"), "b\n", expected_hash="ABSENT").level == "section"
+
+
+def test_what_another_program_saved_is_not_lost_with_a_deletion_on_a_full_volume(
+    volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: it was moved away with the file, and could neither be put back nor be kept: it was removed."""
+
+    def save(step: str) -> None:
+        if step == "section-checked":
+            (volume / "a.txt").write_text("of another program\n")
+
+    def full(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with noclobber.Workspace(volume) as workspace, workspace.turn() as turn:
+        turn.read_file("a.txt")
+        with monkeypatch.context() as patch:
+            patch.setattr(steps, "observer", save)
+            patch.setattr(section_recovery, "keep_bytes", full)
+            patch.setattr(os, "link", full)
+            with pytest.raises(StorageError, match="put back"):
+                turn.delete_file("a.txt")
+        with pytest.raises(NoclobberError):
+            turn.write_file("a.txt", "mine\n", expected_hash="ABSENT")
+    assert (volume / "a.txt").read_text() == "of another program\n"
+    assert os.listdir(volume / ".noclobber/sections") == ["tree_id"]
 
 
 def test_a_lock_waits_for_a_write_that_is_under_way_and_revokes_one_that_is_overdue(volume: Path) -> None:

@@ -47,8 +47,10 @@ class SecondNames:
             # Written anew, so that its time is that of the last one.
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(self._mark(path), flags, 0o600)
-            os.write(descriptor, b"late\n")
-            os.close(descriptor)
+            try:
+                os.write(descriptor, b"late\n")
+            finally:
+                os.close(descriptor)
 
     def is_marked(self, path: str) -> bool:
         """True if a rename to this path may come late."""

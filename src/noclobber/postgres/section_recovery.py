@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from noclobber.core.values import Recovered
 from noclobber.disk.commit.kept import keep_bytes
 from noclobber.disk.steps import reached
-from noclobber.errors import ABSENT, FileBusyError, NotAFileError
+from noclobber.errors import ABSENT, FileBusyError, NoclobberError, NotAFileError, StorageError
 from noclobber.ledger.root import relative
 from noclobber.postgres.volume import refresh
 
@@ -53,6 +53,19 @@ class SectionRecovery:
 
     def recover(self, section: dict[str, Any]) -> list[Recovered]:
         """Make an overdue section a settled one: after this it has happened, or it never will."""
+        try:
+            return self._recover(section)
+        except OSError as error:
+            if isinstance(error, NoclobberError):
+                raise
+            # It is not settled, so whoever comes next begins with it again: every step may be done twice.
+            raise StorageError(
+                self._absolute(section["files"][0]["path"]),
+                f"the volume failed ({error.strerror}) while a write was ended that another process has left "
+                "unfinished. Nothing is lost; the next guarded write tries again",
+            ) from error
+
+    def _recover(self, section: dict[str, Any]) -> list[Recovered]:
         section_id, files, state = section["section_id"], section["files"], section["state"]
         written = [file for file in files if file["action"] != DELETE]
         for file in written:

@@ -155,6 +155,7 @@ class _Attempt:
         self._rows: list[dict[str, Any]] = []
         self._hashed = HashedAside([file.data for file in files])
         self._may_tidy = True
+        self._is_left = False  # True: not over, and for whoever finds it overdue.
 
     def run(
         self, locks: Sequence[CarriedLock], deadline_s: float, recovered: list[Recovered]
@@ -351,10 +352,13 @@ class _Attempt:
         for number, (file, was) in enumerate(zip(self._files, seen, strict=True)):
             if file.data is None:
                 continue
-            names.give(file.path, was.sha256)
-            if names.is_marked(file.path):
-                staged = f"{self._volume.folder}/{self.section_id}.{number}"
-                names.give(file.path, self._hashed.all()[number], staged)
+            try:
+                names.give(file.path, was.sha256)
+                if names.is_marked(file.path):
+                    staged = f"{self._volume.folder}/{self.section_id}.{number}"
+                    names.give(file.path, self._hashed.all()[number], staged)
+            except OSError as error:  # Nothing was renamed.
+                raise _failed(error, file.path) from error
 
     def _take_back_second_names(self) -> None:
         """It is settled: the versions that were replaced need no name any more."""
@@ -378,7 +382,14 @@ class _Attempt:
                 raise StaleFileError(file.path, file.expected or "", "DELETED") from None
             # Revoked; or this very rename was carried out, and its answer got lost. If nothing is left to
             # see, whoever revoked it has tidied up, and the server knows: its first answer stands.
-            is_revoked = self._sections._revoke(self.section_id, self._kind())
+            try:
+                is_revoked = self._sections._revoke(self.section_id, self._kind())
+            except OSError as error:
+                raise StorageError(
+                    file.path,
+                    f"the volume failed ({error.strerror}) before it could be seen whether this write has "
+                    "landed. Read the file, and write again if it has not",
+                ) from error
             if self._settle("revoked" if is_revoked else "landed") != "landed":
                 return False
         except OSError as error:
@@ -387,7 +398,16 @@ class _Attempt:
         if file.data is None:
             taken = self._volume.read_taken(name)
             if file.expected is not None and taken.sha256 != file.expected and taken.content is not None:
-                self._sections._put_back(name, file.path, taken)
+                try:
+                    self._sections._put_back(name, file.path, taken)
+                except OSError as error:
+                    self._may_tidy, self._is_left = False, True
+                    raise StorageError(
+                        file.path,
+                        "another program saved it at the same time, and the volume failed "
+                        f"({error.strerror}) before its version was put back. The next guarded "
+                        "write to this file does that",
+                    ) from error
                 raise _stale(file, taken)
         _flush_name(file.path)
         if file.data is None or self._volume.second_names.are_needed:
@@ -444,6 +464,8 @@ class _Attempt:
 
     def _give_up(self) -> None:
         """Nothing of ours may happen any more, and the server is told so. Raises nothing."""
+        if self._is_left:
+            return
         try:
             outcome = "refused"
             if len(self._files) > 1:
