@@ -50,6 +50,7 @@ MARGIN = 0.05  # Of the lease: two clocks' rates differ by less.
 WRITE_S = 120.0  # For so long at most a write that was let through keeps others from taking over.
 POLL_S = 0.25  # Behind a notice that did not come.
 RENEWAL_S = 2.0  # A renewal waits for the server's disk, and perhaps for its standby, for so long at least.
+UNDO_S = 1.0  # Whoever has waited in vain waits for so long that it is undone.
 _TRIES = 8  # How many dead holders in a row may be in the way.
 
 
@@ -141,8 +142,8 @@ class PostgresArbiter:
     def _undo(self, place: SharedFolder, secret: str, folder: str) -> None:
         """Take back what may have been taken. Raises nothing: its lease ends it otherwise."""
         try:
-            arguments = (place.workspace, place.path, hash_of(secret), new_secret())
-            self._connection.value("SELECT noclobber.give_up(%s,%s,%s,%s)", arguments, 1.0)
+            # Also if no answer comes in time: it waits on the server for its turn, as the question before it.
+            self._connection.ask(_NEVER, (place.workspace, place.path, hash_of(secret)), UNDO_S)
             mirror.remove(folder, place, hash_of(secret))
         except Exception:  # noqa: S110 - the error that brought us here is the one to tell
             pass
@@ -327,6 +328,7 @@ class RowWriteIntent:
         self._arbiter, self._connection, self._folder, self._holding = arbiter, connection, folder, holding
         self._id = os.urandom(16).hex()
         self._place: SharedFolder | None = None
+        self._is_known = True  # False: it is not known what the server has heard.
 
     def begin(self) -> None:
         """Ask the server, and raise unless the write may go on."""
@@ -336,6 +338,7 @@ class RowWriteIntent:
         writer = f"pid {process.pid} on {process.host}" if holding is None else holding.holder
         judged: dict[str, Any] = {}
         for _ in range(_TRIES):
+            self._is_known = False
             answer = self._connection.value(
                 "SELECT noclobber.begin_write(%s,%s,%s,%s,%s,%s,%s::jsonb,%s::jsonb,%s)",
                 (
@@ -343,6 +346,7 @@ class RowWriteIntent:
                     *(self._id, writer, self._folder, _json(process._asdict()), _json(judged), WRITE_S),
                 ),
             )
+            self._is_known = True
             if answer["outcome"] == "begun":
                 return
             if answer["outcome"] == "lost":
@@ -358,7 +362,10 @@ class RowWriteIntent:
             arguments = (self._place.workspace, self._place.path, self._id)
             self._place = None
             try:
-                self._connection.ask(_SETTLE, arguments)
+                if self._is_known:
+                    self._connection.ask(_SETTLE, arguments)
+                else:
+                    self._connection.ask(_NEVER, arguments, UNDO_S)
             except CoordinatorUnavailableError:
                 # What happened to the file has happened. The server is told before the next question, and the
                 # intent ends by itself.
@@ -367,6 +374,7 @@ class RowWriteIntent:
 
 
 _SETTLE = "SELECT noclobber.settle_write(%s,%s,%s)"
+_NEVER = "SELECT noclobber.never(%s,%s,%s)"  # Of what was asked for and may still be done later.
 
 
 _NOT_THERE = "the folder was deleted or moved"

@@ -246,6 +246,13 @@ BEGIN
    ORDER BY i.deadline DESC LIMIT 1);
 END $$;
 
+-- True if whoever asked for a lock or a write with this id has given up: a question may wait here for its turn for
+-- longer than anybody waits for its answer. To be asked while the lock's row is ours.
+CREATE OR REPLACE FUNCTION noclobber.is_undone(id text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  RETURN EXISTS (SELECT FROM noclobber.settled_section e WHERE e.section_id = 'never/' || id);
+END $$;
+
 -- `judged` is an object: "locks", paths with the version and the id that were found dead; "intents" and "claims", lists
 -- of ids.
 CREATE OR REPLACE FUNCTION noclobber.take(
@@ -287,6 +294,7 @@ BEGIN
      WHERE k.workspace = ws AND k.path = p
        AND NOT EXISTS (SELECT FROM noclobber.write_intent i WHERE i.workspace = ws AND i.path = p)
        AND NOT EXISTS (SELECT FROM noclobber.section s WHERE s.workspace = ws)
+       AND NOT EXISTS (SELECT FROM noclobber.settled_section e WHERE e.section_id = 'never/' || secret)
        AND NOT EXISTS (SELECT FROM noclobber.lock o WHERE o.workspace = ws AND o.path = ANY (above)
                           AND o.secret_sha256 IS NOT NULL AND o.path <> p)
        AND NOT EXISTS (SELECT FROM noclobber.lock o
@@ -295,6 +303,9 @@ BEGIN
     RETURNING k.* INTO taken;
   END IF;
   IF taken.path IS NULL THEN
+    IF noclobber.is_undone(secret) THEN
+      RETURN jsonb_build_object('outcome', 'undone', 'lock', noclobber.shown(l));
+    END IF;
     intent := noclobber.unsettled(ws, p, judged);
     IF intent.intent_id IS NOT NULL THEN
       RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
@@ -455,6 +466,9 @@ CREATE OR REPLACE FUNCTION noclobber.begin_write(
 DECLARE l noclobber.lock; why text;
 BEGIN
   l := noclobber.hold_lock(ws, p);
+  IF noclobber.is_undone(id) THEN
+    RETURN jsonb_build_object('outcome', 'undone', 'lock', noclobber.shown(l));
+  END IF;
   IF secret IS NOT NULL THEN
     IF l.secret_sha256 IS DISTINCT FROM secret THEN
       RETURN jsonb_build_object('outcome', 'lost', 'lock', noclobber.shown(l));
@@ -482,6 +496,23 @@ CREATE OR REPLACE FUNCTION noclobber.settle_write(ws text, p text, id text) RETU
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   DELETE FROM noclobber.write_intent i WHERE i.intent_id = id AND i.workspace = ws AND i.path = p;
+END $$;
+
+-- Whoever asked for this lock or this write has given up, and does not know whether it was heard. What was done is undone.
+-- What still waits for its turn finds the note, and does nothing: it needs the lock's row, which is ours until then.
+CREATE OR REPLACE FUNCTION noclobber.never(ws text, p text, id text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE l noclobber.lock; done jsonb;
+BEGIN
+  l := noclobber.hold_lock(ws, p);
+  INSERT INTO noclobber.settled_section VALUES ('never/' || id, 'undone', noclobber.now_()) ON CONFLICT DO NOTHING;
+  DELETE FROM noclobber.write_intent i WHERE i.intent_id = id AND i.workspace = ws AND i.path = p;
+  IF l.secret_sha256 = id THEN
+    done := noclobber.give_up(ws, p, id, id);
+  END IF;
+  DELETE FROM noclobber.settled_section e
+   WHERE e.section_id IN (SELECT o.section_id FROM noclobber.settled_section o
+                           WHERE o.settled < noclobber.now_() - interval '7 days' LIMIT 500);
 END $$;
 
 CREATE OR REPLACE FUNCTION noclobber.installed_version() RETURNS int

@@ -28,7 +28,7 @@ AGENT_ROLE = "noclobber_agent"
 STEPS = (
     *("append", "append_all", "begin_section", "begin_write", "chain_end", "claim_file", "clear", "covering"),
     *("decide_section", "find", "give_up", "is_former", "overdue_section", "settle_section", "sweep_section"),
-    *("list_claims", "release_claim", "take_lock", "renew_lock", "append_event", "append_events"),
+    *("list_claims", "never", "release_claim", "take_lock", "renew_lock", "append_event", "append_events"),
     *("installed_version", "lines", "list", "look", "renew", "settle_write", "summary", "take"),
 )
 OLDEST_SERVER = 13
