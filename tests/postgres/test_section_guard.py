@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import noclobber
+from noclobber.disk import steps
 from noclobber.errors import LockContention, LockLost
 from noclobber.guard.fence import WriteFence
-from noclobber.postgres import shared_volume
+from noclobber.postgres import sections, shared_volume
 from noclobber.postgres.coordinator import _connection
 from tests.rigs import postgres
 
@@ -114,6 +115,36 @@ def test_one_of_several_own_locks_that_was_lost_stops_all_of_the_files(
         with pytest.raises(LockLost) as lost:
             turn.write_files(dict.fromkeys(names, "new\n"))
         assert str(lost.value.path) == str(project / "a/x")
+        assert contents(project) == {}
+
+
+@pytest.mark.parametrize("project", ["volume"], indirect=True)
+def test_a_lock_that_is_lost_after_it_was_looked_up_is_found_lost_by_the_section(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines, REQ-LOCK-007: the fence and the write are one transaction's decision, for each of the locks."""
+    with Client(project, "a", "b") as client:
+        turn = client.turn()
+        monkeypatch.setattr(
+            steps, "observer", lambda step: step == "section-staged" and client.locks["b"].release()
+        )
+        with pytest.raises(LockLost) as lost:
+            turn.write_files({"a/x": "new\n", "b/x": "new\n"})
+        assert str(lost.value.path) == str(project / "b/x")
+        assert contents(project) == {}
+
+
+@pytest.mark.parametrize("project", ["volume"], indirect=True)
+def test_two_ids_for_one_folder_of_which_one_is_lost_are_a_lost_lock(project: Path) -> None:
+    """N-machines, REQ-LOCK-007: a thread of the client took the folder anew between two of its files."""
+    with Client(project, "a") as client:
+        ids = [client.locks["a"].lock_id or "", "0" * 32]
+        files = [sections.SectionFile(str(project / f"a/{name}"), b"new\n", "ABSENT") for name in "xy"]
+        for order in (ids, ids[::-1]):
+            with pytest.raises(LockLost):
+                client.workspace.guard._sections.land(  # type: ignore[attr-defined]
+                    files, [sections.CarriedLock("a", lock_id) for lock_id in order]
+                )
         assert contents(project) == {}
 
 

@@ -304,7 +304,8 @@ class _Attempt:
         holder = messages.plain(row.get("holder") or "")
         folder = self._sections._absolute(row["path"]).rstrip("/")
         if answer["outcome"] == "lost":
-            [lock] = [lock for lock in locks if lock.path == row["path"]]
+            # Two ids for one folder: another thread of the client has just taken it anew.
+            lock = next(lock for lock in locks if lock.path == row["path"])
             path = next(file.path for file in self._files if file.path.startswith(f"{folder}/"))
             by = None if row.get("is_free", True) else holder
             why = "it was released, or recovered by somebody" if by is None else f"it was taken over by {by}"
