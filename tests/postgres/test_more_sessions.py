@@ -277,3 +277,24 @@ def test_a_heartbeat_does_not_wait_behind_a_question(address: str, connection: S
     assert slow.is_alive()
     gate.open()
     slow.join()
+
+
+def test_without_room_for_a_thread_those_that_there_are_wait_for_each_other(
+    address: str, connection: ServerConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: at the limit of a container's threads, the second one that asked met an internal error."""
+    start = threading.Thread.start
+
+    def start_ours(thread: threading.Thread) -> None:
+        if thread.name.startswith("noclobber-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    gate = Gate(address)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(connection.value, AT_THE_GATE, (gate.key,))
+        gate.wait_for(1)
+        monkeypatch.setattr(threading.Thread, "start", start_ours)
+        second = threads.submit(connection.value, SESSION, ())
+        gate.open()
+        assert second.result(30) == first.result(30)

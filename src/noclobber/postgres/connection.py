@@ -127,7 +127,7 @@ class ServerConnection:
             self._mutex.release()
 
     def _more_sessions(self) -> MoreSessions | None:
-        """None if the pool's package is not installed: then threads wait for each other."""
+        """None without the pool's package, or room for its threads: then threads wait for each other."""
         with self._making:
             if self._more is None:
                 try:
@@ -136,7 +136,8 @@ class ServerConnection:
                     if error.name != "psycopg_pool":
                         raise
                     return None
-                self._more = MoreSessions(self._connect_options())
+                with suppress(RuntimeError):  # No room for another thread.
+                    self._more = MoreSessions(self._connect_options())
             return self._more
 
     def _check_version(self, link: BoundedSession, until_s: float) -> None:
