@@ -94,9 +94,12 @@ def test_a_release_that_a_crash_forgot_leaves_a_lock_that_its_holder_can_release
 ) -> None:
     """N-machines: nothing else is lost with it, and the next token is higher."""
     arbiter = PostgresArbiter(ServerConnection(server.address()))
-    holding = taken(arbiter, str(project / "report"))
-    arbiter.give_up(holding, ignore)
-    crash(server)
+    for _ in range(6):  # In one of ten the log was written in time, though nobody waited for it.
+        holding = taken(arbiter, str(project / "report"))
+        arbiter.give_up(holding, ignore)
+        crash(server)
+        if arbiter.read(str(project / "report")).is_locked:
+            break
     assert arbiter.read(str(project / "report")).is_locked, "the release waited for the disk after all"
     arbiter.give_up(holding, ignore)
     assert taken(arbiter, str(project / "report")).fencing_token > holding.fencing_token
