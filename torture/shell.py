@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from noclobber.cli import run as guarded
+from noclobber.core.project import OWED_FOLDER
 from noclobber.disk import hashing, steps
 from noclobber.shell.runs import NEW_PREFIX
 from torture import compiled, shell_outsiders
@@ -316,12 +317,16 @@ def play(
 
 def _left_over(root: Path) -> list[str]:
     """What must not be there when all is over: folders of runs that were not refused, locks, mounts."""
+    owed = root / ".noclobber" / OWED_FOLDER
     found = [
         f"left behind: {folder}"
         for folder in (root / ".noclobber/run").iterdir()
         # One that was killed while it made its folder left half of one, which is removed after a minute.
-        if not (folder / "refused.json").exists() and not folder.name.startswith(NEW_PREFIX)
+        if not (folder / "refused.json").exists()
+        and not folder.name.startswith(NEW_PREFIX)
+        and folder != owed
     ]
+    found += [f"still owed: {path}" for path in owed.glob("*/*")]
     found += [f"left behind: {path}" for path in (root / ".git").rglob("*.lock")]
     with open("/proc/self/mountinfo") as mounts:
         found += [f"still mounted: {line}" for line in mounts if str(root) in line]

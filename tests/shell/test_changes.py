@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from noclobber.guard.landing_unchecked import land_unchecked
 from noclobber.guard.workspace import Workspace
 from noclobber.shell.changes import (
     CREATE,
@@ -22,6 +21,7 @@ from noclobber.shell.changes import (
     changes,
     undecodable,
 )
+from noclobber.shell.landing_unchecked import land_unchecked
 from tests.rigs.commands import run
 from tests.shell.test_process import events, is_available, project, run_with_an_outsider, shell
 

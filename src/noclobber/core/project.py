@@ -31,6 +31,7 @@ SWAP_FOLDER = "swap"  # Staged and displaced versions, while a commit runs.
 NOTES_FOLDER = "notes"  # What a commit is about to do, for recovery after a crash.
 MUTEX_NAME = "mutex"  # In that folder, on volumes that other machines may have mounted: see `disk.reach`.
 KEPT_FOLDER = "kept"  # Versions that could neither be put back nor be dropped.
+OWED_FOLDER = "run/landed"  # What commands still owe to unchecked folders: see `shell.owed`.
 CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.
 LOST_FOLDER = "lost"  # Sessions whose memory of what they read could not be kept.
 SECTIONS_FOLDER = "sections"  # Staged versions on a volume that several machines share.

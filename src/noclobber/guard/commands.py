@@ -32,7 +32,7 @@ from noclobber.errors import (
 from noclobber.guard.landing import CommandRun, land
 from noclobber.guard.who_commits import why_no_command, why_no_view
 from noclobber.shell import runs
-from noclobber.shell.changes import MOST_LEVELS, TooDeepError, changes, unchecked_names, undecodable
+from noclobber.shell.changes import MOST_LEVELS, TIMES, TooDeepError, changes, unchecked_names, undecodable
 from noclobber.shell.named_links import named_links
 from noclobber.shell.namespace import UnavailableError, is_inside
 from noclobber.shell.process import GRACE_S, Ended, all_below
@@ -319,8 +319,13 @@ def conclude(
         if name := undecodable(found):
             shown = f"{run.root}/{name}".encode("utf-8", "backslashreplace").decode()
             raise BadPathError(shown, "its name is not UTF-8, so no record can name it.")
+        owed = None
+        if any(change.action != TIMES for change in found.unchecked):
+            from noclobber.shell.owed import drafted  # Here: most commands have none.
+
+            owed = drafted(run, found, ended.began_ns)
         try:
-            landed = land(turn, call, command, found, is_last=is_last)
+            landed = land(turn, call, command, found, is_last=is_last, owed=owed)
         except NoclobberError as late:
             if late.has_landed:
                 _land_rest(run, found, ended)
@@ -347,8 +352,12 @@ def conclude(
 
 def _land_rest(run: runs.RunFolder, found: ChangeSet, ended: Ended) -> None:
     """Land what needs no check."""
-    if found.unchecked:
-        from noclobber.guard.landing_unchecked import land_unchecked  # Here: most commands have none.
+    if run.owes:
+        from noclobber.shell.owed import settle  # Here: most commands have none.
+
+        run.not_landed = settle(run, found, ended.began_ns)
+    elif found.unchecked:
+        from noclobber.shell.landing_unchecked import land_unchecked
 
         run.not_landed = land_unchecked(found, ended.began_ns)
 

@@ -131,12 +131,14 @@ def land(
     changes: ChangeSet,
     *,
     is_last: bool = False,
+    owed: TreeRow | None = None,
 ) -> tuple[WriteResult, ...]:
     """
     Land a change set, all of it or nothing. Refusals are exceptions and go on record, once a command.
 
     Of several stale files the error is about the first; `error.others` has the rest. `is_last`: the turn ends
-    with this command, so what it wrote need not be remembered.
+    with this command, so what it wrote need not be remembered. `owed`: a row of our own that lands together
+    with the others, if there are any (`shell.owed`).
     """
     try:
         if (trouble := turn.ledger_trouble()) is not None:
@@ -149,7 +151,10 @@ def land(
                 judged = _Judging(turn, command, changes)
                 files = judged.files()
                 try:
-                    results = _committed(turn, judged.rows(), judged.relied_on())
+                    rows = judged.rows()
+                    if rows and owed is not None:
+                        rows = [*rows, owed]  # The last one: the record looks at the first.
+                    results = _committed(turn, rows, judged.relied_on())
                     break
                 except UnflushedError as error:
                     commits = list(error.commits)

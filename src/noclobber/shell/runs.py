@@ -10,9 +10,13 @@ The folder of one guarded command: what it wrote, and what is known of it.
 | `steady/` | if the project merges: the files that the agent has seen, as the command reads them (`steady`) |
 | `job.json` | the command, its folder and who ran it |
 | `refused.json` | if nothing landed: why. Then the folder is kept for a while |
+| `owed` | what will land in unchecked folders, until that is decided (`owed`) |
+| `gone-…` | folders that are being removed from unchecked ones |
+
+`<root>/.noclobber/run/landed/<digit>/<id>`: the same file, after it was decided: the checked part has landed.
 
 A process that works in the folder holds its `flock`. So a folder that nobody holds, with no `refused.json` in
-it, is what a killed process left; `tidy()` removes it, together with what is too old.
+it, is what a killed process left; `tidy()` lands what it owes and removes it, together with what is too old.
 
 Light to import: every guarded command loads it.
 """
@@ -25,7 +29,7 @@ import os
 import stat
 import time
 
-from noclobber.core.project import STATE_FOLDER
+from noclobber.core.project import OWED_FOLDER, STATE_FOLDER
 from noclobber.disk.removing import remove_all, remove_tree
 
 TYPE_CHECKING = False
@@ -59,7 +63,9 @@ class RunFolder:
         self.path = f"{folder_of(root)}/{run_id}"
         self.upper = f"{self.path}/upper"
         self.not_landed: list[str] = []
-        """What of unchecked folders could not be landed, and why (`guard/landing_unchecked`)."""
+        """What of unchecked folders could not be landed, and why (`landing_unchecked`)."""
+        self.owes = False
+        """True if something was to land in unchecked folders, after everything else (`owed`)."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -68,8 +74,9 @@ class RunFolder:
             self._lock_fd = -1
 
     def remove(self) -> None:
-        """Remove it with all that is in it, and let go of it."""
-        _remove(self.root, self.run_id)
+        """Remove it with all that is in it, and let go of it; one that owes something is left to `tidy()`."""
+        if not (self.owes and os.path.lexists(owed_path(self.root, self.run_id))):
+            _remove(self.root, self.run_id)
         self.close()
 
     def drop_work(self) -> None:
@@ -165,6 +172,16 @@ def environment_of(run_id: str, base: Mapping[str, str]) -> dict[str, str]:
 def folder_of(root: str) -> str:
     """Return where the folders of a project's commands are."""
     return f"{root}/{STATE_FOLDER}/{RUN_FOLDER}"
+
+
+def owed_path(root: str, run_id: str) -> str:
+    """
+    Return where it is noted that the checked part of a command has landed, and what is still to land.
+
+    A commit makes it there. It takes the mutex of the folder, and makes a note for it that stays; so not in a
+    folder of its own for each command, and not in one for all.
+    """
+    return f"{root}/{STATE_FOLDER}/{OWED_FOLDER}/{run_id[-1]}/{run_id}"
 
 
 def made(root: str) -> RunFolder:
@@ -296,6 +313,8 @@ def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> list[Recovered]:
                 end_strays(folder)
                 if not folder.is_refused:
                     recovered += _finish_landing(folder)
+                    if not _pay(folder) and folder.age_s < kept_days * 86400:
+                        continue
                 _remove(root, run_id)
         except OSError:
             pass  # Another process is at it, or it is not ours; then the next call tries again.
@@ -323,6 +342,15 @@ def _finish_landing(folder: RunFolder) -> list[Recovered]:
         guard.close()
     release_left(folder.root, folder.path)
     return recovered
+
+
+def _pay(folder: RunFolder) -> bool:
+    """Land what a killed process owes to unchecked folders; False if that is not possible now."""
+    if not os.path.lexists(owed_path(folder.root, folder.run_id)):
+        return True
+    from noclobber.shell.owed import pay  # Here: nearly no command finds such a folder.
+
+    return pay(folder)
 
 
 def _remove_if_old(root: str, name: str) -> None:

@@ -37,7 +37,7 @@ import os
 import stat
 
 from noclobber.core.light.json_text import parse, spell_in_ascii
-from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
+from noclobber.core.project import BESIDE_PREFIX, OWED_FOLDER, STATE_FOLDER
 from noclobber.disk import ordering
 from noclobber.disk.commit import note_keys
 from noclobber.disk.reading import LOOK, NOT_READABLE
@@ -94,6 +94,7 @@ NO_HASH = "0" * 64  # Where a hash has to be, and none is known.
 _SWAP = "swap-"
 _HEX = frozenset("0123456789abcdef")
 HASH_DIGITS, MOST_NAME_SIGNS = 64, 142
+OWED_FOLDERS = f"{STATE_FOLDER}/{OWED_FOLDER}/"
 SOME_STATE = (PREPARING, SWAPPING, LANDED, RESTORING, MEMBER)
 
 
@@ -122,9 +123,15 @@ def _is_hash(text: str) -> bool:
 
 
 def is_relative_folder(folder: object) -> bool:
-    """True for a folder below (or the same as) the one that it is relative to, and not one of our own."""
+    """
+    True for a folder below (or the same as) the one that it is relative to, and not one of our own.
+
+    But for those where the commit of a command's changes says that it has landed (`shell.owed`).
+    """
     if not isinstance(folder, str) or not _is_plain(folder):
         return False
+    if folder.startswith(OWED_FOLDERS) and folder[len(OWED_FOLDERS) :] in _HEX:
+        return True
     parts = folder.split("/") if folder else []
     return not any(part in ("", ".", "..") or _is_our_own(part) for part in parts)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 
+from noclobber.core.project import STATE_FOLDER
 from noclobber.core.values import WriteResult
 from noclobber.disk import filesystems, forks, mutex, ordering, paths, signals, volume_mutex
 from noclobber.disk.commit import journal, open_stores, recovery
@@ -404,7 +405,7 @@ class Section:
         folders = OpenFolders(note.base, inodes if is_large else {}, self.folders)
         try:
             here = [planned for planned in content.files if self._may_touch(note, planned, folders)]
-            self.recovered += recovery.recover(
+            recovered = recovery.recover(
                 content._replace(files=tuple(here)),
                 folders,
                 [folder],
@@ -412,6 +413,8 @@ class Section:
                 self._clock,
                 lambda state: _decide(note, state),
             )
+            own = f"{note.base.rstrip('/')}/{STATE_FOLDER}/"  # Of a command's landing: nobody's file.
+            self.recovered += [each for each in recovered if not each.path.startswith(own)]
             if here:  # What recovery did must last before the note that asked for it is cleared.
                 if is_large:
                     folders.flush_names(store.swap_fd, store.filesystem)

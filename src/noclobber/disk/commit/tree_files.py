@@ -83,6 +83,8 @@ class TreeRow(NamedTuple):
     """Of a folder that goes: its files, their hashes and sizes, for the versions."""
     is_stripped: bool = False
     """Of a folder that comes: `strip_folders` and, for each file, `make_ready` were called."""
+    is_own: bool = False
+    """A file in our own state folder: no fence is asked about it."""
 
 
 class _KnownHash(HashOf):

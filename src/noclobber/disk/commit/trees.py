@@ -101,7 +101,13 @@ def land_tree(
         for folder in relied_on.folders if relied_on is not None else ():
             path = f"{folder}/."
             beside[folder] = _pinned(committer, TreeRow("", "", path, None), opened).folder_fd
-        with committer.section(targets, fence, beside=beside) as section:
+        theirs = []
+        for target, row in zip(targets, rows, strict=True):
+            if row.is_own:
+                beside[target.folder] = target.folder_fd
+            else:
+                theirs.append(target)
+        with committer.section(theirs, fence, beside=beside) as section:
             results, troubles = _land_in(committer, section, targets, rows, relied_on)
     except OSError as error:
         raise committer.failed(error, targets[-1].path if targets else rows[0].path) from error
