@@ -155,6 +155,32 @@ def test_a_full_disk_refuses_and_changes_nothing(project: Path) -> None:
         subprocess.run(["umount", str(project / "small")], check=True)
 
 
+def test_a_full_disk_on_which_nothing_can_be_kept_is_told_in_a_sentence(project: Path) -> None:
+    """N-shell: the command itself had ended well, so its exit code said nothing, and nothing can be shown."""
+    root = project / "small"
+    root.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", str(root)]).returncode:
+        pytest.skip("may not mount here")
+    try:
+        (root / ".noclobber").mkdir(mode=0o700)
+        (root / "plan.md").write_text("one\n")
+        done = shell(
+            root, "echo two >> plan.md; head -c 2000000 /dev/zero > big 2> /dev/null; true", "--require"
+        )
+        if done.returncode == 69:
+            pytest.skip("no private view on this filesystem")
+        assert done.returncode == 75
+        assert done.stderr.splitlines()[1:] == [
+            "noclobber: run: the disk is full: nothing of this command landed, and nothing of what it wrote could"
+            " be kept."
+        ]
+        assert (root / "plan.md").read_text() == "one\n"
+        assert os.listdir(root / ".noclobber/run") == []
+        assert shell(root, "echo two >> plan.md").returncode == 0
+    finally:
+        subprocess.run(["umount", str(root)], check=True)
+
+
 def test_a_root_inside_another_overlay(project: Path) -> None:
     """N-shell: guarded if the kernel can, else not available with a reason; never half."""
     for name in ("lower", "upper", "work", "merged"):

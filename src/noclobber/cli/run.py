@@ -623,6 +623,14 @@ def _tell_refused(asked: Asked, folder: RunFolder, error: Any) -> None:
             f"noclobber: run: nothing of this command landed. `noclobber run diff {folder.run_id}` shows"
             " what it would have changed."
         )
+    elif folder.not_kept:
+        from errno import EDQUOT, ENOSPC
+
+        is_full = folder.not_kept in (ENOSPC, EDQUOT)
+        _say(
+            f"noclobber: run: {'the disk is full' if is_full else os.strerror(folder.not_kept)}: nothing of"
+            " this command landed, and nothing of what it wrote could be kept."
+        )
 
 
 def _prepare_state(root: str) -> None:

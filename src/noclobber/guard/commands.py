@@ -13,6 +13,7 @@ one.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -389,8 +390,8 @@ def keep(
         if run.noted("job") is None:
             note_job(run, argv, cwd, call, expect, 0)
         run.note("refused", refused_note(error))
-    except OSError:
-        pass  # No space for that, either: then nothing is kept.
+    except OSError as failure:
+        run.not_kept = failure.errno or errno.EIO  # No space for that, either: then nothing is kept.
 
 
 def refused_note(error: NoclobberError) -> dict[str, object]:

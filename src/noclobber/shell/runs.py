@@ -64,6 +64,8 @@ class RunFolder:
         self.upper = f"{self.path}/upper"
         self.not_landed: list[str] = []
         """What of unchecked folders could not be landed, and why (`landing_unchecked`)."""
+        self.not_kept = 0
+        """Why what a refused command wrote could not be kept: the number of the error."""
         self.owes = False
         """True if something was to land in unchecked folders, after everything else (`owed`)."""
 
