@@ -21,6 +21,7 @@ from noclobber.errors import FileBusyError, MissingFileError, StaleFileError, St
 from noclobber.postgres import section_recovery, sections, shared_volume
 from noclobber.postgres.coordinator import _connection
 from noclobber.postgres.second_names import SecondNames
+from tests.conftest import sha256
 from tests.postgres.test_sections import other
 from tests.rigs import postgres
 
@@ -104,6 +105,43 @@ def test_a_late_first_step_is_undone_by_the_next_writer(root: Path) -> None:
     with noclobber.Workspace(root) as workspace, pytest.raises(StaleFileError):
         workspace.guard.write("a.txt", b"mine\n", expected="ABSENT")
     assert (root / "a.txt").read_text() == "third\n"
+
+
+def test_a_landed_write_whose_version_a_late_step_took_is_not_undone_by_its_recovery(root: Path) -> None:
+    """N-machines: its writer was told that it landed, the server did not hear of it, and the old one is kept, too."""
+    overdue(root)
+    names, path = SecondNames(str(root / ".noclobber/sections"), "nfs4"), str(root / "a.txt")
+    for name in names.of(path):
+        os.unlink(name)  # It is no NFS for the next writer. Its second names are given here.
+    assert other(root, "write", "section-renamed")[0] == -9
+    newest = (root / "a.txt").read_text()
+    assert newest != "second\n"
+    (root / "old").write_text("second\n")
+    names.give(path, sha256(b"second\n"), str(root / "old"))
+    names.give(path, sha256(newest.encode()))
+    (root / "old").unlink()
+    take_name(root / "a.txt")
+    with noclobber.Workspace(root) as workspace:
+        while not workspace.guard._sections.recover_overdue():  # type: ignore[attr-defined]
+            pass
+    assert (root / "a.txt").read_text() == newest
+    write(root, "next\n")
+
+
+def test_a_mark_is_asked_of_the_server_and_believed_to_be_there_if_the_volume_fails(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """N-machines: a machine that has found none remembers that, and would land a version without a second name."""
+    names, asked = SecondNames(str(root / ".noclobber/sections"), "nfs4"), list[str]()
+    monkeypatch.setattr(filesystems, "refresh", asked.append)
+    assert not names.is_marked(str(root / "a.txt"))
+    assert asked == [str(root / ".noclobber/sections")]
+
+    def fails(path: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "lstat", fails)
+    assert names.is_marked(str(root / "a.txt"))
 
 
 def test_a_file_that_somebody_deletes_in_quiet_times_stays_deleted(root: Path) -> None:

@@ -196,6 +196,20 @@ def ask_anew(descriptor: int) -> None:
         statx(descriptor, b"", FORCE_SYNC | EMPTY_PATH, STATX_BASIC, words())
 
 
+def refresh(folder: str) -> None:
+    """Ask the file server, and not our cache, whether a folder has changed."""
+    if sys.platform != "linux":
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        ask_anew(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _type_linux(folder: str) -> str:
     return _mount_linux(folder)[0]
 

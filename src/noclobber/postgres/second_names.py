@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from noclobber.disk import hashing
+from noclobber.disk import filesystems, hashing
 from noclobber.errors import ABSENT
 
 _CHARS = 24
@@ -53,8 +53,22 @@ class SecondNames:
                 os.close(descriptor)
 
     def is_marked(self, path: str) -> bool:
-        """True if a rename to this path may come late."""
-        return self.are_needed and os.path.lexists(self._mark(path))
+        """
+        True if a rename to this path may come late; also if the volume does not say.
+
+        Asked of the server: a machine that has looked before, and found no mark, remembers that for seconds.
+        It would land a version without a second name while somebody's rename may come late.
+        """
+        if not self.are_needed:
+            return False
+        filesystems.refresh(self._folder)
+        try:
+            os.lstat(self._mark(path))
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # A second name too many is swept away; one too few loses a version.
+        return True
 
     # -- second names --------------------------------------------------------------------------------------
 

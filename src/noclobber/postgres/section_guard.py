@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from noclobber.core.values import WriteResult
-from noclobber.disk import paths, signals
+from noclobber.disk import filesystems, paths, signals
 from noclobber.disk.file_guard import FileGuard, FileRead
 from noclobber.errors import (
     ABSENT,
@@ -25,7 +25,7 @@ from noclobber.errors import (
 from noclobber.ledger.root import relative
 from noclobber.postgres.coordinator import shared_connection
 from noclobber.postgres.sections import CarriedLock, SectionFile, Sections
-from noclobber.postgres.volume import Volume, refresh
+from noclobber.postgres.volume import Volume
 from noclobber.postgres.workspace_name import place_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class SectionGuard(FileGuard):
         self, path: str | os.PathLike[str], consume: Callable[[int, str], Result]
     ) -> tuple[str, Result, tuple[Recovered, ...]]:
         """Open a file as `FileGuard` does, past what this mount remembers of its folder."""
-        refresh(os.path.dirname(self.lexical(path)))
+        filesystems.refresh(os.path.dirname(self.lexical(path)))
         self._bring_back(path)
         return super().scan(path, consume)
 

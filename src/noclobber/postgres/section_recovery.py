@@ -15,11 +15,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.values import Recovered
+from noclobber.disk import filesystems
 from noclobber.disk.commit.kept import keep_bytes
 from noclobber.disk.steps import reached
 from noclobber.errors import ABSENT, FileBusyError, NoclobberError, NotAFileError, StorageError
 from noclobber.ledger.root import relative
-from noclobber.postgres.volume import refresh
 
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
@@ -81,7 +81,7 @@ class SectionRecovery:
                     self._roll_forward(section_id, number, file)
         reached("section-revoked")
         for file in written:
-            self._secure(file)
+            self._secure(file, outcome)
         if outcome == "landed":
             self._check_taken(section_id, files, may_come_late=state == "decided")
         settled = self._ask("settle_section(%s, %s)", section_id, outcome)
@@ -90,13 +90,19 @@ class SectionRecovery:
         word = "landed" if settled == "landed" else "discarded"
         return [Recovered(self._absolute(file["path"]), word) for file in files]
 
-    def _secure(self, file: dict[str, Any]) -> None:
-        """What stands there gets a second name; if a writer that was killed took it away, it is put back."""
+    def _secure(self, file: dict[str, Any], outcome: str) -> None:
+        """
+        What stands there gets a second name. If nothing does, the version that counts now is put back.
+
+        A writer that was killed between its two steps took the old one away. But if its write has landed, its
+        own version was taken by somebody's late rename: the old one in its place would undo a write that its
+        writer may have been told of.
+        """
         path, names = self._absolute(file["path"]), self._volume.second_names
         if not names.are_needed:
             return
-        seen = self._volume.look(path)
-        if seen.sha256 == ABSENT and file["from"] != ABSENT and names.put_back(path, file["from"]):
+        seen, counts = self._volume.look(path), file["to" if outcome == "landed" else "from"]
+        if seen.sha256 == ABSENT != counts and names.put_back(path, counts):
             seen = self._volume.look(path)
         if seen.content is not None:
             names.give(path, seen.sha256)
@@ -119,7 +125,7 @@ class SectionRecovery:
             if len(newest) == 1 and names.put_back(path, newest[0]):
                 return
             self._clock.sleep(nap_s)
-            refresh(os.path.dirname(path))
+            filesystems.refresh(os.path.dirname(path))
 
     def sweep(self) -> None:
         """Remove staged files that nobody will ever land: of processes that were killed before they began."""

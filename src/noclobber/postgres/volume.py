@@ -15,7 +15,6 @@ import errno
 import os
 import shutil
 import stat
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,7 +69,7 @@ class Volume:
         return seen._replace(sha256=sha256) if seen.sha256 == UNREAD else seen
 
     def _past_caches(self, path: str, look: Callable[[str], SeenFile]) -> SeenFile:
-        refresh(os.path.dirname(path))
+        filesystems.refresh(os.path.dirname(path))
         for nap_s in STALE_NAPS_S:
             try:
                 return look(path)
@@ -81,7 +80,7 @@ class Volume:
                     return SeenFile(NOT_A_FILE if error.errno in (errno.ELOOP, errno.ENXIO) else UNREADABLE)
             # The mount has the name of a file that was replaced elsewhere. It forgets it within seconds.
             self._clock.sleep(nap_s)
-            refresh(os.path.dirname(path))
+            filesystems.refresh(os.path.dirname(path))
         return SeenFile(UNREADABLE)
 
     def _look(self, path: str) -> SeenFile:
@@ -270,19 +269,23 @@ class Volume:
     def revoke(self, name: str) -> bool:
         """Make sure that a staged version never lands. False if it has landed."""
         staged, revoked = f"{self.folder}/{name}", f"{self.folder}/{name}.revoked"
-        refresh(self.folder)
+        filesystems.refresh(self.folder)
         try:
             os.rename(staged, revoked)
             return True
         except FileNotFoundError:
             # It landed; or somebody revoked it who was killed before saying so. Our own rename has just
             # looked that name up, so ask the other side and not the cache.
-            refresh(self.folder)
-            return os.path.lexists(revoked)
+            filesystems.refresh(self.folder)
+            try:
+                os.lstat(revoked)
+            except FileNotFoundError:
+                return False
+            return True  # Any other error is raised: what the volume does not say is not known.
 
     def revoke_deletion(self, name: str) -> bool:
         """Make sure that a file is never moved into this folder. False if it was."""
-        refresh(self.folder)
+        filesystems.refresh(self.folder)
         try:
             os.rmdir(f"{self.folder}/{name}")
             return True
@@ -308,20 +311,6 @@ class Volume:
             os.rmdir(f"{self.folder}/{name}")
         except OSError:
             pass
-
-
-def refresh(folder: str) -> None:
-    """Ask the file server, and not our cache, whether a folder has changed."""
-    if sys.platform != "linux":
-        return
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        filesystems.ask_anew(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _glance(path: str) -> SeenFile:
