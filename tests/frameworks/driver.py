@@ -150,6 +150,10 @@ class FrameworkDriver(ABC):
         """True for a refusal in the framework's own words, where it refuses a call before we are asked."""
         return False
 
+    def refuses_in_a_race(self, text: str) -> bool:
+        """The same, where that depends on who is faster: only if two agents write in the same moment."""
+        return False
+
     def run_together(self, scripts: Sequence[Script]) -> list[list[Received]]:
         """Run several agents at once; as long as the framework has nothing better, several runs in threads."""
         results: dict[int, list[Received]] = {}

@@ -220,7 +220,10 @@ def one_of_two(driver: FrameworkDriver, found: bytes, answers: dict[str, Receive
     if not met:
         return Verdict(False, f"one agent waited for the other's read in vain: {said}", is_late=True)
     stale = [
-        refused_as_stale(driver, answer) or driver.refuses_itself(answer.text) for answer in answers.values()
+        refused_as_stale(driver, answer)
+        or driver.refuses_itself(answer.text)
+        or driver.refuses_in_a_race(answer.text)
+        for answer in answers.values()
     ]
     is_one_there = found in (b"- one\n- a\n", b"- one\n- b\n")
     if sorted(stale) == [False, True] and is_one_there:

@@ -119,6 +119,11 @@ class Driver(FrameworkDriver):
         _, _, body = text.partition("]\n")
         return "".join(line.split("\t", 1)[1] for line in body.splitlines(keepends=True) if "\t" in line)
 
+    def refuses_in_a_race(self, text: str) -> bool:
+        # It compares the hash that it was shown right before it writes; of two writers that meet there, the
+        # second one is refused by it, or by us a moment later.
+        return text.startswith("Conflict: file ") and "has changed" in text
+
 
 class ToolsetDriver(Driver):
     """Our own tools as a toolset."""
