@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # RANGES=1 takes the newest versions that requirements-dev.txt allows instead of the locked ones.
 RANGES ?=
 
-.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table score bench torture hosts nfs faults explore merges torture-approval torture-shell torture-commits model fuzz mutants lock packages screenshots release-check clean help docs demo-svg
+.PHONY: python demo test lint coverage e2e e2e-bars e2e-latency e2e-table frameworks frameworks-table promises score bench torture hosts nfs faults explore merges torture-approval torture-shell torture-commits torture-undo model fuzz mutants lock packages screenshots release-check clean help docs demo-svg
 help:
 	@echo "make demo           the story and the numbers, on a scratch folder, under 30 seconds"
 	@echo "make demo-svg       the demo once more, and its recording into docs/demo.svg"
@@ -22,6 +22,7 @@ help:
 	@echo "make e2e-table      make e2e, and its tables of scenarios and latencies into docs/hosts/proven.md"
 	@echo "make frameworks     the adapters inside the real agent frameworks, and what their own tools lose (ONLY=deepagents)"
 	@echo "make frameworks-table  make frameworks, and its table into docs/frameworks/proven.md"
+	@echo "make promises       every promise of the specifications by every way in, and the table into docs/promises.md"
 	@echo "make hosts          one lock on three hosts and a server, and one volume with two mounts, with every fault at once; as root (SECONDS=, SEED=)"
 	@echo "make nfs            guarded writers on two machines (user-mode Linux) and one NFS volume, without and with a coordinator: kill -9, stops, cuts; says what is missing (SECONDS=, WRITES=, SEED=)"
 	@echo "make torture        the long proof: real processes, outsiders of every kind, kill -9, power cuts (SECONDS=, SEED=, KILLS=, CUTS=)"
@@ -30,6 +31,7 @@ help:
 	@echo "make torture-approval  an editor that saves within milliseconds of a host's write: how often what is lost (TRIALS=, SPREAD_MS=, LOAD=, SEED=)"
 	@echo "make torture-shell  commands in the guarded shell, with outsiders and kill -9 (COMMANDS=, AGENTS=, SECONDS=, SEED=)"
 	@echo "make torture-commits  agents that commit what they wrote, on one clone (COMMITS=, AGENTS=, SEED=)"
+	@echo "make torture-undo   random histories of commands, and an undo of one agent (HISTORIES=, SEED=)"
 	@echo "make merges         generated merges and those of a real history, compared with git merge-file; agents on shared files (CASES=, SEED=)"
 	@echo "make model          every interleaving of the protocols' models, and of their mutations; needs Spin (docs/proofs.md)"
 	@echo "make fuzz           every reader of untrusted input, guided by coverage (SECONDS=, SEED=, ENGINE=own|atheris|both)"
@@ -125,6 +127,10 @@ frameworks: $(VENV)/.uv
 frameworks-table: $(VENV)/.uv
 	VENV=$(VENV) $(PY) -m tests.frameworks --write docs/frameworks/proven.md
 
+# Part of `make test` as well, which does not write the page.
+promises: $(READY)
+	NOCLOBBER_PROMISES=docs/promises.md $(PY) -m pytest -n 2 --dist loadgroup tests/promises --deselect tests/promises/test_page.py::test_the_page_is_up_to_date
+
 score: $(VENV)/.e2e $(VENV)/.uv $(VENV)/.peers
 	VENV=$(VENV) $(PY) -m score --write docs
 
@@ -159,6 +165,9 @@ torture-shell: $(READY)
 
 torture-commits: $(READY)
 	$(PY) -m torture.commits
+
+torture-undo: $(READY)
+	$(PY) -m torture.undo
 
 merges: $(READY)
 	$(PY) -m torture.merges

@@ -189,7 +189,7 @@ def _installing(packages: Path, root: Path) -> Row:
 
 
 def _appending(root: Path) -> Row:
-    """Append a byte to a large file. It is hashed for the record, and must not be copied."""
+    """Append a byte to a large file. It is copied once, and both versions are hashed."""
     root.mkdir()
     with (root / "large").open("wb") as file:
         for _ in range(LARGE_BYTES >> 20):

@@ -23,8 +23,7 @@ from noclobber.cli import run as run_command
 from noclobber.core.project import LEDGER_NAME
 from noclobber.errors import NoclobberError
 from noclobber.ledger import line
-from noclobber.postgres import address, mirror
-from noclobber.postgres.workspace_name import SharedFolder
+from noclobber.postgres import address
 from noclobber.shell import runs
 
 if TYPE_CHECKING:
@@ -132,17 +131,6 @@ class Commands:
         runs.tidy(self.root)
         self.where.check()
 
-    def mirrored(self, data: bytes) -> None:
-        """A lock file that says it is the mirror of a lock on a server."""
-        self._project()
-        Path(self.root, ".lock").write_bytes(data)
-        with suppress(NoclobberError):
-            mirror.foreign_lock(self.root)
-        place = SharedFolder("w", "", self.root)
-        mirror.remove(self.root, place, "0" * 64)
-        mirror.remove(self.root, place, None)
-        self.where.check()
-
 
 def _address(data: bytes) -> None:
     """On this machine, or where the server proves who it is; and no secret in an error."""
@@ -161,7 +149,6 @@ def _address(data: bytes) -> None:
 def command_targets(where: Place) -> list[Target]:
     """What the command line reads."""
     commands = Commands(where)
-    mirrored = {"mirror_of": "postgresql", "secret_sha256": "0" * 64, "holder": "h", "deliverable_id": "d"}
     kept = b'{"argv":["sh","-c","x"],"cwd":"/p","agent_id":"a"}\x1e{"code":"STALE_FILE","error":{}}'
     addresses = [
         b"postgresql://me@db.example:5432/noclobber?sslmode=verify-full",
@@ -173,6 +160,5 @@ def command_targets(where: Place) -> list[Target]:
         Target("commands", commands.ledger, [commands.seed()]),
         Target("expectations", commands.expectations, [b'{"a.txt": "%s"}' % (b"0" * 64)]),
         Target("kept runs", commands.kept_run, [kept]),
-        Target("lock mirror", commands.mirrored, [json.dumps(mirrored).encode()]),
         Target("server address", _address, addresses),
     ]

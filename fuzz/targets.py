@@ -190,7 +190,6 @@ def _shell(data: bytes) -> None:
             recognise.actions(text, kind)
     # A command that only reads names nothing that it writes.
     assert not (read_only.is_read_only(text) and shell_targets.targets(text))
-    read_only.is_background(text)
     literal.reaches_of(text, "/p")
 
 

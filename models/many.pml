@@ -1,5 +1,5 @@
 /*
- * The commit of several files: disk/commit/{many,section,recovery}.py.
+ * The commit of several files: disk/commit/{change_set,section,recovery}.py.
  *
  * Two files in two folders, each with its mutex and its note; folder 0 is the leader. WRITERS processes commit both
  * files at once; with SINGLE the last one commits only the file in folder 1, and so meets a member's note without
@@ -245,7 +245,7 @@ proctype Writer(byte p) {
             note[0] = SWAPPING
         };
 #ifndef MUTATE_NO_MEMBER
-        atomic { MAY_CRASH; note[1] = MEMBER };  /* function: join, step: many-noted */
+        atomic { MAY_CRASH; note[1] = MEMBER };  /* function: join, step: noted */
 #endif
 #ifdef MUTATE_NO_MEMBER
         note[1] = IDLE;
@@ -255,7 +255,7 @@ proctype Writer(byte p) {
 #endif
     fi;
 
-    if :: !IS_SINGLE(p) -> exchange(0) :: else fi;                    /* step: many-exchanged */
+    if :: !IS_SINGLE(p) -> exchange(0) :: else fi;                    /* step: one-visible */
     if :: !conflict -> exchange(1) :: else fi;
     if
     :: conflict ->
@@ -264,7 +264,7 @@ proctype Writer(byte p) {
         if :: !IS_SINGLE(p) -> take_back(0) :: else fi
 #endif
     :: else ->
-        /* The commit point. step: many-committed */
+        /* The commit point. steps: all-visible, decided */
         if
         :: !IS_SINGLE(p) -> atomic { MAY_CRASH; note[0] = LANDED; landed = landed | BIT(p) }
         :: else -> atomic { MAY_CRASH; landed = landed | BIT(p) }

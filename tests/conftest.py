@@ -18,6 +18,15 @@ from noclobber.disk.commit import sweep
 from tests.rigs.hooks import HookRig
 from tests.rigs.schemas import Errors, check_ledgers
 
+# A busy machine is slow at making examples, too. What an example shows is asserted, not how long it took.
+try:
+    from hypothesis import HealthCheck, settings
+except ModuleNotFoundError:
+    pass  # The environments of the frameworks have no such tests.
+else:
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
+
 # Hooks that tests run leave no process behind; tests/hook/test_standby.py and the tests in real hosts do.
 os.environ["NOCLOBBER_STANDBY"] = "off"
 

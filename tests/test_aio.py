@@ -17,6 +17,7 @@ from noclobber.core.values import Edit, ToolCall
 from noclobber.errors import GaveUpError, LedgerError, LockContention, StaleFileError, TurnClosedError
 from noclobber.guard import controller, hook_engine, workspace
 from noclobber.guard import turn as sync_turn
+from noclobber.guard.tools import tool_list
 from tests.conftest import AtStep, sha256
 
 
@@ -66,11 +67,13 @@ def test_the_tools_do_what_their_twins_do(root: Path, ws: aio.Workspace) -> None
         (aio.Turn, sync_turn.Turn),
         (aio.HookEngine, hook_engine.HookEngine),
         (aio.AgentController, controller.AgentController),
+        (aio.ToolList, tool_list.ToolList),
     ],
 )
 def test_no_public_method_is_missing(twin: type[Any], original: type[Any]) -> None:
     """N-async: whoever knows one side knows the other."""
     inside = {
+        "around",
         "open_turn",
         "ledger_trouble",
         "baseline_bytes",
@@ -78,6 +81,7 @@ def test_no_public_method_is_missing(twin: type[Any], original: type[Any]) -> No
         "begin_watch",
         "end_watch",
         "watched",
+        "as_seen",
     }  # Not for callers.
     for name, member in inspect.getmembers(original, inspect.isroutine):
         if (name.startswith("_") and name != "__init__") or name in inside:
@@ -254,6 +258,56 @@ def test_the_engine_takes_coroutines_for_executors(root: Path, ws: aio.Workspace
             assert result.sha256 == sha256(b"x")
 
     run(story())
+
+
+def test_a_coroutine_is_told_of_what_somebody_saved_while_it_wrote(root: Path, ws: aio.Workspace) -> None:
+    """finding C9: the result is raised or returned as by the blocking engine, and not swallowed."""
+
+    async def story() -> None:
+        async with ws.turn() as turn:
+            await turn.read_file("a.md")
+            write = turn.tool_call("write_to_file", {"path": "a.md", "content": "mine"})
+
+            async def write_and_lose(call: ToolCall) -> None:
+                (root / "a.md").write_bytes(b"mine")
+                (root / "a.md").write_bytes(b"theirs")
+
+            with pytest.raises(StaleFileError):
+                await ws.engine.execute(write, write_and_lose)
+
+            await turn.read_file("a.md")
+            again = turn.tool_call("write_to_file", {"path": "a.md", "content": "mine"})
+            assert (await ws.engine.pre_tool_use(again)).allowed
+            await write_and_lose(again)
+            assert isinstance(await ws.engine.post_tool_use(again, None), StaleFileError)
+
+    run(story())
+
+
+def test_an_executor_that_is_cancelled_has_failed_and_its_file_is_free(root: Path, ws: aio.Workspace) -> None:
+    """N-async, R-hook: what it left behind is noted, in the moment of the check as well."""
+
+    async def story() -> None:
+        async with ws.turn() as turn:
+            begun = asyncio.Event()
+
+            async def endless(call: ToolCall) -> None:
+                begun.set()
+                await asyncio.Event().wait()
+
+            for wait_for_it in (True, False):
+                call = turn.tool_call("write_to_file", {"path": "a.md", "content": "mine"})
+                begun.clear()
+                task = asyncio.create_task(ws.engine.execute(call, endless))
+                await (begun.wait() if wait_for_it else asyncio.sleep(0))
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert not turn.sync.memory.notes_of(str(root / "a.md")).get("pending")
+            await turn.write_file("a.md", b"next")
+
+    run(story())
+    assert (root / "a.md").read_bytes() == b"next"
 
 
 def test_errors_come_through_the_thread_as_they_are(ws: aio.Workspace) -> None:

@@ -163,10 +163,21 @@ SCENARIOS = {
         "ordinary_user",
         "lock_suite",
     ),
-    *("one_judge", "snapshot_model", "turn_with_lock", "what_was_seen", "formatters", "approval_window"),
+    *(
+        "snapshot_model",
+        "turn_with_lock",
+        "what_was_seen",
+        "formatters",
+        "approval_window",
+        "merging_outside",
+        "one_snapshot",
+        "command_reads",
+        "worked_on",
+        "reruns",
+    ),
     *("containers", "host_versions", "failover", "durable"),
 }
-WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz", "score"}
+WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz", "score", "promises"}
 
 
 def test_tests_are_found_by_the_name_of_what_they_test() -> None:
@@ -306,3 +317,31 @@ def test_the_architecture_names_files_that_exist() -> None:
     named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", table)
     assert len(named) > 10
     assert [name for name in named if not (PACKAGE / name).exists()] == []
+
+
+# Where a change is judged, and where it is carried out: committed, or foreseen and compared.
+JUDGE = {"guard/judge.py", "guard/policies.py"}
+CARRY_OUT = ("disk/commit/", "postgres/section", "guard/outside.py")
+NO_CHANGE_OF_AN_AGENTS = {"errors.py", "core/wire.py", "hosts/install.py"}  # Spelled, or a setting of a host.
+
+
+def test_one_engine_judges_whatever_the_way_in() -> None:
+    """Finding C12: outside of it nobody asks a policy, says that a change is stale, or asks claims and locks."""
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = str(path.relative_to(PACKAGE))
+        if name in JUDGE | NO_CHANGE_OF_AN_AGENTS | {"guard/loaded_early.py"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+                if "noclobber.guard.policies" in names:
+                    wrong.append(f"{name}:{node.lineno} asks the policies")
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            if called == "StaleFileError" and not name.startswith(CARRY_OUT):
+                wrong.append(f"{name}:{node.lineno} says by itself that something is stale")
+            if called.endswith((".fence.check", "claims.refuse_if_claimed")) and name != "guard/fence.py":
+                wrong.append(f"{name}:{node.lineno} asks claims and locks")
+    assert not wrong, "\n".join(wrong)

@@ -252,7 +252,15 @@ def test_every_snippet_can_be_read_by_its_program(page: Path) -> None:
         tomllib.loads(text)
 
 
-FOR_CONTRIBUTORS = {"requirements.md", "proofs.md", "mutants.md", "guarantees.md", "releasing.md", "tests.md"}
+FOR_CONTRIBUTORS = {
+    "requirements.md",
+    "promises.md",
+    "proofs.md",
+    "mutants.md",
+    "guarantees.md",
+    "releasing.md",
+    "tests.md",
+}
 
 
 def test_pages_for_users_have_no_numbers_of_requirements() -> None:

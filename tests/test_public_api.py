@@ -24,6 +24,7 @@ Workspace.find(".", partail="deny")
 turn: Turn = Workspace(".").turn(write_scope=7)
 aio.Workspace(".", durrable=True)
 aio.Workspace(".").turn(scope="day")
+waiting = aio.Workspace(".").turn().write_file("a.md", 7)
 AgentController(turn, resubmitted="no")
 number: str = AgentController(turn).run(lambda attempt: attempt.number)
 """

@@ -11,9 +11,21 @@ import sys
 import tempfile
 import time
 
-from noclobber.demo import arena, outsiders
-from noclobber.demo.accounting import Account
-from torture import after_crash, bars, compiled, counter, lock, mounts, plan, power, report, several
+from torture import (
+    after_crash,
+    arena,
+    bars,
+    compiled,
+    counter,
+    lock,
+    mounts,
+    outsiders,
+    plan,
+    power,
+    report,
+    several,
+)
+from torture.accounting import Account
 
 LEVELS = ("lease+exchange", "exchange", "plain")
 

@@ -26,12 +26,12 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.demo.arena import AnHourLater
 from noclobber.disk import hashing, steps
-from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.rows import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, NoclobberError
 from torture import bars
+from torture.arena import AnHourLater
 
 if TYPE_CHECKING:
     import argparse
@@ -123,7 +123,7 @@ def _guard_until_killed(root: str, trial: Trial, told: int) -> None:
         if trial.operation in ("write", "linked"):
             guard.write(A, new, expected=old)
         elif trial.operation == "several":
-            guard.write_many([Change(A, new, old), Change(B, new, old)])
+            guard.commit([Change(A, new, old), Change(B, new, old)])
         elif trial.operation == "delete":
             guard.delete(A, expected=old)
         elif trial.operation == "create":

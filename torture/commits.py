@@ -4,7 +4,8 @@ Six agents on one clone, each committing what it wrote: whose lines are in which
 Every agent changes lines in shared files (its own lines and others', neighbouring ones, a change log that
 all insert into), creates and deletes files, and commits with `commit_mine`. A person types in the same
 files and commits and stages another file with plain git, so that HEAD and the index move under everybody.
-Every line that is written is unique, and every agent writes down what it added and removed.
+Every line that is written is unique, and every agent writes down what it added and removed. But all count up
+one number that they share, so that two want to write the same: at the end it is as high as they were told.
 
 At the end, for every commit: each line that it added was written by its agent, and each line that it removed
 was removed by its agent. Whatever could not be committed alone is committed together; then what differs from
@@ -33,6 +34,9 @@ from noclobber.guard.git.commit import AGENT_TRAILER, commit_mine
 from noclobber.guard.git.mine import Mine
 
 FILES = 2
+COUNTER = "counter.md"
+COUNTS = float(os.environ.get("COUNTS", "0.05"))
+"""How often a change is one of the number that all share."""
 LINES = 36
 ENVIRONMENT = {
     "GIT_AUTHOR_NAME": "Ada",
@@ -55,6 +59,8 @@ class CommitTally(NamedTuple):
     writes: int
     foreign: int
     lost: int
+    counted: int
+    """Successes of counting up the shared number. What it differs by is in `lost`."""
     plain_commits: int
     trouble: tuple[str, ...]
 
@@ -66,6 +72,7 @@ def run(root: str, *, agents: int, commits: int, seed: int = 1) -> CommitTally:
     for number in range(FILES):
         text = "".join(f"line {at} of file {number}\n" for at in range(LINES))
         Path(root, f"shared-{number}.md").write_text(text, encoding="utf-8")
+    Path(root, COUNTER).write_text("counted 0\n", encoding="utf-8")
     Path(root, "CHANGES.md").write_text("# Changes\n\n", encoding="utf-8")
     Path(root, "person.md").write_text("the person's own\n", encoding="utf-8")
     _git(root, "add", "-A")
@@ -140,6 +147,8 @@ def _commit(root: str, *names: str) -> None:
 
 def _change(workspace: Workspace, dice: random.Random, name: str, count: int, agents: int, log: Any) -> int:
     """Make one change of one file; return how many were made."""
+    if dice.random() < COUNTS:
+        return _count(workspace, name, log)
     me = int(name.rpartition("-")[2])
     kind = dice.choice(["own", "own", "anywhere", "anywhere", "log", "file"])
     file = f"file-{name}-{count % 3}.md" if kind == "file" else f"shared-{dice.randrange(FILES)}.md"
@@ -179,6 +188,20 @@ def _change(workspace: Workspace, dice: random.Random, name: str, count: int, ag
     return 1
 
 
+def _count(workspace: Workspace, name: str, log: Any) -> int:
+    """Count up the number that all share. Others get in between, and want to write the same."""
+    with workspace.turn(agent_id=name, session_id=f"session-{name}") as turn:
+        line = turn.read_file(COUNTER).text
+        number = int(line.split()[1]) + 1
+        time.sleep(0.002)
+        try:
+            turn.write_file(COUNTER, f"counted {number}\n")
+        except NoclobberError:
+            return 0
+    print(json.dumps([line, number]), file=log, flush=True)
+    return 1
+
+
 def _person(root: str, seed: int, stop: Any) -> None:
     """Type in shared files, commit and stage a file with plain git."""
     os.environ.update(ENVIRONMENT)
@@ -206,6 +229,8 @@ def _counted(root: str, names: list[str], made: int, refused: int) -> CommitTall
         for name in names
     }
     removed = {name: set().union(*writes) if writes else set() for name, writes in removed_by.items()}
+    counts = {name: {each for each in all_of if isinstance(each, int)} for name, all_of in removed.items()}
+    counted = sum(map(len, counts.values()))
     foreign = plain = 0
     for commit in _git(root, "rev-list", "--first-parent", "HEAD").split()[:-1]:
         agents = _git(
@@ -218,13 +243,16 @@ def _counted(root: str, names: list[str], made: int, refused: int) -> CommitTall
             text = f"{line[1:]}\n"
             is_own = (
                 text.startswith("person") if not agents
-                else any(text.startswith(f"{agent} wrote ") for agent in agents) if line[0] == "+"
+                else any(_wrote(agent, text, counts[agent]) for agent in agents) if line[0] == "+"
                 else any(text in removed[agent] for agent in agents)
             )  # fmt: skip
             if not is_own:
                 foreign += 1
                 trouble.append(f"{commit[:10]} of {agents or 'the person'} has: {line}")
-    lost = 0
+    reached = int(Path(root, COUNTER).read_text().split()[1])
+    lost = abs(counted - reached)
+    if lost:
+        trouble.append(f"counted {counted} times, and the number is {reached}")
     difference = _git(root, "diff", "--unified=0", "--no-renames", "HEAD")
     for line in difference.splitlines():
         if line[:1] in "+-" and not line.startswith(("+++", "---")) and not line[1:].startswith("person"):
@@ -241,7 +269,14 @@ def _counted(root: str, names: list[str], made: int, refused: int) -> CommitTall
     left = [name for name in os.listdir(f"{root}/.git") if "noclobber" in name or name.endswith(".lock")]
     trouble += [f"left behind: {name}" for name in left]
     writes = sum(len(each) for each in removed_by.values())
-    return CommitTally(made, refused, writes, foreign, lost, plain, tuple(trouble))
+    return CommitTally(made, refused, writes, foreign, lost, counted, plain, tuple(trouble))
+
+
+def _wrote(agent: str, line: str, counts: set[int]) -> bool:
+    """True for a line that an agent wrote, by its name or by the number that it counted to."""
+    if line.startswith("counted "):
+        return int(line.split()[1]) in counts
+    return line.startswith(f"{agent} wrote ")
 
 
 def _git(root: str, *words: str) -> str:
@@ -260,7 +295,8 @@ def main() -> int:
         tally = run(root, agents=agents, commits=commits, seed=seed)
     print(
         f"{agents} agents, {tally.writes} writes, {tally.commits} commits, {tally.plain_commits} by plain "
-        f"git in between, {tally.refused} refused: {tally.foreign} foreign lines, {tally.lost} lost "
+        f"git in between, {tally.refused} refused: {tally.foreign} foreign lines, {tally.lost} lost, "
+        f"counted {tally.counted} "
         f"({time.monotonic() - began_s:.0f} s)"
     )
     for each in tally.trouble[:20]:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from noclobber.demo.outsiders import PROGRAM
+from torture.outsiders import PROGRAM
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "outside_writers.c")
 

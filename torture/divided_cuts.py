@@ -1,8 +1,8 @@
 """
 Whether the commits of many files need each of their waits and flushes: power cuts where it matters.
 
-Two commits are tried: that of thousands of files (`disk/commit/large`), and that of a command's changes
-(`disk/commit/trees`). Another program's flush divides the exchanges between two transactions of the
+Two commits are tried: that of several files, and that of a command's changes
+(`disk/commit/change_set`). Another program's flush divides the exchanges between two transactions of the
 filesystem, the kernel writes the note, and then the power fails. Cuts are made at three places of a commit:
 
 - after the first exchange has become lasting, the others not: only the note can take it back;
@@ -25,21 +25,18 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from noclobber.disk import ordering, steps
-from noclobber.disk.commit import many_files, tree_files, trees
+from noclobber.disk.commit import change_set, rows
+from noclobber.disk.commit.change_set import expected_of
 from noclobber.disk.commit.journal import LANDED, SWAPPING, Note
-from noclobber.disk.commit.many import Change
-from noclobber.disk.commit.open_folders import OpenFolders
-from noclobber.disk.commit.tree_files import TreeRow
-from noclobber.disk.commit.trees import expected_of
+from noclobber.disk.commit.rows import Change, TreeRow
 from noclobber.disk.file_guard import FileGuard
-from torture import large_commits
 from torture.power import MEMORY, Filesystem, _mount, _unmount
 from torture.power_disk import Cutter, Paths
 
 COMMITS = 6
-PLACES = {"large": 1, "tree": 3}
+PLACES = {"several": 1, "tree": 3}
 """How many cuts are made in each commit."""
-LEFT_OUT = {"large": ("flush",), "tree": ("flush", "note", "bytes", "landing")}
+LEFT_OUT = {"several": ("flush",), "tree": ("flush", "note", "bytes", "landing")}
 FOLDERS = ("one", "two", "three", "four")
 NOTHING: Callable[..., None] = lambda *_: None  # noqa: E731
 
@@ -88,24 +85,24 @@ class Divider:
         """Say at which record the power shall fail."""
         print(_position(self.position), flush=True)
 
-    def observe_large(self, step: str) -> None:
-        """Follow a commit of thousands of files."""
-        if step == "many-committed":
+    def observe_several(self, step: str) -> None:
+        """Follow a commit of several files."""
+        if step == "decided":
             self.exchanged = 0
             self.write_notes()
             self.cut_here()
-        elif step == "many-exchanged":
+        elif step == "one-visible":
             self.exchanged += 1
             if self.exchanged == 1:
                 self.flush_something()
 
     def observe_tree(self, step: str) -> None:
         """Follow the commit of a command's changes."""
-        if step == "tree-committed":
+        if step == "decided":
             self.exchanged = 0
             self.write_notes()
             self.cut_here()
-        elif step == "tree-exchanged":
+        elif step == "one-visible":
             self.exchanged += 1
             if self.exchanged == 1:
                 self.flush_something()
@@ -144,25 +141,22 @@ def work(mount: str, position: str, kind: str, what: str, left_out: str, commits
         divider.write_notes = NOTHING  # type: ignore[method-assign]
     if what == "tree":
         divider.watch_the_end()
-    steps.observer = divider.observe_tree if what == "tree" else divider.observe_large
+    steps.observer = divider.observe_tree if what == "tree" else divider.observe_several
     for number in range(1, int(commits) + 1):
         if what == "tree":
-            guard.land(_rows(root, folders, number))
+            guard.commit(_rows(root, folders, number))
         else:
-            with large_commits.large():
-                names = [f"{folder}/l" for folder in folders]
-                guard.write_many([Change(name, b"%d\n" % number, guard.digest(name)) for name in names])
+            names = [f"{folder}/l" for folder in folders]
+            guard.commit([Change(name, b"%d\n" % number, guard.digest(name)) for name in names])
     os._exit(0)  # A power cut does not wait for tidying.
 
 
 def _leave_out(step: str) -> None:
     """Take away a step that makes a commit safe."""
     if step == "flush":  # The exchanges are not lasting when the note says that they are.
-        OpenFolders.flush_names = NOTHING  # type: ignore[method-assign]
-        trees.flush_names = NOTHING  # type: ignore[attr-defined]
+        change_set.flush_names = NOTHING  # type: ignore[attr-defined]
     elif step == "bytes":  # A name leads to a file whose bytes were never written.
-        for module in (tree_files, many_files):
-            module.ordering = SimpleNamespace(start=NOTHING, wait=NOTHING)  # type: ignore[attr-defined]
+        rows.ordering = SimpleNamespace(start=NOTHING, wait=NOTHING)  # type: ignore[assignment,attr-defined]
     elif step:
         missing, usual = SWAPPING if step == "note" else LANDED, Note.await_bytes
 
@@ -278,8 +272,6 @@ def _cut(
 def check(mount: str, what: str) -> None:
     """Print the version of each file, after recovery."""
     root = f"{mount}/project"
-    if what == "large":
-        large_commits.hold_few()
     guard = FileGuard(root)
     for folder in FOLDERS:
         guard.write(f"{folder}/probe", b"", expected=None)

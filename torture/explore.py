@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from noclobber.errors import NoclobberError
-from torture import large_commits
 from torture.exploring import PARTS, Part, check
 from torture.stepping import Stepper
 
@@ -44,7 +43,6 @@ class Scene:
         self.parts: list[Part] = []
         for number, name in enumerate(plan.parts):
             self.parts.append(PARTS[name](root, number))
-        large_commits.hold_few("large" in plan.parts)  # Whoever recovers takes the way for many folders.
         self.parts[0].prepare()
         folders = [found for found, _, _ in os.walk(root)]
         self.folders = {os.stat(folder).st_ino: folder for folder in folders}
@@ -146,7 +144,7 @@ TOGETHER: tuple[tuple[str, ...], ...] = (
     ("write", "write", "write"),
     ("many", "many"), ("many", "write"), ("many", "editor"), ("many", "many", "many"),
     ("many", "write", "editor"), ("many", "write y"), ("many", "many", "write y"),
-    ("large", "editor"), ("large", "write"), ("large", "write y"), ("large", "many"), ("large", "large"),
+    ("patch", "editor"), ("patch", "write"), ("patch", "write y"), ("patch", "many"), ("patch", "patch"),
     ("tree", "editor"), ("tree", "write"), ("tree", "write y"), ("tree", "many"), ("tree", "tree"),
     ("delete", "write"), ("delete", "editor"), ("delete", "delete"), ("delete", "many", "editor"),
     ("move", "write"), ("move", "editor"), ("move", "delete"), ("move", "many"),

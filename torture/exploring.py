@@ -15,14 +15,12 @@ from collections.abc import Callable, Sequence
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import steps
-from noclobber.disk.commit.many import Change
-from noclobber.disk.commit.tree_files import TreeRow
+from noclobber.disk.commit.rows import Change, TreeRow
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, LockContention, LockLost, MissingFileError
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.record import read
-from torture import large_commits
 
 FIRST = b"first\n"
 X, Y = "a/x.md", "b/y.md"
@@ -114,7 +112,7 @@ class Many(_Guarded):
 
     def _change(self, guard: FileGuard, hashes: dict[str, str]) -> None:
         changes = [Change(name, FIRST + self.tag, hashes[name]) for name in self.changes]
-        guard.write_many([*changes, Change(f"b/new{self.number}.md", self.tag, ABSENT)])
+        guard.commit([*changes, Change(f"b/new{self.number}.md", self.tag, ABSENT)])
 
     def has_effect(self) -> bool | None:
         found = [self._has(name, FIRST + self.tag) for name in self.changes]
@@ -126,14 +124,27 @@ class Many(_Guarded):
         return found[1]
 
 
-class Large(Many):
-    """The same by the commit that is for thousands of files: only the leader's mutex is held."""
+class Patch(_Guarded):
+    """Replaces a file, deletes another one, and creates a third."""
 
-    name = "large"
+    name, changes = "patch", (X, Y)
 
     def _change(self, guard: FileGuard, hashes: dict[str, str]) -> None:
-        with large_commits.large():
-            super()._change(guard, hashes)
+        new = f"b/new{self.number}.md"
+        guard.commit(
+            [
+                Change(Y, None, hashes[Y]),
+                Change(X, FIRST + self.tag, hashes[X]),
+                Change(new, self.tag, ABSENT),
+            ]
+        )
+
+    def has_effect(self) -> bool:
+        is_new = self._has(f"b/new{self.number}.md", self.tag)
+        if self._has(X, FIRST) or self._has(X, FIRST + self.tag):  # Otherwise somebody else has saved it.
+            assert self._has(X, FIRST + self.tag) == is_new, "half of a commit"
+        assert not (is_new and self._has(Y, FIRST)), "what it deleted is there"
+        return is_new
 
 
 class Tree(_Guarded):
@@ -150,7 +161,7 @@ class Tree(_Guarded):
                 file.write(data)
         os.symlink(self.tag.decode().strip(), f"{upper}/link")
         steps.observer = observer
-        guard.land(
+        guard.commit(
             [
                 TreeRow("delete", "file", f"{self.root}/{Y}", hashes[Y]),
                 TreeRow("create", "folder", f"{self.root}/b/folder{self.number}", None, f"{upper}/folder"),
@@ -335,7 +346,7 @@ class Recover(Lock):
 PARTS: dict[str, type[Part]] = {
     part.name: part
     for part in (
-        Write, WriteY, Many, Large, Tree, Delete, Move, Create, Editor,
+        Write, WriteY, Many, Patch, Tree, Delete, Move, Create, Editor,
         Lock, Inner, Outer, Late, Taker, Recover,
     )
 }  # fmt: skip

@@ -27,8 +27,9 @@ import psycopg
 from noclobber.disk.processes import identify
 from noclobber.errors import LockContention, LockLost
 from noclobber.lock.arbiter import Taker
+from noclobber.lock.file_arbiter import FileHolding
 from noclobber.postgres import health, schema
-from noclobber.postgres.arbiter import PostgresArbiter, RowHolding
+from noclobber.postgres.arbiter import PostgresArbiter
 from noclobber.postgres.connection import ServerConnection
 from noclobber.postgres.ledger import PostgresLedger
 from torture.postgres_server import Server, programs
@@ -122,9 +123,9 @@ class Pair:
         self.standby.remove()
 
 
-def take(arbiter: PostgresArbiter, folder: str, holder: str) -> RowHolding | LockContention:
+def take(arbiter: PostgresArbiter, folder: str, holder: str) -> FileHolding | LockContention:
     """Try to take the lock for a minute."""
-    begun: list[RowHolding] = []
+    begun: list[FileHolding] = []
     refusal = arbiter.take(folder, Taker("D-1", holder, 60, identify()), begun.append)
     return begun[0] if refusal is None else refusal
 
@@ -151,30 +152,27 @@ def fail_over(*, synchronous: bool) -> FailoverVerdict:
         if not synchronous:  # It falls behind: what comes now, it never hears of.
             pair.standby.stop("fast")
         held = take(arbiter, folder, "first")
-        assert isinstance(held, RowHolding)
-        ledger = PostgresLedger(connection, held.place.workspace)
+        assert isinstance(held, FileHolding)
+        ledger = PostgresLedger(connection, held.record.workspace or "")
         recorded = sum(1 for _ in ledger.lines())
         pair.fail_over()
         events_lost = recorded - sum(1 for _ in ledger.lines())
         ledger.verify()
         second = take(arbiter, folder, "second")
-        was_told = False
-        if isinstance(second, LockContention):
-            arbiter.renew(held, 60)
-            arbiter.give_up(held, lambda _: None)
-            last = take(arbiter, folder, "second")
-            assert isinstance(last, RowHolding)
-            return FailoverVerdict(True, False, (held.fencing_token, last.fencing_token), events_lost, doctor)
+        assert isinstance(second, LockContention)  # The first holder's file is there.
+        is_still_held, was_told = True, False
         try:
-            arbiter.renew(held, 60)
+            arbiter.give_up(arbiter.renew(held, 60), lambda _: None)
         except LockLost:
+            is_still_held = False
             try:
                 arbiter.intend_write(folder, held, ()).begin()
             except LockLost:
                 was_told = True
-        return FailoverVerdict(
-            False, was_told, (held.fencing_token, second.fencing_token), events_lost, doctor
-        )
+        last = take(arbiter, folder, "second")
+        assert isinstance(last, FileHolding)
+        tokens = (held.fencing_token or 0, last.fencing_token or 0)
+        return FailoverVerdict(is_still_held, was_told, tokens, events_lost, doctor)
     finally:
         pair.remove()
         shutil.rmtree(base, ignore_errors=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from noclobber import Workspace
 from noclobber.disk import forks, steps
 from noclobber.disk.commit import committer, open_stores, sweep
-from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.rows import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
 from noclobber.errors import (
@@ -37,7 +37,7 @@ from noclobber.errors import (
 from noclobber.ledger import AgentTraceLedger
 from noclobber.lock.lock import DeliverableLock
 from noclobber.lock.lock_file import LockFile
-from torture import large_commits, tree_commits
+from torture import tree_commits
 
 OLD, NEW = b"old" * 10, b"new" * 7
 # Something may be left behind if just its removal failed, or the mark that says that it may be removed:
@@ -59,13 +59,13 @@ COMMITS: dict[str, Callable[[FileGuard], object]] = {
     "again": lambda guard: guard.write("sub/again.md", NEW, expected=_expected()),
     "read": lambda guard: guard.read("a.md"),
     "alone": lambda guard: committer.replace_if_unchanged(f"{guard.root}/sub/b.md", _expected(), NEW),
-    "many": lambda guard: guard.write_many(_several()),
-    "large": lambda guard: _large(guard),
+    "many": lambda guard: guard.commit(_several()),
+    "patch": lambda guard: guard.commit(_patch(guard.root)),
     "tree": tree_commits.land,
 }
 DURABLE = {
     f"{name}, durable": COMMITS[name]
-    for name in ("again", "create", "delete", "move", "linked", "many", "large", "tree")
+    for name in ("again", "create", "delete", "move", "linked", "many", "patch", "tree")
 }
 
 
@@ -77,9 +77,12 @@ def _several() -> list[Change]:
     ]
 
 
-def _large(guard: FileGuard) -> None:
-    with large_commits.large():
-        guard.write_many(_several())
+def _patch(root: str) -> list[Change]:
+    return [
+        Change("sub/b.md", None, _expected()),
+        Change("a.md", NEW, _expected()),
+        Change("c.md", NEW, ABSENT, like=f"{root}/sub/b.md"),
+    ]
 
 
 def open_descriptors() -> int:
@@ -214,13 +217,13 @@ class CommitTrial(Trial):
 
 STEPS = {
     "replace": ("noted", "before-exchange", "exchanged", "settled", "released"),
-    "many": ("many-noted", "many-exchanged", "many-committed"),
-    "large": ("large-joined", "many-noted", "many-exchanged", "many-committed"),
+    "many": ("noted", "one-visible", "all-visible", "decided"),
+    "patch": ("noted", "one-visible", "placeholder-away", "all-visible", "decided"),
     "delete": ("exchanged", "settled", "placeholder-away"),
-    "move": ("move-noted", "move-linked", "moved", "move-committed"),
+    "move": ("noted", "move-linked", "moved", "decided"),
     "linked": ("inplace-begin", "inplace-written"),
     "create": ("creating", "created"),
-    "tree": ("tree-noted", "tree-exchanged", "placeholder-away", "tree-committed"),
+    "tree": ("noted", "one-visible", "placeholder-away", "decided"),
 }
 RECOVERIES = {
     f"{scenario}, killed at {step}": (scenario, step) for scenario, found in STEPS.items() for step in found
@@ -254,7 +257,6 @@ class RecoveryTrial(Trial):
         _close(prepared(self.root, scenario))
         guard = FileGuard(self.root, wait_s=0.05)
         kill_at(step, lambda: COMMITS[scenario](guard))
-        large_commits.hold_few(scenario == "large")
         self.guard = FileGuard(self.root, wait_s=0.05)
         self.guard.committer.mutex_wait_s = 0.2
         self.read: dict[str, bytes | None] = {}
@@ -294,7 +296,6 @@ class RecoveryTrial(Trial):
             _close(again)
 
     def close(self) -> None:
-        large_commits.hold_few(False)
         _close(self.guard)
         open_stores.sweep_lingering()
         super().close()

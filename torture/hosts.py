@@ -43,8 +43,9 @@ import psycopg
 from noclobber.disk.processes import identify
 from noclobber.errors import CoordinatorUnavailableError, LockLost, NoclobberError
 from noclobber.lock.arbiter import Taker
+from noclobber.lock.file_arbiter import FileHolding, boot_time_s
 from noclobber.postgres import schema
-from noclobber.postgres.arbiter import PostgresArbiter, boot_time_s
+from noclobber.postgres.arbiter import PostgresArbiter
 from noclobber.postgres.connection import ServerConnection
 from noclobber.postgres.ledger import PostgresLedger
 from noclobber.postgres.workspace_name import VARIABLE as WORKSPACE
@@ -87,9 +88,9 @@ class Verdict(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """True if nobody is convicted."""
+        """True if nobody is convicted, and there was something to see."""
         wrong = self.double_holders or self.tokens_not_rising or self.forgotten
-        return not wrong and not self.is_stuck
+        return self.actions > 0 and not wrong and not self.is_stuck
 
 
 # -- the network ---------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def client(name: str, address: str, folder: str, log: str, seed: int, *, asks: b
     taker = Taker(name, name, LEASE_S, identify(), lease_only=False)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     while True:
-        held: list[object] = []
+        held: list[FileHolding] = []
         try:
             if arbiter.take(folder, taker, held.append) is not None:
                 arbiter.wait(folder, 0.05)
@@ -175,18 +176,19 @@ def client(name: str, address: str, folder: str, log: str, seed: int, *, asks: b
             holding = held[0]
             for _ in range(chance.randrange(1, 40) if asks else 400):
                 if asks:
-                    left_s = arbiter.check(holding)  # type: ignore[arg-type]
+                    left_s = arbiter.check(holding)
                     if left_s < LEASE_S * 2 / 3:
-                        holding = arbiter.renew(holding, LEASE_S)  # type: ignore[arg-type]
+                        holding = arbiter.renew(holding, LEASE_S)
                 now_s = boot_time_s()
-                valid_until_s = holding.valid_until_s  # type: ignore[attr-defined]
+                assert holding.row is not None
+                valid_until_s = holding.row.valid_until_s
                 if asks and now_s >= valid_until_s:
                     raise LockLost(folder, "its lease has ended by its own clock")
                 until_s = valid_until_s if asks else now_s + 1
-                line = f"{holding.fencing_token} {now_s:.6f} {until_s:.6f} {name}\n"  # type: ignore[attr-defined]
+                line = f"{holding.fencing_token} {now_s:.6f} {until_s:.6f} {name}\n"
                 os.write(descriptor, line.encode())
                 time.sleep(chance.random() * 0.02)
-            arbiter.give_up(holding, lambda _: None)  # type: ignore[arg-type]
+            arbiter.give_up(holding, lambda _: None)
         except (LockLost, CoordinatorUnavailableError, NoclobberError):
             time.sleep(0.01)
 

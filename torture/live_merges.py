@@ -6,6 +6,10 @@ edits in turn; a person appends lines with a program that has never heard of us.
 must be the last one that was acknowledged, and every appended line must be there once. A refused write is
 tried again.
 
+Now and then every agent also counts up one number that they share (ruling 29). Two that write the same number
+are two, so at the end it must be as high as they counted. Its refusals are in the nature of it, and are not
+counted.
+
     python -m torture.live_merges        AGENTS=8 WRITES=200
 """
 
@@ -24,6 +28,7 @@ from noclobber import Edit, StaleFileError, Workspace
 
 FILES = 3
 SLOTS = 4  # Lines of each agent in each file.
+COUNTS = 4  # Of so many writes, one is followed by counting in the line that all share.
 
 
 class Tally(NamedTuple):
@@ -33,6 +38,7 @@ class Tally(NamedTuple):
     refused: int
     lost: int
     appended_lost: int
+    miscounted: int
 
 
 def run(root: str, *, agents: int, writes: int, on_stale: str) -> Tally:
@@ -40,6 +46,8 @@ def run(root: str, *, agents: int, writes: int, on_stale: str) -> Tally:
     for number in range(FILES):
         with open(f"{root}/shared-{number}.md", "wb") as file:
             file.write(_text(agents))
+    with open(f"{root}/counter.md", "wb") as file:
+        file.write(b"# The counter of all\ncounted 0\nThe end of it\n")
     context = multiprocessing.get_context("spawn")
     refused, stop = context.Value("i", 0), context.Event()
     acknowledged = context.Array("i", agents * FILES * SLOTS)
@@ -57,7 +65,10 @@ def run(root: str, *, agents: int, writes: int, on_stale: str) -> Tally:
     if any(process.exitcode for process in (*workers, person)):
         raise RuntimeError("a process failed; see above")
     counts = [acknowledged[at] for at in range(agents * FILES * SLOTS)]
-    return Tally(agents * writes, refused.value, *_lost(root, agents, counts))
+    with open(f"{root}/counter.md", "rb") as file:
+        counted = int(file.read().split()[6])
+    due = agents * len(range(0, writes, COUNTS))
+    return Tally(agents * writes, refused.value, *_lost(root, agents, counts), abs(due - counted))
 
 
 def _text(agents: int) -> bytes:
@@ -82,14 +93,20 @@ def _agent(
             with refused.get_lock():
                 refused.value += 1
         acknowledged[place] += 1
+        while count % COUNTS == 0 and not _raised(ws, "counter.md", me, rb"counted (\d+)\n", by_edit=False):
+            pass
 
 
 def _raise_number(ws: Workspace, name: str, me: int, slot: int, *, by_edit: bool) -> bool:
+    return _raised(ws, name, me, rb"agent %d slot %d number (\d+)\n" % (me, slot), by_edit=by_edit)
+
+
+def _raised(ws: Workspace, name: str, me: int, pattern: bytes, *, by_edit: bool) -> bool:
     with ws.turn(agent_id=f"agent-{me}") as turn:
         content = turn.read_file(name).content
-        line = re.search(rb"agent %d slot %d number (\d+)\n" % (me, slot), content)
-        assert line is not None, f"the line of agent {me}, slot {slot} is gone"
-        new = b"agent %d slot %d number %d\n" % (me, slot, int(line[1]) + 1)
+        line = re.search(pattern, content)
+        assert line is not None, f"{pattern!r} is gone"
+        new = line[0].replace(b" %s\n" % line[1], b" %d\n" % (int(line[1]) + 1))
         time.sleep(random.uniform(0, 0.003))  # An agent thinks. So others get between its read and its write.
         try:
             if by_edit:
@@ -139,12 +156,13 @@ def main() -> int:
         tally = tallies[on_stale]
         print(
             f'on_stale = "{on_stale}": {tally.writes} writes, {tally.refused} refused, '
-            f"{tally.lost} numbers lost, {tally.appended_lost} appended lines lost",
+            f"{tally.lost} numbers lost, {tally.appended_lost} appended lines lost, "
+            f"{tally.miscounted} miscounted",
             flush=True,
         )
     share = tallies["merge"].refused / max(1, tallies["refuse"].refused)
     print(f"refusals with merging: {share:.1%} of those without (bar: 5 %)")
-    lost = sum(tally.lost + tally.appended_lost for tally in tallies.values())
+    lost = sum(tally.lost + tally.appended_lost + tally.miscounted for tally in tallies.values())
     return 1 if lost or share > 0.05 else 0
 
 

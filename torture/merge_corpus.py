@@ -17,8 +17,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from noclobber.text.merge import is_binary, merge
-from torture.merges import Case, Counts, merged_by_git
+from noclobber.text.merge import is_binary
+from torture.merges import Case, Counts, judged, merged_by_git
 
 MOST_BYTES = 400_000
 
@@ -78,17 +78,7 @@ def judge(repository: str, most: int) -> Counts:
                 theirs = merged_by_git(folder, Case(second, first, third))
                 if theirs is None or len({first, second, theirs}) < 3:
                     continue
-                merged, by_git = merge(first, second, theirs).content, None
-                counts = counts.plus(Counts(1))
-                if merged is None:
-                    continue
-                by_git = merged_by_git(folder, Case(first, second, theirs))
-                wrong = (by_git is not None and by_git != merged, by_git is None)
-                if any(wrong):
-                    print(
-                        f"{' '.join(ids)}: {'other bytes' if wrong[0] else 'git has a conflict'}", flush=True
-                    )
-                counts = counts.plus(Counts(0, 1, *wrong))
+                counts = counts.plus(judged(folder, Case(first, second, theirs), " ".join(ids)))
     finally:
         contents.close()
     return counts
@@ -102,12 +92,8 @@ def main() -> int:
     except (OSError, subprocess.CalledProcessError):
         print("corpus: there is no history of a repository here; name one with REPO=")
         return 0
-    print(
-        f"corpus: {counts.cases} merges of real changes: {counts.clean} clean, "
-        f"{counts.other_bytes} of them with other bytes than git, "
-        f"{counts.conflict_in_git} where git has a conflict"
-    )
-    return 1 if counts.other_bytes or counts.conflict_in_git else 0
+    print(f"corpus of real changes: {counts}")
+    return 0 if counts.is_good else 1
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """
-Generated merges, judged by `git merge-file`: never clean with other bytes or where git has a conflict.
+Generated merges, judged by `git merge-file` and by ruling 29: never clean with other bytes than git's, where
+git has a conflict, or where both sides changed the same line of the base.
 
     python -m torture.merges            CASES=100000 SEED=1
 
 Four kinds of texts: few different lines (the worst for lining versions up), sources with blank lines and
-braces, prose, and histories in which one version grows out of another. Ends of lines and the last newline
-vary. A failure prints its seed; `case(seed)` makes the three versions again.
+braces, prose, and histories in which one version grows out of another. In some, both sides count one number
+up, or append the same line. Ends of lines and the last newline vary. A failure prints its seed; `case(seed)`
+makes the three versions again.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-from noclobber.text.merge import merge
+from noclobber.text.merge import merge, split_lines
 
 BATCH = 500
 
@@ -38,10 +40,26 @@ class Counts(NamedTuple):
     clean: int = 0
     other_bytes: int = 0
     conflict_in_git: int = 0
+    counted_once: int = 0
+    """Clean although both sides changed the same line."""
+    collisions: int = 0
+    """Cases in which both did, and which are therefore conflicts."""
 
     def plus(self, other: Counts) -> Counts:
         """Add two counts."""
         return Counts(*(one + two for one, two in zip(self, other, strict=True)))
+
+    @property
+    def is_good(self) -> bool:
+        """True if nothing came out that nobody can answer for."""
+        return not (self.other_bytes or self.conflict_in_git or self.counted_once)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cases} merges: {self.clean} clean, {self.other_bytes} of them with other bytes than git, "
+            f"{self.conflict_in_git} where git has a conflict, {self.counted_once} where both changed the "
+            f"same line (of {self.collisions})"
+        )
 
 
 def case(seed: int) -> Case:
@@ -51,7 +69,14 @@ def case(seed: int) -> Case:
     base = [dice.choice(alphabet) for _ in range(dice.choice([3, 6, 10, 20, 40, 120, 300]))]
     for _ in range(dice.choice([0, 0, 5, 20])):  # A history before: blocks that were copied and moved.
         base = _edited(dice, base, alphabet, 1)
-    sides = [_edited(dice, base, alphabet, dice.choice([1, 1, 2, 3, 5, 12])) for _ in range(2)]
+    collision = dice.choice(["", "", "", "count", "append"])
+    if collision == "count":
+        base.insert(dice.randint(0, len(base)), "count 3")
+    sides = [_edited(dice, base, alphabet, dice.choice([0, 1, 1, 2, 3, 5, 12])) for _ in range(2)]
+    if collision == "count":
+        sides = [["count 4" if line == "count 3" else line for line in side] for side in sides]
+    elif collision == "append":
+        sides = [[*side, "appended"] for side in sides]
     ending = "\r\n" if dice.random() < 0.05 else "\n"
     versions = []
     for lines in (base, *sides):
@@ -88,23 +113,42 @@ def _edited(dice: random.Random, lines: list[str], alphabet: list[str], times: i
     return lines
 
 
+def both_changed(versions: Case) -> bool:
+    """
+    True if both sides surely changed the same place: whatever way the versions are lined up.
+
+    A line that the base has once and neither side has, or a first or last line that both have and the base
+    has not.
+    """
+    base, ours, theirs = (split_lines(version) for version in versions)
+    if any(ours and theirs and ours[at] == theirs[at] and ours[at] not in base for at in (0, -1)):
+        return True
+    gone = set(base).difference(ours).difference(theirs)
+    return any(base.count(line) == 1 for line in gone)
+
+
+def judged(folder: str, versions: Case, name: str) -> Counts:
+    """Merge one case here and in git; one that is clean and should not be is printed, by its name."""
+    merged, collides = merge(*versions).content, both_changed(versions)
+    if merged is None:
+        return Counts(1, collisions=collides)
+    by_git = merged_by_git(folder, versions)
+    wrong = {
+        "other bytes than git": by_git is not None and by_git != merged,
+        "git has a conflict": by_git is None,
+        "both changed the same line": collides,
+    }
+    if any(wrong.values()):
+        print(f"{name}: {', '.join(what for what, is_so in wrong.items() if is_so)}", flush=True)
+    return Counts(1, 1, *wrong.values())._replace(collisions=collides)
+
+
 def judge(first_seed: int, count: int) -> Counts:
     """Merge that many cases here and in git; a case in which git would not agree is printed."""
     counts = Counts()
     with tempfile.TemporaryDirectory(prefix="noclobber-merges-") as folder:
         for seed in range(first_seed, first_seed + count):
-            versions = case(seed)
-            merged = merge(*versions).content
-            counts = counts.plus(Counts(1))
-            if merged is None or len(set(versions)) < 3:
-                continue
-            by_git = merged_by_git(folder, versions)
-            wrong = (by_git is not None and by_git != merged, by_git is None)
-            if any(wrong):
-                print(
-                    f"seed {seed}: {'other bytes than git' if wrong[0] else 'git has a conflict'}", flush=True
-                )
-            counts = counts.plus(Counts(0, 1, *wrong))
+            counts = counts.plus(judged(folder, case(seed), f"seed {seed}"))
     return counts
 
 
@@ -131,12 +175,8 @@ def main() -> int:
         sizes = [min(BATCH, seed + cases - start) for start in starts]
         for counted in pool.map(judge, starts, sizes):
             counts = counts.plus(counted)
-    print(
-        f"{counts.cases} merges: {counts.clean} clean, "
-        f"{counts.other_bytes} of them with other bytes than git, "
-        f"{counts.conflict_in_git} where git has a conflict (seed {seed})"
-    )
-    return 1 if counts.other_bytes or counts.conflict_in_git else 0
+    print(f"{counts} (seed {seed})")
+    return 0 if counts.is_good else 1
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Print the next version of a shared file: what a command of `torture.shell` reads
     next_version.py FILE AGENT SERIAL LOG
 
 Exit code 9 and nothing printed if the file is not there or not whole: somebody else is in the middle of a
-save. The log gets the line `A` (noclobber/demo/agents.py); it is outside of the project, so it stays whatever
+save. The log gets the line `A` (torture/agents.py); it is outside of the project, so it stays whatever
 becomes of the command.
 """
 
@@ -14,9 +14,10 @@ import os
 import sys
 from zlib import crc32
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src"))
+HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(HOME, "src"), HOME]
 
-from noclobber.demo import versions
+from torture import versions  # noqa: E402
 
 NOT_WHOLE = 9
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 from zlib import crc32
 
-from noclobber.demo import outsiders
-from noclobber.demo.accounting import Account
-from noclobber.demo.arena import Round
+from torture import outsiders
+from torture.accounting import Account
+from torture.arena import Round
 
 DEFAULT_SECONDS = 400
 

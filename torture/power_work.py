@@ -23,17 +23,16 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import noclobber
-from noclobber.disk.commit.tree_files import TreeRow
-from noclobber.disk.commit.trees import expected_of
+from noclobber.disk.commit.change_set import expected_of
+from noclobber.disk.commit.rows import TreeRow
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, NoclobberError
 from noclobber.ledger.lost_versions import LostVersion, find_lost_versions
-from torture import large_commits
 
 SIZES = (0, 1 << 10, 100 << 10, 1 << 20)
 SIZE_WEIGHTS = (1, 6, 2, 1)
 SINGLE, GROUP = ("one/a", "one/b", "two/c"), ("one/g", "two/g", "three/g", "g")
-LARGE = ("one/l", "two/l", "three/l", "l")  # As one of the commits for thousands of files.
+WIDE = ("one/l", "two/l", "three/l", "l")  # In every folder.
 # What a command does: files that change, one that is there in every second version, with a folder that is
 # there in the others, a link, and permissions.
 TREE, TREE_COMING, TREE_FOLDER = ("one/t", "two/t"), "three/t", "three/f"
@@ -108,7 +107,7 @@ class Worker:
 
     def set_up(self) -> None:
         """Make what must be there before the first cut."""
-        for name in (*SINGLE, *GROUP, *LARGE, COMMANDED, MOVING[0], LINKED[0]):
+        for name in (*SINGLE, *GROUP, *WIDE, COMMANDED, MOVING[0], LINKED[0]):
             self.versions[name] = 1
             with open(f"{self.root}/{name}", "wb") as file:
                 file.write(content(_named(name), 1, self.seed))
@@ -129,7 +128,7 @@ class Worker:
     def step(self) -> Done:
         """Run one operation."""
         kind = self.chance.choices(
-            ("write", "group", "large", "tree", "command", "move", "come-and-go", "linked", "lock"),
+            ("write", "group", "wide", "tree", "command", "move", "come-and-go", "linked", "lock"),
             (8, 4, 3, 4, 4, 2, 3, 1, 1),
         )[0]
         return getattr(self, "_" + kind.replace("-", "_"))()  # type: ignore[no-any-return]
@@ -163,9 +162,8 @@ class Worker:
     def _group(self) -> Done:
         return self._together("group", GROUP)
 
-    def _large(self) -> Done:
-        with large_commits.large():
-            return self._together("large", LARGE)
+    def _wide(self) -> Done:
+        return self._together("wide", WIDE)
 
     def _together(self, kind: str, names: tuple[str, ...]) -> Done:
         version = self.versions[names[0]] + 1
@@ -214,7 +212,7 @@ class Worker:
             TreeRow("write", "file", at[1], expected_of(at[1]), f"{upper}/two-t"),
         ]
         began = self.position()
-        self.guard.land(rows)
+        self.guard.commit(rows)
         return Done(self.mode.name, "tree", TREE, version, began, self.position())
 
     def _command(self) -> Done:
@@ -226,7 +224,7 @@ class Worker:
         with open(staged, "wb") as file:
             file.write(content(COMMANDED, version, self.seed))
         began = self.position()
-        self.guard.land([TreeRow("write", "file", path, expected_of(path), staged)])
+        self.guard.commit([TreeRow("write", "file", path, expected_of(path), staged)])
         return Done(self.mode.name, "command", (COMMANDED,), version, began, self.position())
 
     def _move(self) -> Done:
@@ -334,7 +332,6 @@ def check(mount: str, notes: str, at: int) -> tuple[list[str], int]:
     with open(notes) as file:
         seed = json.loads(next(file))["seed"]
         done = [_row(line) for line in file if line.endswith("\n")]
-    large_commits.hold_few()
     wrong: list[str] = []
     named = 0
     for mode in MODES:
@@ -377,7 +374,7 @@ def _lost_versions(root: str) -> list[LostVersion]:
     """Return those of files whose bytes say which version they are; a move to and fro says nothing."""
     with noclobber.Workspace(root) as workspace:
         lost = find_lost_versions(workspace.ledger.events(), root)
-    return [each for each in lost if each.path in (*SINGLE, *GROUP, *LARGE, LINKED[0])]
+    return [each for each in lost if each.path in (*SINGLE, *GROUP, *WIDE, LINKED[0])]
 
 
 def _check_ledger(root: str, events: list[dict[str, Any]], seed: int) -> Iterator[str]:
@@ -395,7 +392,7 @@ def _check_ledger(root: str, events: list[dict[str, Any]], seed: int) -> Iterato
             last.pop(payload["target_file"], None)
         elif event["action_type"] == "MUTATION":
             last[payload["target_file"]] = (event["seq"], payload["after_hash"].removeprefix("sha256:"))
-    for name in (*SINGLE, *GROUP, *LARGE, LINKED[0]):
+    for name in (*SINGLE, *GROUP, *WIDE, LINKED[0]):
         version = _version(root, name, 0, seed)
         if name not in last or not version:
             continue
@@ -415,7 +412,7 @@ def _version_of(sha: str, name: str, seed: int) -> int:
 
 def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -> Iterator[str]:
     found: dict[str, int | None] = {}
-    for name in (*SINGLE, *GROUP, *LARGE, *TREE, *LINKED, COMMANDED, COMING):
+    for name in (*SINGLE, *GROUP, *WIDE, *TREE, *LINKED, COMMANDED, COMING):
         newest = max((each.version for each in begun if _named(name) in each.names), default=1)
         oldest = 0
         if mode.durable:
@@ -432,7 +429,7 @@ def _check_files(root: str, mode: Mode, begun: list[Done], at: int, seed: int) -
             yield f"{name} is missing, and its creation was acknowledged"
     if mode.level != "plain":
         yield from _check_tree(root, found, seed)
-    for group in (GROUP, LARGE, TREE):
+    for group in (GROUP, WIDE, TREE):
         if len({found[name] for name in group}) > 1:
             yield f"files that were written together differ: {[found[name] for name in group]}"
     there = [name for name in MOVING if os.path.exists(f"{root}/{name}")]

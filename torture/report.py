@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noclobber.demo.accounting import Account
+from torture.accounting import Account
 
 COLUMNS = (
     ("kind", 34),

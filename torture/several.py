@@ -24,13 +24,13 @@ import traceback
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from noclobber.demo.agents import Notebook
-from noclobber.demo.arena import AnHourLater
-from noclobber.demo.weaker_guards import Seen
 from noclobber.disk import hashing
-from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.rows import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import FileExistsAlreadyError, MissingFileError, NoclobberError, StaleFileError
+from torture.agents import Notebook
+from torture.arena import AnHourLater
+from torture.weaker_guards import Seen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class Naive:
         if (actual := self.read(path).sha256) != expected:
             raise StaleFileError(path, expected or "", actual)
 
-    def write_many(self, changes: list[Change]) -> None:
+    def commit(self, changes: list[Change]) -> None:
         for change in changes:
             self._check(change.path, change.expected)
         for change in changes:
             staged = f"{self.root}/{change.path}.{os.getpid()}"
             with open(staged, "wb") as file:
-                file.write(change.data)
+                file.write(change.data or b"")
             os.replace(staged, f"{self.root}/{change.path}")
 
     def move(self, source: str, destination: str, *, expected: str | None) -> None:
@@ -125,7 +125,7 @@ def add_one(guard: Any, log: Notebook) -> None:
         Change(FIRST, b"%d\n" % (number + 1), first.sha256),
         Change(SECOND, b"%d\n%b" % (number + 1, tags), second.sha256),
     ]
-    _attempt(log, "", lambda: guard.write_many(changes))
+    _attempt(log, "", lambda: guard.commit(changes))
 
 
 def move_over(guard: Any, log: Notebook) -> None:

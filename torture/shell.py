@@ -14,6 +14,9 @@ afterwards each can be looked for:
 - what outsiders wrote is there;
 - git's HEAD, index and tree agree, its history has every commit that landed, and `git fsck` is clean.
 
+Others have no token: counters, tickets, and operations that one of all may succeed with, such as `mkdir`
+(`torture.colliding`). There the number of commands that landed must be what is found, exactly.
+
 It goes in rounds. After each everybody has stopped, and everything is looked for.
 
 The same commands by plain `sh -c` are the control in the same run: they must lose updates.
@@ -30,6 +33,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +41,7 @@ from noclobber.cli import run as guarded
 from noclobber.core.project import OWED_FOLDER
 from noclobber.disk import hashing, steps
 from noclobber.shell.runs import NEW_PREFIX
-from torture import compiled, shell_outsiders
+from torture import colliding, compiled, shell_outsiders
 from torture.next_version import NOT_WHOLE
 from torture.shell_commands import FILES, GIT, GIT_OR_NOTHING, NEXT, ONE_FILE, SEVERAL, VERSIONED, Done, Tree
 
@@ -46,7 +50,7 @@ COMMANDS_A_ROUND = 1500
 LONGEST_COMMAND_S = 120
 LONGEST_LIFE_S = 0.8
 MOST_STEPS = (20, 40, 120)  # A git command has about a hundred.
-WEIGHTS = {"one file": 6, "versioned": 8, "several": 2, "folders": 1, "git": 4}
+WEIGHTS = {"one file": 6, "versioned": 8, "several": 2, "folders": 1, "git": 4, colliding.SORT: 8}
 
 
 class Verdict(NamedTuple):
@@ -62,11 +66,16 @@ class Verdict(NamedTuple):
     trouble: list[str]
     evidence: list[str]
     """What is behind the figures."""
+    rounds: int = 0
+    """Names that agents tried to win by an exclusive operation."""
+    winners: int = 0
+    """How many of those had exactly one winner."""
 
     @property
     def is_clean(self) -> bool:
         """True if no bar was missed."""
-        return not (self.lost or self.mixed or self.ghosts or self.trouble)
+        is_won = self.winners == self.rounds
+        return is_won and not (self.lost or self.mixed or self.ghosts or self.trouble)
 
     def plus(self, other: Verdict) -> Verdict:
         """Return both rounds together."""
@@ -78,6 +87,8 @@ class Verdict(NamedTuple):
             self.ghosts + other.ghosts,
             self.trouble + other.trouble,
             self.evidence + other.evidence,
+            self.rounds + other.rounds,
+            self.winners + other.winners,
         )
 
 
@@ -93,6 +104,7 @@ def prepare(root: Path) -> None:
         " && git add tracked.txt person.txt && git commit -qm begin && git commit -q --allow-empty -m second"
     )
     subprocess.run(["sh", "-c", git], cwd=root, check=True)
+    colliding.prepare(root)
     (root / ".noclobber").mkdir(mode=0o700)
 
 
@@ -114,25 +126,32 @@ class Work(NamedTuple):
     seed: int
     kill: float
     plain: bool
+    weights: Mapping[str, int]
+    """How often commands of each sort are chosen."""
 
 
 def agent(work: Work, number: int, until_s: float, most: int) -> None:
     """Run commands one after the other and write down how each ended."""
     rng = random.Random(f"{work.seed}/{number}")
     os.chdir(work.root)
+    tried: Counter[str] = Counter()
     with (work.logs / str(number)).open("a") as log:
         for count in range(1, most + 1):
             if time.monotonic() > until_s:
                 break
             token = f"t{number}x{count}x{rng.randrange(1 << 32):x}"
-            sort = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+            sort = rng.choices(list(work.weights), list(work.weights.values()))[0]
             dies = rng.random() < work.kill
             life = (
                 Life(rng.random() * LONGEST_LIFE_S, rng.choice((0, rng.randrange(1, rng.choice(MOST_STEPS)))))
                 if dies
                 else None
             )
-            if sort == "versioned" and work.kinds:
+            if sort == colliding.SORT:
+                kind, text, file = colliding.chosen(rng, token, tried)
+                how = _run(text, plain=work.plain, life=life)
+                log.write(f"{kind}\t{token}\t{file}\t{how}\n")
+            elif sort == "versioned" and work.kinds:
                 kind, way = rng.choice(work.kinds), rng.choice(list(VERSIONED))
                 how = _versioned(work, number, count, kind, way, token, life)
                 log.write(f"versioned {way}\t{token}\t{kind}\t{how}\n")
@@ -240,7 +259,7 @@ def judge(work: Work, done: list[Done]) -> Verdict:
     for each in done:
         if each.how not in ("landed", "refused", "killed", "gap"):
             trouble.append(f"{each.kind} {each.token}: {each.how}")
-        elif not each.kind.startswith("versioned"):
+        elif not each.kind.startswith(("versioned", colliding.SORT)):
             found = tree.found(each)
             if len(set(found)) > 1 or max(found) > 1:
                 mixed += 1
@@ -260,6 +279,9 @@ def judge(work: Work, done: list[Done]) -> Verdict:
         ended["old mappings"] += account.not_promised
         ways[f"beside {kind}"] += account.commits
         evidence += account.trouble
+    collided = colliding.settle(root, done)
+    lost, mixed, ghosts = lost + collided.lost, mixed + collided.mixed, ghosts + collided.ghosts
+    evidence += collided.evidence
     ended["outsiders"] += sum(each.kind == "outsider" for each in done)
     ended["plain git"] = sum(each.kind == "person" for each in done)
     fsck = subprocess.run(["git", "fsck", "--strict"], cwd=root, capture_output=True, text=True)
@@ -269,7 +291,7 @@ def judge(work: Work, done: list[Done]) -> Verdict:
         trouble.append("a folder that was moved to and fro is there twice")
     if apart := _told_by(root, "git", "status", "--porcelain", "-uno"):
         trouble.append(f"HEAD and tree are apart: {apart}")
-    return Verdict(ended, ways, lost, mixed, ghosts, trouble, evidence)
+    return Verdict(ended, ways, lost, mixed, ghosts, trouble, evidence, collided.rounds, collided.winners)
 
 
 def _told_by(root: Path, *command: str) -> str:
@@ -277,7 +299,15 @@ def _told_by(root: Path, *command: str) -> str:
 
 
 def play(
-    root: Path, *, seconds: float, commands: int, agents: int, seed: int, kill: float, plain: bool = False
+    root: Path,
+    *,
+    seconds: float,
+    commands: int,
+    agents: int,
+    seed: int,
+    kill: float,
+    plain: bool = False,
+    weights: Mapping[str, int] = WEIGHTS,
 ) -> Verdict:
     """Let everybody work, then look: one round."""
     logs = root.parent / f"{root.name}-logs"
@@ -286,7 +316,7 @@ def play(
     prepare(root)
     kinds = shell_outsiders.chosen(root.parent / f"{root.name}-probe")
     shell_outsiders.prepare(root, logs, kinds)
-    work = Work(root, logs, tuple(kinds), seed, kill, plain)
+    work = Work(root, logs, tuple(kinds), seed, kill, plain, weights)
     until_s = time.monotonic() + seconds
     outside = shell_outsiders.start(root, logs, kinds, seed=seed, until_s=until_s + 2 * LONGEST_COMMAND_S)
     pids = []
@@ -398,7 +428,8 @@ def _ran(verdict: Verdict) -> int:
 def _print(name: str, verdict: Verdict, most: int = 12) -> None:
     counts = ", ".join(f"{how} {count}" for how, count in sorted(verdict.commands.items()))
     print(f"{name}: {_ran(verdict)} commands: {counts}; lost {verdict.lost}, mixed {verdict.mixed},", end=" ")
-    print(f"ghosts {verdict.ghosts}, trouble {len(verdict.trouble)}", flush=True)
+    print(f"ghosts {verdict.ghosts}, winners {verdict.winners} of {verdict.rounds},", end=" ")
+    print(f"trouble {len(verdict.trouble)}", flush=True)
     for line in (*verdict.trouble[:most], *verdict.evidence[:most]):
         print(f"  {line}", flush=True)
 

@@ -1,7 +1,7 @@
 """
 Everybody in `torture.shell` who uses no guarded shell: outsiders of every kind, and a person with plain git.
 
-Each kind of `noclobber.demo.outsiders` has a file of its own, `kinds/<kind>/shared`, which agents change with
+Each kind of `torture.outsiders` has a file of its own, `kinds/<kind>/shared`, which agents change with
 commands at the same time. It saves every now and then, so that commands land in between. What was lost, the
 accounting of the demo says.
 """
@@ -15,8 +15,8 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.demo import accounting, outsiders
-from noclobber.demo.outside_writer import OutsideWriter
+from torture import accounting, colliding, outsiders
+from torture.outside_writer import OutsideWriter
 from torture.shell_commands import FILES, KINDS_FOLDER
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def start(root: Path, logs: Path, kinds: list[str], *, seed: int, until_s: float
     for number in (100, 101):
         jobs.append(lambda number=number: _append(root, number, until_s, logs / str(number)))  # type: ignore[misc]
     jobs.append(lambda: _commit(root, seed, until_s, logs / "person"))
+    jobs.append(lambda: colliding.move(root, until_s, lambda: _is_over))
     pids = []
     for job in jobs:
         pid = os.fork()

@@ -1,5 +1,6 @@
 """
-The commit of a command's changes (`disk/commit/trees`), with every kind of row, for faults and exploration.
+The commit of a command's changes (`disk/commit/change_set`), with every kind of row, for faults and
+exploration.
 
 A file gets new content, one goes, one comes, one gets other permissions; a link goes and one comes; a folder
 goes, one comes, and a file makes room for a folder of its name. What they become is staged beforehand, as the
@@ -12,8 +13,8 @@ import os
 import stat
 from pathlib import Path
 
-from noclobber.disk.commit.tree_files import TreeRow
-from noclobber.disk.commit.trees import expected_of
+from noclobber.disk.commit.change_set import expected_of
+from noclobber.disk.commit.rows import TreeRow
 from noclobber.disk.file_guard import FileGuard
 
 MODES = (0o644, 0o755)
@@ -55,7 +56,7 @@ def prepare(root: Path, old: bytes, new: bytes) -> None:
 
 def land(guard: FileGuard) -> None:
     """Land them."""
-    guard.land(_rows[guard.root])
+    guard.commit(_rows[guard.root])
 
 
 def picture(root: Path) -> dict[str, bytes]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the sam
     from noclobber.core.wire import parse_stale as parse_stale
     from noclobber.core.wire import schema as schema
     from noclobber.core.wire import to_json as to_json
-    from noclobber.disk.commit.many import Change as Change
+    from noclobber.disk.commit.rows import Change as Change
     from noclobber.disk.file_guard import FileRead as FileRead
     from noclobber.errors import AccessDeniedError as AccessDeniedError
     from noclobber.errors import BadEventError as BadEventError
@@ -103,7 +103,7 @@ _HOMES = {
     "BaselineNotRetainedError": "errors",
     "BrokenChainError": "errors",
     "Catalogue": "guard.catalogue",
-    "Change": "disk.commit.many",
+    "Change": "disk.commit.rows",
     "ConfigError": "errors",
     "Coverage": "core.values",
     "Decision": "core.values",

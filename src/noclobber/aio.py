@@ -5,6 +5,9 @@ The same names for asyncio: `aio.Workspace`, its turns, `aio.HookEngine`, `aio.A
     async with ws.turn(agent_id="builder-1") as turn:
         seen = await turn.read_file("plan.md")
 
+A twin has no behaviour of its own. `awaited(Turn.read_file)` is that method with its parameters and its
+documentation, carried out on `.sync` in a thread; `at_once(…)` is one that waits for nothing.
+
 Blocking work runs in threads. Cancelling a call leaves nothing half done: what a thread has begun is
 waited for, then the cancellation goes on. So a cancelled write either landed, is in the turn's
 snapshot and on record, or it did not happen; `turn.get_initial_hash` and the ledger agree about which.
@@ -17,51 +20,42 @@ Not promised: that cancelling is quick. A commit that waits for a busy file is w
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import find_project
-from noclobber.guard import hook_engine as engines
 from noclobber.guard import (
+    controller,
+    hook_engine,
     loaded_early,  # noqa: F401 - calls run in threads, and other threads may fork.
+    turn,
     workspace,
 )
-from noclobber.guard.controller import (
-    FIRST_DELAY_S,
-    LONGEST_DELAY_S,
-    Attempt,
-    CallStep,
-    ReRead,
-    RetryMachine,
-    Transition,
-)
-from noclobber.lock.aio import DeliverableLock
+from noclobber.guard.controller import Attempt, CallStep, ReRead, Transition
+from noclobber.lock.aio import DeliverableLock, finished
 
 if TYPE_CHECKING:
     import os
     import random
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from contextlib import AbstractContextManager
     from types import TracebackType
 
     from noclobber.core.clock import Clock
     from noclobber.core.options import OptionValues
-    from noclobber.core.values import Decision, Edit, ReadResult, ToolCall, WriteResult
-    from noclobber.guard.commands import CommandResult, CommandStop
-    from noclobber.guard.git.commit import CommitMade
-    from noclobber.guard.notices import ChangeNotice
+    from noclobber.core.values import ToolCall
+    from noclobber.guard.commands import CommandStop
+    from noclobber.guard.tools.answers import ToolAnswer
     from noclobber.guard.tools.tool_list import ToolList as SyncToolList
-    from noclobber.guard.turn import Format
-    from noclobber.guard.turn import Turn as SyncTurn
-    from noclobber.guard.undo import UndoPlan
     from noclobber.ledger.observer import Observer
     from noclobber.ledger.protocol import Ledger
     from noclobber.lock import lock as blocking
 
-    P = ParamSpec("P")
-    T = TypeVar("T")
-    Path = str | os.PathLike[str]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 __all__ = [
     "AgentController",
@@ -82,7 +76,7 @@ async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) 
     A thread cannot be stopped. Were the cancellation passed on at once, the write would land after its
     caller had been told that it was cancelled, and after the turn had been closed.
     """
-    return await _waited_for(asyncio.to_thread(work, *args, **kwargs))
+    return await finished(functools.partial(work, *args, **kwargs))
 
 
 async def stoppable(work: Callable[[CommandStop], T], stop: CommandStop | None = None) -> T:
@@ -94,23 +88,62 @@ async def stoppable(work: Callable[[CommandStop], T], stop: CommandStop | None =
     from noclobber.guard.commands import CommandStop  # Few programs run commands.
 
     asked = stop or CommandStop()
-    return await _waited_for(asyncio.to_thread(work, asked), asked.ask)
+    return await finished(work, asked, cancelled=asked.ask)
 
 
-async def _waited_for(thread: Coroutine[Any, Any, T], cancelled: Callable[[], None] | None = None) -> T:
-    running = asyncio.ensure_future(thread)
+@asynccontextmanager
+async def around(blocking: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Enter and leave a blocking context in threads. One that was entered is left, also if cancelled."""
+
+    def left(error: BaseException | None) -> bool | None:
+        return blocking.__exit__(None if error is None else type(error), error, None)
+
+    entered = await finished(blocking.__enter__, undo=lambda: left(asyncio.CancelledError()))
     try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        if cancelled is not None:
-            cancelled()
-        while not running.done():
-            try:
-                await asyncio.wait([running])
-            except asyncio.CancelledError:
-                continue  # Asked again. The answer is the same, and it comes after the thread's.
-        running.exception()  # Looked at, so that nobody is told of an exception that was never retrieved.
-        raise
+        yield entered
+    except BaseException as error:
+        if not await in_thread(left, error):
+            raise
+    else:
+        await in_thread(left, None)
+
+
+def awaited(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the twin of a method that blocks: the same one of `.sync`, in a thread."""
+
+    @functools.wraps(method)
+    async def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await in_thread(getattr(self.sync, method.__name__), *args, **kwargs)
+        return result
+
+    return twin
+
+
+def at_once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return the twin of a method that does not block: the same one of `.sync`."""
+
+    @functools.wraps(method)
+    def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = getattr(self.sync, method.__name__)(*args, **kwargs)
+        return result
+
+    return twin
+
+
+def ended_if_cancelled(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the twin of a method that runs a command and takes a `stop`; cancelled, the command is ended."""
+
+    @functools.wraps(method)
+    async def twin(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        given: dict[str, Any] = dict(kwargs)
+        run: Callable[..., T] = getattr(self.sync, method.__name__)
+        return await stoppable(lambda stop: run(*args, **given | {"stop": stop}), given.get("stop"))
+
+    return twin
 
 
 class Workspace:
@@ -182,61 +215,11 @@ class Workspace:
             )
         )
 
-    def end_session(self, session_id: str | None = None, *, agent_id: str | None = None) -> None:
-        """Forget what a session's agents, or one of them, saw in earlier turns (`scope = "session"`)."""
-        self.sync.end_session(session_id, agent_id=agent_id)
-
-    def remembers(self, session_id: str | None, agent_id: str) -> bool:
-        """True if this process still knows what an agent saw in earlier turns of a session."""
-        return self.sync.remembers(session_id, agent_id)
-
-    async def undo(
-        self,
-        *,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-        turn_id: str | None = None,
-        call_id: str | None = None,
-        path: str | os.PathLike[str] | None = None,
-        dry_run: bool = False,
-    ) -> UndoPlan:
-        """Take back what one agent, session, turn or call wrote, and leave everybody else's changes alone."""
-        return await in_thread(
-            lambda: self.sync.undo(
-                agent_id=agent_id,
-                session_id=session_id,
-                turn_id=turn_id,
-                call_id=call_id,
-                path=path,
-                dry_run=dry_run,
-            )
-        )
-
-    async def commit_mine(
-        self,
-        message: str,
-        *,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-        paths: Iterable[str | os.PathLike[str]] | None = None,
-        dry_run: bool = False,
-        verify: bool = True,
-    ) -> CommitMade:
-        """Make a git commit of exactly what one agent or session wrote, and nothing of anybody else."""
-        return await in_thread(
-            lambda: self.sync.commit_mine(
-                message,
-                agent_id=agent_id,
-                session_id=session_id,
-                paths=paths,
-                dry_run=dry_run,
-                verify=verify,
-            )
-        )
-
-    async def close(self) -> None:
-        """End every open turn and let go of the ledger."""
-        await in_thread(self.sync.close)
+    end_session = at_once(workspace.Workspace.end_session)
+    remembers = at_once(workspace.Workspace.remembers)
+    undo = awaited(workspace.Workspace.undo)
+    commit_mine = awaited(workspace.Workspace.commit_mine)
+    close = awaited(workspace.Workspace.close)
 
 
 class ToolList(list[dict[str, Any]]):
@@ -250,11 +233,15 @@ class ToolList(list[dict[str, Any]]):
         """Carry out a model's tool call, and return the tool's result for the model."""
         return await in_thread(self.sync.call, tool_call)
 
+    async def answer(self, name: str, given: object, *, call_id: str | None = None) -> ToolAnswer:
+        """Carry out a call by its tool's name and arguments; the answer has no API's form."""
+        return await in_thread(self.sync.answer, name, given, call_id=call_id)
+
 
 class Turn:
     """`noclobber.Turn` for asyncio; `.sync` is the one underneath."""
 
-    def __init__(self, turn: SyncTurn) -> None:
+    def __init__(self, turn: turn.Turn) -> None:
         self.sync = turn
         self.context = turn.context
         self.turn_id, self.agent_id, self.session_id = turn.turn_id, turn.agent_id, turn.session_id
@@ -276,13 +263,9 @@ class Turn:
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
         return self.sync.kept
 
-    def called(self, call_id: str | None, *, step: str | None = None) -> AbstractContextManager[None]:
-        """Within: the ledger has this id for what this task does. `step`: the model's message that asked."""
-        return self.sync.called(call_id, step=step)
-
     def tools(
         self,
-        format: Format = "openai",  # noqa: A002 - the name that says it
+        format: turn.Format = "openai",  # noqa: A002 - the name that says it
         *,
         only: Iterable[str] | None = None,
         prefix: str = "",
@@ -291,154 +274,41 @@ class Turn:
         """Return the guarded tools in the format of a model's API; `await tools.call(tool_call)`."""
         return ToolList(self.sync.tools(format, only=only, prefix=prefix, beside=beside))
 
-    async def end(self) -> None:
-        """Forget what was seen and clear away what commits left."""
-        await in_thread(self.sync.end)
-
-    async def read_file(
-        self, path: Path, *, start_line: int | None = None, end_line: int | None = None
-    ) -> ReadResult:
-        """Read a file, or some lines of it."""
-        return await in_thread(self.sync.read_file, path, start_line=start_line, end_line=end_line)
-
-    async def write_file(
-        self,
-        path: Path,
-        content: str | bytes,
-        *,
-        expected_hash: str | None = None,
-        observation_id: str | None = None,
-    ) -> WriteResult:
-        """Replace a whole file, or create it."""
-        return await in_thread(
-            self.sync.write_file, path, content, expected_hash=expected_hash, observation_id=observation_id
-        )
-
-    async def edit_file(
-        self,
-        path: Path,
-        edits: Sequence[Edit],
-        *,
-        expected_hash: str | None = None,
-        observation_id: str | None = None,
-    ) -> WriteResult:
-        """Make all edits or none."""
-        return await in_thread(
-            self.sync.edit_file, path, edits, expected_hash=expected_hash, observation_id=observation_id
-        )
-
-    async def write_files(
-        self, files: Mapping[str, str | bytes], *, expected_hashes: Mapping[str, str] | None = None
-    ) -> dict[str, WriteResult]:
-        """Replace or create several files: all of them or none."""
-        return await in_thread(self.sync.write_files, files, expected_hashes=expected_hashes)
-
-    async def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        cwd: Path | None = None,
-        environment: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-        expected_hashes: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-        stop: CommandStop | None = None,
-        require: bool = False,
-    ) -> CommandResult:
-        """Run a command as one transaction. Cancelled, it is ended, and nothing of it lands."""
-        return await stoppable(
-            lambda asked: self.sync.run(
-                command,
-                cwd=cwd,
-                environment=environment,
-                stdin=stdin,
-                expected_hashes=expected_hashes,
-                timeout_s=timeout_s,
-                stop=asked,
-                require=require,
-            ),
-            stop,
-        )
-
-    async def delete_file(
-        self, path: Path, *, expected_hash: str | None = None, observation_id: str | None = None
-    ) -> WriteResult:
-        """Delete a file."""
-        return await in_thread(
-            self.sync.delete_file, path, expected_hash=expected_hash, observation_id=observation_id
-        )
-
-    async def move_file(
-        self,
-        source: Path,
-        destination: Path,
-        *,
-        expected_hash: str | None = None,
-        observation_id: str | None = None,
-    ) -> WriteResult:
-        """Move a file to a free name."""
-        return await in_thread(
-            self.sync.move_file,
-            source,
-            destination,
-            expected_hash=expected_hash,
-            observation_id=observation_id,
-        )
-
-    async def call(self, tool: str, params: dict[str, Any], *, call_id: str | None = None) -> Any:
-        """Call any registered tool by name."""
-        return await in_thread(self.sync.call, tool, params, call_id=call_id)
-
-    def tool_call(
-        self, tool: str, params: dict[str, Any] | None = None, *, call_id: str | None = None
-    ) -> ToolCall:
-        """Return a call in this turn's name, for the engine."""
-        return self.sync.tool_call(tool, params, call_id=call_id)
-
-    def get_initial_hash(self, path: Path) -> str | None:
-        """Return the hash of the file at this turn's first read. No disk, so nothing to wait for."""
-        return self.sync.get_initial_hash(path)
-
-    async def changes_since_read(self, path: Path) -> str:
-        """Return a unified diff from what the turn last saw to what is on the disk."""
-        return await in_thread(self.sync.changes_since_read, path)
-
-    async def changes(self) -> list[ChangeNotice]:
-        """Return which files that this turn has seen have changed since, by whom and how."""
-        return await in_thread(self.sync.changes)
+    called = at_once(turn.Turn.called)
+    tool_call = at_once(turn.Turn.tool_call)
+    get_initial_hash = at_once(turn.Turn.get_initial_hash)
+    read_file = awaited(turn.Turn.read_file)
+    write_file = awaited(turn.Turn.write_file)
+    edit_file = awaited(turn.Turn.edit_file)
+    write_files = awaited(turn.Turn.write_files)
+    delete_file = awaited(turn.Turn.delete_file)
+    move_file = awaited(turn.Turn.move_file)
+    call = awaited(turn.Turn.call)
+    changes_since_read = awaited(turn.Turn.changes_since_read)
+    changes = awaited(turn.Turn.changes)
+    end = awaited(turn.Turn.end)
+    run = ended_if_cancelled(turn.Turn.run)
 
 
 class HookEngine:
     """`noclobber.HookEngine` for asyncio. An executor may be a coroutine function or a plain one."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self.sync: engines.HookEngine = workspace.sync.engine
+        self.sync: hook_engine.HookEngine = workspace.sync.engine
 
-    async def pre_tool_use(self, call: ToolCall) -> Decision:
-        """Judge a call that somebody else will carry out."""
-        return await in_thread(self.sync.pre_tool_use, call)
-
-    async def post_tool_use(self, call: ToolCall, result: Any) -> None:
-        """Take note of what somebody else's executor read or wrote."""
-        await in_thread(self.sync.post_tool_use, call, result)
+    pre_tool_use = awaited(hook_engine.HookEngine.pre_tool_use)
+    post_tool_use = awaited(hook_engine.HookEngine.post_tool_use)
 
     async def execute(self, call: ToolCall, executor: Callable[[ToolCall], Any] | None = None) -> Any:
-        """Carry out one call, or raise the refusal."""
+        """Carry out one call, or raise the refusal. Cancelled: what the executor left behind is noted."""
         if executor is None or not inspect.iscoroutinefunction(executor):
             return await in_thread(self.sync.execute, call, executor)
-        decision = await self.pre_tool_use(call)
-        if not decision.allowed:
-            raise decision.error
-        try:
-            result = await executor(call)
-        except BaseException as error:
-            await self.post_tool_use(call, error)
-            raise
-        await self.post_tool_use(call, result)
-        return result
+        async with around(self.sync.around(call)) as results:
+            results.append(await executor(call))
+        return results[0]
 
 
-class AgentController(RetryMachine):
+class AgentController(controller.RetryMachine):
     """`noclobber.AgentController` for asyncio: the same machine, and a step that is awaited."""
 
     def __init__(
@@ -447,8 +317,8 @@ class AgentController(RetryMachine):
         *,
         max_attempts: int = 5,
         max_busy: int = 10,
-        first_delay_s: float = FIRST_DELAY_S,
-        longest_delay_s: float = LONGEST_DELAY_S,
+        first_delay_s: float = controller.FIRST_DELAY_S,
+        longest_delay_s: float = controller.LONGEST_DELAY_S,
         resubmitted: Literal["allow", "deny"] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,

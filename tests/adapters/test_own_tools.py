@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,25 +34,44 @@ def own(root: Path) -> Iterator[OwnTools]:
         )
 
 
-def test_a_stale_write_of_the_users_own_tool_is_refused_before_it_runs(own: OwnTools, root: Path) -> None:
+class InATask(OwnTools):
+    """The same, as a framework with an event loop calls it; the tool is a coroutine function."""
+
+    def around(self, caller: Caller, name: str, params: Mapping[str, Any], run: Callable[[], Any]) -> Any:
+        async def tool() -> Any:
+            return run()
+
+        return asyncio.run(self.around_async(caller, name, params, tool))
+
+
+@pytest.fixture(params=[OwnTools, InATask])
+def either(own: OwnTools, request: pytest.FixtureRequest) -> OwnTools:
+    """finding C9: what holds for a thread holds for a task."""
+    own.__class__ = request.param
+    return own
+
+
+def test_a_stale_write_of_the_users_own_tool_is_refused_before_it_runs(either: OwnTools, root: Path) -> None:
     """N-frameworks, 009-FR-004: the tool is not called at all."""
     note = root / "note.md"
-    own.around(CALLER, "load_note", {"note": "note.md"}, lambda: note.read_text())
+    either.around(CALLER, "load_note", {"note": "note.md"}, lambda: note.read_text())
     note.write_bytes(b"- theirs\n")
     called: list[str] = []
     with pytest.raises(StaleFileError):
-        own.around(CALLER, "save_note", {"note": "note.md", "body": "- mine\n"}, lambda: called.append("!"))
+        either.around(
+            CALLER, "save_note", {"note": "note.md", "body": "- mine\n"}, lambda: called.append("!")
+        )
     assert called == []
     [event] = recorded(root / ".noclobber" / "agent_trace.jsonl")
     assert event["action_type"] == "MUTATION_CONFLICT"
     assert event["identity"]["call_id"] == "c1"
 
 
-def test_what_the_tool_wrote_is_the_new_baseline(own: OwnTools, root: Path) -> None:
+def test_what_the_tool_wrote_is_the_new_baseline(either: OwnTools, root: Path) -> None:
     """ruling 10, 22: two writes in a row, and the second is not stale for the first."""
     note = root / "note.md"
     for body in ("- one\n- two\n", "- one\n- two\n- three\n"):
-        own.around(
+        either.around(
             CALLER._replace(call_id=body),
             "save_note",
             {"note": "note.md", "body": body},
@@ -157,18 +177,36 @@ def test_a_call_that_is_refused_or_cancelled_keeps_nobody_waiting(own: OwnTools,
     assert not own._entered
 
 
-def test_a_tool_that_raises_is_not_taken_for_a_write(own: OwnTools, root: Path) -> None:
+def test_a_tool_that_raises_is_not_taken_for_a_write(either: OwnTools, root: Path) -> None:
     """N-frameworks: its exception goes on as it is, and the file is still what was seen."""
     note = root / "note.md"
-    own.around(CALLER, "load_note", {"note": "note.md"}, lambda: note.read_text())
+    either.around(CALLER, "load_note", {"note": "note.md"}, lambda: note.read_text())
     params = {"note": "note.md", "body": "- mine\n"}
 
     def fail() -> None:
         raise RuntimeError("the tool's own")
 
     with pytest.raises(RuntimeError, match="the tool's own"):
-        own.around(CALLER._replace(call_id="c2"), "save_note", params, fail)
-    own.around(CALLER._replace(call_id="c3"), "save_note", params, lambda: note.write_text("- mine\n"))
+        either.around(CALLER._replace(call_id="c2"), "save_note", params, fail)
+    either.around(CALLER._replace(call_id="c3"), "save_note", params, lambda: note.write_text("- mine\n"))
+
+
+def test_what_somebody_saved_while_the_tool_wrote_is_told(either: OwnTools, root: Path) -> None:
+    """finding C9, 009-FR-004: the tool's result does not hide that something else is on the disk."""
+    note = root / "note.md"
+    either.around(CALLER, "load_note", {"note": "note.md"}, note.read_text)
+
+    def write_and_lose() -> None:
+        note.write_bytes(b"- mine\n")
+        note.write_bytes(b"- theirs\n")
+
+    with pytest.raises(StaleFileError):
+        either.around(
+            CALLER._replace(call_id="c2"),
+            "save_note",
+            {"note": "note.md", "body": "- mine\n"},
+            write_and_lose,
+        )
 
 
 def test_what_is_no_tool_is_named(own: OwnTools, root: Path) -> None:

@@ -27,7 +27,7 @@ import os, signal, sys
 from noclobber.disk import steps
 from noclobber.disk.commit.committer import Committer
 from noclobber import OptimisticGuard
-from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.rows import Change
 root, wanted, how, act = sys.argv[1:5]
 guard = OptimisticGuard(root)
 def observe(step):
@@ -45,7 +45,7 @@ elif act == "beside":
 else:
     changes = [Change(name, b"new", guard.digest(name)) for name in ("a.md", "sub/b.md")]
     steps.observer = observe
-    guard.write_many(changes)
+    guard.commit(changes)
 """
 
 
@@ -116,7 +116,7 @@ def test_a_commit_that_was_cut_off_is_finished(root: Path, step: str, stands: st
 
 def test_a_commit_of_several_files_is_all_or_none_after_doctor(root: Path) -> None:
     """N-crash: the folders of a cut-off commit are taken together, whichever note is met first."""
-    crash(root, "many-exchanged", "many")
+    crash(root, "one-visible", "many")
     answer = doctor(root)
     assert answer["healthy"], answer
     assert (root / "a.md").read_text() == (root / "sub" / "b.md").read_text()
@@ -142,7 +142,7 @@ def test_the_note_of_a_folder_that_is_gone_does_not_stay_for_ever(root: Path) ->
     """N-crash: nobody will ever enter its section again."""
     import shutil
 
-    crash(root, "many-exchanged", "many")
+    crash(root, "one-visible", "many")
     shutil.rmtree(root / "sub")
     doctor(root)
     assert doctor(root, "--no-repair")["healthy"]

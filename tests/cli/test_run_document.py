@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -64,7 +65,8 @@ def test_a_refused_command_is_the_object_and_running_it_again_has_the_document(r
     assert (root / "a.md").read_text() == "one\n"
 
     run_id = json.loads(run("run", "list", "--json", cwd=root).out)[0]["id"]
-    again = run("run", "rerun", run_id, "--json", cwd=root)
+    now = hashlib.sha256(b"one\n").hexdigest()
+    again = run("run", "--expect", f"a.md={now}", "rerun", run_id, "--json", cwd=root)
     value = document(again)
     jsonschema.validate(value, document_schema("run", "rerun"))
     assert (again.code, len(value["landed"])) == (0, 1)

@@ -15,7 +15,9 @@ import pytest
 
 from noclobber import Workspace
 from noclobber.cli.shell_prefix import command_in
+from noclobber.core.values import WHOLE
 from noclobber.hook.guarded_calls import leave
+from noclobber.hook.session_memory import SessionMemory
 from noclobber.hosts.event import Event
 from noclobber.hosts.shell_prefix import START
 from noclobber.shell.level import GUARDED, probe
@@ -40,6 +42,10 @@ class Shell:
         self._file = rig.runtime / "sessionstart-hook-0.sh"
         start = {"hook_event_name": "SessionStart", "session_id": rig.session, "cwd": str(rig.root)}
         assert self._hook("note", {**start, "source": "startup"}) == {}
+
+    def resume(self) -> None:
+        """Begin a session that the model remembers."""
+        assert self._hook("note", self.rig.event("SessionStart", source="resume")) == {}
 
     def run(self, command: str, **given: Any) -> tuple[int, str]:
         """Run a command; return its exit code and what it printed, errors last."""
@@ -137,7 +143,7 @@ def test_a_stale_file_refuses_the_whole_command_with_the_exact_object(
     assert shell.run("echo more >> a.txt") == (0, "")
 
 
-def test_a_command_is_merged_with_what_others_save_while_it_runs(
+def test_a_text_in_a_command_is_merged_with_what_others_save_while_it_runs(
     shell: Shell, rig: HookRig, tmp_path: Path
 ) -> None:
     """N-merge, N-shell: the model hears of it, and may go on: the merged version is its own."""
@@ -147,7 +153,8 @@ def test_a_command_is_merged_with_what_others_save_while_it_runs(
     file.write_text(lines)
     rig.read(file)
     then = Meanwhile(tmp_path / "pipes", lambda: file.write_text(lines.replace("line 7", "theirs 7")))
-    code, said = shell.run(f"sed -i 's/line 2/LINE 2/' plan.md; {then.pause}")
+    text = lines.replace("line 2", "LINE 2")
+    code, said = shell.run(f"cat > plan.md <<'EOF'\n{text}EOF\n{then.pause}")
     assert code == 0, said
     assert "was changed by an outsider while the command ran" in said
     assert "+theirs 7" in said
@@ -188,6 +195,148 @@ def test_a_file_that_was_never_read_must_be_read_after_a_command_changed_it(
     assert rig.edit(rig.root / "new.txt", "mine", "still mine") == {}
 
 
+def told(said: str) -> dict[str, Any]:
+    """Return the object that a refused command printed."""
+    value: dict[str, Any] = json.JSONDecoder().raw_decode(said)[0]
+    return value
+
+
+def test_a_text_in_a_command_is_refused_after_a_race_as_a_write_is(
+    shell: Shell, rig: HookRig, file: Path
+) -> None:
+    """Finding E4: what the agent saw is not known any more, so neither way may write over a person's save."""
+    rig.read(file)
+    given = {"file_path": str(file), "content": "the agent's\n"}
+    rig.ask("Write", given, tool_use_id="w")
+    file.write_text("a person's\n")
+    rig.told("Write", given, tool_use_id="w")
+    assert "MUTATION_RACE" in rig.kinds()
+
+    assert refusal(rig.write(file, "mine\n"))["error_type"] == "UNREAD_FILE"
+    for command in ("cat > a.txt <<'E'\nmine\nE\n", "sed -i s/person/agent/ a.txt", "rm a.txt"):
+        code, said = shell.run(command)
+        assert (code, told(said)["error_type"]) == (75, "UNREAD_FILE"), command
+    assert file.read_text() == "a person's\n"
+
+    rig.read(file)
+    assert shell.run("cat > a.txt <<'E'\nmine\nE\n")[0] == 0
+
+
+def test_a_text_in_a_command_is_refused_after_a_resume_as_a_write_is(
+    shell: Shell, rig: HookRig, file: Path
+) -> None:
+    """Finding E4: the model remembers files, and our memory of them is gone. git's own files count as none."""
+    subprocess.run(["git", "init", "-q", str(rig.root)], check=True)
+    subprocess.run(["git", "-C", str(rig.root), "add", "a.txt"], check=True)
+    rig.session = "resumed"
+    shell.resume()
+
+    code, said = shell.run("cat > a.txt <<'E'\nmine\nE\n")
+    assert (code, told(said)["error_type"]) == (75, "UNREAD_FILE")
+    assert file.read_text() == "hello\nworld\n"
+    assert shell.run("echo new > new.txt; git add new.txt") == (0, "")
+    rig.read(file)
+    assert shell.run("cat > a.txt <<'E'\nmine\nE\n") == (0, "")
+
+
+def test_a_file_that_was_read_in_part_is_not_replaced_by_a_text_in_a_command(
+    shell: Shell, rig: HookRig, file: Path
+) -> None:
+    """Finding E4, ruling 11: only where the text of the command replaces all of it."""
+    (rig.root / "noclobber.toml").write_text('partial = "deny"\n')
+    part = {"content": "hello\n", "startLine": 1, "numLines": 1, "totalLines": 2}
+    given = {"file_path": str(file), "offset": 1, "limit": 1}
+    rig.call("claude-code", rig.tool("PostToolUse", "Read", given, tool_response={"file": part}))
+
+    code, said = shell.run("cat > a.txt <<'E'\nmine\nE\n")
+    assert (code, told(said)["error_type"]) == (75, "PARTIAL_READ")
+    assert file.read_text() == "hello\nworld\n"
+    assert shell.run("sed -i s/hello/HELLO/ a.txt") == (0, "")
+
+
+def test_what_was_seen_counts_however_many_files_there_are(shell: Shell, rig: HookRig, file: Path) -> None:
+    """Finding E4: the list of what the agent had seen ended at 2 000 files."""
+    rig.read(file)
+    with SessionMemory("claude-code", rig.session, "main", root=str(rig.root)) as memory:
+        for number in range(2_100):
+            path = str(rig.root / f"many/{number}")
+            snapshot, notes = memory.recall(path, path)
+            snapshot.observe(path, path, sha256(""), None, WHOLE)
+            memory.keep(snapshot, path, path, notes)
+    file.write_text("a person's\n")
+
+    code, said = shell.run("sed -i s/a/b/ a.txt")
+    assert (code, told(said)["error_type"]) == (75, "STALE_FILE")
+
+
+def test_what_a_command_brings_in_must_be_read_before_the_whole_file_is_written(
+    shell: Shell, rig: HookRig, file: Path
+) -> None:
+    """Finding E5, ruling 30: the baseline stays. An edit and the next command need no reading."""
+    rig.read(file)
+    (rig.root / "bobs").write_text("bob's\n")
+    assert shell.run("cp bobs a.txt") == (0, "")
+
+    refused = refusal(rig.write(file, "mine\n"))
+    assert refused["error_type"] == "STALE_FILE"
+    assert refused["details"]["baseline_hash"] == sha256("hello\nworld\n")
+    code, said = shell.run("cat > a.txt <<'E'\nmine\nE\n")
+    assert (code, told(said)["error_type"]) == (75, "STALE_FILE")
+    assert rig.edit(file, "bob", "alice") == {}
+    assert shell.run("sed -i s/alice/carol/ a.txt") == (0, "")
+    assert refusal(rig.write(file, "mine\n"))["error_type"] == "STALE_FILE"
+    rig.read(file)
+    assert rig.write(file, "mine\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "content"),
+    [
+        ("cat > a.txt <<'E'\nx\ny\nE\n", "x\ny\n"),
+        ("echo x y > a.txt", "x y\n"),
+        ("mkdir -p b && cd b && echo x >> ../a.txt", "hello\nworld\nx\n"),
+        ("tee a.txt <<'E' > /dev/null\nx\nE\n", "x\n"),
+        (": > a.txt", ""),
+    ],
+)
+def test_what_is_in_the_text_of_a_command_is_the_agents_own(
+    shell: Shell, rig: HookRig, file: Path, command: str, content: str
+) -> None:
+    """Finding E5, ruling 30: its bytes are the agent's own, so it need not be read."""
+    rig.read(file)
+    assert shell.run(command) == (0, "")
+    assert file.read_text() == content
+    assert rig.write(file, "mine\n") == {}
+
+
+def test_a_subagent_is_held_to_what_its_parent_has_seen(guarded: None, rig: HookRig, file: Path) -> None:
+    """Finding E4: as its tools are."""
+    rig.read(file)
+    file.write_text("a person's\n")
+    command = "sed -i s/a/b/ a.txt"
+    event = Event(
+        *("claude-code", "pre"),
+        session_id=rig.session,
+        agent_id="sub",
+        parent_agent_id="main",
+        command=command,
+    )
+    leave(event, str(rig.root), is_plain=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", START, f"true && eval '{command}'"],
+        cwd=rig.root,
+        env={
+            "PATH": os.environ["PATH"],
+            "XDG_RUNTIME_DIR": str(rig.runtime),
+            "CLAUDE_CODE_SESSION_ID": rig.session,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, told(done.stderr)["error_type"]) == (75, "STALE_FILE")
+
+
 def test_a_removal_and_a_new_file_of_that_name(shell: Shell, rig: HookRig, file: Path) -> None:
     """N-shell, finding H5: as with the host's own tools."""
     rig.read(file)
@@ -198,7 +347,7 @@ def test_a_removal_and_a_new_file_of_that_name(shell: Shell, rig: HookRig, file:
 def test_a_shell_that_reads_our_file_first_is_guarded(guarded: None, rig: HookRig, file: Path) -> None:
     """N-shell: opencode's; the command lands as the agent's that the note names, and sees nothing of the way there."""
     event = Event("opencode", "pre", session_id="s", call_id="c", agent_id="sub", command="env > new.txt")
-    leave(event, str(rig.root), "session", is_plain=False)
+    leave(event, str(rig.root), is_plain=False)
     folder = f"{Path(START).parents[1]}/hosts/shell_env"
     mine = {"HOST": "opencode", "SESSION": "s", "FOLDER": folder, "PYTHON": sys.executable, "START": START}
     subprocess.run(

@@ -17,7 +17,7 @@ import pytest
 
 import noclobber
 from noclobber.disk import steps
-from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.rows import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import (
     FileBusyError,
@@ -248,7 +248,7 @@ def test_a_full_disk_at_any_stage_leaves_the_old_content(small_disk: Path, free_
     both_landed = False
     current = (small_disk / "a.md").read_bytes()
     try:
-        guard.write_many([Change("a.md", new + b"!", sha256(current)), Change("b.md", new, sha256(old))])
+        guard.commit([Change("a.md", new + b"!", sha256(current)), Change("b.md", new, sha256(old))])
         both_landed = True
     except StorageError:
         pass

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from noclobber.disk import hashing, hashing_thread
-from noclobber.disk.commit import many
+from noclobber.disk.commit import change_set
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.hashing_thread import LARGE_BYTES, HashOf
 from tests.conftest import sha256
@@ -189,8 +189,8 @@ def test_every_kind_of_large_commit_lands_with_its_hash(root: Path) -> None:
     replaced = committer.replace("new", created.sha256, LARGE + b"!")
     assert (created.sha256, replaced.sha256) == (sha256(LARGE), sha256(LARGE + b"!"))
     for _ in range(2):
-        changes = [many.Change(name, data, None) for name, data in contents.items()]
-        results = many.replace_many(committer, changes)
+        changes = [change_set.Change(name, data, None) for name, data in contents.items()]
+        results = change_set.commit_changes(committer, changes)
         assert [result.sha256 for result in results] == [sha256(data) for data in contents.values()]
 
 

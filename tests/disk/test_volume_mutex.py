@@ -24,7 +24,7 @@ from noclobber.disk import (
     volume_mutex,
 )
 from noclobber.disk.commit import committer, note_keys
-from noclobber.disk.commit.many_files import Change
+from noclobber.disk.commit.rows import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import of_bytes
 from noclobber.disk.reach import hands_on_locks
@@ -267,10 +267,10 @@ def test_several_files_are_refused_untouched_where_names_cannot_be_exchanged(
     monkeypatch.setattr(renames, "exchange", cannot)
     monkeypatch.setattr(committer, "_tried_devices", set())
     guard = FileGuard(root)
-    guard.write_many([Change("a", b"1", "ABSENT"), Change("b", b"1", "ABSENT")])
+    guard.commit([Change("a", b"1", "ABSENT"), Change("b", b"1", "ABSENT")])
     both = [Change("a", b"2", of_bytes(b"1")), Change("b", b"2", of_bytes(b"1"))]
     with pytest.raises(BadRequestError, match="one by one"):
-        guard.write_many(both)
+        guard.commit(both)
     assert [(root / name).read_bytes() for name in "ab"] == [b"1", b"1"]
-    assert [guard.write_many([each])[0].level for each in both] == ["plain", "plain"]
+    assert [guard.commit([each])[0].level for each in both] == ["plain", "plain"]
     assert os.listdir(root / ".noclobber/kept") == []

@@ -76,6 +76,15 @@ def from_npm(name: str, package: str, version: str, binary: str, *, node_at_leas
     if program is not None:
         return program
     node = find_node(node_at_least)
+    folder = package_from_npm(name, package, version, node)
+    path = folder / "node_modules" / ".bin" / binary
+    if not path.exists():
+        raise MissingHostError(f"{package}@{version} has no program {binary!r} for this machine")
+    return Program(str(path), version, node.folder)
+
+
+def package_from_npm(name: str, package: str, version: str, node: Node) -> Path:
+    """Return the folder of the cache that holds a package, of exactly that version; install it if it does not."""
     with _alone(name) as folder:
         if _installed_version(folder, package) != version:
             _run(
@@ -91,10 +100,7 @@ def from_npm(name: str, package: str, version: str, binary: str, *, node_at_leas
                 f"npm could not install {package}@{version}. Check that npm reaches a registry",
                 PATH=f"{node.folder}{os.pathsep}{os.environ['PATH']}",
             )
-    path = folder / "node_modules" / ".bin" / binary
-    if not path.exists():
-        raise MissingHostError(f"{package}@{version} has no program {binary!r} for this machine")
-    return Program(str(path), version, node.folder)
+    return folder
 
 
 def _installed_version(folder: Path, package: str) -> str | None:

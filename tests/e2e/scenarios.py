@@ -265,7 +265,7 @@ def subagents(stage: Stage) -> Story:
 
 FORMATTER = """
 import glob, re, sys
-for name in sys.argv[1:] or glob.glob("*.fmt"):
+for name in sys.argv[1:] or glob.glob("*.fmt.py"):
     with open(name) as file:
         text = file.read()
     spaced = re.sub("(?m)^([a-z0-9]+) *= *", r"\\1 = ", text)
@@ -273,7 +273,7 @@ for name in sys.argv[1:] or glob.glob("*.fmt"):
         with open(name, "w") as file:
             file.write(spaced)
 """
-"""What the user's formatter does, run in the project: it puts spaces round each `=` in files called `*.fmt`."""
+"""What the user's formatter does, run in the project: it puts spaces round each `=` in files called `*.fmt.py`."""
 
 
 def add_formatter(driver: HostDriver, project: Project) -> None:
@@ -306,19 +306,19 @@ def _six_edits(stage: Stage, file: Path, then: Callable[[], object]) -> Story:
 
 def formatter_by_hook(stage: Stage) -> Story:
     """finding H6: a formatter that the user's own hook runs after each edit; seven calls, and no alarm."""
-    file = stage.file("".join(f"v{number} = 0\n" for number in range(1, 7)), ".fmt")
+    file = stage.file("".join(f"v{number} = 0\n" for number in range(1, 7)), ".fmt.py")
     yield from _six_edits(stage, file, lambda: None)
 
 
 def formatter_by_editor(stage: Stage) -> Story:
     """finding H6: the same by an editor that formats what has changed on disk, a moment after the host is done."""
-    file = stage.file("".join(f"v{number} = 0\n" for number in range(1, 7)), ".ed")
+    file = stage.file("".join(f"v{number} = 0\n" for number in range(1, 7)), ".ed.py")
     yield from _six_edits(stage, file, lambda: file.write_text(formatted(file.read_text())))
 
 
 def formatter_and_stranger(stage: Stage) -> Story:
     """finding H6: a formatter is no cover for a stranger; what a person saves between two edits is not written over."""
-    file = stage.file("v1 = 0\nv2 = 0\n", ".fmt")
+    file = stage.file("v1 = 0\nv2 = 0\n", ".fmt.py")
     yield Read(file)
     yield Edit(file, "v1 = 0", "v1=1")
     assert formatted(file.read_text()) == "v1 = 1\nv2 = 0\n"

@@ -128,11 +128,11 @@ def notice_after_a_write(stage: Stage, heard: Hearing) -> Story:
 
 
 def merged_command(stage: Stage, heard: Hearing) -> Story:
-    """N-merge, N-shell: somebody saves while a command runs; both changes land, and the model is shown theirs."""
+    """N-merge, N-shell: somebody saves while a command with a text runs; both changes land, and the model is shown theirs."""
     file, pipes = stage.file(SEEN), stage.file("", ".pipes")
     yield Read(file)
     then = Meanwhile(pipes.parent.parent / f"{pipes.name}.folder", lambda: file.write_text(THEIRS))
-    told = yield Shell(f"sed -i s/five/FIVE/ {file}; {then.pause}")
+    told = yield Shell(f"cat > {file} <<'EOF'\n{OURS}EOF\n{then.pause}")
     assert file.read_text() == BOTH, told
     assert "was changed by an outsider while the command ran" in told
     assert "-two\n+TWO" in told.replace("\\n", "\n")

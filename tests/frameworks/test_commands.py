@@ -33,12 +33,13 @@ def playing(framework: str, root: Path, request: pytest.FixtureRequest) -> Itera
 
 
 def test_a_command_lands_and_its_agent_goes_on(playing: FrameworkDriver, root: Path) -> None:
-    """N-frameworks, N-shell: what it printed arrives, and what it wrote is the agent's own."""
+    """N-frameworks, N-shell, finding E5: what it printed arrives; what it wrote is read before all of it goes."""
     (root / "plan.md").write_text("- one\n")
     received = playing.run(
         Script(
             lambda _: [read("plan.md")],
             lambda _: [run_command("echo said; echo '- two' >> plan.md")],
+            lambda _: [read("plan.md")],
             lambda _: [write("plan.md", "- three\n")],
         )
     )

@@ -26,14 +26,13 @@ MOST_INPUTS = {
     "gitignore": 100,
     "merge": 150,
     "commands": 60,
-    "lock mirror": 60,
     "kept runs": 40,
 } | {f"note {host}": 40 for host in HOSTS}
 NAMES = [f"{kind} {host}" for kind in ("host", "hook") for host in HOSTS] + [
     "note", "lock", "ledger", "options", "patch", "shell", "search blocks", "claim", "turns", "session memory",
     "json", "json edit", *(f"note {host}" for host in HOSTS),
     "recovery", "lock file", "git file", "undo", "mcp", "merge", "gitignore", "answers",
-    "commands", "expectations", "kept runs", "lock mirror", "server address",
+    "commands", "expectations", "kept runs", "server address",
 ]  # fmt: skip
 
 

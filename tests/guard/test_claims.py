@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import noclobber
+from noclobber.disk.commit.change_set import TreeRow, commit_changes
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.trees import TreeRow, land_tree
 from noclobber.errors import ClaimedError
 from noclobber.guard import claims
 from noclobber.guard.fence import WriteFence
@@ -64,7 +64,7 @@ def test_one_claimed_file_of_many_refuses_the_commit(root: Path) -> None:
     claims.acquire(str(root), str(root / "f55"), "agent", "call")
 
     def commit(owner: str) -> Any:
-        return land_tree(Committer(str(root)), rows, fence=WriteFence(str(root), owner=owner))
+        return commit_changes(Committer(str(root)), rows, fence=WriteFence(str(root), owner=owner))
 
     with pytest.raises(ClaimedError) as refused:
         commit("another agent")

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from noclobber import ShellUnavailableError, StaleFileError, Workspace, aio
+from noclobber.disk.commit.change_set import expected_of
 from noclobber.errors import ABSENT, FileBusyError, NoclobberError, OutsideScopeError, ReservedFileError
 from noclobber.guard.commands import CommandStop
 from tests.conftest import sha256
+from tests.rigs.meanwhile import Meanwhile
 from tests.shell.test_process import events, is_available
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="no namespaces here")
@@ -245,3 +247,56 @@ def test_a_command_that_cannot_be_run_says_why(root: Path) -> None:
         nowhere = turn.run("true", cwd="gone")
         assert nowhere.exit_code == 126
         assert b"its folder cannot be entered" in nowhere.stderr
+
+
+def test_a_folder_that_others_remove_between_two_looks_of_a_landing_is_stale(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding E1, ruling 30: of two that remove a folder one has removed it; it is no fault of the disk's."""
+    (root / "full").mkdir()
+
+    def looked_at(path: str) -> str:
+        found = expected_of(path)
+        if path.endswith("/full"):
+            (root / "full").rmdir()
+        return found
+
+    monkeypatch.setattr("noclobber.guard.landing.expected_of", looked_at)
+    with Workspace(root).turn() as turn, pytest.raises(StaleFileError) as refused:
+        turn.run("rmdir full")
+    assert refused.value.path == f"{root}/full"
+    assert [event["action_type"] for event in events(root)] == ["MUTATION_CONFLICT"]
+
+
+COUNT = "n=$(cat c); {pause}; echo $((n+1)) > c"
+
+
+def test_two_commands_of_one_turn_that_overlap_do_not_count_once(root: Path, tmp_path: Path) -> None:
+    """Finding E1: what the inner command left is the agent's own, and the outer one has not read it."""
+    (root / "c").write_text("3\n")
+    with Workspace(root).turn() as turn:
+        turn.read_file("c")
+        inner = Meanwhile(tmp_path / "pipes", lambda: turn.run(COUNT.format(pause=":")))
+        with pytest.raises(StaleFileError):
+            turn.run(COUNT.format(pause=inner.pause))
+    assert (root / "c").read_text() == "4\n"
+
+
+@pytest.mark.parametrize("expected_hashes", [None, {"c": sha256(b"3\n")}])
+def test_a_file_that_is_changed_and_changed_back_while_a_command_runs_is_stale(
+    root: Path, tmp_path: Path, expected_hashes: dict[str, str] | None
+) -> None:
+    """Finding E1, ruling 30: the command may have read the version in between, whatever is known of the file."""
+    (root / "c").write_text("3\n")
+
+    def there_and_back() -> None:
+        (root / "c").write_text("4\n")
+        (root / "c").write_text("3\n")
+
+    with Workspace(root).turn() as turn:
+        if expected_hashes is None:
+            turn.read_file("c")
+        then = Meanwhile(tmp_path / "pipes", there_and_back)
+        with pytest.raises(StaleFileError):
+            turn.run(COUNT.format(pause=then.pause), expected_hashes=expected_hashes)
+    assert (root / "c").read_text() == "3\n"

@@ -16,6 +16,7 @@ import pytest
 from noclobber import Turn
 from noclobber.core.values import Edit, ToolCall
 from noclobber.errors import (
+    BadRequestError,
     EditMismatchError,
     LedgerError,
     NoclobberError,
@@ -25,9 +26,11 @@ from noclobber.errors import (
     UnknownToolError,
     UnreadFileError,
 )
+from noclobber.guard import engine, requests
 from noclobber.guard.catalogue import Tool
 from noclobber.guard.workspace import Workspace
 from tests.conftest import sha256
+from tests.rigs.driven import each_twin  # noqa: F401 - every test runs over both twins
 from tests.rigs.ledgers import recorded
 
 
@@ -725,3 +728,52 @@ def test_a_race_that_was_found_after_an_executor_reaches_its_caller(
     with pytest.raises(StaleFileError):
         ws.engine.execute(call(turn, "write_to_file", path="a.md", content="x"), executor)
     assert [event["action_type"] for event in events(ws)] == ["MUTATION_RACE"]
+
+
+# -- several kinds of changes in one set --------------------------------------------------------------
+
+
+def test_a_set_of_writes_edits_and_deletions_lands_together(ws: Workspace, turn: Turn, root: Path) -> None:
+    """Finding C10: one commit, also where files go."""
+    (root / "b.md").write_bytes(b"one\ntwo\n")
+    turn.read_file("b.md")
+    actions = [
+        requests.delete("a.md"),  # Not read: what is there at the commit goes.
+        requests.edit("b.md", requests.edits([Edit("two", "2")])),
+        requests.write("c.md", "new\n"),
+    ]
+    results = engine.change(turn, turn.tool_call("patch"), actions)
+    assert [done.path for done in results] == [str(root / name) for name in ("a.md", "b.md", "c.md")]
+    assert not (root / "a.md").exists()
+    assert ((root / "b.md").read_bytes(), (root / "c.md").read_bytes()) == (b"one\n2\n", b"new\n")
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE((root / "c.md").stat().st_mode) == 0o666 & ~umask
+    turn.write_file("c.md", "newer\n")  # Its own version is known.
+    assert [event["action_type"] for event in events(ws)] == ["MUTATION"] * 4
+
+
+@pytest.mark.parametrize("stale", ["a.md", "b.md"])
+def test_of_a_set_with_a_stale_file_nothing_lands(ws: Workspace, turn: Turn, root: Path, stale: str) -> None:
+    """Finding C10: whichever of its files is stale, the one that goes or the one that is written."""
+    (root / "b.md").write_bytes(b"one\n")
+    turn.read_file("a.md")
+    turn.read_file("b.md")
+    (root / stale).write_bytes(b"theirs\n")
+    before = {name: (root / name).read_bytes() for name in ("a.md", "b.md")}
+    actions = [requests.write("b.md", "mine\n"), requests.write("c.md", "new\n"), requests.delete("a.md")]
+    with pytest.raises(StaleFileError) as refused:
+        engine.change(turn, turn.tool_call("patch"), actions)
+    assert refused.value.path == str(root / stale)
+    assert {name: (root / name).read_bytes() for name in ("a.md", "b.md")} == before
+    assert not (root / "c.md").exists()
+    assert [event["action_type"] for event in events(ws)] == ["MUTATION_CONFLICT"]
+
+
+def test_two_changes_of_one_path_are_refused(turn: Turn, root: Path) -> None:
+    """Finding C12: which of the two would count is a guess, also through a link."""
+    (root / "link.md").symlink_to("a.md")
+    actions = [requests.delete("a.md"), requests.write("link.md", "x\n")]
+    with pytest.raises(BadRequestError, match="lead to one file"):
+        engine.change(turn, turn.tool_call("patch"), actions)
+    assert (root / "a.md").read_bytes() == b"v1\n"

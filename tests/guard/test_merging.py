@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import re
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +349,58 @@ def test_a_merge_is_a_result_for_the_controller(ws: Workspace, file: Path) -> No
     assert [done.path for done in last.merged] == [str(file)]
 
 
+# -- equal changes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "theirs"),
+    [
+        pytest.param(b"3\n", b"4\n", b"4\n", id="the whole file"),
+        pytest.param(TEXT + b"stock 10\n", TEXT + b"stock 9\n", TEXT + b"stock 9\n", id="one line of it"),
+        pytest.param(TEXT, TEXT + b"- [ ] x\n", TEXT + b"- [ ] x\n", id="appended"),
+        pytest.param(TEXT, b"", b"", id="emptied"),
+    ],
+)
+@pytest.mark.parametrize("on_stale", ["refuse", "merge"])
+def test_what_is_there_already_is_told_and_not_counted_once(
+    root: Path, file: Path, on_stale: Any, seen: bytes, wanted: bytes, theirs: bytes
+) -> None:
+    """Finding E3, ruling 29: STALE_FILE; where the project merges, with the name of who was first."""
+    file.write_bytes(seen)
+    ws = Workspace(root, on_stale=on_stale)
+    with ws.turn(agent_id="late") as turn, ws.turn(agent_id="early") as first:
+        turn.read_file("plan.md")
+        first.read_file("plan.md")
+        first.write_file("plan.md", theirs)
+
+        with pytest.raises(StaleFileError) as refused:
+            turn.write_file("plan.md", wanted)
+
+    reason = refused.value.not_merged
+    if on_stale == "merge":
+        assert reason is not None
+        assert reason.startswith("Already so, by the agent early")
+    else:
+        assert reason is None
+    assert len(events(root, "MUTATION")) == 1
+    assert file.read_bytes() == theirs
+
+
+def test_an_equal_change_among_others_is_a_conflict(ws: Workspace, file: Path) -> None:
+    """Finding E3, ruling 29: the agent asked for something else as well, so the counter would count once."""
+    file.write_bytes(TEXT + b"count 3\n")
+    with ws.turn() as turn:
+        turn.read_file("plan.md")
+        theirs = TEXT + b"count 4\n"
+        file.write_bytes(theirs)
+
+        with pytest.raises(StaleFileError) as refused:
+            turn.write_file("plan.md", OURS + b"count 4\n")
+
+    assert "same lines" in (refused.value.not_merged or "")
+    assert file.read_bytes() == theirs
+
+
 # -- several processes -------------------------------------------------------------------------------------
 
 
@@ -364,6 +417,38 @@ def _append_lines(root: str, worker: int, count: int, refused: Any) -> None:
                 except StaleFileError:
                     with refused.get_lock():
                         refused.value += 1
+
+
+def _count_up(root: str, worker: int, count: int, refused: Any) -> None:
+    ws = Workspace(root, on_stale="merge")
+    for _ in range(count):
+        while True:
+            with ws.turn(agent_id=f"agent-{worker}") as turn:
+                seen = turn.read_file("shared.md").content
+                [line] = re.findall(rb"count \d+\n", seen)
+                try:
+                    turn.write_file("shared.md", seen.replace(line, b"count %d\n" % (int(line[6:]) + 1)))
+                    break
+                except StaleFileError:
+                    with refused.get_lock():
+                        refused.value += 1
+
+
+@pytest.mark.parametrize("rest", [b"", TEXT])
+def test_agents_that_count_in_one_line_count_every_time(root: Path, rest: bytes) -> None:
+    """Finding E3, live: 3 processes count 20 times each. Of two that write the same number one is refused."""
+    (root / "shared.md").write_bytes(rest + b"count 0\n" + rest.replace(b"line", b"end"))
+    context = multiprocessing.get_context("spawn")
+    refused = context.Value("i", 0)
+    agents = [context.Process(target=_count_up, args=(str(root), worker, 20, refused)) for worker in range(3)]
+    for agent in agents:
+        agent.start()
+    for agent in agents:
+        agent.join()
+
+    assert [agent.exitcode for agent in agents] == [0] * 3
+    assert b"count 60\n" in (root / "shared.md").read_bytes()
+    assert refused.value > 0, "they took turns by luck, and the test proved nothing"
 
 
 def test_agents_that_write_one_file_at_once_lose_nothing(root: Path) -> None:

@@ -36,6 +36,13 @@ from noclobber.errors import (
 )
 from noclobber.guard.workspace import Workspace
 from tests.conftest import AtStep, sha256
+from tests.rigs.driven import each_twin  # noqa: F401 - every test runs over both twins
+
+
+@pytest.fixture
+def ws(root: Path) -> Iterator[Workspace]:
+    with Workspace(root) as workspace:
+        yield workspace
 
 
 def test_a_write_over_someone_elses_edit_is_refused(root: Path, turn: Turn) -> None:
@@ -580,6 +587,23 @@ def test_two_names_of_one_file_are_not_two_files(root: Path, turn: Turn) -> None
     (root / "link").symlink_to("a.md")
     with pytest.raises(BadRequestError, match="one file"):
         turn.write_files({"a.md": b"x", "link": b"y"})
+
+
+def test_a_path_cannot_be_a_file_and_the_folder_of_another(root: Path, turn: Turn) -> None:
+    """N-many, N-input: it was "not a regular file", and the folder stayed behind, with nothing in it."""
+    with pytest.raises(BadRequestError, match=r"the folder of .*new/deep/f\.md"):
+        turn.write_files({"a.md": b"x", "new": b"x", "new/deep/f.md": b"y"})
+    assert sorted(os.listdir(root)) == [".noclobber"]
+
+
+@pytest.mark.parametrize("goal", ["a.md", "./a.md", "link"])
+def test_a_move_onto_itself_is_a_bad_request(root: Path, turn: Turn, goal: str) -> None:
+    """N-move, N-input: the message is about the move, and names the file."""
+    (root / "a.md").write_bytes(b"v1")
+    (root / "link").symlink_to("a.md")
+    with pytest.raises(BadRequestError, match=r"a\.md: A file cannot be moved to its own name"):
+        turn.move_file("a.md", goal)
+    assert (root / "a.md").read_bytes() == b"v1"
 
 
 def test_many_files_take_explicit_hashes(root: Path, turn: Turn) -> None:

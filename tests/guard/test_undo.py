@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noclobber import CannotUndoError, StaleFileError, Workspace
-from noclobber.disk.commit import contents
 from noclobber.guard.blame import blame
+from noclobber.guard.commands import run_command
 from noclobber.guard.undo import AGENT_ID, Selection, carry_out, plan
+from noclobber.shell.roots import why_not
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 21))
 
@@ -207,24 +207,6 @@ def test_a_mixed_undo_that_meets_a_change_touches_nothing(ws: Workspace, root: P
     assert files_in(root) == before
 
 
-def test_what_a_killed_undo_had_staged_is_removed(ws: Workspace, root: Path) -> None:
-    """N-versions: by the next one, and by doctor; not while somebody is at work in it."""
-    (root / "a.md").write_bytes(TEXT)
-    change(ws, "ana", "a.md", b"line 2\n", b"ana 2\n")
-    left, used = (root / ".noclobber" / f"staged-{name}" for name in ("left", "used"))
-    for folder in (left, used):
-        folder.mkdir()
-        (folder / "0").write_bytes(b"secret\n")
-    held = os.open(used, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    try:
-        assert contents.remove_left_behind(str(root)) == 1
-    finally:
-        os.close(held)
-    assert (left.exists(), used.exists()) == (False, True)
-    assert contents.remove_left_behind(str(root)) == 1
-
-
 def test_the_same_bytes_of_somebody_else_stay(ws: Workspace, root: Path) -> None:
     """Ruling 19: who deleted a file or a line and wrote it again, wrote it."""
     with ws.turn(agent_id="ana") as turn:
@@ -240,7 +222,7 @@ def test_the_same_bytes_of_somebody_else_stay(ws: Workspace, root: Path) -> None
 
     for name in ("file.md", "plan.md"):
         before = (root / name).read_bytes()
-        with pytest.raises(CannotUndoError, match="others wrote it"):
+        with pytest.raises(CannotUndoError, match=r"others wrote it|made another file"):
             ws.undo(agent_id="ana", path=name)
         assert (root / name).read_bytes() == before
 
@@ -273,6 +255,18 @@ def test_an_undo_can_be_undone_and_a_second_one_takes_nothing_back_twice(ws: Wor
 
     ws.undo(agent_id="ana")
     assert file.read_bytes() == TEXT
+
+
+def test_the_deleted_name_of_a_file_with_several_comes_back(ws: Workspace, root: Path) -> None:
+    """Finding G12: its bytes were not kept, because somebody may write to them under the other name."""
+    (root / "a.md").write_bytes(TEXT)
+    os.link(root / "a.md", root / "b.md")
+    with ws.turn(agent_id="ana") as turn:
+        turn.read_file("a.md")
+        turn.delete_file("a.md")
+    (root / "b.md").write_bytes(b"theirs\n")
+    ws.undo(agent_id="ana")
+    assert ((root / "a.md").read_bytes(), (root / "b.md").read_bytes()) == (TEXT, b"theirs\n")
 
 
 @pytest.mark.parametrize("by", ["session_id", "turn_id", "call_id"])
@@ -496,3 +490,168 @@ def test_it_tells_how_much_of_the_planning_is_done(ws: Workspace, root: Path) ->
     assert told == sorted(told)
     assert len(told) == 4 + 2
     assert told[-1] == 1.0
+
+
+# -- what commands did -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shell(root: Path) -> Path:
+    """A project with folders, links and modes, in which commands can be guarded."""
+    if (reason := why_not(str(root))) is not None:
+        pytest.skip(reason)
+    (root / "src/in").mkdir(parents=True)
+    (root / "src/in").chmod(0o750)
+    (root / "src/a").write_bytes(TEXT)
+    (root / "src/in/b").write_bytes(b"b\n")
+    (root / "src/in/b").chmod(0o755)
+    (root / "link").symlink_to("src/a")
+    (root / "src/in/up").symlink_to("../a")
+    (root / "big").write_bytes(b"".join(b"%d\n" % number for number in range(2000)))
+    (root / "empty").mkdir()
+    (root / ".git").mkdir()
+    (root / ".gitignore").write_bytes(b"*.log\n")
+    (root / "x.log").write_bytes(b"1\n")
+    return root
+
+
+def everything(root: Path) -> dict[str, tuple[int, bytes | str | None]]:
+    """Every file, link and folder, with its mode and what is in it."""
+    found: dict[str, tuple[int, bytes | str | None]] = {}
+    for path in root.rglob("*"):
+        name = str(path.relative_to(root))
+        if name.startswith((".noclobber", ".git/")):
+            continue
+        mode = path.lstat().st_mode
+        if path.is_symlink():
+            found[name] = (mode, os.readlink(path))
+        else:
+            found[name] = (mode, path.read_bytes() if path.is_file() else None)
+    return found
+
+
+def command(root: Path, text: str, agent: str = "bot") -> None:
+    with Workspace(root) as workspace, workspace.turn(agent_id=agent) as turn:
+        done = run_command(turn, text)
+        assert done.exit_code == 0, done.stderr
+
+
+COMMANDS = [
+    "rm -rf src",
+    "mv src dst",
+    "mv src dst && mv dst/in dst/out",
+    "seq 3000 9000 > big",
+    "ln -s src/a two && ln -sf src/in/b link && echo 1 >> src/a",
+    "rm link && echo 1 >> src/a",
+    "rm link && cp src/a link",
+    "rm src/a && ln -s in/b src/a",
+    "chmod 600 src/a && chmod +x big && chmod 700 src/in",
+    "echo 1 >> src/a && chmod 711 src/a",
+    "mkdir -p n/m && echo 1 > n/m/f && chmod 755 n/m/f",
+    "mkdir -p n/m && rmdir empty",
+    "rm -rf src && mkdir src && echo new > src/a",
+    "cp -r src copy && rm src/in/b",
+    "mv src/a src/c && mv big src/a",
+]
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_what_a_command_did_is_taken_back_and_forth(shell: Path, text: str) -> None:
+    """Findings G5, G12: folders are made again, links, modes, moves of folders, and very different versions."""
+    before = everything(shell)
+    command(shell, text)
+    after = everything(shell)
+    assert after != before
+
+    with Workspace(shell) as workspace:
+        workspace.undo(agent_id="bot")
+        assert everything(shell) == before
+        assert workspace.undo(agent_id="bot").writes == ()
+        workspace.undo(agent_id=AGENT_ID)
+    modeless = {name: thing for name, (_, thing) in everything(shell).items()}
+    assert {name: thing for name, thing in modeless.items() if thing is not None} == {
+        name: thing for name, (_, thing) in after.items() if thing is not None
+    }
+
+
+def test_what_cannot_be_taken_back_is_named_and_the_rest_can_be(shell: Path) -> None:
+    """finding G5: one ignored file, of which nothing is kept, or a FIFO, does not block everything."""
+    command(shell, "echo 2 >> x.log && echo 1 >> src/a && mkfifo queue")
+    with Workspace(shell) as workspace:
+        planned = workspace.undo(agent_id="bot", dry_run=True)
+        assert [each.path for each in planned.obstacles] == [str(shell / "x.log")]
+        assert [each.path for each in planned.left] == [str(shell / "queue")]
+
+        workspace.undo(agent_id="bot", but=["x.log"])
+
+    assert (shell / "src/a").read_bytes() == TEXT
+    assert (shell / "x.log").read_bytes() == b"1\n2\n"
+
+
+def test_a_file_that_others_renamed_is_not_said_to_be_undone(shell: Path) -> None:
+    """Finding G12: what the agent made is still there, under another name, so nothing was taken back."""
+    command(shell, "echo 1 > new && echo 1 >> big")
+    (shell / "new").rename(shell / "newer")
+
+    with Workspace(shell) as workspace:
+        planned = workspace.undo(agent_id="bot")
+
+    assert [each.path for each in planned.files] == [str(shell / "big")]
+    assert [each.path for each in planned.left] == [str(shell / "new")]
+    assert "renamed or removed" in planned.left[0].reason
+    assert [write.path for write in planned.writes] == [str(shell / "big")]
+
+
+def test_what_others_put_into_a_folder_that_came_stays(shell: Path) -> None:
+    """Finding G5: a folder goes only if it is empty, and a mode only if nobody has set another."""
+    command(shell, "mkdir n && echo 1 > n/f && chmod 600 src/a")
+    (shell / "n/theirs").write_bytes(b"theirs\n")
+    (shell / "src/a").chmod(0o640)
+
+    with Workspace(shell) as workspace:
+        planned = workspace.undo(agent_id="bot")
+
+    assert sorted(path.name for path in (shell / "n").iterdir()) == ["theirs"]
+    assert (shell / "src/a").stat().st_mode & 0o777 == 0o640
+    assert [each.path for each in planned.left] == [str(shell / "src/a")]
+
+
+def test_a_large_rewrite_with_others_lines_in_it_is_not_taken_back(shell: Path) -> None:
+    """Finding G5: only what is exactly as the agent left it goes back unseen."""
+    command(shell, "seq 3000 9000 > big")
+    with (shell / "big").open("ab") as file:
+        file.write(b"theirs\n")
+    before = everything(shell)
+
+    with Workspace(shell) as workspace, pytest.raises(CannotUndoError):
+        workspace.undo(agent_id="bot")
+
+    assert everything(shell) == before
+
+
+def test_an_empty_file_that_others_made_again_stays(ws: Workspace, root: Path) -> None:
+    """Finding E9: the same bytes, none at all, are another file."""
+    with ws.turn(agent_id="ana") as turn:
+        turn.write_file("mark", b"")
+    (root / "mark").unlink()
+    with ws.turn(agent_id="bob") as turn:
+        turn.write_file("mark", b"")
+
+    with pytest.raises(CannotUndoError, match="another file"):
+        ws.undo(agent_id="ana")
+
+    assert (root / "mark").exists()
+
+
+def test_a_link_that_came_later_is_not_followed(ws: Workspace, root: Path) -> None:
+    """Finding G5: what is behind a link is another file, and stays as it is."""
+    with ws.turn(agent_id="ana") as turn:
+        turn.write_file("mine", b"same\n")
+    (root / "theirs").write_bytes(b"same\n")
+    (root / "mine").unlink()
+    (root / "mine").symlink_to("theirs")
+
+    with pytest.raises(CannotUndoError):
+        ws.undo(agent_id="ana")
+
+    assert (root / "theirs").read_bytes() == b"same\n"

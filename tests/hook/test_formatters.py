@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from noclobber import Workspace
 from noclobber.core.clock import SystemClock
+from noclobber.guard import formatted as formatted_by
+from noclobber.ledger import last_writer
 from tests.rigs.hooks import HookRig, is_denied, refusal
 
 WORDS = ("one", "two", "three", "four", "five", "six")
 
 
 def formatted(text: str) -> str:
-    """What a formatter does: quotes, commas, blanks, line breaks, import lines."""
-    text = text.replace("'", '"').replace("[ ", "[").replace(" ]", ",]").replace("=", " = ")
-    return "import os\n" + text.replace("import os\n", "").replace("import sys\n", "import sys\n\n")
+    """What a formatter does: quotes, commas, blanks, line breaks."""
+    text = text.replace("'", '"').replace("[ ", "[").replace(" ]", ",]")
+    return re.sub(" *= *", " = ", text).replace("import os\n", "import os\n\n\n").replace("\n\n\n\n", "\n")
 
 
 @pytest.fixture
@@ -132,18 +141,6 @@ def test_after_a_read_of_what_the_formatter_left_nothing_has_to_be_kept(rig: Hoo
     assert [event["payload"].get("kept") for event in rig.ledger()] == [None, None, None]
 
 
-@pytest.mark.parametrize(("options", "is_let_through"), [("", False), ('formatters = ["*.py"]', True)])
-def test_a_formatter_that_changes_more_is_named_by_the_project(
-    rig: HookRig, root: Path, source: Path, options: str, is_let_through: bool
-) -> None:
-    """finding H6: a header, added right after the agent's write."""
-    (root / "noclobber.toml").write_text(options)
-    rig.write(source, "a = 1\n")
-    source.write_text("# Copyright\na = 1\n")
-
-    assert (rig.edit(source, "a = 1", "a = 2") == {}) == is_let_through
-
-
 def test_layout_can_be_refused(rig: HookRig, root: Path, source: Path) -> None:
     """finding H6: `layout = "refuse"` goes by bytes alone."""
     (root / "noclobber.toml").write_text('layout = "refuse"')
@@ -151,6 +148,183 @@ def test_layout_can_be_refused(rig: HookRig, root: Path, source: Path) -> None:
     source.write_text("a = [1,]\n")
 
     assert is_denied(rig.edit(source, "1", "2"))
+
+
+# -- what is not a formatter's ---------------------------------------------------------------------------
+
+KINDS = {
+    "an import line of agent B": ("a.py", "import os\nx = 1\n", "import os\nimport json\nx = 1\n"),
+    "an import line that is gone": ("a.py", "import os\nx = 1\n", "x = 1\n"),
+    "imports in another order": ("a.py", "import a\nimport b\n", "import b\nimport a\n"),
+    "a Python dedent": ("a.py", "if a:\n    b()\n    c()\n", "if a:\n    b()\nc()\n"),
+    "a comment": ("a.py", "x = 1\n", "x = 1\n# Keep this: the auditor needs it.\n"),
+    "a number's sign": ("a.py", "x = -5\n", "x = 5\n"),
+    "a number for a string": ("a.json", '{"port": "8080"}', '{"port": 8080}'),
+    "true for 1": ("a.toml", "on = 1\n", "on = true\n"),
+    "a comment in TOML": ("a.toml", "on = 1\n", "on = 1  # until May\n"),
+    "a decimal comma": ("a.js", "f(1,5);\n", "f(15);\n"),
+    "YAML nesting": ("a.yaml", "a:\n  b: 1\n  c: 2\n", "a:\n  b: 1\nc: 2\n"),
+    "a YAML string": ("a.yaml", "port: '8080'\n", "port: 8080\n"),
+    "a call that begins with require": ("a.js", "requireAdmin(req);\nf(req);\n", "f(req);\n"),
+    "a use statement": ("a.rs", "use a::b;\nfn f() {}\n", "fn f() {}\n"),
+    "a Markdown list": ("a.md", "- [ ] ship\n", "* [ ] ship\n"),
+    "emphasis": ("a.md", "do *not* ship\n", "do not ship\n"),
+    "a Makefile's tab": ("Makefile", "a:\n\tb\n", "a:\n    b\n"),
+    "CSV": ("a.csv", "1,5;2\n", "1;5,2\n"),
+    "plain text": ("a.txt", "a b\n", "ab\n"),
+    "a quote": ("a.js", "x = 'a';\n", 'x = "a";\n'),
+    "a return's end": ("a.js", "return x;\n", "return\nx;\n"),
+    "a string's blanks": ("a.go", 'x := "a  b"\n', 'x := "a b"\n'),
+    "an operator of two signs": ("a.c", "x = a - -b;\n", "x = a --b;\n"),
+}
+
+
+@pytest.mark.parametrize("moment", ["before our event", "after our event"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_somebodys_change_is_not_taken_for_a_formatters(
+    rig: HookRig, root: Path, kind: str, moment: str
+) -> None:
+    """Findings E2, G2, ruling 28: refused, and a whole-file write does not replace it."""
+    name, mine, theirs = KINDS[kind]
+    file = root / name
+    given = {"file_path": str(file), "content": mine}
+    assert rig.ask("Write", given, tool_use_id="w") == {}
+    file.write_text(theirs if moment == "before our event" else mine)
+    told = rig.told("Write", given, tool_use_id="w")
+    file.write_text(theirs)
+
+    assert bool(told) == (moment == "before our event")
+    assert is_denied(rig.write(file, mine + mine))
+    assert file.read_text() == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "mine", "theirs"),
+    [
+        ("a.py", "x=['a','b' ] #c\n", 'x = [\n    "a",\n    "b",\n]  # c\n'),
+        ("a.json", '{"b":[1,2],"a":"x"}', '{\n  "b": [1, 2],\n  "a": "x"\n}\n'),
+        ("a.toml", "[a]\nb=1 # c\n", "[a]\nb = 1 # c\n"),
+        ("a.ts", "f( a,b );// c\nreturn `x ${y}`;\n", "f(a, b); // c\nreturn `x ${y}`;\n"),
+        ("a.go", "func f(){\nreturn 1\n}\n", "func f() {\n\treturn 1\n}\n"),
+        ("a.java", "int f(){return 1;}\n", "int f() {\n    return 1;\n}\n"),
+    ],
+)
+def test_what_the_grammar_proves_to_be_layout_is_followed(
+    rig: HookRig, root: Path, name: str, mine: str, theirs: str
+) -> None:
+    """Ruling 28: right after the agent's own write, and nobody else's is on record."""
+    file = root / name
+    rig.write(file, mine)
+    file.write_text(theirs)
+
+    assert rig.write(file, mine + "\n") == {}
+
+
+def test_ruff_is_followed(rig: HookRig, source: Path) -> None:
+    """Ruling 28: a real formatter, as a user's hook runs it."""
+    rig.write(source, "def f( a,b ):\n  return [ a,\n b ] #c\n")
+    subprocess.run([sys.executable, "-m", "ruff", "format", "-q", str(source)], check=True)
+    assert "# c" in source.read_text()
+
+    assert rig.edit(source, "return", "yield") == {}
+
+
+@pytest.mark.parametrize(("late_s", "is_followed"), [(9.0, True), (11.0, False), (3600.0, False)])
+def test_layout_that_changes_later_is_somebodys(
+    rig: HookRig, source: Path, late_s: float, is_followed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding E2, ruling 28: within 10 s of the agent's own write, whenever the next one comes."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(SystemClock, "now_s", lambda clock: time.time() - late_s)
+        assert rig.write(source, "a = [1]\n") == {}
+    source.write_text("a = [\n    1,\n]\n")
+    monkeypatch.setattr(SystemClock, "now_s", lambda clock: time.time() + 3600)
+
+    assert (rig.edit(source, "1", "2") == {}) == is_followed
+
+
+def test_a_look_does_not_make_the_write_younger(
+    rig: HookRig, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding E2: a formatter's version was followed late. What comes right after that is somebody's."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(SystemClock, "now_s", lambda clock: time.time() - 7)
+        assert rig.write(source, "a = [1]\n") == {}
+    source.write_text("a = [1,]\n")
+    given = {"file_path": str(source), "old_string": "1", "new_string": "2"}
+    assert rig.ask("Edit", given) == {}, "followed; and the user declines"
+    monkeypatch.setattr(formatted_by, "RIGHT_AFTER_S", 5.0)
+    source.write_text("a = [\n    1\n]\n")
+
+    assert is_denied(rig.edit(source, "1", "2"))
+
+
+def test_layout_that_another_agent_wrote_is_not_a_formatters(rig: HookRig, root: Path, source: Path) -> None:
+    """Finding E2, ruling 28: its write is on record, so it is known whose it is."""
+    rig.write(source, "a = [1]\n")
+    with Workspace(root) as workspace, workspace.turn(agent_id="b") as other:
+        other.read_file("a.py")
+        other.write_file("a.py", "a = [\n    1,\n]\n")
+
+    assert is_denied(rig.edit(source, "1", "2"))
+
+
+def test_a_record_that_does_not_reach_back_proves_nothing(
+    rig: HookRig, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ruling 28: only the end of a ledger is read, and all of that may be younger than the agent's write."""
+    rig.write(source, "a = [1]\n")
+    source.write_text("a = [1,]\n")
+    monkeypatch.setattr(last_writer, "TAIL_BYTES", 100)
+
+    assert is_denied(rig.edit(source, "1", "2"))
+
+
+# -- a formatter that is named ---------------------------------------------------------------------------
+
+HEADER = "import sys; sys.stdout.write('# Copyright\\n' + sys.stdin.read())"
+
+
+@pytest.mark.parametrize(
+    "trust", ["trusted", "not trusted", "by a list that others can write", "another folder"]
+)
+@pytest.mark.parametrize("theirs", ["# Copyright\na  b\n", "# Copyright\na  b\nand a word\n"])
+def test_a_named_formatter_is_run_again_where_the_user_trusts_the_folder(
+    rig: HookRig, root: Path, trust: str, theirs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rulings 28 and 34: exactly its bytes are followed, in any kind of file; elsewhere it is not even run."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    trusted = tmp_path / "config" / "noclobber" / "trusted"
+    trusted.parent.mkdir(parents=True)
+    if trust != "not trusted":
+        trusted.write_text(f"{root.parent if trust == 'another folder' else root.resolve()}\n")
+        trusted.chmod(0o666 if "others" in trust else 0o600)
+    ran = tmp_path / "ran"
+    script = f"open({str(ran)!r}, 'w'); {HEADER}"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(script)} {{file}}"
+    (root / "noclobber.toml").write_text(f"formatters = [{json.dumps(command)}]\n")
+    file = root / "notes.txt"
+    rig.write(file, "a  b\n")
+    file.write_text(theirs)
+
+    assert (rig.edit(file, "a", "c") == {}) == (trust == "trusted" and "word" not in theirs)
+    assert ran.exists() == (trust == "trusted")
+
+
+@pytest.mark.parametrize("command", ["false {file}", "no-such-program {file}", "'{file}"])
+def test_a_named_formatter_that_fails_proves_nothing(
+    rig: HookRig, root: Path, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ruling 28."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "noclobber").mkdir()
+    (tmp_path / "noclobber" / "trusted").write_text(f"{root.resolve()}\n")
+    (root / "noclobber.toml").write_text(f"formatters = [{json.dumps(command)}]\n")
+    file = root / "notes.txt"
+    rig.write(file, "a\n")
+    file.write_text("a \n")
+
+    assert is_denied(rig.edit(file, "a", "c"))
 
 
 @pytest.mark.parametrize("moment", ["after the call", "before the next"])
@@ -249,72 +423,3 @@ def test_one_edit_of_a_message_that_fails_does_not_spoil_the_others(rig: HookRig
     done = rig.tool("PostToolUse", "edit", calls["two"], tool_use_id="two", tool_response={})
     assert rig.call("qwen", done, "note")[0] == {}
     assert rig.kinds() == ["MUTATION"]
-
-
-def shell(rig: HookRig, command: str, path: Path, then: str) -> None:
-    """The agent runs a command that leaves this text in a file."""
-    given = {"command": command}
-    number = rig.next_id()
-    assert not is_denied(
-        rig.call("claude-code", rig.tool("PreToolUse", "Bash", given, tool_use_id=number), "shell")[0]
-    )
-    path.write_text(then)
-    told = rig.tool("PostToolUse", "Bash", given, tool_use_id=number, tool_response={"stdout": ""})
-    assert rig.call("claude-code", told, "note")[0] == {}
-
-
-COMMANDS = 'shell = "watched"\nformatters = ["ruff format", "prettier"]\n'
-
-
-@pytest.mark.parametrize(
-    ("command", "is_own"),
-    [
-        ("ruff format .", True),
-        ("ruff format a.py", True),
-        ("cd . && uv run ruff format", True),
-        ("npx prettier --write .", True),
-        ("/opt/node/bin/prettier -w a.py", True),
-        ("ruff check --fix", False),
-        ("make format", False),
-        ("echo ruff format > log", False),
-    ],
-)
-def test_what_a_named_formatter_did_in_the_agents_shell_is_the_agents_own(
-    rig: HookRig, root: Path, source: Path, command: str, is_own: bool
-) -> None:
-    """finding H6, N-shell: also of a file that the agent had only read; other commands cost a read as ever."""
-    (root / "noclobber.toml").write_text(COMMANDS)
-    rig.read(source)
-    shell(rig, command, source, formatted(source.read_text()))
-
-    assert is_denied(rig.edit(source, '"four"', '"FOUR"')) != is_own
-    assert "MUTATION_RACE" not in rig.kinds()
-
-
-def test_a_stranger_while_a_named_formatter_runs_is_still_a_stranger(
-    rig: HookRig, root: Path, source: Path
-) -> None:
-    """finding H6: a word of somebody's among what the formatter did, and the next edit is refused."""
-    (root / "noclobber.toml").write_text(COMMANDS)
-    rig.read(source)
-    theirs = formatted(source.read_text()).replace("two", "twenty")
-    shell(rig, "ruff format .", source, theirs)
-
-    assert refusal(rig.edit(source, '"four"', '"FOUR"'))["error_type"] == "STALE_FILE"
-    assert source.read_text() == theirs
-
-
-@pytest.mark.parametrize("formatters", ['["ruff format"]', '["*.md"]'])
-def test_a_named_formatter_of_the_users_is_followed_where_layout_is_refused(
-    rig: HookRig, root: Path, source: Path, formatters: str
-) -> None:
-    """finding H6: the user says that one runs after each edit; a stranger's word is refused there as well."""
-    (root / "noclobber.toml").write_text(f'layout = "refuse"\nformatters = {formatters}\n')
-    rig.write(source, "a = [1]\n")
-    source.write_text("a = [\n    1,\n]\n")
-    is_named = formatters == '["ruff format"]'
-    assert is_denied(rig.edit(source, "1", "2")) != is_named
-    rig.read(source)
-    rig.write(source, "b = [1]\n")
-    source.write_text("b = [\n    1,\n    2,\n]\n")
-    assert is_denied(rig.edit(source, "1", "3"))

@@ -131,11 +131,9 @@ ALSO_LIGHT = {
     # The guarded shell: a process for each command, and its start is what a command pays.
     "noclobber.cli.run",
     "noclobber.core.light.own_modules",
-    "noclobber.guard.passing",
     "noclobber.cli.shell_prefix",
     "noclobber.guard.git.rule",
     "noclobber.guard.unchecked_rule",
-    "noclobber.hook.landed",
     # What a session's first hook leaves behind.
     "noclobber.hook.standby",
 }

@@ -371,7 +371,7 @@ def test_a_read_only_configuration_is_left_alone(root: Path, is_root: bool) -> N
         "import os, sys\n"
         "from noclobber.hook import doctor\nfrom noclobber.hosts import install as installing, json_edit as jsonedit\n"
         "from noclobber.hosts.hook_entries import hook_file\n"
-        "import difflib, json, noclobber.disk.commit.remove, noclobber.disk.commit.committer\n"
+        "import difflib, json, noclobber.disk.commit.change_set, noclobber.disk.commit.committer\n"
         "where = hook_file('claude-code', 'project', sys.argv[1])\n"
         "if os.geteuid() == 0: os.setuid(65534)\n"
         "try: installing.carry_out(where)\n"

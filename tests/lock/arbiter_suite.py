@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import jsonschema
@@ -61,6 +62,12 @@ def taken(arbiter: Arbiter[H], folder: str, who: Taker | None = None) -> H:
 def kinds(rig: ArbiterRig, folder: str) -> list[str]:
     """The kinds of what is on record, in order."""
     return [event["action_type"] for event in rig.events(folder)]
+
+
+def files_outside(root: str, folder: str) -> list[str]:
+    """Every file below a root but what is in one folder."""
+    found = [os.path.join(here, name) for here, _, names in os.walk(root) for name in names]
+    return sorted(name for name in found if not name.startswith(f"{folder}/"))
 
 
 def ignore(_: object) -> None:
@@ -396,6 +403,78 @@ class ArbiterSuite:
         with pytest.raises(LockLost):
             other.find(folder, holding.lock_id)
 
+    def test_a_moved_folder_keeps_its_lock(self, rig: ArbiterRig) -> None:
+        """REQ-LOCK-012, finding E8: the holder goes on there, and nobody else gets it there."""
+        folder, arbiter = rig.folder("a"), rig.arbiter()
+        holding = taken(arbiter, folder)
+        moved = f"{rig.root()}/moved"
+        os.rename(folder, moved)
+        assert holding.folder == moved
+        assert arbiter.check(holding) > 0
+        refusal = rig.arbiter().take(moved, taker("builder-2"), pytest.fail)
+        assert refusal is not None
+        assert refusal.to_report()["holder"] == "builder-1"
+        late = rig.arbiter().intend_write(moved, None, ())
+        with pytest.raises(LockContention):
+            late.begin()
+        late.settle()
+        holding = arbiter.renew(holding, 60)
+        intent = arbiter.intend_write(moved, holding, ())
+        intent.begin()
+        intent.settle()
+        assert rig.arbiter().find(moved, holding.lock_id).holder == "builder-1"
+        arbiter.give_up(holding, ignore)
+        taken(rig.arbiter(), moved, taker("builder-2"))
+
+    def test_every_file_of_a_lock_is_inside_its_deliverable(self, rig: ArbiterRig) -> None:
+        """REQ-LOCK-001, REQ-LOCK-008, finding E8: taken, renewed, refused, released, recovered, retired."""
+        folder = rig.folder("a")
+        before = files_outside(rig.root(), folder)
+        arbiter = rig.arbiter()
+        holding = taken(arbiter, folder)
+        assert os.path.isfile(f"{folder}/.lock")
+        holding = arbiter.renew(holding, 60)
+        refusal = rig.arbiter().take(folder, taker("builder-2"), pytest.fail)
+        assert refusal is not None
+        arbiter.refused(folder, "builder-2", refusal)
+        arbiter.give_up(holding, ignore)
+        taken(rig.arbiter(), folder, taker("victim", process=dead_process()))
+        rig.arbiter().clear(folder, taker("person"))
+        taken(rig.arbiter(), folder, taker("victim", process=dead_process()))
+        rig.arbiter().clear(folder, taker("person"), retire=True)
+        assert files_outside(rig.root(), folder) == before
+        assert sorted(os.listdir(folder)) == [".lock-ledger.jsonl"]
+
+    def test_a_folder_that_may_not_be_written_to_is_an_error_that_says_so(self, rig: ArbiterRig) -> None:
+        """X-003, finding E8: with path, owner and remedy; in a folder of no project, too."""
+        if os.geteuid() != 0:
+            pytest.skip("another user's files can only be made by root")
+        warm = rig.folder("warm")
+        with TemporaryDirectory() as base:  # Pytest's own folders are for their owner only.
+            os.chmod(base, 0o755)
+            folder = f"{base}/d"
+            os.mkdir(folder, 0o755)
+            inlet, outlet = os.pipe()
+            if (pid := os.fork()) == 0:
+                try:
+                    arbiter = rig.arbiter()
+                    arbiter.give_up(taken(arbiter, warm), ignore)  # Everything is imported.
+                    os.setgroups([])
+                    os.setgid(65534)
+                    os.setuid(65534)
+                    arbiter.take(folder, taker(), ignore)
+                except BaseException as error:
+                    os.write(outlet, f"{type(error).__name__}: {error}".encode())
+                finally:
+                    os._exit(0)
+            os.waitpid(pid, 0)
+            os.close(outlet)
+            with open(inlet) as told:
+                said = told.read()
+        assert said.startswith("AccessDeniedError"), said
+        assert folder in said
+        assert "owner" in said or "root" in said
+
     # -- list, wait ------------------------------------------------------------------------------------------
 
     def test_the_list_has_every_locked_deliverable_and_no_other(self, rig: ArbiterRig) -> None:
@@ -424,7 +503,9 @@ class ArbiterSuite:
         try:
             intent.begin()
             rig.pass_time(61)
-            assert rig.arbiter().take(folder, taker("successor"), pytest.fail) is not None
+            refusal = rig.arbiter().take(folder, taker("successor"), pytest.fail)
+            assert refusal is not None
+            assert refusal.to_report()["holder"] == "builder-1", "finding E8: the plain holder"
         finally:
             intent.settle()
         taken(rig.arbiter(), folder, taker("successor"))
@@ -455,6 +536,7 @@ class ArbiterSuite:
         intent = rig.arbiter().intend_write(folder, None, ())
         intent.begin()
         intent.settle()
+        assert not os.path.lexists(f"{folder}/.lock"), "finding E8"
         assert kinds(rig, folder) == ["LOCK_ACQUIRED", "LOCK_RECOVERED"]
         with pytest.raises(LockLost):
             arbiter.check(former)

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from noclobber.errors import CoordinatorUnavailableError, LockLost
+from noclobber.lock import file_arbiter
 from noclobber.lock.lock import BEAT_PATIENCE_S, DeliverableLock
 from noclobber.lock.record import hash_of
 from noclobber.postgres import arbiter as rows
@@ -48,8 +49,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let this machine's clock be ahead."""
-    now_s = rows.boot_time_s
-    monkeypatch.setattr(rows, "boot_time_s", lambda: now_s() + seconds)
+    now_s = file_arbiter.boot_time_s
+    for module in (file_arbiter, rows):
+        monkeypatch.setattr(module, "boot_time_s", lambda: now_s() + seconds)
 
 
 def test_a_holder_is_told_at_the_end_of_its_lease_and_not_when_the_server_answers(

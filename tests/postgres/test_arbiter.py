@@ -1,9 +1,11 @@
-"""The arbiter whose locks are rows, under the tests that every arbiter has to pass."""
+"""The arbiter of a team, and fleets of which some programs know no coordinator, under the tests of every arbiter."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +13,38 @@ import psycopg
 import pytest
 
 from noclobber.errors import CoordinatorUnavailableError
-from noclobber.postgres.arbiter import PostgresArbiter
+from noclobber.lock.file_arbiter import FileArbiter
+from noclobber.postgres.arbiter import PostgresArbiter, RowWriteIntent
 from noclobber.postgres.connection import ServerConnection
 from noclobber.postgres.ledger import PostgresLedger
 from noclobber.postgres.workspace_name import place_of
 from tests.lock.arbiter_suite import ArbiterSuite, ignore, taken, taker
 from tests.rigs import postgres
+from tests.rigs.locks import ToldClock, dead_process, events
 
 
 class RowRig:
-    """Folders of one project, judged by the server's clock."""
+    """Folders below one root, judged by the server's clock."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._address = root, postgres.coordinator()
+        self._clock = ToldClock()
         self._connections: list[ServerConnection] = []
+        self._arbiters: list[FileArbiter] = []
 
-    def arbiter(self) -> PostgresArbiter:
-        connection = ServerConnection(self._address)
-        self._connections.append(connection)
-        return PostgresArbiter(connection)
+    def arbiter(self) -> FileArbiter:
+        return self._kept(PostgresArbiter(self._connection(), self._clock))
 
-    racing_arbiter = arbiter
+    def racing_arbiter(self) -> FileArbiter:
+        return self._kept(PostgresArbiter(self._connection()))
+
+    def _connection(self) -> ServerConnection:
+        self._connections.append(ServerConnection(self._address))
+        return self._connections[-1]
+
+    def _kept(self, arbiter: FileArbiter) -> FileArbiter:
+        self._arbiters.append(arbiter)
+        return arbiter
 
     def folder(self, name: str) -> str:
         (self._root / name).mkdir(parents=True)
@@ -41,31 +54,92 @@ class RowRig:
         return str(self._root)
 
     def pass_time(self, seconds: float) -> None:
+        self._clock.time_s += seconds
         postgres.pass_time(self._address, seconds)
 
     def events(self, folder: str) -> list[dict[str, Any]]:
+        """What the server has on record; the folder's own record has the same."""
         place, connection = place_of(folder), ServerConnection(self._address)
         try:
-            found = PostgresLedger(connection, place.workspace).events()
-            return [event for event in found if event["payload"]["path"] == place.path]
+            chain = PostgresLedger(connection, place.workspace).events()
+            found = [event for event in chain if event["payload"]["path"] == place.path]
         finally:
             connection.close()
+        here = [event["action_type"] for event in events(Path(folder))]
+        assert here == [event["action_type"] for event in found]
+        return found
 
     def close(self) -> None:
+        for arbiter in self._arbiters:
+            arbiter.close()
         for connection in self._connections:
             connection.close()
 
 
-class TestPostgresArbiter(ArbiterSuite):
-    """The shared suite."""
+class MixedRig(RowRig):
+    """The same folders; every other program has never heard of the coordinator."""
 
-    @pytest.fixture
-    def rig(self, tmp_path: Path) -> Any:
+    def __init__(self, root: Path, turn: int) -> None:
+        super().__init__(root)
+        self._turns = count(turn)
+
+    def arbiter(self) -> FileArbiter:
+        if next(self._turns) % 2:
+            return super().arbiter()
+        return self._kept(FileArbiter(self._clock))
+
+    def racing_arbiter(self) -> FileArbiter:
+        # Forked processes do not share a counter.
+        return super().racing_arbiter() if os.getpid() % 2 else self._kept(FileArbiter())
+
+    def events(self, folder: str) -> list[dict[str, Any]]:
+        """What the folder's own record has: every program writes there."""
+        return events(Path(folder))
+
+
+class TestPostgresArbiter(ArbiterSuite):
+    """The shared suite, inside a project and in folders of none (finding E8)."""
+
+    @pytest.fixture(params=["project", "no project"])
+    def rig(self, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         root = tmp_path / "deliverables"
-        (root / ".noclobber").mkdir(parents=True)
+        (root / (".noclobber" if request.param == "project" else "")).mkdir(parents=True)
         rig = RowRig(root)
         yield rig
         rig.close()
+
+
+class TestMixedFleet(ArbiterSuite):
+    """Ruling 35, finding E8: the shared suite over a fleet of which half knows no coordinator."""
+
+    @pytest.fixture(params=["the first one without", "the first one with"])
+    def rig(self, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+        (tmp_path / "deliverables").mkdir()
+        rig = MixedRig(tmp_path / "deliverables", int(request.param.endswith("with")))
+        yield rig
+        rig.close()
+
+
+@pytest.mark.parametrize("content", [None, b"not a record"])
+def test_an_orphan_of_a_program_without_the_coordinator_is_on_record_at_the_server(
+    folder: str, content: bytes | None
+) -> None:
+    """REQ-LOCK-006, finding E8: it had no row, and its recovery is recorded there all the same."""
+    rig = RowRig(Path(folder).parent)
+    if content is None:
+        taken(FileArbiter(), folder, taker("gone", process=dead_process()))
+    else:
+        lock = Path(folder, ".lock")
+        lock.write_bytes(content)
+        os.utime(lock, (1.0, 1.0))
+    arbiter = rig.racing_arbiter()
+    arbiter.give_up(taken(arbiter, folder), ignore)
+    place, connection = place_of(folder), ServerConnection(postgres.coordinator())
+    found = list(PostgresLedger(connection, place.workspace).events())
+    connection.close()
+    rig.close()
+    assert [event["action_type"] for event in found] == ["LOCK_RECOVERED", "LOCK_ACQUIRED", "LOCK_RELEASED"]
+    assert found[0]["payload"]["previous_holder"] == (None if content else "gone")
 
 
 ROW = "SELECT noclobber.hold_lock(%s, %s)"
@@ -131,8 +205,9 @@ def test_a_write_that_its_writer_has_given_up_does_not_begin_later(
 def test_what_was_done_before_its_asker_gave_up_is_undone(folder: str, impatient: PostgresArbiter) -> None:
     """N-machines: the answer got lost, and not the question."""
     holding = taken(impatient, folder)
-    impatient._undo(holding.place, holding.secret, folder)
+    impatient._undo(holding.lock_file, holding.record)
     intent = impatient.intend_write(folder, None, ())
+    assert isinstance(intent, RowWriteIntent)
     intent.begin()
     intent._is_known = False
     intent.settle()

@@ -131,7 +131,7 @@ def test_a_tool_that_is_replaced_writes_in_a_section(volume: Path) -> None:
 
     def step() -> ReplacedTool:
         turn = HookTurn(event)
-        return ReplacedTool(turn, turn.fence, turn.call(), actions)
+        return ReplacedTool(turn, turn.call(), actions)
 
     step().commit(step().plan())
     assert (volume / "a.txt").read_text() == "second\n"

@@ -58,7 +58,7 @@ def test_the_next_command_finds_the_old_tree_or_the_new_one(clone: Path, exchang
 
     def die(step: str) -> None:
         nonlocal left
-        left -= step == "tree-exchanged"
+        left -= step == "one-visible"
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -77,7 +77,7 @@ def test_a_git_that_works_beside_a_landing_waits(clone: Path) -> None:
     told = clone.parent / "told"
 
     def commit_plainly(step: str) -> None:
-        if step == "tree-exchanged" and not told.exists():
+        if step == "one-visible" and not told.exists():
             words = ["git", "commit", "-q", "--allow-empty", "-m", "plain"]
             done = subprocess.run(words, cwd=clone, capture_output=True, text=True)
             told.write_text(done.stderr)

@@ -33,7 +33,7 @@ NEW = (
     " rm -r dist/sub; mkdir dist/sub; echo new > dist/sub/g"
 )
 CHECKED = "echo two >> plan.md; echo two > other.md; "
-STEPS = ("tree-", "unchecked-")
+STEPS = ("noted", "one-visible", "all-visible", "decided", "unchecked-")
 
 
 def tree(root: Path) -> dict[str, str]:

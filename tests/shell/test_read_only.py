@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noclobber.shell.read_only import is_background, is_read_only
+from noclobber.shell.read_only import is_read_only
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,6 @@ def test_a_command_that_only_looks_is_known(command: str) -> None:
 def test_everything_else_may_write(command: str) -> None:
     """N-shell: a command that is taken for harmless and is not would go unguarded."""
     assert not is_read_only(command)
-
-
-def test_what_is_started_in_the_background_is_known() -> None:
-    """N-shell: what goes on after its shell cannot be a transaction."""
-    assert is_background("sleep 5 &")
-    assert is_background("server & sleep 1; curl localhost")
-    assert is_background("(while true; do ls; done) &")
-    assert not is_background("ls && ls")
-    assert not is_background("ls 2>&1")
 
 
 # Words that change something in one program or another, beside words that do not.

@@ -172,7 +172,7 @@ def test_what_is_kept_stays_until_its_command_has_run_again(root: Path, tmp_path
     assert run("run", "rerun", run_id, cwd=root).code == 143
     assert "+two" in run("run", "diff", run_id, cwd=root).out
     (root / "again").unlink()
-    assert run("run", "rerun", run_id, cwd=root).code == 0
+    assert run("run", "--expect", "a.md=ABSENT", "rerun", run_id, cwd=root).code == 0
     assert os.listdir(root / ".noclobber/run") == []
 
 
@@ -184,7 +184,8 @@ def test_each_of_several_commands_runs_again_for_its_own_agent(root: Path) -> No
         expect = ("--expect", f"{agent}.md={'0' * 64}")
         done = run("run", "--agent", agent, *expect, "--", "sh", "-c", f"echo 1 > {agent}.md", cwd=root)
         assert done.code == 75
-    assert run("run", "rerun", *os.listdir(root / ".noclobber/run"), cwd=root).code == 0
+    now = [word for agent in ("anna", "ben") for word in ("--expect", f"{agent}.md=ABSENT")]
+    assert run("run", *now, "rerun", *os.listdir(root / ".noclobber/run"), cwd=root).code == 0
     lines = map(json.loads, (root / ".noclobber/agent_trace.jsonl").read_text().splitlines())
     landed = [each for each in lines if each["action_type"] == "MUTATION"]
     assert {each["payload"]["target_file"]: each["identity"]["agent_id"] for each in landed} == {

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from torture.after_crash import Trial
+from torture.arena import Round
 
-from noclobber.demo import arena, outsiders
-from noclobber.demo.arena import Round
 from noclobber.disk import leases
 from noclobber.disk.commit import recovery
-from torture import after_crash, bars, compiled, plan
+from torture import after_crash, arena, bars, compiled, outsiders, plan
 
 SEED = 20_240_611
 COMPILED = [name for name, kind in outsiders.KINDS.items() if kind.is_compiled]

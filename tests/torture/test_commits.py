@@ -27,6 +27,16 @@ def test_no_commit_has_a_foreign_line_and_no_line_is_lost(root: Path) -> None:
     assert tally.commits >= 10
 
 
+def test_a_number_that_all_count_up_is_as_high_as_they_were_told(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding E3, U14: equal values of several agents, and commits of them; each success counts once."""
+    monkeypatch.setenv("COUNTS", "0.5")
+    tally = run(str(root), agents=3, commits=6)
+    assert tally.trouble == ()
+    assert tally.counted > 5
+
+
 def test_an_agent_goes_on_however_much_a_person_has_typed(root: Path) -> None:
     """N-shell: a slow machine gives the person time for many lines; the agents' own part of a file is kept."""
     (root / "shared-0.md").write_text("a\nb\n" + "".join(f"person {at}\n" for at in range(90)))

@@ -55,5 +55,9 @@ def test_killed_and_stopped_holders_and_a_lost_server_give_no_two_holders(tmp_pa
 def test_a_holder_that_does_not_ask_is_convicted() -> None:
     """N-machines: a referee that convicts nobody proves nothing."""
     # A few seconds of a busy machine may have no stop that outlasts a lease: some more seeds then.
-    verdicts = (hosts.chaos(5.0, seed, asks=False, wants_hosts=False)[0] for seed in range(7, 13))
-    assert any(verdict.double_holders for verdict in verdicts)
+    verdicts = []
+    for seed in range(7, 15):
+        verdicts.append(hosts.chaos(8.0, seed, asks=False, wants_hosts=False)[0])
+        if verdicts[-1].double_holders:
+            return
+    pytest.fail(f"nobody was convicted: {verdicts}")

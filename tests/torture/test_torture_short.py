@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torture.accounting import Account
+from torture.arena import Round
 
-from noclobber.demo import arena, outsiders, weaker_guards
-from noclobber.demo.accounting import Account
-from noclobber.demo.arena import Round
-from torture import counter, plan, several
+from torture import arena, counter, outsiders, plan, several, weaker_guards
 
 SEED = 20_240_611
 

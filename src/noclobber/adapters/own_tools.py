@@ -17,16 +17,17 @@ outsider's save is lost. Where that matters, use the guarded tools.
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from noclobber.adapters.call_queue import QUEUE
-from noclobber.aio import in_thread
+from noclobber.aio import around, in_thread
 from noclobber.core.actions import READ
 from noclobber.errors import BadRequestError, NoclobberError
 from noclobber.guard.catalogue import Tool
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from noclobber.adapters.callers import Caller
     from noclobber.adapters.runs import RunTurns
@@ -85,29 +86,29 @@ class OwnTools:
 
     def around(self, caller: Caller, name: str, params: Mapping[str, Any], run: Callable[[], Any]) -> Any:
         """Carry out a call with the check around it; a refusal is an exception."""
-        call = self.before(caller, name, params)
-        try:
-            result = run()
-        except BaseException as error:
-            self.failed(call, error)
-            raise
-        self.after(call, result)
-        return result
+        with self._noted(self.before(caller, name, params)) as results:
+            results.append(run())
+        return results[0]
 
     async def around_async(
         self, caller: Caller, name: str, params: Mapping[str, Any], run: Callable[[], Awaitable[Any] | Any]
     ) -> Any:
         """The same around a coroutine function. Cancelled in the tool: what it left behind is still noted."""
-        call = await self.before_async(caller, name, params)
-        try:
+        async with around(self._noted(await self.before_async(caller, name, params))) as results:
             result = run()
-            if inspect.isawaitable(result):
-                result = await result
+            results.append(await result if inspect.isawaitable(result) else result)
+        return results[0]
+
+    @contextmanager
+    def _noted(self, call: ToolCall) -> Iterator[list[Any]]:
+        """Within, the tool runs, and puts its result into the list. That, or its exception, is noted."""
+        results: list[Any] = []
+        try:
+            yield results
         except BaseException as error:
             self.failed(call, error)
             raise
-        await in_thread(self.after, call, result)
-        return result
+        self.after(call, results[0])
 
     def failed(self, call: ToolCall, error: BaseException) -> None:
         """Take note that the tool failed or was cancelled; what it left behind is compared all the same."""

@@ -36,6 +36,7 @@ from noclobber.core.actions import EDIT, READ, Action
 from noclobber.core.values import WHOLE, Coverage
 from noclobber.errors import (
     ABSENT,
+    DELETED,
     UNKNOWN,
     BadRequestError,
     MissingFileError,
@@ -43,7 +44,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard import engine
-from noclobber.guard.judge import note_refusal
+from noclobber.guard.judge import note_refusal, refuse_if_stale
 from noclobber.guard.tools.definitions import as_replacement
 from noclobber.text.lines import is_uniform, with_ending
 from noclobber.text.merge import merge
@@ -272,16 +273,19 @@ class ToolIO:
         held = self._held.get(context.name_of(path))
         if held is None:
             return None
-        baseline = context.expected_for(held.name, held.path)
+        baseline = context.last_for(held.name, held.path)
         if baseline is None:
             return held.sha256 if self.turn.options.unread != "deny" else None
         if baseline not in (held.sha256, UNKNOWN):
             # Refused here and not by the guard: were the file put back to what the agent saw, the guard
             # would let through what the tool made from the version in between.
-            action = Action(EDIT, path)
-            error = StaleFileError(held.path, baseline, "DELETED" if held.sha256 == ABSENT else held.sha256)
-            note_refusal(self.turn, self._call(), [engine.target_of(self.turn, action)], error)
-            raise error
+            target = engine.target_of(self.turn, Action(EDIT, path))
+            facts = target.facts._replace(path=held.path)
+            try:
+                refuse_if_stale(self.turn, facts, DELETED if held.sha256 == ABSENT else held.sha256)
+            except StaleFileError as error:
+                note_refusal(self.turn, self._call(), [target], error)
+                raise
         return None
 
     def _call(self) -> ToolCall:

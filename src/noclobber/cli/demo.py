@@ -122,8 +122,6 @@ def _tell_numbers(counted: Numbers, say: Callable[[str], None], columns: int) ->
 
     totals = counted.totals
     say(f"\n{table(counted, columns)}\n")
-    for skipped in counted.skipped:
-        say(f"skipped: {skipped}")
     for fault in counted.faults:
         say(f"fault: {fault}")
     say("lost: completed updates that an agent overwrote without having seen them.")
@@ -143,7 +141,6 @@ def _as_json(told: Told, counted: Numbers) -> dict[str, object]:
         "numbers": {
             "rows": [row._asdict() for row in counted.rows],
             "totals": counted.totals._asdict(),
-            "skipped": counted.skipped,
             "faults": counted.faults,
         },
     }

@@ -183,8 +183,13 @@ def _bytes(path: str) -> bytes | None:
 
 
 def _rerun(folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str, Any] | None]:
-    """Run the same command again, on the files as they are now."""
-    from noclobber.cli.run import Asked, at_best_level
+    """
+    Run the same command again, on the files as they are now.
+
+    It is held to what the first run was held to: what was expected, and what the agent had seen. Only an
+    agent that has read a file since is held to what it read; so nobody gets around a refusal by this.
+    """
+    from noclobber.cli.run import Asked, at_best_level, can_be_hash, drop_what_was_read_since
     from noclobber.cli.run_document import answered, object_of
 
     job = folder.noted("job") or {}
@@ -206,7 +211,16 @@ def _rerun(folder: runs.RunFolder, asked: Asked) -> tuple[int, dict[str, Any] | 
         return 1, object_of(gone)
     again = Asked()
     again.argv, again.as_json, again.root = argv, asked.as_json, folder.root
-    again.agent = asked.agent or _text(job.get("agent_id"))
+    again.text, again.turn = _text(job.get("text")), _text(job.get("turn_id"))
+    again.host, again.session = _text(job.get("host")), _text(job.get("session_id"))
+    first_agent = _text(job.get("agent_id"))
+    again.agent = first_agent if again.session else asked.agent or first_agent
+    seen, expect = job.get("seen"), job.get("expect")
+    again.seen = seen if isinstance(seen, dict) else {}
+    if isinstance(expect, dict):
+        again.expect = {path: sha256 for path, sha256 in expect.items() if can_be_hash(sha256)}
+    drop_what_was_read_since(again, cwd)
+    again.expect |= asked.expect
     code, answer = answered(again) if asked.as_json else (at_best_level(again), None)
     # One that did not begin, or that Ctrl-C ended, has not replaced what is kept.
     if code != EXIT_REFUSED and again.was_run and not again.died_of:

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Any
 
+    from noclobber.core.options import Options
     from noclobber.core.values import Recovered, WriteResult
     from noclobber.errors import NoclobberError
-    from noclobber.guard.command_turn import CommandTurn, SeenOf
+    from noclobber.guard.command_turn import CommandTurn
+    from noclobber.guard.memory import Memory
+    from noclobber.hook.session_memory import SessionMemory
     from noclobber.shell.process import Ended
     from noclobber.shell.runs import RunFolder
     from noclobber.shell.watched import WatchedChange
@@ -40,6 +43,7 @@ examples:
 exit codes: the command's own; 75 refused, nothing landed; 69 not available here (with --require)
 """
 MOST_TOLD = 20
+_DAMAGED = (ValueError, TypeError, KeyError, AttributeError)
 _HEX = frozenset("0123456789abcdef")
 SHELLS = ("sh", "bash", "zsh", "dash", "ksh")
 LANDING = (
@@ -48,19 +52,34 @@ LANDING = (
     *("disk.steps", "guard.replaced_paths", "disk.after_fork", "lock.names", "core.light.globs"),
     *("core.clock", "disk.mutex", "ledger.chosen", "core.actions", "disk.renames", "disk.filesystems"),
     *("disk.volume_mutex", "lock.locked_folder", "core.light.json_text", "disk.ordering", "disk.leases"),
-    *("disk.commit.departed", "disk.signals", "shell.changes", "guard.git.rule", "shell.git_locks"),
+    *(
+        "disk.commit.departed",
+        "disk.signals",
+        "shell.origins",
+        "shell.changes",
+        "guard.git.rule",
+        "shell.git_locks",
+    ),
     *("core.switches", "core.values", "disk.mappings", "disk.processes", "disk.hashing_thread"),
     *("errors", "core.options", "disk.system_errors", "disk.paths", "disk.reading", "disk.commit.note_keys"),
     *("disk.commit.journal", "disk.metadata", "disk.commit.store", "disk.commit.sweep"),
     *("disk.commit.restore", "disk.commit.flushing", "disk.commit.reuse", "disk.commit.link_appeared"),
     *("disk.commit.swap", "disk.commit.prints", "disk.commit.found_files", "disk.commit.displaced_copy"),
     *("disk.commit.inplace_recovery", "disk.apart", "disk.commit.open_stores", "disk.commit.move_recovery"),
-    *("disk.commit.recovery", "disk.commit.open_folders", "disk.commit.section", "disk.commit.inplace"),
-    *("disk.commit.committer", "disk.commit.remove", "disk.commit.many_files", "disk.commit.staged_things"),
-    *("disk.commit.tree_files", "disk.commit.trees", "disk.file_guard", "disk.versions", "disk.ignored"),
+    *("disk.commit.recovery", "disk.commit.open_files", "disk.commit.section", "disk.commit.inplace"),
+    *("disk.commit.committer", "disk.commit.staged_things"),
+    *("disk.commit.rows", "disk.commit.change_set", "disk.file_guard", "disk.versions", "disk.ignored"),
     *("disk.version_keeper", "guard.claims", "guard.fence", "guard.recording", "guard.snapshot"),
     *("ledger.line", "ledger.open_file", "ledger.tail", "ledger.ledger", "guard.who_commits"),
-    *("guard.command_turn", "text.encoding", "guard.facts", "guard.judge", "guard.policies", "guard.landing"),
+    *(
+        "guard.memory",
+        "guard.command_turn",
+        "text.encoding",
+        "guard.facts",
+        "guard.judge",
+        "guard.policies",
+        "guard.landing",
+    ),
     *("guard.commands", "shell.early_flush"),
 )
 """What a landing loads, the parts before what is made of them."""
@@ -128,9 +147,10 @@ class Asked:
         """The command as the agent wrote it, if `argv` has more around it."""
         self.expect: dict[str, str] = {}
         self.require = self.as_json = False
-        self.is_merging: bool | None = None
-        """True if the project merges; None if nobody has looked yet."""
-        self.seen_of: SeenOf | None = None
+        self.seen: dict[str, Any] = {}
+        """When a command is run again: what its agent had seen then, packed, by path."""
+        self.parent_agent: str | None = None
+        """The agent whose knowledge counts for files that a subagent has not seen itself."""
         self.died_of = 0
         """The signal that ended the command."""
         self.was_run = True
@@ -178,7 +198,7 @@ def _asked(words: list[str]) -> Asked | tuple[str, list[str], Asked]:
                 path, equals, sha256 = value.rpartition("=")
                 if not equals or not path:
                     raise UsageError(f"--expect needs FILE=HASH, not {value!r}")
-                if not _can_be_hash(sha256):
+                if not can_be_hash(sha256):
                     raise UsageError(f"--expect {path}: a hash has 64 lower-case hex digits, or is ABSENT")
                 asked.expect[path] = sha256
             else:
@@ -240,6 +260,11 @@ def at_best_level(asked: Asked) -> int:
 
             told = f"--expect-file {asked.expect_file}: {error}"
             return _not_run(asked, BadRequestError("", told), EXIT_USAGE)
+    if any(".lock" in word for word in asked.argv):
+        from noclobber.guard.commands import refusal_of_reads
+
+        if (refusal := refusal_of_reads(asked.argv, cwd, root)) is not None:
+            return _not_run(asked, refusal, EXIT_REFUSED)
     from noclobber.shell import runs
     from noclobber.shell.namespace import UnavailableError, is_inside
     from noclobber.shell.roots import why_not
@@ -294,6 +319,7 @@ def _die_of(number: int) -> None:
 def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
     """Run a command in a private view and land what it changed. `UnavailableError`: it was not run."""
     from noclobber.shell import runs
+    from noclobber.shell.git_folders import has_written
     from noclobber.shell.named_links import named_links
     from noclobber.shell.namespace import UnavailableError
     from noclobber.shell.starting import Start, start
@@ -306,17 +332,12 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
     except OSError as error:
         raise UnavailableError(f"{error.strerror}: {error.filename}") from None
     try:
-        if asked.expect and _is_merging(asked, root):
-            from noclobber.shell.steady import hold
-
-            hold(folder, list(asked.expect), cwd, asked.text or " ".join(asked.argv))
         first_ns = folder.touch()
         named = [asked.text] if asked.text else asked.argv
         links = named_links(named, cwd, root)
         environment = runs.environment_of(folder.run_id, os.environ)
         parts = _loaded_for_landing()
-        may_pass = _passing(asked, root, cwd)
-        begun = start(Start(folder, asked.argv, cwd, environment, first_ns, may_pass), meanwhile=parts)
+        begun = start(Start(folder, asked.argv, cwd, environment, first_ns), meanwhile=parts)
         from noclobber.shell.process import CommandProcess  # Here: loaded by now, while the view was made.
 
         if not isinstance(begun, CommandProcess):
@@ -336,7 +357,7 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
             )
         if folder.has_new_root_mode():
             _say("noclobber: run: the permissions of the project's own folder stay as they were.")
-        if not os.listdir(folder.upper) and not ended.passed:
+        if not has_written(folder.path):
             return _reported(asked, ended.exit_code, folder.run_id)
         return _land(asked, folder, cwd, ended, links)
     finally:
@@ -345,35 +366,98 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
         folder.close()
 
 
+def _has_session(asked: Asked) -> bool:
+    """True if the command is of an agent whose hooks remember what it saw."""
+    if not asked.host or not asked.session:
+        return False
+    from noclobber.hosts import HOSTS
+
+    return asked.host in HOSTS  # Of others nobody notes what they read, so nobody could free them either.
+
+
+def _memory(asked: Asked, root: str, options: Options | None = None) -> SessionMemory:
+    """Open what the agent of a host's session saw: what its hooks have noted, for its turn or its session."""
+    from noclobber.hook.session_memory import SessionMemory
+
+    if options is None:
+        from noclobber.hook.settings import options_of
+
+        options = options_of(root)
+    return SessionMemory(
+        asked.host,
+        asked.session,
+        _identity(asked)["agent_id"],
+        root=root,
+        turn_id=asked.turn or None if options.scope == "turn" else None,
+        rebaseline=options.rebaseline,
+        parent_agent_id=asked.parent_agent,
+    )
+
+
+def _turn(asked: Asked, root: str) -> CommandTurn:
+    from noclobber.guard.command_turn import CommandTurn
+
+    if _has_session(asked) and not _is_over(asked, root):
+        from noclobber.hook.settings import options_of
+
+        def open_memory(options: Options) -> Memory:
+            return _memory(asked, root, options)
+
+        return CommandTurn(root, **_identity(asked), options=options_of(root), open_memory=open_memory)
+    turn = CommandTurn(root, **_identity(asked))
+    for packed in asked.seen.values():
+        try:
+            turn.context.unpack(packed)
+        except _DAMAGED:
+            from noclobber.errors import BadRequestError
+
+            raise BadRequestError("", "What the agent had seen is not known any more.") from None
+    return turn
+
+
+def _is_over(asked: Asked, root: str) -> bool:
+    """True if a command is run again whose session has ended: nothing remembers any more what it saw."""
+    if not asked.seen:
+        return False
+    with _memory(asked, root) as memory:
+        return memory.is_empty and not memory.is_lost
+
+
+def drop_what_was_read_since(asked: Asked, cwd: str) -> None:
+    """Expect nothing any more of a file that the agent's session has read since the first run."""
+    if not _has_session(asked) or not asked.expect or _is_over(asked, asked.root):
+        return
+    from noclobber.guard.commands import canonical
+    from noclobber.guard.snapshot import TurnContext
+
+    with _memory(asked, asked.root) as memory:
+        for name in list(asked.expect):
+            path = canonical(cwd, name)
+            then = TurnContext(asked.root, turn_id="")
+            try:
+                then.unpack(asked.seen.get(path, {"files": {}, "name": None}))
+            except _DAMAGED:
+                continue
+            last = memory.recall(path, path)[0].last_for(path, path)
+            if last is not None and last != then.last_for(path, path):
+                del asked.expect[name]
+
+
 def _record_recovered(asked: Asked, root: str, recovered: Sequence[Recovered]) -> None:
     """Put on record how the landing of a killed command ended."""
     from noclobber.errors import NoclobberError
-    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.commands import TOOL
 
     try:
-        with CommandTurn(root, **_identity(asked)) as turn:
+        with _turn(asked, root) as turn:
             turn.recorder.recovered(turn.tool_call(TOOL, {"command": asked.argv}), recovered)
     except NoclobberError as error:
         _say(f"noclobber: run: what was recovered is not on record: {error}")
 
 
-def _is_merging(asked: Asked, root: str) -> bool:
-    """True if the project merges stale writes. Only then is it worth knowing what the command reads."""
-    if asked.is_merging is None:
-        from noclobber.core.options import load_options
-        from noclobber.errors import NoclobberError
-
-        try:
-            asked.is_merging = load_options(root).on_stale == "merge"
-        except NoclobberError:
-            return False  # The landing says so.
-    return asked.is_merging
-
-
-def _can_be_hash(text: str) -> bool:
+def can_be_hash(text: object) -> bool:
     """Asked before the command runs: what it did elsewhere could not be taken back afterwards."""
-    return text == "ABSENT" or (len(text) == 64 and _HEX.issuperset(text))
+    return text == "ABSENT" or (isinstance(text, str) and len(text) == 64 and _HEX.issuperset(text))
 
 
 def _expectations(path: str) -> dict[str, str]:
@@ -384,7 +468,7 @@ def _expectations(path: str) -> dict[str, str]:
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError("it must be a JSON object, each member a path and its hash")
     for name, value in found.items():
-        if not _can_be_hash(value):
+        if not can_be_hash(value):
             raise ValueError(f"{name}: a hash has 64 lower-case hex digits, or is ABSENT")
     return found
 
@@ -427,26 +511,6 @@ def _reported(
     return exit_code
 
 
-def _passing(asked: Asked, root: str, cwd: str) -> Callable[[str, int], bool]:
-    """Return what is asked about large files that the command opens for writing."""
-    turns: list[CommandTurn] = []
-
-    def may_pass(path: str, size: int) -> bool:
-        from noclobber.errors import NoclobberError
-        from noclobber.guard.command_turn import CommandTurn
-        from noclobber.guard.commands import canonical
-        from noclobber.guard.passing import may_pass
-
-        try:
-            if not turns:
-                turns.append(CommandTurn(root, **_identity(asked)))
-            return may_pass(turns[0], path, size, {canonical(cwd, name) for name in asked.expect})
-        except (NoclobberError, OSError, ValueError):
-            return False  # The landing says what is wrong.
-
-    return may_pass
-
-
 def _loaded_for_landing() -> Iterator[None]:
     """Load what a landing needs, in small parts: in between, the command may need an answer."""
     from noclobber.disk.hashing import start_light
@@ -472,9 +536,7 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended, links: Collec
         ):
             call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
             text, argv = _text(asked), asked.argv
-            landed = conclude(
-                turn, call, folder, argv, cwd, ended, asked.expect, text=text, links=links, is_last=True
-            )
+            landed = conclude(turn, call, folder, argv, cwd, ended, asked.expect, text=text, links=links)
     except NoclobberError as error:
         if error.has_landed:
             _tell_errors(error)
@@ -492,17 +554,16 @@ def _land(asked: Asked, folder: RunFolder, cwd: str, ended: Ended, links: Collec
 def _turn_of(asked: Asked, folder: RunFolder, cwd: str, ended: Ended) -> CommandTurn:
     """Return the turn that lands what a command wrote. Without one (bad options) that is kept, too."""
     from noclobber.errors import NoclobberError
-    from noclobber.guard.command_turn import CommandTurn
 
     who = _identity(asked)
     try:
-        return CommandTurn(folder.root, **who, seen_of=asked.seen_of)
+        return _turn(asked, folder.root)
     except NoclobberError as error:
         from noclobber.core.values import ToolCall
         from noclobber.guard.commands import TOOL, keep
 
-        call = ToolCall(TOOL, {}, agent_id=who["agent_id"], session_id=who["session_id"])
-        keep(folder, asked.argv, cwd, call, asked.expect, ended, error)
+        call = ToolCall(TOOL, {}, **who)
+        keep(folder, asked.argv, cwd, call, asked.expect, ended, error, text=_text(asked))
         raise
 
 
@@ -618,6 +679,13 @@ def _tell_others(error: Any) -> None:
 def _tell_refused(asked: Asked, folder: RunFolder, error: Any) -> None:
     """Print what was refused, and what to do."""
     _tell_refusal(asked, error)
+    if error.beside:
+        _say(f"noclobber: run: {error.beside}")
+    if _has_session(asked) and error.code in ("STALE_FILE", "UNREAD_FILE", "PARTIAL_READ"):
+        from noclobber.hosts import load
+        from noclobber.text.visible import visible
+
+        _say(f"noclobber: run: read {visible(error.path)} with {load(asked.host).READ_TOOL} first.")
     if folder.is_refused:
         _say(
             f"noclobber: run: nothing of this command landed. `noclobber run diff {folder.run_id}` shows"
@@ -673,12 +741,16 @@ def _watched(asked: Asked, root: str, cwd: str) -> int:
     from noclobber.errors import NoclobberError
     from noclobber.guard import watched_commands as commands
     from noclobber.guard.commands import TOOL, refused_note
-    from noclobber.guard.workspace import Workspace
     from noclobber.shell.plain_process import PlainProcess, start_plainly
     from noclobber.shell.watched import LEVEL
 
     text = asked.text or commands.text_of(asked.argv)
-    with Workspace(root) as workspace, workspace.turn(**_identity(asked)) as turn:
+    _prepare_state(root)
+    if _has_session(asked):
+        from noclobber.hook.session_notes import note_level
+
+        note_level(asked.host, asked.session, LEVEL)  # From now on the hook looks before and after.
+    with _turn(asked, root) as turn:
         call = turn.tool_call(TOOL, {"command": asked.argv}, call_id=asked.call or None)
         try:
             start = commands.begin(turn, call, text, cwd=cwd, expect=asked.expect)

@@ -7,8 +7,8 @@ What a host runs in the place of its shell.
 | `… SHELL TEXT` | a shell that has read a file of `hosts/shell_env` first | the command itself |
 
 If the hook before the call has left a note about the command, the text runs in the guarded shell, as the
-agent that the note names, and with what that agent has seen. Otherwise it runs as it is. Whatever goes wrong
-here, the command is run all the same: a guard that fails must not take the shell away.
+agent that the note names; its landing asks what that agent has seen. Otherwise it runs as it is.
+Whatever goes wrong here, the command is run all the same: a guard that fails must not take the shell away.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.cli.run import Asked
-    from noclobber.hook.guarded_calls import GuardedCall
 
 HOST = "claude-code"
 MARK = "NOCLOBBER_SHELL_"
-MOST_KNOWN = 2000
 
 
 def main(words: list[str]) -> int:
@@ -88,35 +86,8 @@ def _asked(
     asked.argv, asked.text = plain, call.command or command
     asked.root, asked.agent, asked.session, asked.host = call.root, call.agent_id, call.session_id, call.host
     asked.turn, asked.call = call.turn_id or "", call.call_id or ""
-    asked.expect = _known(call)
-    asked.is_merging = call.is_merging
-    asked.seen_of = lambda path, sha256: _seen_of(call, path, sha256)
-    asked.report = guarded_calls.report_of(call.host, call.session_id, call.call_id)
+    asked.parent_agent = call.parent_agent_id
     return asked
-
-
-def _known(call: GuardedCall) -> dict[str, str]:
-    from noclobber.errors import UNKNOWN
-    from noclobber.hook.session_memory import SessionMemory
-
-    turn_id = call.turn_id if call.scope == "turn" else None
-    with SessionMemory(call.host, call.session_id, call.agent_id, root=call.root, turn_id=turn_id) as memory:
-        known = memory.known_files(MOST_KNOWN)
-    return {
-        path: sha256 for path, sha256, _ in known if path.startswith(f"{call.root}/") and sha256 != UNKNOWN
-    }
-
-
-def _seen_of(call: GuardedCall, path: str, sha256: str) -> tuple[bool, bytes | None]:
-    """Return whether the agent has seen all of that version of a file, and its bytes if they are held."""
-    from noclobber.hook.session_memory import SessionMemory
-
-    turn_id = call.turn_id if call.scope == "turn" else None
-    with SessionMemory(call.host, call.session_id, call.agent_id, root=call.root, turn_id=turn_id) as memory:
-        snapshot, _ = memory.recall(path, path)
-        coverage = snapshot.coverage_for(path, path)
-        is_whole = snapshot.expected_for(path, path) == sha256 and coverage is not None and coverage.is_whole
-        return is_whole, memory.held(sha256)
 
 
 def command_in(text: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from noclobber.cli.terminal import add_json, print_json, say, styled, visible
 from noclobber.cli.working import Working
 from noclobber.disk import hashing
 from noclobber.errors import BadRequestError
+from noclobber.guard.git.refs_back import RefUndo
 from noclobber.guard.undo import AGENT_ID, FileUndo, Selection, UndoPlan, carry_out, plan
+from noclobber.guard.undo_beside import LinkText
 from noclobber.guard.workspace import Workspace
 from noclobber.ledger.history import landed_writes
 from noclobber.text.diff import unified
@@ -42,6 +45,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--turn", metavar="ID", help="writes of this turn")
     parser.add_argument("--call", metavar="ID", help="writes of this tool call")
     parser.add_argument("--file", metavar="FILE", help="only this file")
+    parser.add_argument(
+        "--except", metavar="FILE", action="append", default=[], dest="but", help="not this file; repeatable"
+    )
     parser.add_argument("--dry-run", action="store_true", help="show it as a diff, and change nothing")
     add_root(parser)
     add_json(parser)
@@ -54,9 +60,11 @@ def run(args: Namespace) -> int:
         known = f" On record: {', '.join(map(shortened, names[:MOST_NAMES]))}." if names else ""
         raise BadRequestError("", f"Say whose writes: --agent, --session, --turn or --call.{known}")
     root = root_of(args)
-    path = None if args.file is None else os.path.realpath(args.file)
-    chosen = Selection(args.agent, args.session, args.turn, args.call, path)
+    path = None if args.file is None else _canonical(args.file)
+    but = frozenset(map(_canonical, args.but))
+    chosen = Selection(args.agent, args.session, args.turn, args.call, path, but)
     _refuse_ambiguous(root, args.session)
+    done: list[str] = []
     with Workspace(root) as workspace, workspace.turn(agent_id=AGENT_ID, on_stale="refuse") as turn:
         turn_id = turn.turn_id
         with Working("working out what to undo") as work:
@@ -64,12 +72,19 @@ def run(args: Namespace) -> int:
         is_possible = bool(planned.writes) and not planned.obstacles
         if is_possible and not args.dry_run:
             with Working(f"undoing it in {len(planned.files)} files, all at once"):
-                carry_out(turn, planned)
+                done = [result.path for result in carry_out(turn, planned)]
     if args.json:
         print_json(_as_json(planned, turn_id if is_possible and not args.dry_run else None))
     else:
-        _print(root, planned, turn_id, dry_run=args.dry_run)
+        _print(root, planned, turn_id, done, dry_run=args.dry_run)
     return EXIT_REFUSED if planned.obstacles else EXIT_OK if planned.writes else EXIT_NO
+
+
+def _canonical(name: str) -> str:
+    """Return a path as the ledger has it: the last name is not followed, so that a link can be meant."""
+    if os.path.islink(name):
+        return os.path.join(os.path.realpath(os.path.dirname(name) or "."), os.path.basename(name))
+    return os.path.realpath(name)
 
 
 def _refuse_ambiguous(root: str, session: str | None) -> None:
@@ -96,6 +111,11 @@ def _as_json(planned: UndoPlan, turn_id: str | None) -> dict[str, Any]:
         "obstacles": [
             {"file": each.path, "reason": each.reason, "time": each.write.time} for each in planned.obstacles
         ],
+        "refs": [
+            {"repository": each.repository, "ref": each.ref, "before": each.now, "after": each.then}
+            for each in planned.refs
+        ],
+        "left": [{"file": each.path, "reason": each.reason} for each in planned.left],
     }
 
 
@@ -103,36 +123,75 @@ def _hash(content: bytes | None) -> str | None:
     return None if content is None else hashing.of_bytes(content)
 
 
-def _print(root: str, planned: UndoPlan, turn_id: str, *, dry_run: bool) -> None:
+def _print(root: str, planned: UndoPlan, turn_id: str, done: list[str], *, dry_run: bool) -> None:
     if not planned.writes:
         say("There is nothing to undo: no write on record matches, or all of them were undone already.")
+        _say_what_stays(root, planned)
         return
     for obstacle in planned.obstacles:
         name, time = visible(os.path.relpath(obstacle.path, root)), obstacle.write.time[:19]
         say(f"{styled('conflict', 'bad')}  {name}, written {time}Z: {visible(obstacle.reason)}")
     if planned.obstacles:
         say("Nothing was changed. --file FILE takes back one file alone.")
+        if offered := _the_rest(root, planned):
+            say(f"To undo the rest, add: {offered}")
         say("`noclobber versions list FILE` has all versions of one, to restore by hand.")
-        return
-    if not planned.files:
-        say("There is nothing to change: the files are already as they were before those writes.")
         return
     count = "1 write" if len(planned.writes) == 1 else f"{len(planned.writes)} writes"
     if dry_run:
         for each in planned.files:
             _write_patch(_diff(root, each))
+        for ref in planned.refs:
+            print(f"Would move {_ref_line(root, ref)}", file=sys.stderr)
+        _say_what_stays(root, planned)
         print(f"Would undo {count}.", file=sys.stderr)  # So that stdout is a patch.
         return
-    print(f"Undid {count}:")
+    if not planned.files and not planned.refs and not done:
+        say("There is nothing to change: the files are already as they were before those writes.")
+    else:
+        print(f"Undid {count}:")
     for each in planned.files:
-        what = "removed" if each.after is None else "restored" if each.before is None else "changed"
-        print(f"  {what}  {visible(os.path.relpath(each.path, root))}")
-    print(f"To undo the undo: noclobber undo --turn {turn_id}")
+        print(f"  {_what(each)}  {visible(os.path.relpath(each.path, root))}")
+    for ref in planned.refs:
+        is_moved = ref.path in done
+        print(f"  {'moved' if is_moved else 'not moved, somebody was faster:'}  {_ref_line(root, ref)}")
+    _say_what_stays(root, planned)
+    if done:
+        print(f"To undo the undo: noclobber undo --turn {turn_id}")
+
+
+def _what(each: FileUndo) -> str:
+    if each.before == each.after:
+        return "mode of"
+    return "removed" if each.after is None else "restored" if each.before is None else "changed"
+
+
+def _the_rest(root: str, planned: UndoPlan) -> str:
+    """Return the options that leave out what is in the way; nothing if nothing would be left, or too many."""
+    blocked = dict.fromkeys(obstacle.path for obstacle in planned.obstacles)
+    is_all = all(write.path in blocked for write in planned.writes)
+    if is_all or len(blocked) > MOST_NAMES:
+        return ""
+    return " ".join(f"--except {shlex.quote(visible(os.path.relpath(path, root)))}" for path in blocked)
+
+
+def _ref_line(root: str, ref: RefUndo) -> str:
+    name = visible(os.path.relpath(ref.path, root))
+    return f"{name} from {(ref.now or 'nothing')[:12]} to {(ref.then or 'nothing')[:12]}"
+
+
+def _say_what_stays(root: str, planned: UndoPlan) -> None:
+    for each in planned.left:
+        say(f"  stays  {visible(os.path.relpath(each.path, root))}: {visible(each.reason)}")
 
 
 def _diff(root: str, each: FileUndo) -> str:
     name = f"/{os.path.relpath(each.path, root)}"
-    return unified(each.before or b"", each.after or b"", name, "surrogateescape")
+    before, after = (
+        each.target.encode("utf-8", "surrogateescape") if isinstance(each, LinkText) else each or b""
+        for each in (each.before, each.after)
+    )
+    return unified(before, after, name, "surrogateescape")
 
 
 def _write_patch(patch: str) -> None:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         layout: Literal["follow", "refuse"]
         formatters: Iterable[str]
         shell: Literal["guarded", "watched", "off"]
-        shell_through_bytes: int
         unchecked: Iterable[str]
         hard_links: Literal["write", "refuse"]
         durable: bool
@@ -86,7 +85,6 @@ SECRET_NAMES = (
 )
 VERSIONS_DAYS = 7.0
 VERSIONS_BYTES = 256 << 20
-SHELL_THROUGH_BYTES = 256 << 20  # Half a second to copy, and no version of it would be kept.
 
 
 _NEVER_UNCHECKED = (".", "..", ".git", STATE_FOLDER)
@@ -122,13 +120,11 @@ class Options(NamedTuple):
     write_scope: tuple[str, ...] | None = None
     """The folders that agents may write in; without it, the whole project."""
     layout: Literal["follow", "refuse"] = "follow"
-    """Hooks: whether a change of layout alone, after an agent's own write, is the formatter's or is stale."""
+    """Hooks: whether a proven change of layout, right after an agent's own write, is followed or stale."""
     formatters: tuple[str, ...] = ()
-    """Hooks: files that a formatter may change as it likes right after a write; or formatters' commands."""
+    """Hooks: formatters to run again on an agent's write, to know what they made; only in trusted folders."""
     shell: Literal["guarded", "watched", "off"] = "guarded"
     """Hooks: how shell commands that may write are treated: as a transaction, watched, or not at all."""
-    shell_through_bytes: int = SHELL_THROUGH_BYTES
-    """Guarded shell: from how many bytes on a file that is changed in place is not guarded; 0 for never."""
     unchecked: tuple[str, ...] = ()
     """Guarded shell: more names of folders that land without a check; with ! in front, names that do not."""
     hard_links: Literal["write", "refuse"] = "write"
@@ -269,6 +265,18 @@ def _patterns(value: Any) -> tuple[str, ...]:
     raise _NotAcceptedError("a list of file names with * and ?")
 
 
+def _commands(value: Any) -> tuple[str, ...]:
+    try:
+        commands = _patterns(value)
+    except _NotAcceptedError:
+        commands = ("",)
+    if all("{file}" in command for command in commands):
+        return commands
+    raise _NotAcceptedError(
+        'a list of commands that format a text from their input, as "prettier --stdin-filepath {file}" does'
+    )
+
+
 def _no_patterns(value: Any) -> tuple[str, ...] | None:
     """Refuse what looks like a pattern: taken as a name it would protect nothing, without a word."""
     names = _folders(value)
@@ -313,9 +321,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "scope": _one_of("turn", "session"),
     "write_scope": _no_patterns,
     "layout": _one_of("follow", "refuse"),
-    "formatters": _patterns,
+    "formatters": _commands,
     "shell": _one_of("guarded", "watched", "off"),
-    "shell_through_bytes": _byte_count,
     "unchecked": _unchecked,
     "hard_links": _one_of("write", "refuse"),
     "durable": _true_or_false,

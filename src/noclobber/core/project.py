@@ -36,7 +36,6 @@ CLAIMS_FOLDER = "claims"  # Files that a coding agent's tool is about to write.
 LOST_FOLDER = "lost"  # Sessions whose memory of what they read could not be kept.
 SECTIONS_FOLDER = "sections"  # Staged versions on a volume that several machines share.
 TREE_ID_NAME = "tree_id"  # In that folder.
-MIRRORS_FOLDER = "mirrors"  # Lock files that nobody holds, for the next lock: see `postgres.mirror`.
 TURNS_FOLDER = "turns"  # Open turns, for `noclobber status`.
 VERSIONS_PREFIX = "versions."  # And the user id: past versions by hash, for their owner only.
 DIGEST_PREFIX = "digest."  # And the user id: what `commit --mine` need not read in the ledger again.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, Literal, NamedTuple
 
-    Level = Literal["lease+exchange", "lease+inplace", "exchange", "plain", "create", "section"]
+    Level = Literal["lease+exchange", "lease+inplace", "exchange", "plain", "create", "section", "git"]
     Reach = Literal["machine", "volume", "mount"]
     """How strongly a write was protected; docs/levels.md says what each one promises."""
 else:
@@ -153,6 +154,8 @@ class ToolCall(NamedTuple):
     intent_id: str | None = None
     undoes: tuple[str, ...] = ()
     """For a call that takes back earlier writes: the hashes of their lines in the ledger."""
+    modes: Mapping[str, int] | None = None
+    """For such a call: `st_mode` of the files that go, by path, so that they can come back."""
 
 
 class Decision(NamedTuple):

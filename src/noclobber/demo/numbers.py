@@ -1,38 +1,25 @@
 """
 The demo's second half: the same contest twice, first with plain writes, then through noclobber.
 
-Outsiders of every kind write, three files at a time, and two agents keep changing all three. The numbers are
-counted by `accounting` from the logs of this very run.
+Two agents and one other writer keep changing one file (`contest`), one kind of other writer after the other.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.demo import outsiders, weaker_guards
-from noclobber.demo.arena import START_DELAY_S, Round, run
+from noclobber.demo import contest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from noclobber.demo.accounting import Account
-
-# Three outsiders, two agents and the parent make six processes. `mapped` is left out: a plain write that
-# empties the file kills whoever has it mapped, which is a loss of another kind.
-BATCHES = (
-    ("guards", "rename", "vim"),
-    ("truncate", "slow", "append"),
-    ("pwrite", "held", "hardlink"),
-    ("git", "delete", "symlink"),
-    ("directory", "touch", "open"),
-)
-PLAIN = "unguarded"
-SETTLING_S = 0.15  # What a batch takes besides its start and its contest.
+    from noclobber.demo.contest import Count
 
 
 class Row(NamedTuple):
-    """One kind of outsider, both times. `made` counts updates; among agents only, their commits."""
+    """One kind of other writer, both times. `made` counts its lines; among agents only, theirs."""
 
     kind: str
     says: str
@@ -49,16 +36,15 @@ class Numbers(NamedTuple):
     """The table, and what else happened."""
 
     rows: tuple[Row, ...]
-    skipped: tuple[str, ...]
     faults: tuple[str, ...]
 
     @property
     def totals(self) -> Row:
-        """The last line. Storms change no byte, so they have no updates to lose."""
-        rows = [row for row in self.rows if outsiders.KINDS[row.kind].changes_bytes]
+        """The last line."""
+        rows = self.rows
         return Row(
             "all",
-            "together, without storms",
+            "together",
             sum(row.made_plain for row in rows),
             sum(row.lost_plain for row in rows),
             sum(row.made for row in rows),
@@ -75,66 +61,40 @@ class Numbers(NamedTuple):
 
 
 def measure(folder: str, *, seconds: float, seed: int, progress: Callable[[float, str], None]) -> Numbers:
-    """
-    Run the contest both ways and count. `progress` gets the share that is done, and a description.
+    """Run the contest both ways and count. `progress` gets the share that is done, and a description."""
+    share_s = seconds / (2 * len(contest.KINDS))
+    counts: dict[tuple[str, bool], Count] = {}
+    begun_s = time.monotonic()
+    for guarded, what in ((False, "plain writes"), (True, "through noclobber")):
+        for number, (kind, (says, _)) in enumerate(contest.KINDS.items()):
 
-    Takes about `seconds`, however many kinds can run here.
-    """
-    skipped = [(kind, reason) for kind in sum(BATCHES, ()) if (reason := outsiders.unavailable(kind))]
-    missing = {kind for kind, _ in skipped}
-    batches = [tuple(kind for kind in batch if kind not in missing) for batch in BATCHES]
-    share_s = seconds / (2 * len(batches))
-    round_s = max(0.3, share_s - START_DELAY_S - SETTLING_S)
-    accounts: dict[str, dict[str, Account]] = {}
-    faults: list[str] = []
-    done = 0
-    for guard, what in ((PLAIN, "plain writes"), (weaker_guards.REAL, "through noclobber")):
-        for number, batch in enumerate(batches):
-            told = f"{what}: {', '.join(outsiders.KINDS[kind].says for kind in batch)}"
-            clock = _Ticker(progress, done / (2 * len(batches)), 1 / (2 * len(batches)), share_s, told)
-            round_ = Round(batch, guard, seconds=round_s, seed=seed * 100 + number, watched=False)
-            for account in run(os.path.join(folder, f"{what.split()[0]}-{number}"), round_, clock.tick):
-                accounts.setdefault(account.kind, {})[guard] = account
-                # With plain writes outsiders fail at times, which is no fault of the run.
-                if guard == weaker_guards.REAL:
-                    faults += [fault for fault in account.faults if fault not in faults]
-            done += 1
+            def tick(told: str = f"{what}: {says}") -> None:
+                progress(min(1.0, (time.monotonic() - begun_s) / seconds), told)
+
+            home = os.path.join(folder, f"{what.split()[0]}-{number}")
+            tick()
+            counts[kind, guarded] = contest.run(
+                home, kind, guarded=guarded, seconds=share_s, seed=seed * 100 + number, tick=tick
+            )
     progress(1.0, "done")
-    rows = tuple(_row(kind, both[PLAIN], both[weaker_guards.REAL]) for kind, both in accounts.items())
-    return Numbers(rows, tuple(f"{kind}: {reason}" for kind, reason in skipped), tuple(faults))
+    rows = tuple(_row(kind, counts[kind, False], counts[kind, True]) for kind in contest.KINDS)
+    # With plain writes others fail at times, which is no fault of the run.
+    faults = (fault for (_, guarded), count in counts.items() if guarded for fault in count.faults)
+    return Numbers(rows, tuple(dict.fromkeys(faults)))
 
 
-def _row(kind: str, plain: Account, guarded: Account) -> Row:
-    is_among_agents = outsiders.KINDS[kind].step is None
+def _row(kind: str, plain: Count, guarded: Count) -> Row:
     return Row(
         kind,
-        "other agents" if is_among_agents else outsiders.KINDS[kind].says,
-        plain.commits if is_among_agents else plain.updates,
-        plain.lost_commits if is_among_agents else plain.lost,
-        guarded.commits if is_among_agents else guarded.updates,
-        guarded.lost + guarded.lost_commits,
+        contest.KINDS[kind][0],
+        plain.made,
+        plain.lost,
+        guarded.made,
+        guarded.lost,
         guarded.kept,
-        guarded.stale + guarded.busy,
-        tuple(sorted(guarded.levels)),
+        guarded.refused,
+        guarded.levels,
     )
-
-
-class _Ticker:
-    """Turn the ticks of a round into shares of the whole."""
-
-    def __init__(
-        self, progress: Callable[[float, str], None], begin: float, width: float, share_s: float, told: str
-    ) -> None:
-        import time
-
-        self._progress, self._begin, self._width, self._told = progress, begin, width, told
-        self._share_s, self._now_s = share_s, time.monotonic
-        self._begun_s = self._now_s()
-        progress(begin, told)
-
-    def tick(self) -> None:
-        gone = min(1.0, (self._now_s() - self._begun_s) / self._share_s)
-        self._progress(self._begin + self._width * gone, self._told)
 
 
 WIDE_COLUMNS = 78

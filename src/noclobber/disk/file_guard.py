@@ -13,7 +13,7 @@ import stat
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths, signals
-from noclobber.disk.commit import remove, trees
+from noclobber.disk.commit import change_set
 from noclobber.disk.commit.committer import DEFAULT_WAIT_S, LADDER, Committer
 from noclobber.disk.reading import DEFAULT_PATIENCE_S, ask_again, is_replaced, look_at, open_to_read, read_all
 from noclobber.disk.system_errors import commit_failed
@@ -27,15 +27,13 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import NamedTuple, TypeVar
 
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Reach, Recovered, WriteResult
-    from noclobber.disk.commit.contents import WholeFile
-    from noclobber.disk.commit.many import Change
+    from noclobber.disk.commit.change_set import Change, ReliedOn, TreeRow
     from noclobber.disk.commit.section import Fence
-    from noclobber.disk.commit.trees import ReliedOn, TreeRow
     from noclobber.disk.version_keeper import VersionKeeper
 
     Result = TypeVar("Result")
@@ -63,7 +61,7 @@ class FileGuard:
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None,
         *,
         durable: bool = False,
         wait_s: float = DEFAULT_WAIT_S,
@@ -73,7 +71,8 @@ class FileGuard:
         keeper: VersionKeeper | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.root = os.path.realpath(root)
+        """`root`: None for files anywhere, each committed beside itself."""
+        self.root = "/" if root is None else os.path.realpath(root)
         if not os.path.isdir(self.root):
             raise NotAFileError(self.root, "the workspace's root must be an existing folder.")
         # NOCLOBBER_LEVEL limits a process to a lower level, to see what that level protects.
@@ -85,7 +84,7 @@ class FileGuard:
             )
         asked: Level = ceiling or from_environment or "lease+exchange"  # type: ignore[assignment]
         self.committer = Committer(
-            self.root,
+            None if root is None else self.root,
             durable=durable,
             wait_s=wait_s,
             ceiling=asked,
@@ -196,25 +195,19 @@ class FileGuard:
         """
         return self.committer.replace(path, expected, data, at=at, fence=fence, mode=mode)
 
-    def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[WriteResult]:
-        """Replace or create several files: all of them or none."""
-        from noclobber.disk.commit import many  # Here: a guarded command does without.
-
-        return many.replace_many(self.committer, changes, fence=fence)
-
-    def write_and_delete(
-        self, files: Sequence[WholeFile], *, fence: Fence | None = None
+    def commit(
+        self,
+        changes: Sequence[Change | TreeRow],
+        *,
+        fence: Fence | None = None,
+        relied_on: ReliedOn | None = None,
     ) -> list[WriteResult]:
-        """Replace, create and delete several files: all of them or none."""
-        from noclobber.disk.commit import contents  # Here: only `undo` needs it.
+        """
+        Make several changes, all of them or none: contents, deletions, and what a command did to a tree.
 
-        return contents.land_contents(self.committer, files, fence=fence)
-
-    def land(
-        self, rows: Sequence[TreeRow], *, fence: Fence | None = None, relied_on: ReliedOn | None = None
-    ) -> list[WriteResult]:
-        """Land what a command did to a tree: all of it or nothing."""
-        return trees.land_tree(self.committer, rows, fence=fence, relied_on=relied_on)
+        `relied_on`: what must not change meanwhile, although it is not among the changes.
+        """
+        return change_set.commit_changes(self.committer, changes, fence=fence, relied_on=relied_on)
 
     def delete(
         self,
@@ -225,7 +218,7 @@ class FileGuard:
         fence: Fence | None = None,
     ) -> WriteResult:
         """Delete, if the file is still `expected`."""
-        return remove.delete(self.committer, path, expected, at=at, fence=fence)
+        return change_set.delete(self.committer, path, expected, at=at, fence=fence)
 
     def move(
         self,
@@ -237,7 +230,9 @@ class FileGuard:
         fence: Fence | None = None,
     ) -> WriteResult:
         """Move to a free name, if the file is still `expected`."""
-        return remove.move(self.committer, source, destination, expected, at=at, fence=fence)
+        from noclobber.disk.commit.moving import move  # Here: a landing does without.
+
+        return move(self.committer, source, destination, expected, at=at, fence=fence)
 
     def reach(self) -> Reach:
         """Return whom a write here excludes: this machine, all on the `volume`, or this `mount` only."""
@@ -270,6 +265,11 @@ class FileGuard:
             data = found.content if found.sha256 == sha256 else None
         if data is not None:
             keeper.keep(path, data, sha256)
+
+    def keep_landed(self, files: Iterable[tuple[str, str]]) -> None:
+        """Keep what a command has landed: paths and hashes. Never fails."""
+        if self.committer.keeper is not None:
+            self.committer.keeper.keep_landed(files)
 
     def keep_version(self, path: str, data: bytes, sha256: str | None = None) -> None:
         """Keep what an agent saw of a file, if versions are kept. Never fails."""

@@ -55,6 +55,7 @@ PROMISES: dict[Level, tuple[str, str, str]] = {
         " saved after a crash stays",
     ),
     "create": ("a new file", "exactly one creates it", "exactly one creates it"),
+    "git": ("a branch or a tag that an undo moves back", "git refuses if it was moved", "the same"),
 }
 """For each level: where it is given, what other guarded writers lose, what editors, shells and git lose."""
 

@@ -1,6 +1,11 @@
 """
 The two renames that the standard library lacks: exchange two names, and rename without replacing.
 
+File watchers are told of an exchange as of two moves, that of the name which the call gives first before the
+other. A watcher that hears of a file that it came and then went thinks that nothing is new: @parcel/watcher,
+which VS Code uses, drops both, and nsfw says "deleted". So the call gives the name that people watch first:
+it went, then it came. (finding G9; tests/test_watchers.py)
+
 Linux has `renameat2`, macOS has `renameatx_np`; both are called by `core/light/c_library`, which is loaded
 when the first commit needs it.
 """
@@ -47,12 +52,12 @@ def _rename(from_fd: int, source: str, to_fd: int, destination: str, flags: int)
 
 
 def exchange(from_fd: int, source: str, to_fd: int, destination: str) -> None:
-    """Swap two names in one atomic step. Both must exist, on one mount."""
-    _rename(from_fd, source, to_fd, destination, MACOS_SWAP if sys.platform == "darwin" else LINUX_EXCHANGE)
+    """Swap two names in one atomic step. Both must exist, on one mount. People watch `destination`."""
+    _rename(to_fd, destination, from_fd, source, MACOS_SWAP if sys.platform == "darwin" else LINUX_EXCHANGE)
 
 
 class Flip:
-    """An exchange made ready, so that between a look and the exchange there is next to nothing."""
+    """An `exchange()` made ready, so that between a look and the exchange there is next to nothing."""
 
     __slots__ = ("_arguments", "_call")
 
@@ -60,7 +65,7 @@ class Flip:
         self._call = _call or _load()
         flags = MACOS_SWAP if sys.platform == "darwin" else LINUX_EXCHANGE
         # Names are valid UTF-8 (see `paths`), which fsencode() would take three times as long to make.
-        self._arguments = (from_fd, source.encode(), to_fd, destination.encode(), flags)
+        self._arguments = (to_fd, destination.encode(), from_fd, source.encode(), flags)
 
     def __call__(self) -> bool:
         """Swap the two names; False if one of them does not exist."""

@@ -10,25 +10,31 @@ Bounds are looked at when a turn ends, not at every commit: after 16 MiB, or if 
 
 from __future__ import annotations
 
+import errno
 import os
 from _thread import RLock
 
 from noclobber.core.light.globs import Globs
 from noclobber.disk import after_fork
+from noclobber.disk.git_folders import GitFolders
+from noclobber.disk.hashing import of_bytes
 from noclobber.disk.ignored import GitIgnore
+from noclobber.disk.reading import LOOK, read_all
 from noclobber.disk.versions import Versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.disk.commit.store import Store
 
 MOST_FILE_BYTES = 8 << 20
+MOST_LANDED_BYTES = 64 << 20
 TIDY_AFTER_BYTES = 16 << 20
 TIDY_AFTER_S = 3600.0
+LINK = b"link\0"
 _STAMP = "tidied"
 _ADDED = "added"
 _COUNTED_BYTES = 1 << 16
@@ -51,6 +57,7 @@ class VersionKeeper:
         self._names = Globs(pattern for pattern in excluded if "/" not in pattern)
         self._paths = Globs(pattern for pattern in excluded if "/" in pattern)
         self._ignored = GitIgnore(root) if options.versions_ignored == "skip" else None
+        self._git = GitFolders(root)
         self._versions: Versions | None = None
         self._added_bytes = 0
         self._is_tidied = self._is_many = self._is_looked_at = False
@@ -62,7 +69,7 @@ class VersionKeeper:
 
     def wants(self, path: str, size_bytes: int) -> bool:
         """True if versions of this file are kept."""
-        if size_bytes > MOST_FILE_BYTES:
+        if size_bytes > MOST_FILE_BYTES or self._git.has(path):
             return False
         if self._names.fit(path.rpartition("/")[2]):
             return False
@@ -108,6 +115,44 @@ class VersionKeeper:
                 return False
             self._added_bytes += len(data)
             return True
+
+    def keep_landed(self, files: Iterable[tuple[str, str]]) -> None:
+        """
+        Keep what has just landed at these paths, by their hashes, before somebody overwrites it.
+
+        Of a link, where it leads to, as its print has it (`prints`).
+
+        Up to `MOST_LANDED_BYTES`: somebody waits for it.
+        """
+        left = MOST_LANDED_BYTES
+        with self.many():
+            for path, sha256 in files:
+                data = self._landed_bytes(path, left)
+                versions = None if data is None else self._open()
+                if data is None or versions is None or of_bytes(data) != sha256:
+                    continue
+                try:
+                    versions.add(data, sha256)
+                except OSError as error:
+                    self.trouble = str(error)
+                    return
+                left -= len(data)
+                self._added_bytes += len(data)
+
+    def _landed_bytes(self, path: str, most_bytes: int) -> bytes | None:
+        try:
+            descriptor = os.open(path, LOOK)
+        except OSError as error:
+            if error.errno != errno.ELOOP or not self.wants(path, 0):
+                return None
+            return link_text(path)
+        try:
+            size = os.fstat(descriptor).st_size
+            return read_all(descriptor) if size <= most_bytes and self.wants(path, size) else None
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
 
     def read(self, sha256: str) -> bytes | None:
         """Return the bytes with this hash, if they are kept and sound."""
@@ -166,6 +211,14 @@ class VersionKeeper:
             self._is_looked_at = True
             self._versions.hold_parts()
         return self._versions
+
+
+def link_text(path: str) -> bytes | None:
+    """Return what identifies a link: its hash is the link's print. None if there is none."""
+    try:
+        return LINK + os.fsencode(os.readlink(path))
+    except OSError:
+        return None
 
 
 class _Many:

@@ -111,8 +111,12 @@ class Versions:
     def put(self, data: bytes, sha256: str | None = None) -> str:
         """Keep some bytes; return their hash. `OSError` if that fails, and then nothing is kept."""
         sha256 = sha256 or hashing.of_bytes(data)
-        if self._is_there(sha256, data):
-            return sha256
+        if not self._is_there(sha256, data):
+            self.add(data, sha256)
+        return sha256
+
+    def add(self, data: bytes, sha256: str) -> None:
+        """Keep some bytes, without a look whether they are kept already."""
         name = f"{_TEMPORARY}{os.urandom(8).hex()}"
         descriptor = os.open(name, _CREATE, 0o600, dir_fd=self._folder_fd)
         try:
@@ -129,7 +133,6 @@ class Versions:
             except FileNotFoundError:
                 pass
             raise
-        return sha256
 
     def take(self, name: str, folder_fd: int, sha256: str) -> None:
         """

@@ -187,6 +187,15 @@ def busy(claim: Claim, clock: Clock = SYSTEM_CLOCK) -> ClaimedError:
     return claimed_error(claim.path, claim.owner, claim.expires_s - clock.now_s())
 
 
+def is_held(root: str, path: str, owner: str) -> bool:
+    """True if an agent's claim is still there: nobody has taken it over."""
+    if (server := _server(root, path)) is not None:
+        return any(row.path == path and row.owner == owner for row in server.live())
+    name = _name(path)
+    found = (_read(f"{each}/{STATE_FOLDER}/{CLAIMS_FOLDER}/{name}", path) for each in _folders(root, path))
+    return any(claim is not None and claim.owner == owner for claim in found)
+
+
 def release(root: str, path: str, owner: str) -> bool:
     """End an own claim; False if there was none."""
     if (server := _server(root, path)) is not None:

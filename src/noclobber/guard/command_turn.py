@@ -3,7 +3,8 @@ The turn of one command that a process of its own runs: `noclobber run`.
 
 It judges and lands what the command changed, and ends. It reads nothing, edits nothing and outlives nothing,
 so it has no tools, no catalogue and no engine, and loads none of them: a command waits for it. What a
-landing asks of a turn is here, made from the same parts as in `workspace` and `turn`.
+landing asks of a turn is here, made from the same parts as in `workspace` and `turn`. What the agent saw is
+in its session's memory, if it has one: the landing asks that, and tells it what the command made.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from noclobber.core.values import ToolCall
 from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.errors import LedgerError
 from noclobber.guard.fence import WriteFence
+from noclobber.guard.memory import TurnMemory
 from noclobber.guard.recording import Recorder
 from noclobber.guard.replaced_paths import origin_in
 from noclobber.guard.snapshot import TurnContext
@@ -26,9 +28,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from noclobber.core.options import Options
     from noclobber.core.values import WriteResult
+    from noclobber.guard.memory import Memory
 
-    SeenOf = Callable[[str, str], tuple[bool, bytes | None]]
+    OpenMemory = Callable[[Options], Memory]
 
 
 class CommandTurn:
@@ -42,10 +46,13 @@ class CommandTurn:
         session_id: str | None = None,
         turn_id: str | None = None,
         host: str | None = None,
-        seen_of: SeenOf | None = None,
+        options: Options | None = None,
+        open_memory: OpenMemory | None = None,
     ) -> None:
+        """`open_memory`: opens what the agent's session remembers; None: nothing does."""
         self.root = self.confined_to = self.folder = os.path.realpath(root)
-        self.clock, self.options, self.host = SYSTEM_CLOCK, load_options(self.root), host
+        self.clock, self.host, self.named_turn = SYSTEM_CLOCK, host, turn_id
+        self.options = load_options(self.root) if options is None else options
         self.context = TurnContext(
             self.root, turn_id=turn_id or os.urandom(8).hex(), agent_id=agent_id, session_id=session_id
         )
@@ -68,13 +75,19 @@ class CommandTurn:
         self.recorder = Recorder(self.root, self._ledger)
         scope = self.options.write_scope
         self.merges: list[WriteResult] = []
-        self.seen_of = seen_of
-        """Asks the command's session: was all of that version of a file seen? And its bytes, if held."""
+        self._open_memory, self._own_memory = open_memory, TurnMemory(self.context)
         self.write_scope = None if scope is None else tuple(self._scope_folders(scope))
 
     def _scope_folders(self, scope: Sequence[str]) -> list[str]:
         lexical = [self.guard.lexical(folder) for folder in scope]
         return [self.root if folder == self.root else self.guard.locate(folder) for folder in lexical]
+
+    @property
+    def memory(self) -> Memory:
+        """What the agent saw: opened anew for each `with`."""
+        if self._open_memory is None:
+            return self._own_memory
+        return self._open_memory(self.options)
 
     def tool_call(self, tool: str, params: dict[str, object], *, call_id: str | None = None) -> ToolCall:
         """Return the command, as the record names it."""

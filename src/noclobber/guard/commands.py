@@ -17,12 +17,15 @@ import errno
 import os
 import sys
 
+from noclobber.core.actions import READ
 from noclobber.core.light.json_text import parse
+from noclobber.core.project import STATE_FOLDER
 from noclobber.core.values import WriteResult
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import (
     ABSENT,
+    DELETED,
     BadPathError,
     BadRequestError,
     FileBusyError,
@@ -30,10 +33,20 @@ from noclobber.errors import (
     ShellUnavailableError,
     StaleFileError,
 )
-from noclobber.guard.landing import CommandRun, land
+from noclobber.guard.landing import CommandRun, in_git, land
 from noclobber.guard.who_commits import why_no_command, why_no_view
+from noclobber.lock.names import LOCK_NAME
 from noclobber.shell import runs
-from noclobber.shell.changes import MOST_LEVELS, TIMES, TooDeepError, changes, unchecked_names, undecodable
+from noclobber.shell.changes import (
+    MOST_LEVELS,
+    TIMES,
+    ChangeSet,
+    TooDeepError,
+    changes,
+    unchecked_names,
+    undecodable,
+)
+from noclobber.shell.git_folders import changes_beside, moved_at_once
 from noclobber.shell.named_links import named_links
 from noclobber.shell.namespace import UnavailableError, is_inside
 from noclobber.shell.process import GRACE_S, Ended, all_below
@@ -41,15 +54,16 @@ from noclobber.shell.roots import why_no_record, why_not
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from subprocess import Popen
-    from typing import NamedTuple
+    from typing import Any, NamedTuple
 
+    from noclobber.core.actions import Action
     from noclobber.core.values import ToolCall
     from noclobber.errors import OverwroteError
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
-    from noclobber.shell.changes import ChangeSet
+    from noclobber.guard.unchecked_rule import WorkedOn
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -138,12 +152,14 @@ def run_command(
     call: ToolCall | None = None,
     stop: CommandStop | None = None,
     require: bool = False,
+    shown: Callable[[bytes], str] | None = None,
 ) -> CommandResult:
     """
     Run a command in a private view of the turn's workspace and land what it changed.
 
-    A string is run by `sh -c`. Its output is captured. Refusals are exceptions, with `run_id` and
-    `exit_code` as attributes, and `stdout`, `stderr` and `timed_out`; then nothing has landed.
+    A string is run by `sh -c`. Its output is captured; `shown` says what the agent is shown of it, if that is
+    not all. Refusals are exceptions, with `run_id` and `exit_code` as attributes, and `stdout`, `stderr` and
+    `timed_out`; then nothing has landed.
 
     Where there can be no view the command is watched (`watched_commands`); with `require`, and where nothing
     can be recorded either, `ShellUnavailableError`: nothing was run.
@@ -154,11 +170,14 @@ def run_command(
     folder = os.path.realpath(os.path.join(turn.root, cwd or "."))
     call = call or turn.tool_call(TOOL)
     variables = dict(os.environ if environment is None else environment)
+    stop = stop or CommandStop()
+    if (refusal := refusal_of_reads(argv, folder, turn.root)) is not None:
+        raise refusal
     try:
         text = command if isinstance(command, str) else ""
-        return _run(
-            turn, argv, text, folder, variables, stdin, expect, timeout_s, call, stop or CommandStop()
-        )
+        done = _run(turn, argv, text, folder, variables, stdin, expect, timeout_s, call, stop)
+        _note_reads(turn, call, argv, folder, done, shown)
+        return done
     except UnavailableError as error:
         if require or why_no_record(turn.root) is not None:
             raise ShellUnavailableError(
@@ -167,14 +186,62 @@ def run_command(
     from noclobber.guard.watched_commands import begin, end, run_plainly, text_of
 
     if (reason := why_no_command(turn.root, text_of(argv))) is not None:
-        refusal = ShellUnavailableError(turn.root, f"The command was not run: {reason}.")
-        turn.recorder.refusal(call, refusal)
-        raise refusal
+        not_run = ShellUnavailableError(turn.root, f"The command was not run: {reason}.")
+        turn.recorder.refusal(call, not_run)
+        raise not_run
     start = begin(turn, call, text_of(argv), cwd=folder, expect=expect or {})
-    code, out, err, is_late = run_plainly(argv, folder, variables, stdin, timeout_s, stop or CommandStop())
-    done = end(turn, call, start)
-    landed = tuple(WriteResult(file.path, file.after, "plain", file.before) for file in done.files)
-    return CommandResult(code, landed, out, err, WATCHED, timed_out=is_late, overwritten=done.overwritten)
+    code, out, err, is_late = run_plainly(argv, folder, variables, stdin, timeout_s, stop)
+    ended = end(turn, call, start)
+    landed = tuple(WriteResult(file.path, file.after, "plain", file.before) for file in ended.files)
+    done = CommandResult(code, landed, out, err, WATCHED, timed_out=is_late, overwritten=ended.overwritten)
+    _note_reads(turn, call, argv, folder, done, shown)
+    return done
+
+
+def refusal_of_reads(argv: Sequence[str], cwd: str, root: str) -> NoclobberError | None:
+    """Return why a command whose text shows that it reads a lock file is not run; None: it does not."""
+    if not any(LOCK_NAME in word for word in argv):
+        return None
+    from noclobber.guard.facts import Facts
+    from noclobber.guard.judge import refusal_of
+
+    for action in _recognised(argv, cwd, "pre"):
+        if (refusal := refusal_of(Facts(READ, action.path, action.path, root))) is not None:
+            return refusal
+    return None
+
+
+def _note_reads(
+    turn: Turn,
+    call: ToolCall,
+    argv: Sequence[str],
+    cwd: str,
+    done: CommandResult,
+    shown: Callable[[bytes], str] | None,
+) -> None:
+    """Take note of files that a command has shown: its text names them, and its output has what they hold."""
+    reads = _recognised(argv, cwd, "post")
+    if not reads:
+        return
+    from noclobber.core.actions import CallResult, Shown
+    from noclobber.guard.outside import Outside
+
+    shown = shown or (lambda output: output.decode("utf-8", "replace"))
+    text = Shown(shown(done.stdout) + shown(done.stderr), is_mixed=True)
+    Outside(turn, call, reads).after(CallResult(shown=text))
+
+
+def _recognised(argv: Sequence[str], cwd: str, kind: str) -> list[Action]:
+    """Return the files that a command shows, by its text."""
+    from noclobber.guard.watched_commands import text_of
+    from noclobber.shell import recognise
+
+    try:
+        found = recognise.actions(text_of(argv), kind)
+    except BadRequestError:
+        return []  # A patch from elsewhere, for a tool that is none here.
+    reads = (action for action in found if action.kind == READ and not action.is_removal)
+    return [action._replace(path=canonical(cwd, action.path)) for action in reads]
 
 
 def _run(
@@ -191,12 +258,10 @@ def _run(
 ) -> CommandResult:
     root = turn.root
     if is_inside(root):
-        import subprocess
+        from noclobber.guard.watched_commands import run_plainly
 
-        done = subprocess.run(
-            argv, cwd=folder, env=variables, input=stdin, capture_output=True, timeout=timeout_s
-        )
-        return CommandResult(as_shell(done.returncode), (), done.stdout, done.stderr, JOINED)
+        code, out, err, is_late = run_plainly(argv, folder, variables, stdin, timeout_s, stop)
+        return CommandResult(code, (), out, err, JOINED, timed_out=is_late)
     if (reason := why_not(root) or why_no_view(root)) is not None:
         raise UnavailableError(reason)
     turn.recorder.prepare()
@@ -204,17 +269,8 @@ def _run(
         turn.recorder.recovered(call, recovered)
     run = runs.made(root)
     try:
-        if turn.options.on_stale == "merge":
-            from noclobber.shell.steady import hold  # Here: few projects merge.
-
-            hold(
-                run,
-                [*(expect or ()), *(path for path, _ in reversed(turn.context.baselines()))],
-                folder,
-                text,
-            )
         first_ns = run.touch()
-        note_job(run, argv, folder, call, expect or {}, first_ns)
+        note_job(run, argv, folder, call, expect or {}, first_ns, text)
         links = named_links([text] if text else argv, folder, root)
         ended, out, err, is_late = _in_a_process(run, folder, variables, stdin, timeout_s, stop)
         if ended.complaint:  # As a shell would have said it: 126 or 127 alone tells nobody what is missing.
@@ -248,6 +304,7 @@ def note_job(
     call: ToolCall,
     expect: Mapping[str, str],
     first_ns: int,
+    text: str = "",
 ) -> None:
     """Write down what is run: for `run list`, and to run it again."""
     run.note(
@@ -261,6 +318,9 @@ def note_job(
             "expect": dict(expect),
             "agent_id": call.agent_id,
             "session_id": call.session_id,
+            "turn_id": call.turn_id,
+            "host": call.host,
+            "text": text,
         },
     )
 
@@ -276,24 +336,39 @@ def conclude(
     *,
     text: str = "",
     links: Collection[tuple[str, str]] = (),
-    is_last: bool = False,
 ) -> tuple[WriteResult, ...]:
     """Land what an ended command left in its upper layer. A refusal is noted in the run's folder."""
-    try:
-        through: tuple[WriteResult, ...] = ()
-        if ended.passed:
-            from noclobber.guard.passing import record_passed
+    found = ChangeSet(run.root, ())
 
-            through = record_passed(turn, call, ended.passed)
-        found = changes(run.root, run.upper, unchecked_names(turn.options.unchecked))
+    def kept(error: Exception) -> None:
+        named = call._replace(turn_id=getattr(turn, "named_turn", call.turn_id))  # As its host names it.
+        keep(run, argv, cwd, named, expect, ended, error, text=text, seen=lambda: _seen_of(turn, found))
+
+    try:
+        expected = {
+            _led_to(canonical(cwd, path)): checked_hash(path, given) for path, given in expect.items()
+        }
+        names = unchecked_names(turn.options.unchecked)
+        work: list[WorkedOn] = []
+
+        def worked_on(folder: str) -> list[str]:
+            from noclobber.guard.unchecked_rule import WorkedOn  # Here: most commands have none.
+
+            if not work:
+                work.append(WorkedOn(turn, run.root, expected))
+            return work[0](folder)
+
+        found = changes(run.root, run.upper, names, ended.began_ns, ended.replaced, worked_on)
+        found = found._replace(beside=changes_beside(run.path, ended.began_ns))
         if found.unchecked:
             from noclobber.guard.unchecked_rule import (
                 without_forbidden_caches,
             )  # Here: most commands have none.
 
             found = without_forbidden_caches(turn, found)
-        if not found.changes:
-            return through
+        is_judged = not ended.signal and (found.same or found.overtaken)
+        if not found.changes and not found.beside and not is_judged:
+            return ()
         if ended.signal:
             raise FileBusyError(
                 run.root,
@@ -310,45 +385,62 @@ def conclude(
             run.run_id,
             ended.began_ns,
             ended.exit_code,
-            {
-                **{canonical(cwd, path): checked_hash(path, sha256) for path, sha256 in expect.items()},
-                **{done.path: done.sha256 for done in through},  # Its own change is nobody else's.
-            },
+            expected,
             text,
             links,
+            run.index_fd,
         )
         if name := undecodable(found):
             shown = f"{run.root}/{name}".encode("utf-8", "backslashreplace").decode()
             raise BadPathError(shown, "its name is not UTF-8, so no record can name it.")
         owed = None
-        if any(change.action != TIMES for change in found.unchecked):
-            from noclobber.shell.owed import drafted  # Here: most commands have none.
+        beside: Callable[[], None] | None = None
+        if found.beside or any(change.action != TIMES for change in found.unchecked):
+            from noclobber.shell.owed import drafted, settle_beside  # Here: most commands have none.
 
             owed = drafted(run, found, ended.began_ns)
+            if found.beside:
+                all_found = found
+                beside = lambda: settle_beside(run, all_found, ended.began_ns)  # noqa: E731 - `functools` is slow
         try:
-            landed = land(turn, call, command, found, is_last=is_last, owed=owed)
+            landed = land(turn, call, command, found, owed=owed, beside=beside)
         except NoclobberError as late:
             if late.has_landed:
                 _land_rest(run, found, ended)
             raise
         _land_rest(run, found, ended)
-        return through + landed
+        return landed
     except TooDeepError as deep:
         levels = f"it has more than {MOST_LEVELS} folders inside of each other, too many for one commit."
         too_deep = BadPathError(f"{run.root}/{deep}", levels)
-        keep(run, argv, cwd, call, expect, ended, too_deep)
+        kept(too_deep)
         turn.recorder.refusal(call, too_deep)
         raise too_deep from None
     except OSError as failure:  # For example, the disk is full. A commit that began is taken back.
-        error = commit_failed(failure, _shown(run, failure))
-        keep(run, argv, cwd, call, expect, ended, error)
+        gone = _removed_meanwhile(run, failure)
+        if gone is not None:
+            turn.recorder.refusal(call, gone)
+        error = gone or commit_failed(failure, _shown(run, failure))
+        kept(error)
         raise error from failure
     except NoclobberError as error:
         if error.has_landed:  # Kept as refused, it would be run again.
             error.run_id, error.exit_code = run.run_id, ended.exit_code  # type: ignore[attr-defined]
         else:
-            keep(run, argv, cwd, call, expect, ended, error)
+            kept(error)
         raise
+
+
+def _removed_meanwhile(run: runs.RunFolder, failure: OSError) -> StaleFileError | None:
+    """Return the refusal, if what a landing looked for was removed by others between two of its looks."""
+    path = failure.filename
+    if failure.errno not in (errno.ENOENT, errno.ENOTDIR) or not isinstance(path, str):
+        return None
+    if not path.startswith(f"{run.root}/") or path.startswith(f"{run.root}/{STATE_FOLDER}/"):
+        return None
+    from noclobber.guard.judge import stale_since_began  # Here: it takes two in the same moment.
+
+    return stale_since_began(path, DELETED)
 
 
 def _land_rest(run: runs.RunFolder, found: ChangeSet, ended: Ended) -> None:
@@ -356,7 +448,7 @@ def _land_rest(run: runs.RunFolder, found: ChangeSet, ended: Ended) -> None:
     if run.owes:
         from noclobber.shell.owed import settle  # Here: most commands have none.
 
-        run.not_landed = settle(run, found, ended.began_ns)
+        run.not_landed += settle(run, found, ended.began_ns)
     elif found.unchecked:
         from noclobber.shell.landing_unchecked import land_unchecked
 
@@ -380,18 +472,50 @@ def keep(
     expect: Mapping[str, str],
     ended: Ended,
     error: Exception,
+    *,
+    text: str = "",
+    seen: Callable[[], dict[str, Any]] = dict,
 ) -> None:
-    """Keep what a refused command wrote, to be shown and run again."""
+    """
+    Keep what a refused command wrote, to be shown and run again.
+
+    `seen`: what the agent knew of its files; the command is held to that when it is run again.
+    """
     error.run_id, error.exit_code = run.run_id, ended.exit_code  # type: ignore[attr-defined]
     if not isinstance(error, NoclobberError):
         return
+    if ended.began_ns and (moved := moved_at_once(run.root, run.path, cwd, ended.began_ns)):
+        error.beside = (
+            f"Not taken back, because it is outside of the project, and changed while the command ran:"
+            f" {', '.join(moved)}. Look at `git status` and `git reflog` before anybody commits."
+        )
     try:
         run.drop_work()
         if run.noted("job") is None:
-            note_job(run, argv, cwd, call, expect, 0)
+            note_job(run, argv, cwd, call, expect, 0, text)
+        run.note("job", {**(run.noted("job") or {}), "seen": seen()})
         run.note("refused", refused_note(error))
     except OSError as failure:
         run.not_kept = failure.errno or errno.EIO  # No space for that, either: then nothing is kept.
+
+
+def _seen_of(turn: Turn | CommandTurn, found: ChangeSet) -> dict[str, Any]:
+    """Return what the agent knows of the files that a command changed: by path, as `TurnContext` packs it."""
+    packed: dict[str, Any] = {}
+    try:
+        named = [change.path for change in (*found.files(), *found.same)]
+    except (OSError, RecursionError):
+        return packed  # Too deep to be looked at, and refused for that.
+    named += [path for path, _ in found.overtaken]
+    try:
+        with turn.memory as memory:
+            for path in (f"{found.root}/{name}" for name in named):
+                snapshot, _ = memory.recall(path, path)
+                if not in_git(path) and snapshot.last_for(path, path) is not None:
+                    packed[path] = snapshot.pack(path, path)
+    except NoclobberError:
+        pass  # It is refused for that, and when it is run again, too.
+    return packed
 
 
 def refused_note(error: NoclobberError) -> dict[str, object]:
@@ -409,6 +533,11 @@ def others(error: NoclobberError) -> tuple[StaleFileError, ...]:
     """Return the further stale files of a refused command."""
     found: tuple[StaleFileError, ...] = getattr(error, "others", ())
     return found
+
+
+def _led_to(path: str) -> str:
+    """Return the file that a caller expects something of: behind a link, the one that the link leads to."""
+    return os.path.realpath(path) if os.path.islink(path) else path
 
 
 def canonical(cwd: str, path: str) -> str:

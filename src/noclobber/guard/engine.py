@@ -3,8 +3,9 @@ Carries out a call: the half of the way of a write that commits.
 
     action → facts → policies (`judge.admit`) → commit (`disk`) → snapshot → ledger → result
 
-One function a kind of action. Each takes the turn it works for, the call in whose name it works, and the
-action; nothing is looked up. Check and commit are one step under the guard, so nobody can write in between.
+`change` is the one way to change files: one file or several, whole contents, edits, deletions and moves. It
+takes the turn it works for, the call in whose name it works, and the actions; nothing is looked up. Check and
+commit are one step under the guard, so nobody can write in between.
 
 Refusals are exceptions. Each refused write is on record once, and so is each that landed; `recording` says
 what happens if the ledger fails.
@@ -17,9 +18,8 @@ from typing import TYPE_CHECKING
 from noclobber.core.actions import CREATE, DELETE, EDIT, MOVE, READ, WRITE, Action
 from noclobber.core.values import WHOLE, Coverage, Peeked, ReadResult, WriteResult
 from noclobber.disk import signals
-from noclobber.disk.commit.contents import WholeFile
 from noclobber.disk.commit.flushing import UnflushedError
-from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.rows import Change
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at
 from noclobber.errors import (
@@ -38,28 +38,45 @@ from noclobber.errors import (
 from noclobber.guard.author import author, author_now
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
-from noclobber.guard.judge import admit, look, note_refusal, settle_judged
-from noclobber.guard.policies import stale
-from noclobber.guard.stale_writes import Resolution
+from noclobber.guard.judge import admit, note_refusal, refuse_if_stale, settle_judged
+from noclobber.guard.merging import as_stale_change, merge_stale
+from noclobber.guard.stale_change import Resolution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeVar
+    from typing import Protocol, TypeVar
 
     from noclobber.core.values import MergedWrite, ToolCall
-    from noclobber.disk.file_guard import FileRead
+    from noclobber.disk.file_guard import FileGuard, FileRead
     from noclobber.guard.catalogue import Catalogue
     from noclobber.guard.facts import Facts, Target
+    from noclobber.guard.fence import WriteFence
+    from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.recording import Recorder
     from noclobber.guard.turn import Turn
 
     Result = TypeVar("Result")
 
+    class WritingTurn(JudgedTurn, Protocol):
+        """A turn for which we write."""
+
+        guard: FileGuard
+        """What commits."""
+        merges: list[WriteResult]
+        """Writes that were stale and landed merged."""
+
+        @property
+        def fence(self) -> WriteFence:
+            """Claims and locks."""
+
+
 STALE_TRIES = 24  # How often a stale write is resolved anew because the file has changed again.
 EDIT_RACES = 32  # How often an edit of a file that nobody read starts over before it counts as stale.
 
+NOTHING_MOVED: Mapping[str, str] = {}
 
-# -- one function a kind of action -------------------------------------------------------------------------
+
+# -- reads and changes -------------------------------------------------------------------------------------
 
 
 @signals.whole
@@ -101,157 +118,169 @@ def peek(turn: Turn, call: ToolCall, action: Action) -> Peeked:
 
 
 @signals.whole
-def write(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
-    """Replace a whole file, or create it."""
-
-    def commit(targets: list[Target]) -> WriteResult:
-        [target] = targets
-        facts, data = admit(turn, target.facts), target.data
-        assert data is not None
-        done = turn.guard.write(
-            facts.name,
-            data,
-            expected=facts.expected,
-            at=facts.path,
-            fence=turn.fence,
-            mode=target.action.mode,
-        )
-        turn.context.wrote(facts.name, facts.path, done.sha256, data)
-        return _recorded(turn, call, facts.path, done, target.merged)
-
-    return _carry_out(turn, call, [action], commit)
-
-
-@signals.whole
-def edit(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
-    """Change a part of a file."""
-
-    def commit(targets: list[Target]) -> WriteResult:
-        [target] = targets
-        facts = admit(turn, target.facts)
-        assert action.change is not None
-        for races_left in reversed(range(EDIT_RACES)):
-            found = turn.guard.read(facts.path)
-            _refuse_if_stale(turn, facts, actual=found.sha256)
-            data = action.change.apply(found.content, facts.path)
-            try:
-                done = turn.guard.write(
-                    facts.name, data, expected=found.sha256, at=facts.path, fence=turn.fence
-                )
-                break
-            except UnflushedError:
-                target.data = data  # It landed: what, is to be remembered.
-                raise
-            except StaleFileError:
-                # It is not what we read a moment ago. An agent that had read nothing knows no better.
-                if facts.expected is not None or not races_left:
-                    raise
-        turn.context.wrote(facts.name, facts.path, done.sha256, data, _seen_after_edit(turn, facts, data))
-        return _recorded(turn, call, facts.path, done, target.merged)
-
-    return _carry_out(turn, call, [action], commit)
-
-
-@signals.whole
-def write_many(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> dict[str, WriteResult]:
-    """Replace or create several files: all of them or none. Keys of the result are the paths as given."""
-
-    def commit(targets: list[Target]) -> dict[str, WriteResult]:
-        if len({target.facts.path for target in targets}) < len(targets):
-            raise BadRequestError(
-                "", "Two of the paths lead to one file; which content it should get is a guess."
-            )
-        admitted = [(target, admit(turn, target.facts)) for target in targets]
-        changes = [
-            Change(facts.name, target.data or b"", facts.expected, facts.path) for target, facts in admitted
-        ]
-        landed = list(zip(admitted, turn.guard.write_many(changes, fence=turn.fence), strict=True))
-        for (target, facts), done in landed:  # All of them before the ledger can fail.
-            turn.context.wrote(facts.name, facts.path, done.sha256, target.data)
-        return {
-            target.action.path: _recorded(turn, call, facts.path, done, target.merged)
-            for (target, facts), done in landed
-        }
-
-    return _carry_out(turn, call, actions, commit)
-
-
-@signals.whole
-def write_and_delete(
-    turn: Turn, call: ToolCall, actions: Sequence[Action], moved: Mapping[str, str]
+def change(
+    turn: Turn, call: ToolCall, actions: Sequence[Action], *, moved: Mapping[str, str] = NOTHING_MOVED
 ) -> list[WriteResult]:
     """
-    Replace, create and delete several files, all of them or none: every action says its expected hash.
+    Carry out changes of files, all of them or none; a move is one result, of its destination.
 
-    `moved`: which new file is which old one under another name. It keeps the old one's mode and attributes,
-    and is on record as a move.
+    `moved`: which new file is which old one under another name, where both are among the actions, as undo has
+    them. It keeps the old one's mode and attributes, and is on record as a move.
     """
 
     def commit(targets: list[Target]) -> list[WriteResult]:
-        admitted = [(target, admit(turn, target.facts)) for target in targets]
-        files = [
-            WholeFile(facts.path, facts.expected or ABSENT, target.data, moved.get(facts.path))
-            for target, facts in admitted
-        ]
-        landed = list(zip(admitted, turn.guard.write_and_delete(files, fence=turn.fence), strict=True))
-        for (target, facts), done in landed:  # All of them before the ledger can fail.
-            if target.data is None:
-                turn.context.removed(facts.name, facts.path)
-            else:
-                turn.context.wrote(facts.name, facts.path, done.sha256, target.data)
-        gone = {facts.path: done for (target, facts), done in landed if target.data is None}
-        for (_, facts), done in landed:
-            old = gone.get(moved.get(facts.path, ""))
-            if facts.path in gone and facts.path in moved.values():
-                continue  # On record with where it went.
-            if old is None:
-                _recorded(turn, call, facts.path, done)
-                continue
-            as_it_was = old._replace(sha256=old.previous_sha256)
-            _recorded(turn, call, moved[facts.path], as_it_was, destination=facts.path)
-            if done.sha256 != old.previous_sha256:  # Under its new name it was changed as well.
-                changed = done._replace(previous_sha256=old.previous_sha256, recovered=())
-                _recorded(turn, call, facts.path, changed)
-        return [done for _, done in landed]
+        _refuse_overlap(targets)
+        for target in targets:
+            target.facts = admit(turn, target.facts)
+            target.base = target.facts.expected
+        return land(turn, call, targets, moved)
 
     return _carry_out(turn, call, actions, commit)
 
 
-@signals.whole
-def delete(turn: Turn, call: ToolCall, action: Action) -> WriteResult:
-    """Delete a file."""
-
-    def commit(targets: list[Target]) -> WriteResult:
-        facts = admit(turn, targets[0].facts)
-        done = turn.guard.delete(facts.name, expected=facts.expected, at=facts.path, fence=turn.fence)
-        turn.context.removed(facts.name, facts.path)
-        return _recorded(turn, call, facts.path, done)
-
-    return _carry_out(turn, call, [action], commit)
-
-
-@signals.whole
-def move(turn: Turn, call: ToolCall, source: Action, destination: Action) -> WriteResult:
-    """Move a file to a free name."""
-
-    def commit(targets: list[Target]) -> WriteResult:
-        snapshot = turn.context
-        here, there = [admit(turn, target.facts) for target in targets]
-        coverage = snapshot.coverage_for(here.name, here.path)
-        kept = snapshot.baseline_bytes(here.name, here.path)
-        done = turn.guard.move(
-            here.name,
-            there.name,
-            expected=here.expected,
-            at=(here.path, there.path),
-            fence=turn.fence,
+def _refuse_overlap(targets: Sequence[Target]) -> None:
+    """Refuse two changes of one path, and a new file that another one needs as its folder."""
+    if len(targets) < 2:
+        return
+    if len({target.facts.path for target in targets}) < len(targets):
+        if targets[0].facts.kind == MOVE:
+            raise BadRequestError(targets[0].facts.path, "A file cannot be moved to its own name.")
+        raise BadRequestError(
+            "", "Two of the paths lead to one file; which content it should get is a guess."
         )
-        snapshot.removed(here.name, here.path)
-        if coverage is not None:  # Seen there, so known here. A file that was moved unread stays unread.
-            snapshot.wrote(there.name, there.path, done.sha256, kept, coverage)
-        return _recorded(turn, call, here.path, done, destination=there.path)
+    written = {target.facts.path for target in targets if target.facts.kind != DELETE}
+    for path in written:
+        above = path.rpartition("/")[0]
+        while above and above not in written:
+            above = above.rpartition("/")[0]
+        if above:
+            raise BadRequestError(above, f"This cannot be a file and the folder of {path} as well.")
 
-    return _carry_out(turn, call, [source, destination], commit)
+
+def land(
+    turn: WritingTurn, call: ToolCall, targets: Sequence[Target], moved: Mapping[str, str] = NOTHING_MOVED
+) -> list[WriteResult]:
+    """Commit changes that were judged, all of them or none; remember and record what landed."""
+
+    def note(done: Sequence[WriteResult], *, flushed: bool) -> list[WriteResult]:
+        landed = list(zip(targets, done, strict=False))  # A move is two targets and one result.
+        for target, result in landed:  # All of them before the ledger can fail.
+            _remember(turn, target, result)
+        return _record(turn, call, landed, moved, flushed=flushed)
+
+    try:
+        results = _landed(turn, targets, moved)
+    except UnflushedError as error:
+        # The caller hears that the disk did not flush it. But it landed, and is not a refusal.
+        note(error.commits, flushed=False)
+        raise
+    return note(results, flushed=True)
+
+
+def _landed(turn: WritingTurn, targets: Sequence[Target], moved: Mapping[str, str]) -> list[WriteResult]:
+    """Commit, each change against its base; what the agent has not read against what is there now."""
+    for races_left in reversed(range(EDIT_RACES)):
+        for target in targets:
+            if target.facts.kind == EDIT and not target.is_planned:
+                _make_edit(turn, target)
+        try:
+            return _committed(turn, targets, moved)
+        except StaleFileError as error:
+            # It is not what we read a moment ago. An agent that had read nothing knows no better.
+            raced = next((target for target in targets if target.facts.path == error.path), None)
+            if raced is None or raced.facts.kind != EDIT or raced.facts.expected is not None:
+                raise
+            if not races_left:
+                raise
+    raise AssertionError  # The last race is raised.
+
+
+def _make_edit(turn: WritingTurn, target: Target) -> None:
+    """Work out what an edit makes of a file as it is now."""
+    facts, edit = target.facts, target.action.change
+    assert edit is not None
+    found = turn.guard.read(facts.path)
+    refuse_if_stale(turn, facts, actual=found.sha256)
+    target.base, target.data = found.sha256, edit.apply(found.content, facts.path)
+
+
+def _committed(turn: WritingTurn, targets: Sequence[Target], moved: Mapping[str, str]) -> list[WriteResult]:
+    """Make one commit of all changes."""
+    guard, fence = turn.guard, turn.fence
+    kinds = {target.facts.kind for target in targets}
+    first = targets[0].facts
+    if MOVE in kinds:
+        there = targets[1].facts
+        targets[0].goal = there.name
+        goal = (first.path, there.path)
+        return [guard.move(first.name, there.name, expected=first.expected, at=goal, fence=fence)]
+    if len(targets) == 1 and DELETE in kinds:
+        return [guard.delete(first.name, expected=first.expected, at=first.path, fence=fence)]
+    if len(targets) == 1:
+        [target] = targets
+        assert target.data is not None
+        mode = target.action.mode
+        return [
+            guard.write(first.name, target.data, expected=target.base, at=first.path, fence=fence, mode=mode)
+        ]
+    changes = [
+        Change(facts.name, target.data, target.base, facts.path, moved.get(facts.path), target.action.mode)
+        for target in targets
+        for facts in (target.facts,)
+    ]
+    return guard.commit(changes, fence=fence)
+
+
+def _remember(turn: WritingTurn, target: Target, done: WriteResult) -> None:
+    """Take note of what the agent knows of a file after its own change."""
+    facts, memory = target.facts, turn.memory
+    snapshot, notes = memory.recall(facts.name, facts.path)
+    coverage = snapshot.coverage_for(facts.name, facts.path)
+    if facts.kind in (DELETE, MOVE):
+        kept = snapshot.baseline_bytes(facts.name, facts.path)
+        left = snapshot.left_for(facts.name, facts.path)
+        snapshot.removed(facts.name, facts.path)
+        if facts.kind == MOVE and left is not None:
+            snapshot.brought(target.goal, done.path, done.sha256)
+        elif facts.kind == MOVE and coverage is not None:
+            # Seen there, so known here. A file that was moved unread stays unread.
+            snapshot.wrote(target.goal, done.path, done.sha256, kept, coverage)
+    else:
+        data, seen = target.data or b"", WHOLE
+        if facts.kind == EDIT and target.base != ABSENT and not (coverage and coverage.is_whole):
+            seen = _coverage(data, 0, 0)  # An agent that saw a part before its edit knows a part afterwards.
+        snapshot.wrote(facts.name, facts.path, done.sha256, data, seen)
+        memory.hold(facts.path, done.sha256, data)  # The base of a later merge.
+    memory.keep(snapshot, facts.name, facts.path, notes)
+
+
+def _record(
+    turn: WritingTurn,
+    call: ToolCall,
+    landed: Sequence[tuple[Target, WriteResult]],
+    moved: Mapping[str, str],
+    *,
+    flushed: bool = True,
+) -> list[WriteResult]:
+    """Put on record what landed; return the results, with what each was merged from."""
+    gone = {target.facts.path: done for target, done in landed if target.facts.kind == DELETE}
+    results = []
+    for target, done in landed:
+        path = target.facts.path
+        old = gone.get(moved.get(path, ""))
+        if path in gone and path in moved.values():
+            results.append(done)  # On record with where it went.
+        elif old is None:
+            destination = done.path if target.facts.kind == MOVE else None
+            results.append(_recorded(turn, call, path, done, target.merged, destination, flushed=flushed))
+        else:
+            as_it_was = old._replace(sha256=old.previous_sha256)
+            _recorded(turn, call, moved[path], as_it_was, destination=path, flushed=flushed)
+            if done.sha256 != old.previous_sha256:  # Under its new name it was changed as well.
+                changed = done._replace(previous_sha256=old.previous_sha256, recovered=())
+                _recorded(turn, call, path, changed, flushed=flushed)
+            results.append(done)
+    return results
 
 
 @signals.whole
@@ -259,23 +288,18 @@ def carry_out(
     turn: Turn, call: ToolCall, actions: Sequence[Action]
 ) -> ReadResult | WriteResult | dict[str, WriteResult]:
     """Carry out what a tool call asks for, by the kind of its actions."""
-    kinds = [action.kind for action in actions]
+    kinds = {action.kind for action in actions}
     if not kinds:
         raise UnknownToolError("", f"{call.tool!r} touches no file; run it yourself.", tool=call.tool)
-    match kinds:
-        case [kind] if kind == READ:
-            return read(turn, call, actions[0])
-        case [kind] if kind == WRITE:
-            return write(turn, call, actions[0])
-        case [kind] if kind == EDIT:
-            return edit(turn, call, actions[0])
-        case [kind] if kind == DELETE:
-            return delete(turn, call, actions[0])
-        case [first, second] if (first, second) == (MOVE, CREATE):
-            return move(turn, call, actions[0], actions[1])
-    if set(kinds) == {WRITE}:
-        return write_many(turn, call, actions)
-    raise BadRequestError("", f"A call that does {', '.join(kinds)} cannot be carried out here.")
+    if kinds == {READ} and len(actions) == 1:
+        return read(turn, call, actions[0])
+    is_move = [action.kind for action in actions] == [MOVE, CREATE]
+    if READ in kinds or (not is_move and kinds & {MOVE, CREATE}):
+        raise BadRequestError("", f"A call that does {', '.join(sorted(kinds))} cannot be carried out here.")
+    results = change(turn, call, actions)
+    if len(results) == 1:
+        return results[0]
+    return {action.path: done for action, done in zip(actions, results, strict=True)}
 
 
 @signals.whole
@@ -288,7 +312,7 @@ def check(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> None:
 
     def ask(targets: list[Target]) -> None:
         for target in targets:
-            turn.fence.check(admit(turn, target.facts).path)
+            admit(turn, target.facts, turn.fence)
 
     _carry_out(turn, call, actions, ask)
 
@@ -318,15 +342,22 @@ def _fetch(turn: Turn, call: ToolCall, facts: Facts) -> tuple[Facts, FileRead]:
 
 
 def _carry_out(
-    turn: Turn, call: ToolCall, actions: Sequence[Action], commit: Callable[[list[Target]], Result]
+    turn: Turn,
+    call: ToolCall,
+    actions: Sequence[Action],
+    commit: Callable[[list[Target]], Result],
 ) -> Result:
-    """Gather, commit, wait for claims; and put on record what was refused, or landed without a flush."""
+    """Gather, commit, wait for claims; and put on record what was refused."""
+    # One after the other: a call of the same turn that lands in between is not what this one was made from.
     with turn.order.one_at_a_time([turn.context.name_of(action.path) for action in actions]):
-        return _carry_out_alone(turn, call, actions, commit)
+        return _carry_out_alone(turn, call, [turn.as_seen(action) for action in actions], commit)
 
 
 def _carry_out_alone(
-    turn: Turn, call: ToolCall, actions: Sequence[Action], commit: Callable[[list[Target]], Result]
+    turn: Turn,
+    call: ToolCall,
+    actions: Sequence[Action],
+    commit: Callable[[list[Target]], Result],
 ) -> Result:
     targets: list[Target] = []
     try:
@@ -341,11 +372,10 @@ def _carry_out_alone(
             return retrying(lambda: commit(targets), turn.options.wait_s, turn.clock)
         except (NotAFileError, AccessDeniedError, MissingFileError):
             for target in targets:  # If it is not what the agent saw, then that is the reason to give.
-                _refuse_if_stale(turn, target.facts)
+                refuse_if_stale(turn, target.facts)
             raise
-    except UnflushedError as error:
-        _landed_unflushed(turn, call, targets, error.commits)
-        raise
+    except UnflushedError:
+        raise  # It has landed, and is on record.
     except NoclobberError as error:
         if isinstance(error, StaleFileError):
             error.written_by = author_now(turn.root, error.path, turn.confined_to, turn.clock) or None
@@ -397,7 +427,7 @@ def _resolve(turn: Turn, targets: Sequence[Target], error: StaleFileError) -> bo
             seen = seen_bytes(turn.context, turn.root, facts.name, facts.path, facts.baseline)
         if seen is not None:  # Whoever overwrote it kept nothing; for `diff`, `undo` and `blame`.
             turn.guard.keep_version(facts.path, seen)
-        answer = turn.stale_writes.resolve(target, seen, current)
+        answer = merge_stale(as_stale_change(target, seen, current))
         if not isinstance(answer, Resolution):
             if answer is not None:
                 error.not_merged = answer.reason
@@ -411,26 +441,8 @@ def _resolve(turn: Turn, targets: Sequence[Target], error: StaleFileError) -> bo
     return bool(resolved)
 
 
-def _landed_unflushed(
-    turn: Turn, call: ToolCall, targets: Sequence[Target], commits: Sequence[WriteResult]
-) -> None:
-    """The caller hears that the disk did not flush it. But it landed, and is not a refusal."""
-    done = list(zip(targets, commits, strict=False))  # A move is two targets and one commit.
-    for target, commit in done:  # All of them before the ledger can fail.
-        facts = target.facts
-        if facts.kind in (DELETE, MOVE):
-            turn.context.removed(facts.name, facts.path)
-        else:
-            data = target.data
-            seen = _seen_after_edit(turn, facts, data or b"") if facts.kind == EDIT else WHOLE
-            turn.context.wrote(facts.name, facts.path, commit.sha256, data, seen)
-    for target, commit in done:
-        destination = commit.path if target.facts.kind == MOVE else None
-        _recorded(turn, call, target.facts.path, commit, target.merged, destination, flushed=False)
-
-
 def _recorded(
-    turn: Turn,
+    turn: WritingTurn,
     call: ToolCall,
     path: str,
     done: WriteResult,
@@ -459,18 +471,6 @@ def _recorded(
     merged = merged._replace(by=author(turn.root, path, merged.theirs_sha256))
     turn.merges.append(done._replace(merged=merged))
     return turn.merges[-1]
-
-
-def _refuse_if_stale(turn: Turn, facts: Facts, actual: str | None = None) -> None:
-    decision = stale(facts._replace(actual=look(turn, facts.path) if actual is None else actual))
-    if not decision.allowed:
-        raise decision.error from None
-
-
-def _seen_after_edit(turn: Turn, facts: Facts, data: bytes) -> Coverage:
-    """An agent that had not seen the whole file before an edit has not seen it afterwards, either."""
-    coverage = turn.context.coverage_for(facts.name, facts.path)
-    return WHOLE if coverage is not None and coverage.is_whole else _coverage(data, 0, 0)
 
 
 def _span(content: bytes, action: Action, path: str) -> tuple[int, int]:

@@ -50,6 +50,8 @@ class Facts(NamedTuple):
     """What this agent last saw, whatever the caller named; None: it has not read the file."""
     actual: str | None = None
     """What is on the disk: a hash, or the word for why there is none. None: nobody looked."""
+    is_changed: bool = False
+    """Of a command that began with what was there: True if that was changed, made, moved or removed since."""
     seen_whole: bool = True
     refused_from: str | None = None
     """If these very bytes were refused before: the baseline they were made from."""
@@ -57,6 +59,8 @@ class Facts(NamedTuple):
     """Canonical folders."""
     is_memory_lost: bool = False
     """True if something that the agent saw may have been forgotten."""
+    is_unseen: bool = False
+    """True if the agent's own command made what is there, and the agent has not read it since."""
     is_switch_by_link: bool = False
     """True if the file is a hard link to one that agents must not change."""
 
@@ -64,14 +68,20 @@ class Facts(NamedTuple):
 class Target:
     """One file of a call, and what was found out about it so far."""
 
-    __slots__ = ("action", "data", "facts", "merged", "sent")
+    __slots__ = ("action", "base", "data", "facts", "goal", "is_planned", "merged", "sent")
 
     def __init__(self, action: Action, facts: Facts, data: bytes | None) -> None:
         self.action, self.facts = action, facts
         self.sent = data
         """The whole new content as the agent sent it; None if the call does not say it."""
         self.data = data
-        """What is written: what was sent, or what a stale write became (`stale_writes`)."""
+        """What is written: what was sent, or what a stale write became (`merging`)."""
+        self.base = facts.expected
+        """What the commit compares with: what the agent saw, or what an edit was made from."""
+        self.is_planned = False
+        """True if `data` and `base` are what a person has agreed to: an edit is not made anew."""
+        self.goal = ""
+        """Of a move: the new name, as the agent called it."""
         self.merged: MergedWrite | None = None
         """What a stale write was made of, if it is not written as it was sent."""
 
@@ -102,10 +112,12 @@ def gather(
         data = encode(content, path) if by_us else encode_anyway(content)
         if by_us and not data.startswith(BOM) and snapshot.starts_with_bom(name, path):
             data = BOM + data
-    baseline = snapshot.expected_for(name, path)
-    expected, seen_whole = _expectation(action, snapshot, name, path, baseline)
+    baseline, left = snapshot.expected_for(name, path), snapshot.left_for(name, path)
+    # Whoever replaces a file must have seen it. To edit or delete what an own command left needs no reading.
+    last = baseline if action.kind == WRITE else left or baseline
+    expected, seen_whole = _expectation(action, snapshot, name, path, last)
     # What the turn last saw it has seen, and that there is no file needs no reading.
-    is_expected_seen = expected in (None, ABSENT, baseline) or snapshot.saw(name, path, expected)
+    is_expected_seen = expected in (None, ABSENT, baseline, left) or snapshot.saw(name, path, expected)
     refused_from = None
     if data is not None and options.resubmitted == "deny":
         refused_from = snapshot.refused_from(name, path, hashing.of_bytes(data))
@@ -124,6 +136,7 @@ def gather(
         refused_from=refused_from,
         write_scope=write_scope,
         is_memory_lost=is_memory_lost,
+        is_unseen=left is not None,
         is_switch_by_link=action.kind in (WRITE, EDIT)
         and (names is None or names > 1)
         and is_another_name(
@@ -140,7 +153,7 @@ def _expectation(
     action: Action, snapshot: TurnContext, name: str, path: str, baseline: str | None
 ) -> tuple[str | None, bool]:
     """Return what a write is checked against, and whether all of that was seen. The caller's word counts."""
-    coverage = None if baseline is None else snapshot.coverage_for(name, path)
+    coverage = None if baseline is None else snapshot.part_of(name, path, baseline)
     is_whole = coverage is None or coverage.is_whole
     expected_hash = action.expected_hash
     if action.observation_id is not None:

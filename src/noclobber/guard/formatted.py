@@ -1,18 +1,20 @@
 """
-Formatters: whose change was it that came right after the agent's own write?
+Formatters: the first answer to a stale change. Was it a formatter that changed the agent's own last write?
 
-A user's hook or editor may rewrite a file after each edit of an agent. Who did it cannot be known, but often
-what was done can: the bytes that the agent's call left are held, and compared with what is there now. If only
-the layout differs (`text/layout`), or the project's option `formatters` names the file and it changed within
-seconds of the agent's write, the change counts as the formatter's: the agent's next change is made from it.
+A user's hook or editor may rewrite a file after each edit of an agent. Who did it cannot be known. So the
+change counts as a formatter's only if all of this holds (ruling 28):
 
-`formatters` may name commands as well ("ruff format"). What such a command changed when the agent ran it in
-its shell is the agent's own version, also of files that it had only read. It may change layout only: a word
-more in the file is somebody else's, who saved it at the same moment, and the file must be read again.
+- it came within `RIGHT_AFTER_S` of the agent's own write;
+- the ledger has no write of another agent to the file since;
+- the file's grammar proves that nothing but layout differs (`text/layout`), or a formatter that the option
+  `formatters` names, run again on what the agent wrote, gives exactly what is there.
 
-Nothing is lost by that, even if it was a person. An edit is made by the host in what is there now, so all of
-it stays. A whole-file write over a version that a formatter left and the agent has not read replaces it;
-then that version is kept (`.noclobber/kept`), and is on record. docs/decisions/formatters.md has the reasons.
+Everything else is stale. A formatter is a program, and a cloned folder must not choose what is run:
+`formatters` counts only in folders that the user trusts (`core/trust`).
+
+Nothing is lost even if it was a person. An edit is made by the host in what is there now, so all of it stays.
+A whole-file write over a version that a formatter left and the agent has not read replaces it; then that
+version is kept (`.noclobber/kept`), and is on record. docs/decisions/formatters.md has the reasons.
 
 Notes that this uses: `wrote`, the agent's last own version and when it was noted; `formatted`, the version
 that a formatter left and that the agent has not read since.
@@ -20,94 +22,79 @@ that a formatter left and that the agent has not read since.
 
 from __future__ import annotations
 
-from noclobber.text.layout import is_same_but_layout
+from noclobber.guard.stale_change import OwnWrite, Resolution, StaleChange
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.options import Options
     from noclobber.disk.reading import FileState
     from noclobber.guard.memory import Memory
-    from noclobber.shell.watched import WatchedChange
 
 RIGHT_AFTER_S = 10.0
-_RUNNERS = (
-    *("npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "exec", "dlx", "run", "--"),
-    *("uv", "uvx", "poetry", "pipx", "hatch", "python", "python3", "-m", "env", "time"),
-)
-"""Words that may stand before a formatter's name: programs that run other programs."""
-_MOST_BEFORE = 4
-_FILE_SIGNS = "*?[]/."
+FORMATTER_PATIENCE_S = 5.0
 
 
-def names_a_command(formatters: tuple[str, ...]) -> bool:
-    """True if the option has a command among its file patterns: words without the signs of a pattern."""
-    return any(not any(sign in entry for sign in _FILE_SIGNS) for entry in formatters)
+def follow_formatter(change: StaleChange) -> Resolution | None:
+    """Return the version that a formatter made of the agent's own write; None if it may be anybody's."""
+    own, current = change.own, change.current
+    if own is None or isinstance(change.base, str) or current.content is None:
+        return None
+    if abs(current.changed_at_s - own.at_s) > RIGHT_AFTER_S:
+        return None
+    if not (_is_layout(change, change.base) or _is_run_again(change, change.base)):
+        return None
+    from noclobber.ledger.last_writer import is_written_by_others  # Here: most changes end before.
 
-
-def runs_a_formatter(text: str, formatters: tuple[str, ...]) -> bool:
-    """True if a shell command runs one of the commands that the option names."""
-    named = [entry.split() for entry in formatters if entry.strip()]
-    if not any(words[0] in text for words in named):
-        return False
-    from noclobber.shell.simple_commands import simple_commands
-
-    for command in simple_commands(text) or ():
-        words = [word.text for word in command.words if word.is_literal]
-        if any(_is_call_of(words, entry) for entry in named):
-            return True
-    return False
-
-
-def _is_call_of(words: list[str], entry: list[str]) -> bool:
-    for at, word in enumerate(words[: _MOST_BEFORE + 1]):
-        if word.rpartition("/")[2] == entry[0]:
-            return all(part in words[at + 1 :] for part in entry[1:])
-        if word not in _RUNNERS:
-            return False
-    return False
-
-
-def follow_command(memory: Memory, change: WatchedChange, now_s: float) -> None:
-    """Take what a formatter, run by the agent itself, made of a version that the agent knew for its own."""
-    from noclobber.core.values import WHOLE
-    from noclobber.disk.reading import look_at
-
-    path = change.path
-    snapshot, notes = memory.recall(path, path)
-    state, was = look_at(path, keep=True), memory.held(change.before)
-    if (
-        snapshot.expected_for(path, path) == change.before
-        and state.sha256 == change.after
-        and state.content is not None
-        and was is not None
-        and is_same_but_layout(was, state.content, path)
-    ):
-        seen = snapshot.coverage_for(path, path) or WHOLE
-        snapshot.wrote(path, path, change.after, None, seen)
-        notes["wrote"] = [change.after, now_s]
-        notes["formatted"] = change.after  # A whole-file write over it, unread, keeps it.
-        memory.hold(path, change.after, state.content)
-        memory.keep(snapshot, path, path, notes)
+    # Our own write is on record about when it was noted; one of others in that moment may be what is there.
+    since_s = own.since_s - RIGHT_AFTER_S
+    if is_written_by_others(change.root, current.path, own.owner, since_s):
+        return None
+    return Resolution(current.sha256)
 
 
 def is_formatters_work(
-    memory: Memory, options: Options, root: str, state: FileState, made: str | None, made_at_s: float
+    memory: Memory, options: Options, root: str, state: FileState, made: str | None, own: OwnWrite
 ) -> bool:
-    """True if what is there is what the agent's call left, but for what a formatter does."""
-    if state.content is None:
+    """True if what is there is what the agent's call left (a hash), but for what a formatter does."""
+    base = memory.held(made)
+    if base is None or base == state.content:
         return False
-    was_made = memory.held(made)
-    is_followed = was_made is not None and (options.layout == "follow" or names_a_command(options.formatters))
-    if is_followed and is_same_but_layout(was_made or b"", state.content, state.path):
-        return True
-    relative = state.path.removeprefix(f"{root}/")
-    return state.changed_at_s <= made_at_s + RIGHT_AFTER_S and any(
-        matches(relative, pattern) for pattern in options.formatters
-    )
+    return follow_formatter(StaleChange(root, options, state, base, own=own)) is not None
 
 
-def matches(path: str, pattern: str) -> bool:
-    """True if a path fits a pattern with a slash, or its name fits one without."""
-    from fnmatch import fnmatchcase  # Here: it is slow to load, and few projects have such a list.
+def _is_layout(change: StaleChange, base: bytes) -> bool:
+    if change.options.layout != "follow":
+        return False
+    from noclobber.text.layout import is_same_but_layout
 
-    return fnmatchcase(path if "/" in pattern else path.rpartition("/")[2], pattern)
+    return is_same_but_layout(base, change.current.content or b"", change.current.path)
+
+
+def _is_run_again(change: StaleChange, base: bytes) -> bool:
+    """True if one of the user's formatters makes of the agent's version exactly what is there."""
+    if not change.options.formatters:
+        return False
+    from noclobber.core.trust import is_trusted
+
+    if not is_trusted(change.root):
+        return False
+    import shlex
+    import subprocess
+
+    for command in change.options.formatters:
+        try:
+            words = [word.replace("{file}", change.current.path) for word in shlex.split(command)]
+            done = subprocess.run(
+                words,
+                input=base,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=change.root,
+                timeout=FORMATTER_PATIENCE_S,
+                check=False,
+            )
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            continue  # No such program, or it hangs: nothing is proven.
+        if done.returncode == 0 and done.stdout == change.current.content:
+            return True
+    return False

@@ -21,6 +21,7 @@ A call belongs to the turn that its `turn_id` names, or to its agent's only one.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import READ, CallResult
@@ -30,7 +31,7 @@ from noclobber.guard import engine
 from noclobber.guard.outside import Outside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from noclobber.core.actions import Action
     from noclobber.core.values import ToolCall
@@ -47,7 +48,9 @@ class HookEngine:
     def execute(self, call: ToolCall, executor: Callable[[ToolCall], Any] | None = None) -> Any:
         """Carry out one call, or raise the refusal. Reads return `ReadResult`, writes `WriteResult`."""
         if executor is not None:
-            return self._around(call, executor)
+            with self.around(call) as results:
+                results.append(executor(call))
+            return results[0]
         turn, actions = self._understand(call)
         return engine.carry_out(turn, call, actions)
 
@@ -74,18 +77,20 @@ class HookEngine:
             return None
         return outside.after(_as_result(result, is_read=all(action.kind == READ for action in actions)))
 
-    def _around(self, call: ToolCall, executor: Callable[[ToolCall], Any]) -> Any:
+    @contextmanager
+    def around(self, call: ToolCall) -> Iterator[list[Any]]:
+        """The check around an executor, which puts its result into the list. Raises what is to be told."""
         decision = self.pre_tool_use(call)
         if not decision.allowed:
             raise decision.error
+        results: list[Any] = []
         try:
-            result = executor(call)
+            yield results
         except BaseException as error:
             self.post_tool_use(call, error)
             raise
-        if (told := self.post_tool_use(call, result)) is not None:
+        if (told := self.post_tool_use(call, results[0])) is not None:
             raise told  # The call is over, and something else is on the disk: the agent must read again.
-        return result
 
     def _understand(self, call: ToolCall) -> tuple[Turn, tuple[Action, ...]]:
         """Find the turn and read the parameters. What cannot be understood counts as a refused write."""

@@ -1,13 +1,15 @@
 """
 The judge: what an agent may do to a file.
 
-    facts → policies → commit, or note what must come out and compare afterwards → record → answer
+    facts → judge → commit, or note what must come out and compare afterwards → record → answer
 
-Every call goes this way. `admit()` is the first half and is shared by all. Where we carry a call out
+Every change goes this way, whoever asks for it: a program's turn, a hook, MCP, a command, an undo. Nobody
+else asks the policies, or claims and locks, or says that a change is stale. Where we carry a change out
 ourselves, `engine` commits and records. Where a host or an integrator's executor does, there is nothing to
 commit, and `outside` has what is done around it.
 
-Light to import: a hook is a process per event, and this is its core.
+Light to import: a hook is a process per event, and this is its core. The rules themselves are loaded when
+the first change is judged: what comes after a call decides nothing.
 """
 
 from __future__ import annotations
@@ -107,23 +109,77 @@ if TYPE_CHECKING:
             """What a write by somebody else is called on record: `hook` or `executor`."""
 
 
-def admit(turn: LimitedTurn, facts: Facts) -> Facts:
-    """Return the facts if the rules and the ledger let the call through; raise the refusal if not."""
-    from noclobber.guard.policies import decide  # Here: what comes after a call decides nothing.
+def refusal_of(facts: Facts, fence: Checker | None = None) -> NoclobberError | None:
+    """Return why the rules, or with a `fence` claims and locks, forbid a change; None: they allow it."""
+    from noclobber.guard.policies import decide
 
     decision = decide(facts)
+    if not decision.allowed:
+        refused: NoclobberError = decision.error
+        return refused
+    return None if fence is None else refusal_by_fence(facts.path, fence)
+
+
+def refusal_by_fence(path: str, fence: Checker) -> NoclobberError | None:
+    """Return why claims and locks forbid a write to a path; None: they allow it."""
+    try:
+        fence.check(path)
+    except NoclobberError as error:
+        return error
+    return None
+
+
+def admit(turn: LimitedTurn, facts: Facts, fence: Checker | None = None) -> Facts:
+    """Return the facts if rules, ledger and, if given, claims and locks let a change through; or raise."""
+    refusal = refusal_of(facts, fence)
     broken = turn.ledger_trouble() if facts.kind != READ else None
-    if (not decision.allowed or broken) and facts.actual is None and facts.kind != READ:
+    if (refusal or broken) and facts.actual is None and facts.kind != READ:
         # A refusal gives the right reason, and staleness comes before most. So look now.
         facts = facts._replace(actual=look(turn, facts.path))
-        decision = decide(facts)
-    if not decision.allowed:
-        raise decision.error
-    if broken:
-        raise broken
+        refusal = refusal_of(facts, fence)
+    if refusal or broken:
+        raise refusal or broken  # type: ignore[misc]
     if facts.actual == DELETED and facts.expected is None and facts.kind == WRITE:
         return facts._replace(expected=ABSENT)  # Let through because there is no file: hold it to that.
     return facts
+
+
+def refuse_if_stale(turn: LimitedTurn, facts: Facts, actual: str | None = None) -> None:
+    """Raise if a file is not what the agent saw; `actual` is what it holds, if somebody has looked."""
+    from noclobber.guard.policies import stale
+
+    decision = stale(facts._replace(actual=look(turn, facts.path) if actual is None else actual))
+    if not decision.allowed:
+        raise decision.error from None
+
+
+def stale_since_began(path: str, actual: str, known: str | None = None) -> StaleFileError:
+    """Return the refusal of a command for something that is not what it began with, or what was `known`."""
+    from noclobber.guard.facts import Facts
+    from noclobber.guard.policies import stale
+
+    refused: StaleFileError = stale(
+        Facts(WRITE, path, path, expected=known, actual=actual, is_changed=True)
+    ).error
+    return refused
+
+
+def refusal_of_place(
+    path: str, root: str, options: Options, write_scope: tuple[str, ...] | None, *, is_folder: bool
+) -> NoclobberError | None:
+    """Return why nothing may be written at a place, whatever is there: `reserved` and `write_scope`."""
+    from noclobber.core.actions import MOVE
+    from noclobber.guard import policies
+    from noclobber.guard.facts import Facts
+
+    # As a move: what is reserved in a folder that comes or goes counts, too.
+    facts = Facts(MOVE, path, path, root, options._replace(switches="open"), write_scope=write_scope)
+    decision = policies.switches(facts)
+    if decision.allowed:  # A folder may be the scope itself.
+        decision = policies.write_scope(facts._replace(path=f"{path}/" if is_folder else path))
+        if not decision.allowed:
+            decision = policies.write_scope(facts)
+    return None if decision.allowed else decision.error
 
 
 def look(turn: LimitedTurn, path: str) -> str:

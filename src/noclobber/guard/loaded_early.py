@@ -16,7 +16,7 @@ import re  # noqa: F401
 import tomllib  # noqa: F401
 
 from noclobber.core import options_file  # noqa: F401
-from noclobber.disk.commit import contents, many, open_stores  # noqa: F401
+from noclobber.disk.commit import moving, open_stores  # noqa: F401
 from noclobber.guard import commands, facts, kept_versions, merging_commands, past_bytes, policies, shown  # noqa: F401
 from noclobber.guard.tools import tool_list  # noqa: F401
 from noclobber.ledger import line, root  # noqa: F401

@@ -34,7 +34,7 @@ class LookedAt:
         self.outcome: Outcome = UNKNOWN_OUTCOME
         self.target: Target | None = None
         self.content: bytes | None = None
-        """What is written instead of what was sent: a stale write that was merged (`merging_outside`)."""
+        """What is written instead of what was sent: a stale write that was merged (`merging`)."""
 
     @property
     def path(self) -> str:

@@ -36,7 +36,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard import claims
-from noclobber.guard.judge import call_key, note_refusal, pop_note
+from noclobber.guard.judge import call_key, note_refusal, pop_note, refusal_by_fence, refusal_of
 from noclobber.guard.looked import (
     LookedAt,
     forget_repeated,
@@ -46,12 +46,13 @@ from noclobber.guard.looked import (
     seen_after,
 )
 from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, foresee, outcome_of
+from noclobber.guard.stale_change import OwnWrite
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from noclobber.core.values import Decision, MergedWrite, ToolCall
+    from noclobber.core.values import MergedWrite, ToolCall
     from noclobber.disk.reading import FileState
     from noclobber.guard.facts import Facts, Target
     from noclobber.guard.host_versions import HostVersion
@@ -234,9 +235,8 @@ class Outside:
 
     def _before_read(self, action: Action) -> None:
         looked = self._look(action, self._name(action.path))
-        decision = self._decide(self._gather(looked).facts)
-        if not decision.allowed:
-            raise decision.error
+        if (refusal := refusal_of(self._gather(looked).facts)) is not None:
+            raise refusal
         looked.notes.setdefault("reading", {})[self.key] = looked.state.sha256
         looked.keep(self.turn)
 
@@ -245,35 +245,42 @@ class Outside:
         if self._follow_formatter(looked, looked.target.facts.expected):
             looked.target = self._gather(looked)
         facts = looked.target.facts
-        decision = self._decide(facts)
-        if not decision.allowed and not self._merges(looked, decision.error):
-            raise decision.error
-        self.turn.fence.check(facts.path)
+        self._judge_or_merge(looked, facts)
         looked.outcome = foresee(looked.action, self._content_before(looked), facts.path)
         self._foresee_together(looked)
+
+    def _judge_or_merge(self, looked: LookedAt, facts: Facts) -> None:
+        """Raise the refusal of a change, unless it is stale and goes ahead merged."""
+        refusal = refusal_of(facts, self.turn.fence)
+        if refusal is None:
+            return
+        if not self._merges(looked, refusal):
+            raise refusal
+        if (refusal := refusal_by_fence(facts.path, self.turn.fence)) is not None:
+            raise refusal
 
     def _merges(self, looked: LookedAt, error: NoclobberError) -> bool:
         """True if a stale write goes ahead because nothing is lost by it."""
         if self.turn.options.on_stale != "merge" or not isinstance(error, StaleFileError):
             return False
-        from noclobber.guard.merging_outside import merge_stale
+        from noclobber.guard.merging import merge_for_host  # Here: few projects merge.
 
-        return merge_stale(self.turn, looked, error, can_rewrite=self._can_rewrite)
+        return merge_for_host(self.turn, looked, error, can_rewrite=self._can_rewrite)
 
     def _follow_formatter(self, looked: LookedAt, expected: str | None) -> bool:
         """Take what a formatter made of the agent's own last write for the agent's own version."""
         wrote, state = looked.notes.get("wrote"), looked.state
         if not wrote or wrote[0] != expected or state.sha256 == expected or not hashing.is_hash(state.sha256):
             return False
-        if not self._is_formatters_work(state, expected, wrote[1]):
-            if not self._look_until(
-                looked, lambda: self._is_formatters_work(looked.state, expected, wrote[1])
-            ):
+        own = OwnWrite(self.turn.owner, wrote[1], wrote[1])
+        if not self._is_formatters_work(state, expected, own):
+            if not self._look_until(looked, lambda: self._is_formatters_work(looked.state, expected, own)):
                 return False
             state = looked.state
         seen = looked.snapshot.coverage_for(looked.name, looked.path) or WHOLE
         looked.snapshot.wrote(looked.name, looked.path, state.sha256, None, seen)
-        looked.notes["wrote"] = [state.sha256, self.turn.clock.now_s()]
+        # The moment stays: what comes within seconds of this look, and not of the write, is somebody's.
+        looked.notes["wrote"] = [state.sha256, wrote[1]]
         self._note_formatted(looked)
         return True
 
@@ -294,13 +301,13 @@ class Outside:
                 return True
         return False
 
-    def _is_formatters_work(self, state: FileState, made: str | None, made_at_s: float) -> bool:
+    def _is_formatters_work(self, state: FileState, made: str | None, own: OwnWrite) -> bool:
         if self.turn.confined_to is not None:
             return False  # A program's own executor: nobody formats behind its back without being told.
         from noclobber.guard.formatted import is_formatters_work
 
         turn = self.turn
-        return is_formatters_work(turn.memory, turn.options, turn.root, state, made, made_at_s)
+        return is_formatters_work(turn.memory, turn.options, turn.root, state, made, own)
 
     def _note_formatted(self, looked: LookedAt) -> None:
         looked.notes["formatted"] = looked.state.sha256
@@ -328,12 +335,6 @@ class Outside:
             elif data is None:  # Not held any more: what comes out of it is anybody's guess.
                 together.append(None)
         notes["together"] = list(dict.fromkeys(together))[-MOST_TOGETHER:]
-
-    @staticmethod
-    def _decide(facts: Facts) -> Decision:
-        from noclobber.guard.policies import decide
-
-        return decide(facts)
 
     def _gather(self, looked: LookedAt) -> Target:
         from noclobber.guard.facts import (
@@ -386,11 +387,13 @@ class Outside:
         elif looked.action.is_certain or self._may_begin_with(looked):
             if before == state.sha256:
                 seen: Coverage | None = asked_part(state, looked.action)
-            elif self.turn.confined_to is not None:
+            elif self.turn.confined_to is not None and not result.shown.is_mixed:
                 seen = exact_part(state, looked.action, result)
-            else:  # Hosts show files in ways of their own, and do not ask before they read.
+            else:  # Hosts show files in ways of their own, and do not ask before they read. So do commands.
                 seen = seen_part(state, looked.action, result, self.turn.clock.now_s())
-            if seen is not None:
+            if seen is not None and not self._is_read(seen):
+                pass  # What was not shown was not read.
+            elif seen is not None:
                 content = state.content if seen.is_whole and self.turn.confined_to is not None else None
                 snapshot.observe(looked.name, looked.path, state.sha256, content, seen)
                 if state.content is not None:
@@ -403,6 +406,16 @@ class Outside:
                 snapshot.saw_unknown(looked.name, looked.path)
         looked.keep(self.turn)
 
+    def _is_read(self, seen: Coverage) -> bool:
+        """
+        False if nothing of a file was shown, where a baseline stands for a read.
+
+        Elsewhere such a baseline makes later writes stricter: whoever changes the file is noticed.
+        """
+        turn = self.turn
+        is_strict = turn.confined_to is not None or turn.options.unread == "deny" or turn.memory.is_lost
+        return seen.is_whole or bool(seen.ranges) or not is_strict
+
     def _may_begin_with(self, looked: LookedAt) -> bool:
         """
         True if a read that is not certain may give a first baseline: that only makes later writes stricter.
@@ -412,7 +425,7 @@ class Outside:
         turn = self.turn
         if turn.options.unread == "deny" or turn.memory.is_lost:
             return False
-        return looked.snapshot.expected_for(looked.name, looked.path) is None
+        return looked.snapshot.last_for(looked.name, looked.path) is None
 
     def _was_not_read(self, looked: LookedAt, error: BaseException | None) -> None:
         before = pop_note(looked.notes, "reading", self.key)
@@ -438,11 +451,11 @@ class Outside:
             asked_at_s = self.turn.clock.now_s()
             if pending is not None:
                 before, outcome, asked_at_s = pending[0], noted_outcome(pending), pending[3]
-                baseline = looked.snapshot.expected_for(looked.name, looked.path)
+                baseline = looked.snapshot.last_for(looked.name, looked.path)
                 if baseline is not None and baseline in notes.get("together", ()):
                     before = baseline  # Another call of the same message has landed before this one.
             else:  # Nobody asked before, or the note is gone: what the call itself says is left to go by.
-                before = looked.snapshot.expected_for(looked.name, looked.path) or ABSENT
+                before = looked.snapshot.last_for(looked.name, looked.path) or ABSENT
                 outcome = foresee(action, None) if action.change is None else UNKNOWN_OUTCOME
             if outcome == UNKNOWN_OUTCOME:
                 if result.content is not None:
@@ -476,9 +489,12 @@ class Outside:
         is_gone = outcome.sha256 == ABSENT and found == DELETED
         is_own = is_gone or is_as_foreseen(looked.state, outcome) or found in together
 
+        # The event comes right after the write. Since the host asked, a person may have thought about it.
+        own = OwnWrite(turn.owner, turn.clock.now_s(), asked_at_s)
+
         def is_known() -> bool:
             return is_as_foreseen(looked.state, outcome) or self._is_formatters_work(
-                looked.state, outcome.sha256, asked_at_s
+                looked.state, outcome.sha256, own
             )
 
         is_formatted = not is_own and outcome.sha256 is not None and is_known()
@@ -494,7 +510,7 @@ class Outside:
         lost = self._overwritten(looked, key, before, outcome)
         merged = noted_merge(looked.notes, key)
         if merged is not None and found == merged.ours_sha256 and not is_own:
-            from noclobber.guard.merging_outside import keep_theirs
+            from noclobber.guard.merging import keep_theirs
 
             # The host wrote what the model sent, and not what it was given instead.
             lost = keep_theirs(turn, looked.path, merged, key) or lost
@@ -503,7 +519,8 @@ class Outside:
                 return lost.told(looked.path)
         if not is_own and not looked.action.is_certain and found == before:
             return None  # The call may have been about something else.
-        if is_own or is_formatted:
+        is_overtaken = is_own and self._is_overtaken(looked.path, asked_at_s)
+        if not is_overtaken and (is_own or is_formatted):
             seen = seen_after(looked) if looked.action.kind == EDIT else WHOLE
             written = outcome.sha256 if is_formatted else None
             after = ABSENT if is_gone else found
@@ -519,7 +536,20 @@ class Outside:
             return None
         looked.snapshot.refused(looked.name, looked.path, None, UNKNOWN)
         self._record_race(looked.path, before, outcome.sha256, found, lost)
-        return StaleFileError(looked.path, outcome.sha256, found)
+        return StaleFileError(looked.path, before if is_overtaken else outcome.sha256, found)
+
+    def _is_overtaken(self, path: str, asked_at_s: float) -> bool:
+        """
+        True if another agent took the claim over and wrote: then equal bytes do not say whose they are.
+
+        Two that count from three both write four, and one of the two is not counted (E1).
+        """
+        turn = self.turn
+        if claims.is_held(turn.root, path, turn.owner):
+            return False
+        from noclobber.ledger.last_writer import is_written_by_others  # Here: a claim is seldom lost.
+
+        return is_written_by_others(turn.root, path, turn.owner, asked_at_s)
 
     def _record_race(
         self, path: str, before: str, expected: str, found: str, lost: Overwritten | None

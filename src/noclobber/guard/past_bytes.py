@@ -16,7 +16,7 @@ from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, DELETED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from noclobber.guard.snapshot import TurnContext
 
@@ -126,12 +126,28 @@ _GIT_RUNS_NOTHING = (
 _GIT_ASKS_NOBODY = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
+# These would lead git elsewhere than to the folder that is meant.
+_GIT_ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
+
+
+def quiet_git(repository: str, *words: str, stdin: bytes = b"", index: str | None = None) -> bytes | None:
+    """Run git on a repository's own folder and return what it printed; None if it fails. No program runs."""
+    about = {name: value for name, value in os.environ.items() if name not in _GIT_ELSEWHERE}
+    if index is not None:
+        about["GIT_INDEX_FILE"] = index
+    return _run_git(("-C", repository, f"--git-dir={repository}", *words), about, stdin)
+
+
 def _git(folder: str, *words: str) -> bytes | None:
+    return _run_git(("-C", folder, *words), os.environ)
+
+
+def _run_git(words: tuple[str, ...], about: Mapping[str, str], stdin: bytes = b"") -> bytes | None:
     try:
         done = subprocess.run(
-            ["git", *_GIT_RUNS_NOTHING, "-C", folder, *words],
-            env={**os.environ, **_GIT_ASKS_NOBODY},
-            stdin=subprocess.DEVNULL,
+            ["git", *_GIT_RUNS_NOTHING, *words],
+            env={**about, **_GIT_ASKS_NOBODY},
+            input=stdin,
             capture_output=True,
             timeout=_GIT_PATIENCE_S,
             check=False,

@@ -146,9 +146,21 @@ def write_scope(facts: Facts) -> Decision:
 
 
 def stale(facts: Facts) -> Decision:
-    """009-FR-003, 009-FR-004: what is there must be what the agent saw."""
-    if facts.kind in (READ, CREATE) or facts.expected is None or facts.actual is None:
+    """
+    009-FR-003, 009-FR-004, C12: the one rule. What is there must be what the change was made from.
+
+    That is what the agent saw or named; for a command that began with what was there, what was there then.
+    What the change makes of the file plays no part.
+    """
+    if facts.kind == READ or facts.actual is None:
         return ALLOW
+    if facts.is_changed:  # Also if it is what the agent saw: changed, and changed back, meanwhile.
+        expected = UNKNOWN if facts.expected in (None, facts.actual) else facts.expected
+        return Decision(False, StaleFileError(facts.path, expected, facts.actual))
+    if facts.expected is None:
+        return ALLOW
+    if facts.kind == CREATE and not facts.is_explicit:
+        return ALLOW  # A move's destination: the commit takes a free name only.
     if facts.actual == facts.expected or (facts.expected == ABSENT and facts.actual == DELETED):
         return ALLOW
     return Decision(False, StaleFileError(facts.path, facts.expected, facts.actual))
@@ -215,11 +227,21 @@ def explicit_hash(facts: Facts) -> Decision:
 
 def unread(facts: Facts) -> Decision:
     """`unread = "deny"`. A path where there is no file may be written: there is nothing to read."""
-    is_denied = facts.options.unread == "deny" or facts.is_memory_lost
+    is_left = facts.is_unseen and facts.kind == WRITE  # Ruling 30: by its own command, and not seen.
+    is_denied = facts.options.unread == "deny" or facts.is_memory_lost or is_left
     if not is_denied or facts.kind in (READ, CREATE):
         return ALLOW
     if facts.expected is not None or facts.actual == DELETED:
         return ALLOW
+    if is_left:
+        return Decision(
+            False,
+            UnreadFileError(
+                facts.path,
+                "Your own command changed this file, and you have not read it since. Read it, then write "
+                "again; an edit of a part needs no reading.",
+            ),
+        )
     return Decision(
         False, UnreadFileError(facts.path, "This turn has not read the file. Read it, then write again.")
     )

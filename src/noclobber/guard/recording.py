@@ -25,7 +25,7 @@ from noclobber.errors import CoordinatorUnavailableError, LedgerError, Noclobber
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from noclobber.core.values import MergedWrite, Recovered, ToolCall
@@ -68,7 +68,8 @@ class Recorder:
         self._refuse_a_link()
         try:
             self.ledger.prepare()
-            return False
+            # A ledger on a server needs no folder. Claims and commands do.
+            return not os.path.lexists(f"{self.root or ''}/{STATE_FOLDER}") and self._make_state_folder()
         except CoordinatorUnavailableError:
             raise  # No folder helps. Asking again takes as long again, and a host waits only so long.
         except LedgerError:
@@ -85,7 +86,7 @@ class Recorder:
             action = "MUTATION_CONFLICT"
             payload: dict[str, Any] = {
                 "tool_name": call.tool,
-                "target_file": self._named(error.path),
+                "target_file": self.named(error.path),
                 "baseline_hash": _spelled(error.expected),
                 "current_hash": _spelled(error.actual),
             }
@@ -93,7 +94,7 @@ class Recorder:
             action = "MUTATION_REFUSED"
             # A path that is refused because it is not UTF-8 cannot be written as JSON as it is.
             path = str(getattr(error, "path", "")).encode("utf-8", "backslashreplace").decode()
-            payload = {"tool_name": call.tool, "target_file": self._named(path)}
+            payload = {"tool_name": call.tool, "target_file": self.named(path)}
         try:
             self._make_state_folder()  # It may be the first event of a workspace.
             self._append(call, action, payload, {"status": "DENIED", "error_type": error.code})
@@ -116,25 +117,30 @@ class Recorder:
         merged: MergedWrite | None = None,
         flushed: bool = True,
         together: list[LandedEvent] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """
         Record a write that is on the disk; with `together`, only gather it there.
 
         Where it moved the file to, which versions it kept, what of the metadata it did not keep, what it was
         merged from, what it was before a formatter changed it, and whether the disk was told to flush it.
+        `more`: modes and folders, of what a command did.
         """
         payload: dict[str, Any] = {
             "tool_name": call.tool,
-            "target_file": self._named(path),
+            "target_file": self.named(path),
             "before_hash": _spelled(before),
             "after_hash": _spelled(after),
             "level": level,
         }
+        payload |= more or {}
+        if call.modes is not None and path in call.modes and destination is None:
+            payload["before_mode"] = f"{call.modes[path]:o}"
         if not flushed:
             payload["flushed"] = "no"
         if destination is not None:
-            payload["destination"] = self._named(destination)
-        if kept_names := [self._named(name) for name in kept]:
+            payload["destination"] = self.named(destination)
+        if kept_names := [self.named(name) for name in kept]:
             payload["kept"] = kept_names
         if lost := list(not_kept):
             payload["not_kept"] = lost
@@ -174,18 +180,18 @@ class Recorder:
     def recovered(self, call: ToolCall, commits: Iterable[Recovered]) -> None:
         """Record how commits ended whose process died: it may never have recorded them itself."""
         for found in commits:
-            payload: dict[str, Any] = {"target_file": self._named(found.path), "outcome": found.outcome}
-            payload |= {"kept": self._named(found.kept)} if found.kept else {}
+            payload: dict[str, Any] = {"target_file": self.named(found.path), "outcome": found.outcome}
+            payload |= {"kept": self.named(found.kept)} if found.kept else {}
             self._append(call, "COMMIT_RECOVERED", payload, {"status": "RECOVERED"})
 
     def kept(self, call: ToolCall, paths: list[str]) -> None:
         """Record that somebody wrote to versions that had been replaced, and where their bytes are kept."""
-        names = [self._named(path) for path in paths]
+        names = [self.named(path) for path in paths]
         self._append(call, "VERSION_KEPT", {"kept": names}, {"status": "KEPT_ASIDE"})
 
     def failed(self, call: ToolCall, path: str, error: BaseException) -> None:
         """Record that another program's executor failed after it was let through: it may have written."""
-        payload = {"tool_name": call.tool, "target_file": self._named(path)}
+        payload = {"tool_name": call.tool, "target_file": self.named(path)}
         self._append(
             call, "MUTATION_FAILED", payload, {"status": "FAILED", "error_type": type(error).__name__}
         )
@@ -210,7 +216,7 @@ class Recorder:
         """
         payload: dict[str, Any] = {
             "tool_name": call.tool,
-            "target_file": self._named(path),
+            "target_file": self.named(path),
             "before_hash": _spelled(before),
             "expected_hash": _spelled(expected),
             "current_hash": _spelled(found),
@@ -219,11 +225,12 @@ class Recorder:
         if overwritten is not None:
             payload |= {
                 "overwritten_hash": _spelled(overwritten),
-                "kept": [self._named(name) for name in kept],
+                "kept": [self.named(name) for name in kept],
             }
         self._append(call, "MUTATION_RACE", payload, {"status": "RACED"})
 
-    def _named(self, path: str) -> str:
+    def named(self, path: str) -> str:
+        """Return how a path is spelled on record."""
         if self.root is None:
             return path
         if self._relative is None:

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.core.actions import DELETE, EDIT
-from noclobber.core.values import BOM, WHOLE, Coverage
-from noclobber.disk.commit import many, remove
-from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.contents import WholeFile
+from noclobber.core.actions import DELETE
+from noclobber.core.values import BOM
 from noclobber.disk.commit.flushing import UnflushedError
+from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.version_keeper import VersionKeeper
 from noclobber.errors import (
@@ -35,23 +33,21 @@ from noclobber.errors import (
     MissingFileError,
     NoclobberError,
     NotAFileError,
-    StaleFileError,
 )
+from noclobber.guard import engine
 from noclobber.guard.claims import retrying
 from noclobber.guard.judge import note_refusal
 from noclobber.guard.outside import Outside
-from noclobber.guard.policies import decide
-from noclobber.guard.who_commits import guard_class, is_ordered_by_server
+from noclobber.guard.who_commits import guard_class
 from noclobber.text.encoding import encode_anyway
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noclobber.core.actions import Action, ContentChange
-    from noclobber.core.values import ToolCall, WriteResult
-    from noclobber.disk.commit.section import Fence
+    from noclobber.core.values import ToolCall
+    from noclobber.guard.engine import WritingTurn
     from noclobber.guard.facts import Target
-    from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.looked import LookedAt
 
 
@@ -70,6 +66,13 @@ class PlannedFile(NamedTuple):
     """None: the file will be deleted."""
     target: Target
 
+    def as_target(self) -> Target:
+        """Return the change as the engine commits it: from what the plan was made from, to what was shown."""
+        target = self.target
+        target.facts = target.facts._replace(expected=self.expected)
+        target.base, target.data, target.is_planned = self.expected, self.after, True
+        return target
+
     @property
     def exists(self) -> bool:
         """True if there is a file now."""
@@ -79,11 +82,12 @@ class PlannedFile(NamedTuple):
 class ReplacedTool(Outside):
     """One call of a tool that we carry out in a host's place."""
 
+    turn: WritingTurn
+
     def __init__(
-        self, turn: JudgedTurn, fence: Fence, call: ToolCall, actions: Sequence[Action], delivery: str = ""
+        self, turn: WritingTurn, call: ToolCall, actions: Sequence[Action], delivery: str = ""
     ) -> None:
         super().__init__(turn, call, actions, delivery, can_rewrite=True)
-        self._fence = fence
 
     def plan(self) -> list[PlannedFile]:
         """Judge the call and work out what it writes; raise the refusal. Changes nothing."""
@@ -110,25 +114,32 @@ class ReplacedTool(Outside):
                 raise
 
     def commit(self, planned: Sequence[PlannedFile]) -> None:
-        """Write what was planned: all files or none, and then what is to be deleted."""
+        """Write and delete what was planned: all files or none."""
         turn = self.turn
+        targets = [file.as_target() for file in planned]
+        guard = turn.guard = _guard(turn, all(_is_inside(turn.root, file.path) for file in planned))
         with turn.memory:
             try:
-                retrying(lambda: self._write(planned), turn.options.wait_s, turn.clock)
+                results = retrying(
+                    lambda: engine.land(turn, self.call, targets), turn.options.wait_s, turn.clock
+                )
             except UnflushedError:
                 raise  # It landed, and is on record.
             except NoclobberError as error:
-                note_refusal(turn, self.call, [file.target for file in planned], error, self.delivery)
+                note_refusal(turn, self.call, targets, error, self.delivery)
                 raise
+            finally:
+                kept = guard.sweep()
+                guard.close()
+            self.merges += [(done.path, done.merged) for done in results if done.merged is not None]
+            if kept:
+                turn.recorder.kept(self.call, kept)
 
     # -- plan --------------------------------------------------------------------------------------------
 
     def _judge(self, looked: LookedAt) -> None:
         looked.target = self._gather(looked)
-        decision = decide(looked.target.facts)
-        if not decision.allowed and not self._merges(looked, decision.error):
-            raise decision.error
-        self.turn.fence.check(looked.path)
+        self._judge_or_merge(looked, looked.target.facts)
 
     def _planned(self, looked: LookedAt) -> PlannedFile:
         action, state = looked.action, looked.state
@@ -185,79 +196,6 @@ class ReplacedTool(Outside):
         with open(path, "rb") as file:  # Too large for a look to keep. The commit compares hashes anyway.
             return file.read()
 
-    # -- commit ------------------------------------------------------------------------------------------
-
-    def _write(self, planned: Sequence[PlannedFile]) -> None:
-        turn = self.turn
-        if _is_inside(turn, planned) and is_ordered_by_server(turn.root):
-            self._write_in_a_section(planned)
-            return
-        committer = _committer(turn, planned)
-        written = [file for file in planned if file.after is not None]
-        for file in planned:
-            # Before anything is written, so that a deletion which cannot be does not leave half a patch.
-            if file.after is None and (found := self._look_at(file.name).sha256) != file.expected:
-                raise StaleFileError(file.path, file.expected, found)
-        changes = [many.Change(file.name, file.after or b"", file.expected, file.path) for file in written]
-        try:
-            results = many.replace_many(committer, changes, fence=self._fence)
-        except UnflushedError as error:
-            self._put_down(list(zip(written, error.commits, strict=False)), is_flushed=False)
-            raise
-        self._put_down(list(zip(written, results, strict=True)))
-        for file in planned:
-            if file.after is None:
-                done = remove.delete(committer, file.name, file.expected, at=file.path, fence=self._fence)
-                self._put_down([(file, done)])
-        kept = [where for _, where in committer.sweep()]
-        if kept:
-            turn.recorder.kept(self.call, kept)
-
-    def _write_in_a_section(self, planned: Sequence[PlannedFile]) -> None:
-        """On a volume that machines share the server orders all of it, deletions included."""
-        turn, options = self.turn, self.turn.options
-        guard = guard_class(turn.root)(
-            turn.root,
-            wait_s=options.wait_s,
-            clock=turn.clock,
-            keeper=VersionKeeper(turn.root, options, turn.clock) if options.versions == "on" else None,
-        )
-        try:
-            files = [WholeFile(file.path, file.expected, file.after) for file in planned]
-            results = guard.write_and_delete(files, fence=self._fence)
-        finally:
-            guard.close()
-        self._put_down(list(zip(planned, results, strict=True)))
-
-    def _put_down(self, done: list[tuple[PlannedFile, WriteResult]], *, is_flushed: bool = True) -> None:
-        turn = self.turn
-        for file, result in done:  # All of them before the ledger can fail.
-            snapshot, notes = turn.memory.recall(file.name, file.path)
-            coverage = snapshot.coverage_for(file.name, file.path)
-            if file.after is None:
-                snapshot.removed(file.name, file.path)
-            else:
-                # An agent that edits a file of which it saw a part, or nothing, knows no more afterwards.
-                knew_all = file.action.kind != EDIT or not file.exists or (coverage and coverage.is_whole)
-                seen = WHOLE if knew_all else Coverage((), file.after.count(b"\n") + 1)
-                snapshot.wrote(file.name, file.path, result.sha256, None, seen)
-                turn.memory.hold(file.path, result.sha256, file.after)  # The base of a later merge.
-            turn.memory.keep(snapshot, file.name, file.path, notes)
-        for file, result in done:
-            turn.recorder.landed(
-                self.call,
-                file.path,
-                result.previous_sha256,
-                result.sha256,
-                result.level,
-                kept=result.kept,
-                flushed=is_flushed,
-                merged=file.target.merged,
-            )
-            if file.target.merged is not None:
-                self.merges.append((file.path, file.target.merged))
-            turn.recorder.recovered(self.call, result.recovered)
-
 
 def _changed(change: ContentChange, data: bytes, path: str) -> bytes:
     """Apply a change to text as the agent was shown it: without the byte-order mark, which stays."""
@@ -265,12 +203,12 @@ def _changed(change: ContentChange, data: bytes, path: str) -> bytes:
     return BOM + made if data.startswith(BOM) else made
 
 
-def _committer(turn: JudgedTurn, planned: Sequence[PlannedFile]) -> Committer:
-    """Return the project's committer; for a file outside of the project, one that works beside the file."""
+def _guard(turn: WritingTurn, is_inside: bool) -> FileGuard:
+    """Return what commits in the project; for a file outside of the project, what works beside the file."""
     options = turn.options
-    is_inside = _is_inside(turn, planned)
     is_kept = is_inside and options.versions == "on"
-    return Committer(
+    kind = guard_class(turn.root) if is_inside else FileGuard
+    return kind(
         turn.root if is_inside else None,
         durable=options.durable,
         wait_s=options.wait_s,
@@ -281,5 +219,5 @@ def _committer(turn: JudgedTurn, planned: Sequence[PlannedFile]) -> Committer:
     )
 
 
-def _is_inside(turn: JudgedTurn, planned: Sequence[PlannedFile]) -> bool:
-    return all(file.path.startswith(turn.root.rstrip("/") + "/") for file in planned)
+def _is_inside(root: str, path: str) -> bool:
+    return path.startswith(root.rstrip("/") + "/")

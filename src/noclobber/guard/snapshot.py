@@ -19,6 +19,10 @@ How the baseline moves, where hash A is the baseline and a read finds B:
 | a part | A: the agent holds two halves of two versions | A |
 | could not be read | A | A |
 
+What an own command left (`git merge`, `cp`, `sed -i`) is the agent's write, and nothing that it has seen
+(`brought`). The baseline stays. An edit, a delete and the next command are checked against what the command
+left; a write of the whole file is checked against the baseline, so it is refused until the file was read.
+
 Names. A file is known by its canonical path and by every name under which the agent read it. What was
 seen *under a name* is what a write under that name is checked against: if `a.md` was read and has
 since become a link to `b.md`, the write is checked against what `a.md` held, and so refused.
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
+NOTHING_SEEN = Coverage((), 1)
 REFUSED_KEPT = 64  # Hashes of refused bytes, a file. An agent that goes on for longer has been given up.
 
 # One lock for all turns: it is held for a microsecond or two. A fork waits for it, so that no child
@@ -58,9 +63,10 @@ os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_i
 class Remembered(NamedTuple):
     """What one file's entry carries into the next turn of a session."""
 
-    baseline: str
+    baseline: str | None
     seen: Coverage | None
     retained: bytes | None
+    unseen: str | None = None
 
 
 class _File:
@@ -79,7 +85,7 @@ class _File:
 class _Trouble:
     """What only a file that changed, or could not be read, needs to have remembered."""
 
-    __slots__ = ("conflict", "error", "newer", "newer_seen", "refused")
+    __slots__ = ("conflict", "error", "newer", "newer_seen", "refused", "unseen")
 
     def __init__(self) -> None:
         self.conflict = False  # A write was refused, and nothing has been read since.
@@ -87,6 +93,7 @@ class _Trouble:
         self.newer: str | None = None  # A later version that was seen in part.
         self.newer_seen: Coverage = WHOLE
         self.refused: dict[str, str] = {}  # Hash of refused bytes -> the baseline they were made from.
+        self.unseen: str | None = None  # What an own command left, and the agent has not read since.
 
 
 class _Name:
@@ -252,6 +259,9 @@ class TurnContext:
         """
         with _LOCK:
             file = self._file(canonical)
+            if not seen.is_whole and file.trouble and file.trouble.unseen is not None:
+                file.trouble.unseen = sha256  # An edit of what its own command had left: still not seen.
+                return
             self._take(file, sha256, seen)
             self._written.pop((canonical, sha256), None)  # So that the last write is the last entry.
             self._written[canonical, sha256] = seen
@@ -262,6 +272,13 @@ class TurnContext:
             if content is not None:
                 self._note_bom(file, content)
                 self._retain(file, content)
+
+    def brought(self, lexical: str, canonical: str, sha256: str) -> None:
+        """Take note of what an own command made of a file: an own write, and nothing that was seen."""
+        with _LOCK:
+            trouble = _trouble(self._look_up(lexical, canonical) or self._file(canonical))
+            trouble.unseen, trouble.conflict = sha256, False
+            trouble.refused.clear()
 
     def removed(self, lexical: str, canonical: str) -> None:
         """Take note of an own delete, or of having moved the file away."""
@@ -311,10 +328,22 @@ class TurnContext:
             file = self._look_up(lexical, canonical)
             return file.baseline if file else None
 
-    def coverage_for(self, lexical: str, canonical: str) -> Coverage | None:
-        """Return which part of the baseline was seen; None if there is no baseline."""
+    def left_for(self, lexical: str, canonical: str) -> str | None:
+        """Return what an own command left of a file, if the agent has not read it since; None otherwise."""
         with _LOCK:
             file = self._look_up(lexical, canonical)
+            return file.trouble.unseen if file and file.trouble else None
+
+    def last_for(self, lexical: str, canonical: str) -> str | None:
+        """Return the last version that the agent saw, wrote, or has by its own command; None: it has none."""
+        return self.left_for(lexical, canonical) or self.expected_for(lexical, canonical)
+
+    def coverage_for(self, lexical: str, canonical: str) -> Coverage | None:
+        """Return which part of the last version was seen; None if there is none."""
+        with _LOCK:
+            file = self._look_up(lexical, canonical)
+            if file is not None and file.trouble and file.trouble.unseen is not None:
+                return NOTHING_SEEN
             return None if file is None or file.baseline is None else file.seen or WHOLE
 
     def saw(self, lexical: str, canonical: str, sha256: str) -> bool:
@@ -396,8 +425,8 @@ class TurnContext:
     def baselines(self) -> list[tuple[str, str]]:
         """Return every file that the agent has seen or written, and what its next write is checked by."""
         with _LOCK:
-            known = self._known_files().values()
-            return [(file.path, file.baseline) for file in known if file.baseline is not None]
+            found = ((file.path, _last(file)) for file in self._known_files().values())
+            return [(path, sha256) for path, sha256 in found if sha256 is not None]
 
     def last_writes(self) -> list[tuple[str, str, bytes | None]]:
         """Return the last own write of each file: its path, its hash, and its bytes if they are kept."""
@@ -422,10 +451,15 @@ class TurnContext:
         with _LOCK:
             return (
                 {
-                    path: Remembered(file.baseline, file.seen, self._retained.get(path))
+                    path: Remembered(
+                        file.baseline,
+                        file.seen,
+                        self._retained.get(path),
+                        file.trouble.unseen if file.trouble else None,
+                    )
                     for path, file in self._known_files().items()
                     # A twin turn of the session may know better what this one merely inherited.
-                    if file.baseline is not None and file.baseline != self._inherited.get(path)
+                    if _last(file) is not None and _last(file) != self._inherited.get(path)
                 },
                 {name: known.file.path for name, known in self._names.items()},
             )
@@ -438,7 +472,9 @@ class TurnContext:
                 file.baseline, file.seen = remembered.baseline, remembered.seen
                 if remembered.retained is not None:
                     self._retain(file, remembered.retained)
-                self._inherited[path] = remembered.baseline
+                if remembered.unseen is not None:
+                    _trouble(file).unseen = remembered.unseen
+                self._inherited[path] = _last(file) or ""
             for name, path in names.items():
                 self._names[name] = _Name(self._file(path), None)
 
@@ -500,16 +536,19 @@ class TurnContext:
         if trouble:
             trouble.error = None
         if file.baseline is None:
-            self._take(file, sha256, seen)
+            if seen.is_whole or seen.ranges or trouble is None or trouble.unseen is None:
+                self._take(file, sha256, seen)
         elif file.baseline == sha256:
-            if trouble:
-                trouble.conflict = False  # What the agent saw is what is there again.
+            if trouble:  # What the agent saw is what is there again.
+                trouble.conflict, trouble.unseen = False, None
             if file.seen is not None:
                 together = WHOLE if seen.is_whole else file.seen.plus(seen)
                 file.seen = None if together.is_whole else together
         elif file.baseline == ABSENT and self._may_move(file):
             self._take(file, sha256, seen)  # There was nothing, so there are no halves to mix.
-        elif self._whole_of_newer(file, sha256, seen) and self._may_move(file):
+        elif self._whole_of_newer(file, sha256, seen) and (
+            self._may_move(file) or (trouble is not None and trouble.unseen == sha256)
+        ):
             self._take(file, sha256, WHOLE)
 
     def _may_move(self, file: _File) -> bool:
@@ -538,7 +577,7 @@ class TurnContext:
         file.seen = None if seen.is_whole else seen
         self._let_go(file.path)
         if file.trouble:
-            file.trouble.conflict, file.trouble.newer = False, None
+            file.trouble.conflict, file.trouble.newer, file.trouble.unseen = False, None, None
 
     def _bind(self, lexical: str, file: _File, *, may_move: bool) -> None:
         """
@@ -598,6 +637,11 @@ def _trouble(file: _File) -> _Trouble:
     return file.trouble
 
 
+def _last(file: _File) -> str | None:
+    """Return what the next edit, and the next command, is checked against."""
+    return (file.trouble.unseen if file.trouble else None) or file.baseline
+
+
 def _packed(file: _File) -> list[Any]:
     trouble = file.trouble
     return [
@@ -606,7 +650,10 @@ def _packed(file: _File) -> list[Any]:
         None if file.seen is None else list(file.seen),
         None
         if trouble is None
-        else [trouble.conflict, trouble.error, trouble.newer, list(trouble.newer_seen), trouble.refused],
+        else [
+            *(trouble.conflict, trouble.error, trouble.newer, list(trouble.newer_seen)),
+            *(trouble.refused, trouble.unseen),
+        ],
     ]
 
 
@@ -615,7 +662,8 @@ def _unpacked(file: _File, record: list[Any]) -> None:
     file.seen = None if seen is None else _coverage(seen)
     if trouble is not None:
         kept = _trouble(file)
-        kept.conflict, kept.error, kept.newer, newer_seen, kept.refused = trouble
+        kept.conflict, kept.error, kept.newer, newer_seen, kept.refused, *unseen = trouble
+        kept.unseen = unseen[0] if unseen else None
         kept.newer_seen = _coverage(newer_seen)
 
 

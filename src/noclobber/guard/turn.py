@@ -26,7 +26,6 @@ from noclobber.guard import claims, engine, requests
 from noclobber.guard.call_order import CallOrder
 from noclobber.guard.fence import WriteFence
 from noclobber.guard.memory import TurnMemory
-from noclobber.guard.merging import stale_writes_for
 from noclobber.guard.notices import NoticeBoard
 from noclobber.text.diff import unified
 
@@ -42,12 +41,10 @@ if TYPE_CHECKING:
     from noclobber.disk.file_guard import FileGuard
     from noclobber.errors import LedgerError
     from noclobber.guard.catalogue import Catalogue
-    from noclobber.guard.command_turn import SeenOf
     from noclobber.guard.commands import CommandResult, CommandStop
     from noclobber.guard.notices import ChangeNotice
     from noclobber.guard.recording import Recorder
     from noclobber.guard.snapshot import TurnContext
-    from noclobber.guard.stale_writes import StaleWrites
     from noclobber.guard.state import WorkspaceState
     from noclobber.guard.tools.tool_list import ToolList
     from noclobber.lock.lock import DeliverableLock
@@ -97,11 +94,9 @@ class Turn:
         self.owner = f"{host or 'library'}/{self.session_id or ''}/{self.agent_id}/{self.turn_id}"
         """The agent, as claims name it."""
         self.fence = WriteFence(state.root, lock, owner=self.owner, clock=state.clock)
-        self.stale_writes: StaleWrites = stale_writes_for(options)
         self.kept: list[str] = []
         """After the end: files kept aside because somebody wrote to a version that had been replaced."""
         self.merges: list[WriteResult] = []
-        self.seen_of: SeenOf | None = None  # What the turn saw, it knows itself.
         """Writes that were stale and landed merged, the first one first (`on_stale = "merge"`)."""
         self.on_changes: Callable[[list[ChangeNotice]], object] | None = None
         """If set: called before a guarded tool call with what has changed since the last one."""
@@ -217,8 +212,7 @@ class Turn:
         """
         call = self.tool_call("write_file")
         action = self._checked(call, requests.write, path, content, expected_hash, observation_id)
-        with self.order.one_at_a_time([self.context.name_of(action.path)]):
-            return engine.write(self, call, self._as_seen(action))
+        return engine.change(self, call, [action])[0]
 
     def edit_file(
         self,
@@ -249,8 +243,7 @@ class Turn:
         call = self.tool_call(tool)
         made: ContentChange = self._checked(call, change) if callable(change) else change
         action = self._checked(call, requests.edit, path, made, expected_hash, observation_id)
-        with self.order.one_at_a_time([self.context.name_of(action.path)]):
-            return engine.edit(self, call, self._as_seen(action))
+        return engine.change(self, call, [action])[0]
 
     def write_files(
         self,
@@ -260,16 +253,16 @@ class Turn:
     ) -> dict[str, WriteResult]:
         """Replace or create several files: all of them or none. Keys of the result are the keys given."""
         call = self.tool_call("write_files")
-        return engine.write_many(self, call, self._checked(call, requests.write_many, files, expected_hashes))
+        actions = self._checked(call, requests.write_many, files, expected_hashes)
+        return dict(zip(files, engine.change(self, call, actions), strict=True))
 
     def delete_file(
         self, path: Path, *, expected_hash: str | None = None, observation_id: str | None = None
     ) -> WriteResult:
         """Delete a file, if it is still what was seen."""
         call = self.tool_call("delete_file")
-        return engine.delete(
-            self, call, self._checked(call, requests.delete, path, expected_hash, observation_id)
-        )
+        action = self._checked(call, requests.delete, path, expected_hash, observation_id)
+        return engine.change(self, call, [action])[0]
 
     def move_file(
         self,
@@ -281,8 +274,8 @@ class Turn:
     ) -> WriteResult:
         """Move a file to a free name, if it is still what was seen. The result's path is the new one."""
         call = self.tool_call("move_file")
-        here, there = self._checked(call, requests.move, source, destination, expected_hash, observation_id)
-        return engine.move(self, call, here, there)
+        actions = self._checked(call, requests.move, source, destination, expected_hash, observation_id)
+        return engine.change(self, call, actions)[0]
 
     def run(
         self,
@@ -379,7 +372,7 @@ class Turn:
             began(call)
         return call
 
-    def _as_seen(self, action: Action) -> Action:
+    def as_seen(self, action: Action) -> Action:
         """
         Hold a write to what its model's message was made from, if a read of the same message saw more.
 

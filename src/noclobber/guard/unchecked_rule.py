@@ -1,6 +1,9 @@
 """
 What of unchecked folders may land: nobody compares what is in them, and what the project forbids it forbids.
 
+Somebody works on what an agent has read there, on what is expected and on what git tracks: that is compared
+as everything else is (`WorkedOn`). Only build outputs that git does not know are unchecked.
+
 A folder of build outputs is where the last writer wins (`shell/changes`). That says nothing about who may
 write there: `write_scope`, `reserved` and a lock on the folder, or on one around it, hold as everywhere.
 
@@ -17,16 +20,14 @@ from __future__ import annotations
 
 import os
 
-from noclobber.core.actions import MOVE
 from noclobber.errors import NoclobberError
-from noclobber.guard.facts import Facts
-from noclobber.guard.policies import switches, write_scope
+from noclobber.guard import judge
 from noclobber.lock.names import LOCK_NAME
 from noclobber.shell.changes import FOLDER, TreeChange, unchecked_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
@@ -41,18 +42,42 @@ CACHES = frozenset(
 )
 
 
+class WorkedOn:
+    """Says which files of an unchecked folder are checked: what was read, is expected, or is tracked."""
+
+    def __init__(self, turn: Turn | CommandTurn, root: str, expected: Iterable[str]) -> None:
+        self._turn, self._root, self._expected = turn, root, expected
+        self._known: list[str] | None = None
+
+    def __call__(self, folder: str) -> list[str]:
+        """Return their paths below the root; `folder` is below the root, too."""
+        from noclobber.guard.git.tracked import tracked_below
+
+        if self._known is None:
+            with self._turn.memory as memory:
+                self._known = [*self._expected, *memory.paths()]
+        place = f"{self._root}/{folder}"
+        found = [path for path in self._known if path.startswith(f"{place}/")]
+        return [path[len(self._root) + 1 :] for path in (*found, *tracked_below(place))]
+
+
 def refusal_of(turn: Turn | CommandTurn, root: str, changes: Sequence[TreeChange]) -> NoclobberError | None:
     """Return why one of the changes in unchecked folders may not land; None: all of them may."""
     is_ruled = turn.write_scope is not None or turn.options.reserved
     for change in changes if is_ruled else ():
-        if (refusal := _by_options(turn, root, change)) is not None:
+        refusal = judge.refusal_of_place(
+            f"{root}/{change.path}",
+            root,
+            turn.options,
+            turn.write_scope,
+            is_folder=change.kind == FOLDER,
+        )
+        if refusal is not None:
             return refusal
     names = unchecked_names(turn.options.unchecked)
     for folder in sorted({_outermost(change.path, names) for change in changes}):
-        try:
-            turn.fence.check(_place(f"{root}/{folder}"))
-        except NoclobberError as error:
-            return error
+        if (refusal := judge.refusal_by_fence(_place(f"{root}/{folder}"), turn.fence)) is not None:
+            return refusal
     return None
 
 
@@ -79,23 +104,6 @@ def _cache_of(path: str) -> str:
     parts = path.split("/")
     count = next((number for number, part in enumerate(parts, 1) if part in CACHES), 0)
     return "/".join(parts[:count])
-
-
-def _by_options(turn: Turn | CommandTurn, root: str, change: TreeChange) -> NoclobberError | None:
-    path = f"{root}/{change.path}"
-    # As a move: what is reserved in a folder that comes or goes counts, too.
-    facts = Facts(
-        MOVE, path, path, root, turn.options._replace(switches="open"), write_scope=turn.write_scope
-    )
-    reserved = switches(facts)
-    if not reserved.allowed:
-        refusal: NoclobberError = reserved.error
-        return refusal
-    inside = f"{path}/" if change.kind == FOLDER else path  # A folder may be the scope itself.
-    if write_scope(facts._replace(path=inside)).allowed:
-        return None
-    outside: NoclobberError = write_scope(facts).error
-    return outside
 
 
 def _outermost(path: str, names: frozenset[str]) -> str:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 import shlex
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.actions import Action
 from noclobber.disk import paths
+from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at
-from noclobber.errors import ABSENT, DELETED, NoclobberError, StaleFileError
+from noclobber.errors import DELETED, NoclobberError, StaleFileError
 from noclobber.guard.commands import as_shell, canonical, checked_hash
 from noclobber.guard.facts import gather
 from noclobber.guard.judge import admit
@@ -31,10 +33,12 @@ if TYPE_CHECKING:
 
     from noclobber.core.values import ToolCall
     from noclobber.errors import OverwroteError
+    from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.commands import CommandStop
     from noclobber.guard.turn import Turn
 
 SIGTERM = 15
+MOST_KNOWN = 1000
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 
 
@@ -54,7 +58,7 @@ def text_of(argv: Sequence[str]) -> str:
 
 
 def begin(
-    turn: Turn, call: ToolCall, text: str, *, cwd: str, expect: Mapping[str, str]
+    turn: Turn | CommandTurn, call: ToolCall, text: str, *, cwd: str, expect: Mapping[str, str]
 ) -> watched.WatchedStart:
     """Judge what a command is certain to write, and copy what is stale. Refusals are raised and recorded."""
     try:
@@ -62,6 +66,7 @@ def begin(
             raise trouble
         known = {canonical(cwd, path): checked_hash(path, sha256) for path, sha256 in expect.items()}
         named = _judged(turn, text, cwd, known)
+        known = _seen(turn) | known
         if "git" in text:
             _refuse_taking_others_work(turn, text, cwd, known)
     except NoclobberError as error:
@@ -71,9 +76,26 @@ def begin(
     return watched.begin(turn.root, seen, keeper(turn))
 
 
-def end(turn: Turn, call: ToolCall, start: watched.WatchedStart) -> WatchedDone:
-    """Put on record what a command changed."""
+def _seen(turn: Turn | CommandTurn) -> dict[str, str]:
+    """Return what the agent has seen last: files, and their hashes."""
+    with turn.memory as memory:
+        last = ((path, memory.recall(path, path)[0].last_for(path, path)) for path in memory.paths())
+        return {path: sha256 for path, sha256 in islice(last, MOST_KNOWN) if sha256 and is_hash(sha256)}
+
+
+def end(turn: Turn | CommandTurn, call: ToolCall, start: watched.WatchedStart) -> WatchedDone:
+    """
+    Put on record what a command changed, and tell the agent's memory what it removed.
+
+    Of everything else the agent knows what it knew: others may have written in it meanwhile.
+    """
     changes = watched.end(start).files
+    with turn.memory as memory:
+        for change in changes:
+            if change.after == DELETED:
+                snapshot, notes = memory.recall(change.path, change.path)
+                snapshot.removed(change.path, change.path)
+                memory.keep(snapshot, change.path, change.path, notes)
     if changes and (trouble := turn.ledger_trouble()) is not None:
         raise trouble
     key = call.call_id or f"run-{start.since_ns}"
@@ -121,7 +143,7 @@ def run_plainly(
     return as_shell(process.returncode), out, err, stop.is_asked
 
 
-def _judged(turn: Turn, text: str, cwd: str, known: Mapping[str, str]) -> dict[str, str]:
+def _judged(turn: Turn | CommandTurn, text: str, cwd: str, known: Mapping[str, str]) -> dict[str, str]:
     """Ask the policies, claims and locks about every certain target; return what is there now."""
     found: dict[str, str] = {}
     stale: list[StaleFileError] = []
@@ -132,24 +154,22 @@ def _judged(turn: Turn, text: str, cwd: str, known: Mapping[str, str]) -> dict[s
         now = look_at(path).sha256
         found[path] = now
         asked = Action(action.kind, path, expected_hash=known.get(path), is_certain=False)
-        name = turn.context.name_of(path)
+        with turn.memory as memory:
+            snapshot, is_lost = memory.recall(path, path)[0], memory.is_lost
         target = gather(
             asked,
-            turn.context,
-            name,
+            snapshot,
+            path,
             path,
             options=turn.options,
             actual=now,
             write_scope=turn.write_scope,
+            is_memory_lost=is_lost,
         )
         try:
-            expected = admit(turn, target.facts).expected
-            if expected is not None and expected != (ABSENT if now == DELETED else now):
-                raise StaleFileError(path, expected, now)
+            admit(turn, target.facts, turn.fence)
         except StaleFileError as error:
             stale.append(error)
-            continue
-        turn.fence.check(path)
     if stale:
         first, *rest = stale
         first.others = tuple(rest)  # type: ignore[attr-defined]
@@ -157,11 +177,13 @@ def _judged(turn: Turn, text: str, cwd: str, known: Mapping[str, str]) -> dict[s
     return found
 
 
-def _refuse_taking_others_work(turn: Turn, text: str, cwd: str, known: Mapping[str, str]) -> None:
+def _refuse_taking_others_work(
+    turn: Turn | CommandTurn, text: str, cwd: str, known: Mapping[str, str]
+) -> None:
     from noclobber.guard.git.lineage import WrittenBy
     from noclobber.guard.git.literal import others_work_before
 
-    me = WrittenBy(turn.agent_id, turn.session_id)
-    error = others_work_before(text, root=turn.root, cwd=cwd, me=me, known=known, now_s=turn.clock.now_s())
+    me = WrittenBy(turn.context.agent_id, turn.context.session_id)
+    error = others_work_before(text, root=turn.root, cwd=cwd, me=me, known=known)
     if error is not None:
         raise error

@@ -203,13 +203,14 @@ class Workspace:
         turn_id: str | None = None,
         call_id: str | None = None,
         path: str | os.PathLike[str] | None = None,
+        but: Iterable[str | os.PathLike[str]] = (),
         dry_run: bool = False,
     ) -> UndoPlan:
         """
         Take back what one agent, session, turn or call wrote, and leave everybody else's changes alone.
 
-        All of it or nothing: `CannotUndoError` names what is in the way. With `dry_run` nothing is changed,
-        and the plan says what would be.
+        All of it or nothing: `CannotUndoError` names what is in the way; `but` leaves such files as they are.
+        With `dry_run` nothing is changed, and the plan says what would be.
         """
         from noclobber.guard import undo  # Here: few programs need it.
 
@@ -218,6 +219,7 @@ class Workspace:
             raise BadRequestError("", "Say whose writes: agent_id, session_id, turn_id or call_id.")
         if path is not None:
             chosen = chosen._replace(path=self.guard.locate(path))
+        chosen = chosen._replace(but=frozenset(map(self.guard.locate, but)))
         return undo.undo(self, chosen, dry_run=dry_run)
 
     def commit_mine(

@@ -2,7 +2,8 @@
 A shell command that may write: what a hook does before it and after it.
 
 `guarded`, where the host's shell comes to us and a private view can be made: the hook leaves a note, and the
-shell that takes it runs the command as a transaction (`guarded_calls`). What landed is learned afterwards.
+shell that takes it runs the command as a transaction (`guarded_calls`). Its landing asks the session's
+memory, and tells it what landed. The hook afterwards has nothing to do.
 
 `watched`, elsewhere. Before: targets that the command's text tells for certain are judged like any other
 write, so a stale one is refused; and files that the agent knows and that are stale are copied to the
@@ -20,11 +21,10 @@ from __future__ import annotations
 import os
 
 from noclobber.core.actions import DELETE, EDIT, READ, WRITE, Action
-from noclobber.disk import paths
+from noclobber.disk import hashing, paths
 from noclobber.disk.reading import look_at
 from noclobber.errors import ABSENT, DELETED
 from noclobber.guard import claims
-from noclobber.guard.formatted import follow_command, runs_a_formatter
 from noclobber.guard.judge import call_key, pop_note
 from noclobber.guard.watched_changes import keeper, record
 from noclobber.hook import guarded_calls
@@ -68,14 +68,7 @@ def before(turn: HookTurn, event: Event) -> NoclobberError | None:
     launch = launch_of(event.host)
     if launch or is_routed(event):
         is_guarded = wish == "guarded" and not may_run_us(event.command) and level(turn, event) == GUARDED
-        guarded_calls.leave(
-            event,
-            turn.root,
-            turn.options.scope,
-            is_plain=not is_guarded,
-            is_merging=turn.options.on_stale == "merge",
-            launch=launch,
-        )
+        guarded_calls.leave(event, turn.root, is_plain=not is_guarded, launch=launch)
         if is_guarded:
             turn.is_command_guarded = True
             return None
@@ -90,7 +83,7 @@ def before(turn: HookTurn, event: Event) -> NoclobberError | None:
         if error is not None:
             return error
     with turn.memory as memory:
-        known = [watched.FileSeen(*one) for one in memory.known_files(MOST_KNOWN) if one[1] != ABSENT]
+        known = [watched.FileSeen(*one) for one in memory.known_files(MOST_KNOWN) if hashing.is_hash(one[1])]
     turn.forget_memory()
     if "git" in event.command and (error := _takes_others_work(turn, event, known)) is not None:
         _release(turn, outside, actions)
@@ -110,16 +103,6 @@ def before(turn: HookTurn, event: Event) -> NoclobberError | None:
 
 def after(turn: HookTurn, event: Event) -> NoclobberError | None:
     """Put on record what a command changed; return what the agent has to be told, if anything."""
-    report = guarded_calls.pop_report(guarded_calls.report_of(event.host, event.session_id, event.call_id))
-    if report is not None:
-        from noclobber.hook.landed import learn
-
-        learn(turn, report)
-        if report.get("level") == WATCHED:  # It could be guarded at first. From now on the hook does it.
-            from noclobber.hook.session_notes import note_level
-
-            note_level(event.host, event.session_id, WATCHED)
-        return None
     turn.outside_level = watched.LEVEL
     key = call_key(turn.call(), [Action(READ, event.command)])
     with turn.memory as memory:
@@ -130,21 +113,15 @@ def after(turn: HookTurn, event: Event) -> NoclobberError | None:
         start = watched.WatchedStart.unpack(packed)
         actions = tuple(Action(kind, path, is_certain=False) for kind, path in spelled if kind in _KINDS)
     except (ValueError, TypeError):
-        return None  # Nobody asked before, or the note is damaged.
+        return None  # It ran in the guarded shell; or nobody asked before, or the note is damaged.
     recorded = _settle(turn, event, actions)
     told: NoclobberError | None = None
     changes = watched.end(start).files
     if changes and (broken := turn.ledger_trouble()):
         raise broken
-    is_formatter = bool(changes) and runs_a_formatter(event.command, turn.options.formatters)
     for change in changes:
         if change.path not in recorded:
-            error = record(turn, turn.call(), change, key)
-            told = error or told
-            if error is None and is_formatter:
-                with turn.memory as memory:
-                    follow_command(memory, change, turn.clock.now_s())
-                turn.forget_memory()
+            told = record(turn, turn.call(), change, key) or told
     return told
 
 
@@ -204,7 +181,6 @@ def _takes_others_work(turn: HookTurn, event: Event, known: list[watched.FileSee
         cwd=turn.folder,
         me=WrittenBy(event.agent_id, event.session_id),
         known={file.path: file.sha256 for file in known},
-        now_s=turn.clock.now_s(),
     )
 
 

@@ -20,7 +20,7 @@ import os
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
 from noclobber.disk import hashing
-from noclobber.hook.session_memory import MOST_BYTES, open_runtime, runtime_folder, stage
+from noclobber.hook.session_memory import MOST_BYTES, open_runtime, stage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,17 +47,13 @@ class GuardedCall(NamedTuple):
     call_id: str | None
     is_plain: bool
     """True for one that runs as it is: the host does not wait for it, or it is only watched."""
-    scope: str
-    """`turn` or `session`: how long what the agent has read counts."""
-    is_merging: bool = False
-    """True if the project merges stale writes."""
     command: str = ""
     """As the agent wrote it, if it may come with something around it."""
+    parent_agent_id: str | None = None
+    """Of a subagent: whose knowledge counts as well."""
 
 
-def leave(
-    event: Event, root: str, scope: str, *, is_plain: bool, is_merging: bool = False, launch: str = ""
-) -> None:
+def leave(event: Event, root: str, *, is_plain: bool, launch: str = "") -> None:
     """
     Note that a command may run. Plain ones are noted, too: nobody may take another command's note.
 
@@ -66,9 +62,8 @@ def leave(
     call = GuardedCall(
         *(root, event.host, event.session_id, event.agent_id, event.turn_id, event.call_id),
         is_plain=is_plain,
-        scope=scope,
-        is_merging=is_merging,
         command=event.command if launch and len(event.command) < MOST_COMMAND else "",
+        parent_agent_id=event.parent_agent_id,
     )
     prefix = _prefix(event.host, launch or event.session_id)
     name = f"{prefix}{_key(event.command)}.{_short(event.call_id or '')}"
@@ -113,30 +108,6 @@ def take(host: str, session_id: str, command: str, *, is_exact: bool = False) ->
         return None
     finally:
         os.close(runtime_fd)
-
-
-def report_of(host: str, session_id: str, call_id: str | None) -> str:
-    """Return where the guarded shell writes what became of a call's command."""
-    return f"{runtime_folder()}/{host}.{_short(session_id)}.report.{_short(call_id or '')}"
-
-
-def pop_report(path: str) -> dict[str, Any] | None:
-    """Return a report, and remove it; None if there is none."""
-    try:
-        descriptor = os.open(path, _READ)
-    except OSError:
-        return None
-    pieces = []
-    try:
-        while piece := os.read(descriptor, MOST_BYTES):
-            pieces.append(piece)
-        os.unlink(path)
-        report = parse(b"".join(pieces))
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(descriptor)
-    return report if isinstance(report, dict) else None
 
 
 def _read(runtime_fd: int, name: str) -> GuardedCall | None:

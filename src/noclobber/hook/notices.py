@@ -80,7 +80,7 @@ def _news(
             # Another call of the agent's own message is under way here: what is there may be its work. The
             # event after that call looks again, because the stamp stays the old one.
             continue
-        baseline = snapshot.expected_for(path, path)
+        baseline = snapshot.last_for(path, path)
         watched[path] = [state.stamp, state.sha256]
         if state.sha256 in (baseline, told) or not _is_version(baseline):
             continue
@@ -106,8 +106,10 @@ def _is_version(baseline: str | None) -> bool:
 
 def _is_formatted(turn: HookTurn, memory: SessionMemory, state: FileState, wrote: list[Any]) -> bool:
     from noclobber.guard.formatted import is_formatters_work
+    from noclobber.guard.stale_change import OwnWrite
 
-    return is_formatters_work(memory, turn.options, turn.root, state, wrote[0], wrote[1])
+    own = OwnWrite(turn.owner, wrote[1], wrote[1])
+    return is_formatters_work(memory, turn.options, turn.root, state, wrote[0], own)
 
 
 def _stamp(path: str) -> str:

@@ -86,6 +86,8 @@ class SessionMemory:
     A snapshot that `recall()` returns knows what was seen under the one name and path that were asked for.
     """
 
+    holds_bytes = True
+
     def __init__(
         self,
         host: str,
@@ -220,17 +222,23 @@ class SessionMemory:
 
     def _of_parent(self, path: str) -> Any:
         """Return what the parent knows of a file. Whoever it is that asks, the stricter answer is right."""
+        record = self._in_parent(lambda: self._read("f", path))
+        return None if record is None else record["seen"]
+
+    def _in_parent(self, look: Callable[[], Any]) -> Any:
+        """Look at the parent's records instead of the agent's own; None if there are none."""
+        if self._parent is None:
+            return None
         try:
-            parent_fd = os.open(self._parent or "", _FOLDER, dir_fd=self._runtime_fd)
+            parent_fd = os.open(self._parent, _FOLDER, dir_fd=self._runtime_fd)
         except OSError:
             return None
         own_fd, self._fd = self._fd, parent_fd
         try:
-            record = self._read("f", path)
+            return look()
         finally:
             self._fd = own_fd
             os.close(parent_fd)
-        return None if record is None else record["seen"]
 
     def pending_paths(self) -> list[str]:
         """Return the paths of calls that were let through and never reported back."""
@@ -271,8 +279,12 @@ class SessionMemory:
         finally:
             os.close(descriptor)
 
-    def known_files(self, most: int) -> list[tuple[str, str, float]]:
-        """Return the files that this agent has seen, the latest first: path, baseline, when it was noted."""
+    def known_files(self, most: int | None = None) -> list[tuple[str, str, float]]:
+        """
+        Return the files that this agent knows, the latest first: path, last version, when it was noted.
+
+        The version is what the next command is checked against: a hash, `ABSENT`, or `UNKNOWN`.
+        """
         dated = []
         with os.scandir(self._fd) as entries:
             for entry in entries:
@@ -286,12 +298,18 @@ class SessionMemory:
                     record = parse(os.read(descriptor, MOST_BYTES).decode("utf-8", "surrogatepass"))
                 finally:
                     os.close(descriptor)
-                path, baseline = record["path"], record["seen"][1]
+                path, (_, last, _, trouble) = record["path"], record["seen"]
+                last = (trouble[5] if trouble and len(trouble) > 5 else None) or last
             except (OSError, ValueError, KeyError, TypeError, IndexError):
                 continue  # Damaged: then the file must be read again anyway.
-            if isinstance(path, str) and isinstance(baseline, str) and baseline != UNKNOWN:
-                found.append((path, baseline, noted_at_s))
+            if isinstance(path, str) and isinstance(last, str):
+                found.append((path, last, noted_at_s))
         return found
+
+    def paths(self) -> list[str]:
+        """Return the files of which anything is known, the latest first; those of the parent come last."""
+        found = [path for path, _, _ in self.known_files()]
+        return found + [path for path, _, _ in self._in_parent(self.known_files) or ()]
 
     def note_call(self, key: str, value: Any) -> None:
         """Note something about a call that is under way, for the event after it."""
@@ -514,13 +532,14 @@ def _is_coverage(value: Any) -> bool:
 
 
 def _is_trouble(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != 5:
+    if not isinstance(value, list) or len(value) not in (5, 6):  # Five, by a version before this one.
         return False
-    conflict, error, newer, newer_seen, refused = value
+    conflict, error, newer, newer_seen, refused, *unseen = value
     return (
         isinstance(conflict, bool)
         and (error is None or isinstance(error, str))
         and _is_hash(newer)
+        and all(map(_is_hash, unseen))
         and _is_coverage(newer_seen)
         and isinstance(refused, dict)
     )
@@ -538,6 +557,9 @@ def _are_notes(noted: Any) -> bool:
         return False
     merges = noted.get("merged", {}).values()
     if not all(isinstance(each, list) and len(each) == 3 for each in merges):
+        return False
+    offered = noted.get("offered")
+    if offered is not None and not (isinstance(offered, list) and len(offered) == 4):
         return False
     lists = (*noted.get("pending", {}).values(), *(noted.get(kind, []) for kind in ("together", "settled")))
     return all(isinstance(each, list) for each in lists) and all(

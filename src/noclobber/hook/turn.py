@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
+    from noclobber.core.values import WriteResult
+    from noclobber.disk.file_guard import FileGuard
     from noclobber.guard.fence import WriteFence
     from noclobber.guard.outside import Outside
     from noclobber.guard.recording import Recorder
@@ -57,6 +59,9 @@ class HookTurn:
         self._memory: SessionMemory | None = None
         self._fence: WriteFence | None = None
         self._recorder: Recorder | None = None
+        self.guard: FileGuard
+        """Set where we write in the host's place (`replaced_tool`)."""
+        self.merges: list[WriteResult] = []
 
     @property
     def options(self) -> Options:

@@ -109,7 +109,7 @@ def _tool(event: Event) -> ReplacedTool:
     from noclobber.guard.replaced_tool import ReplacedTool
 
     turn = HookTurn(event)  # Another one for each step: the memory is not kept while a user thinks.
-    return ReplacedTool(turn, turn.fence, turn.call(), event.actions)
+    return ReplacedTool(turn, turn.call(), event.actions)
 
 
 def _keep(event: Event, planned: list[PlannedFile]) -> None:

@@ -159,8 +159,11 @@ def command_of(values: dict[str, Any]) -> str:
     if isinstance(said, str):
         return said
     if isinstance(said, list) and all(isinstance(word, str) for word in said):
+        from noclobber.shell.syntax import quote
+
         # ["bash", "-lc", "…"]: the last word is the script.
-        return str(said[-1]) if len(said) > 1 and said[1].startswith("-") else " ".join(said)
+        is_script = len(said) > 2 and "sh" in said[0].rpartition("/")[2] and said[1].startswith("-")
+        return str(said[-1]) if is_script else " ".join(map(quote, said))
     several = values.get("commands")
     listed = several if isinstance(several, list) else [several]
     lines = [one if isinstance(one, str) else maybe_text(one, "command") for one in listed]

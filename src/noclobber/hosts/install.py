@@ -112,11 +112,11 @@ def write(change: ConfigChange) -> None:
 
 
 def _delete(change: ConfigChange) -> None:
-    from noclobber.disk.commit import remove
+    from noclobber.disk.commit import change_set
     from noclobber.disk.commit.committer import Committer
 
     committer = Committer(None)
-    remove.delete(committer, change.path, hashing.of_bytes((change.before or "").encode()))
+    change_set.delete(committer, change.path, hashing.of_bytes((change.before or "").encode()))
     committer.sweep()  # What the deletion set aside is in the folder, which may be ours as well.
 
 

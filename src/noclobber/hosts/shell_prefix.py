@@ -32,17 +32,14 @@ def line() -> str:
 
     Two installations write two lines. `noclobber_here` keeps the second from starting all over again.
     """
-    python, start = _quoted(os.path.realpath(sys.executable)), _quoted(START)
+    from noclobber.shell.syntax import quote
+
+    python, start = quote(os.path.realpath(sys.executable)), quote(START)
     return (
         f'if test -n "${{{INSIDE}:-}}"; then unset {INSIDE}; noclobber_here=1; '
         f'elif test -z "${{noclobber_here:-}}" && test -n "{_TEXT}" && test -x {python} && test -r {start}; '
         f'then export {INSIDE}=1; exec {python} -I -S {start} "{_TEXT}"; fi\n'
     )
-
-
-def _quoted(word: str) -> str:
-    """As `shlex` does it, which takes milliseconds to load."""
-    return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 def write_line() -> str | None:

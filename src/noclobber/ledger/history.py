@@ -3,7 +3,8 @@ What was written to files, by whom, in the order in which it landed: the ledger'
 
 For commands that look back. Lines of other programs, and lines that are not entries, are passed over; the
 ledger's own check is `ledger verify`. Nothing in a line is believed beyond its shape: a path may lead
-anywhere, and a hash may name nothing.
+anywhere, and a hash may name nothing. What is git's (`disk.git_folders`) is nobody's file, and is passed over
+as well, except by `all_landed()`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.project import ledger_path
+from noclobber.disk.git_folders import GitFolders
 from noclobber.ledger.browse import Lines, event_in
 from noclobber.ledger.chosen import is_on_server, lines_of
 from noclobber.ledger.root import absolute
@@ -45,6 +47,14 @@ class LandedWrite(NamedTuple):
     """The hash of its line in the ledger: no other has it."""
     undoes: tuple[str, ...] = ()
     """For a write that took others back: their `entry`."""
+    before_mode: int = 0
+    """What was there, as `st_mode` says it, if a command removed it or changed its mode; 0: not on record."""
+    after_mode: int = 0
+    """The same of what is no plain file, or got another mode."""
+    folder_mode: int = 0
+    """Of its folder, if that went with it."""
+    folder: str | None = None
+    """The folder that came with it, if one did."""
 
     @property
     def who(self) -> str:
@@ -57,9 +67,16 @@ class LandedWrite(NamedTuple):
 
 def landed_writes(root: str, path: str | None = None) -> Iterator[LandedWrite]:
     """Yield every landed write, or those of one file, from the first to the last."""
+    git = GitFolders(root)
+    for write in all_landed(root):
+        if path in (None, write.path, write.destination) and not git.has(write.path):
+            yield write
+
+
+def all_landed(root: str) -> Iterator[LandedWrite]:
+    """Yield every landed write, what is git's among them."""
     for line in lines_of(root):
-        write = _landed_by(line, root)
-        if write is not None and path in (None, write.path, write.destination):
+        if (write := _landed_by(line, root)) is not None:
             yield write
 
 
@@ -74,7 +91,12 @@ def landed_behind(root: str, place: LedgerPlace | None) -> Iterator[tuple[Landed
     lines = Lines(ledger_path(root))
     if place is not None and not lines.go_on_behind(place):
         return None
-    return ((write, lines.place_of(line)) for line in lines if (write := _landed_by(line, root)) is not None)
+    git = GitFolders(root)
+    return (
+        (write, lines.place_of(line))
+        for line in lines
+        if (write := _landed_by(line, root)) is not None and not git.has(write.path)
+    )
 
 
 def _landed_by(line: bytes, root: str) -> LandedWrite | None:
@@ -111,11 +133,20 @@ def _landed(event: Any, root: str) -> LandedWrite | None:
         ours=_plain(_text(merged, "ours_hash")),
         entry=_plain(_text(event, "hash")) or "",
         undoes=_entries(payload.get("undoes")),
+        before_mode=_mode(payload, "before_mode"),
+        after_mode=_mode(payload, "after_mode"),
+        folder_mode=_mode(payload, "folder_mode"),
+        folder=None if (folder := _text(payload, "folder")) is None else absolute(root, folder),
     )
 
 
 def _entries(value: Any) -> tuple[str, ...]:
     return tuple(_plain(str(each)) or "" for each in value) if isinstance(value, list) else ()
+
+
+def _mode(payload: dict[str, Any], name: str) -> int:
+    spelled = _text(payload, name) or ""
+    return int(spelled, 8) if 0 < len(spelled) <= 6 and not set(spelled) - set("01234567") else 0
 
 
 def _text(member: dict[str, Any], name: str) -> str | None:

@@ -7,6 +7,7 @@ was as a rule written lately. Loaded by hooks, so nothing slow is imported here.
 
 from __future__ import annotations
 
+from noclobber.core.clock import iso8601
 from noclobber.core.light.json_text import parse
 from noclobber.disk import hashing
 from noclobber.errors import RefusalError
@@ -20,6 +21,7 @@ else:
     from noclobber.core.light.named_tuples import NamedTuple
 
 KINDS = ("MUTATION", "MUTATION_RACE")
+REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED")
 TAIL_BYTES = 256 << 10  # How far back the ledger is searched.
 
 
@@ -53,6 +55,28 @@ def last_writer(root: str, path: str, sha256: str) -> LastWriter | None:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # Half a line, or not one of ours.
     return None
+
+
+def is_written_by_others(root: str, path: str, owner: str, since_s: float) -> bool:
+    """True if another agent's write to a file is on record since a moment, or if the record cannot say."""
+    try:
+        lines = last_lines_of(root, TAIL_BYTES)
+    except RefusalError:
+        return True
+    named, since = relative(root, path), iso8601(since_s)
+    for line in reversed(lines):
+        try:
+            event = parse(line)
+            if event["time"] < since:
+                return False
+            payload, who = event["payload"], event.get("identity", {})
+            writer = "/".join(who.get(member) or "" for member in ("host", "session_id", "agent_id"))
+            is_about = named in (payload.get("target_file"), payload.get("destination"))
+            if is_about and event["action_type"] not in REFUSALS and writer != owner:
+                return True
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # Half a line, or not one of ours.
+    return sum(map(len, lines)) + len(lines) > TAIL_BYTES // 2  # It may begin before what was read of it.
 
 
 def plain_name(value: object) -> str:

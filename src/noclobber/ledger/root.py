@@ -6,7 +6,8 @@ that workspace; any other path is absolute. So a ledger stays true when the proj
 says nothing about the machine that it came from. Lines of earlier versions have absolute paths only;
 `absolute()` reads both.
 
-The id tells workspaces apart whose events are collected in one place. It is random, made once and kept in
+The id tells workspaces apart whose events are collected in one place. It is random (with a coordinator: of
+this machine and this folder, so that a lock writes nothing outside its deliverable), made once and kept in
 the state folder, in a file whose name has that folder's inode number. A project that is moved or renamed
 keeps its id. A copy (`cp -r`, a container image) is another workspace: its state folder has another inode,
 so it makes an id of its own. A git clone does, too, because the state folder is not in git. The price: a
@@ -20,7 +21,8 @@ from __future__ import annotations
 
 import os
 
-from noclobber.core.project import STATE_FOLDER, WORKSPACE_ID_PREFIX
+from noclobber.core.project import COORDINATOR, STATE_FOLDER, WORKSPACE_ID_PREFIX
+from noclobber.disk import hashing
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -49,7 +51,7 @@ def root_of_ledger(path: str) -> str | None:
     return os.path.dirname(folder) if os.path.basename(folder) == STATE_FOLDER else None
 
 
-def workspace_id(root: str) -> str | None:
+def workspace_id(root: str, *, make: bool = True) -> str | None:
     """
     Return the id of a workspace, made now if there is none; None if it can be neither read nor made.
 
@@ -61,7 +63,7 @@ def workspace_id(root: str) -> str | None:
         return None
     try:
         name = f"{WORKSPACE_ID_PREFIX}{os.fstat(state_fd).st_ino}"
-        return _read(state_fd, name) or _make(state_fd, name)
+        return _read(state_fd, name) or (_make(state_fd, name, _new_id(root)) if make else None)
     except OSError:
         return None
     finally:
@@ -81,13 +83,23 @@ def _read(state_fd: int, name: str) -> str | None:
     return found if len(found) == _ID_CHARS and set(found) <= set("0123456789abcdef") else None
 
 
-def _make(state_fd: int, name: str) -> str | None:
+def first_id(root: str) -> str:
+    """Return the id that a workspace gets with a coordinator: a lock names its row by it beforehand."""
+    where = f"{os.uname().nodename}:{os.stat(root).st_ino}:{root}"
+    return hashing.of_bytes(where.encode("utf-8", "surrogateescape"))[:_ID_CHARS]
+
+
+def _new_id(root: str) -> str:
+    return first_id(root) if os.environ.get(COORDINATOR) else os.urandom(_ID_CHARS // 2).hex()
+
+
+def _make(state_fd: int, name: str, made: str) -> str | None:
     """Publish a new id, complete; of several processes that do so at once, one wins and all return its id."""
     staged = f"{name}.{os.urandom(8).hex()}"
     descriptor = os.open(staged, _CREATE, 0o666, dir_fd=state_fd)
     try:
         try:
-            os.write(descriptor, os.urandom(_ID_CHARS // 2).hex().encode() + b"\n")
+            os.write(descriptor, made.encode() + b"\n")
         finally:
             os.close(descriptor)
         try:

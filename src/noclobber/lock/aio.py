@@ -87,39 +87,39 @@ class DeliverableLock:
         deadline_s = self._loop.time() + timeout_s
         pause_s = blocking.FIRST_PAUSE_S
         while True:
-            refusal = await _finished(self.sync.attempt, undo=self.sync.let_go)
+            refusal = await finished(self.sync.attempt, undo=self.sync.let_go)
             if refusal is None:
                 return self
             left_s = deadline_s - self._loop.time()
             if left_s <= 0:
-                await _finished(self.sync.report, refusal)
+                await finished(self.sync.report, refusal)
                 raise refusal
             await asyncio.sleep(min(pause_s * (0.5 + random.random()), left_s))  # noqa: S311
             pause_s = min(pause_s * 1.6, self.sync.longest_pause_s)
 
     async def renew(self, lease_duration_s: int | None = None) -> None:
         """Extend the lease to a full one from now; `LockLost` if the lock is no longer this holder's."""
-        await _finished(self.sync.renew, lease_duration_s)
+        await finished(self.sync.renew, lease_duration_s)
 
     async def release(self) -> bool:
         """Release; see the blocking one for what is returned and raised."""
-        return await _finished(self.sync.release)
+        return await finished(self.sync.release)
 
     async def assert_held(self) -> None:
         """Return if this holder has the lock now; otherwise raise `LockLost`."""
-        await _finished(self.sync.assert_held)
+        await finished(self.sync.assert_held)
 
     async def status(self) -> LockStatus:
         """Return what the folder's lock is like now, whoever holds it."""
-        return await _finished(self.sync.status)
+        return await finished(self.sync.status)
 
     async def recover(self) -> Recovery | None:
         """Clear an orphan by hand."""
-        return await _finished(self.sync.recover)
+        return await finished(self.sync.recover)
 
     async def retire(self) -> Recovery | None:
         """Make a folder ready to be deleted or archived."""
-        return await _finished(self.sync.retire)
+        return await finished(self.sync.retire)
 
     async def __aenter__(self) -> DeliverableLock:
         return self if self.held else await self.acquire()
@@ -127,7 +127,7 @@ class DeliverableLock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await _finished(self.sync.__exit__, kind, error, trace)
+        await finished(self.sync.__exit__, kind, error, trace)
 
     def _lost_elsewhere(self, error: LockLost) -> None:
         """Called in the heartbeat's thread: hand over to the event loop, if it still runs."""
@@ -138,12 +138,24 @@ class DeliverableLock:
             self._tell(error)
 
 
-async def _finished(work: Callable[..., T], /, *args: Any, undo: Callable[[], object] | None = None) -> T:
-    """Run a step in a thread, and never leave before it is over; cancelled, undo it first."""
+async def finished(
+    work: Callable[..., T],
+    /,
+    *args: Any,
+    cancelled: Callable[[], object] | None = None,
+    undo: Callable[[], object] | None = None,
+) -> T:
+    """
+    Run a step in a thread, and never leave before it is over.
+
+    If cancelled, call `cancelled`, wait for the step, and `undo` it in a thread if it succeeded.
+    """
     running = asyncio.ensure_future(asyncio.to_thread(work, *args))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        if cancelled is not None:
+            cancelled()
         await _outlast(running)
         if undo is not None and not running.cancelled() and running.exception() is None:
             await _outlast(asyncio.ensure_future(asyncio.to_thread(undo)))

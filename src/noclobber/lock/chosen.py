@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 def arbiter_for(
     clock: Clock = SYSTEM_CLOCK, ledger: EventLog | None = None, observer: Observer | None = None
 ) -> Arbiter[Any]:
-    """Return who decides about locks. A server has its own clock and its own ledger."""
+    """Return who decides about locks."""
     if os.environ.get(COORDINATOR):
         from importlib import import_module
 
-        arbiter: Arbiter[Any] = import_module("noclobber.postgres.coordinator").arbiter()
+        arbiter: Arbiter[Any] = import_module("noclobber.postgres.coordinator").arbiter(
+            clock, ledger, observer
+        )
         return arbiter
     return FileArbiter(clock, ledger, observer)

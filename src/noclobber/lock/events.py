@@ -69,24 +69,7 @@ class LockEvents:
 
     def recovered(self, folder: str, record: LockRecord, how: str) -> None:
         """An orphan was taken over, by `acquire` or by hand. One kind of event for both (REQ-LOCK-006)."""
-        origin = record.recovered_from or {}
-        payload = {
-            "deliverable_id": record.deliverable_id,
-            "folder": folder,
-            "recovery_reason": origin.get("recovery_reason"),
-            "previous_holder": origin.get("previous_holder"),
-            "previous_acquired": origin.get("previous_acquired"),
-            "previous_lock_id": origin.get("previous_lock_id"),
-            "detail": origin.get("detail"),
-        }
-        result = {
-            "status": "RECOVERED",
-            "recovered_by": record.holder,
-            "recovered_at": record.acquired,
-            "how": how,
-            "lock_id": record.lock_id,
-        }
-        self._write(folder, "LOCK_RECOVERED", payload, result, record.holder, record.host)
+        self._record(folder, recovery_event(folder, record, how))
 
     def catch_up(self, folder: str, orphan: LockRecord) -> None:
         """Write the recovery that `orphan`'s holder made, if it was killed before it could."""
@@ -103,11 +86,7 @@ class LockEvents:
 
     def refused(self, folder: str, holder: str, error: LockContention) -> None:
         """Somebody asked and was refused. Every refusal is on record, once per question and not per look."""
-        report = error.to_report()
-        payload = {"deliverable_id": report["deliverable_id"], "folder": folder, "requested_by": holder}
-        self._write(
-            folder, "LOCK_CONTENTION", payload, {"status": "REFUSED", **report}, holder, os.uname().nodename
-        )
+        self._record(folder, refusal_event(folder, holder, error))
 
     def tell_observer(self) -> None:
         """Tell the observer what was recorded since the last time. Outside the section: it may take long."""
@@ -149,19 +128,6 @@ class LockEvents:
         else:
             self._record(folder, json.loads(b"{%b}" % body))
 
-    def _write(
-        self,
-        folder: str,
-        kind: str,
-        payload: dict[str, Any],
-        result: dict[str, Any],
-        who: str,
-        host: str | None,
-    ) -> None:
-        identity = {"agent_id": who, "host": host}
-        event = {"action_type": kind, "payload": payload, "result": result, "identity": identity}
-        self._record(folder, event)
-
     def _record(self, folder: str, event: dict[str, Any]) -> None:
         try:
             entry = self._ledger(folder).append(event)
@@ -192,3 +158,36 @@ class LockEvents:
             self._own = AgentTraceLedger(os.path.join(folder, LEDGER_NAME), clock=self._clock)
             self._own_folder = folder
         return self._own
+
+
+def recovery_event(folder: str, record: LockRecord, how: str) -> dict[str, Any]:
+    """Return the event of an orphan that `record` took the place of."""
+    origin = record.recovered_from or {}
+    names = ("recovery_reason", "previous_holder", "previous_acquired", "previous_lock_id", "detail")
+    return {
+        "action_type": "LOCK_RECOVERED",
+        "payload": {
+            "deliverable_id": record.deliverable_id,
+            "folder": folder,
+            **{name: origin.get(name) for name in names},
+        },
+        "result": {
+            "status": "RECOVERED",
+            "recovered_by": record.holder,
+            "recovered_at": record.acquired,
+            "how": how,
+            "lock_id": record.lock_id,
+        },
+        "identity": {"agent_id": record.holder, "host": record.host},
+    }
+
+
+def refusal_event(folder: str, asker: str, refusal: LockContention) -> dict[str, Any]:
+    """Return the event of a request that was refused."""
+    report = refusal.to_report()
+    return {
+        "action_type": "LOCK_CONTENTION",
+        "payload": {"deliverable_id": report["deliverable_id"], "folder": folder, "requested_by": asker},
+        "result": {"status": "REFUSED", **report},
+        "identity": {"agent_id": asker, "host": os.uname().nodename},
+    }

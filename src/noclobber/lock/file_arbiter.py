@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -58,6 +59,22 @@ _TRIES = 8  # How often a record may change hands under our eyes before we call 
 SKIPPED_FOLDERS = frozenset((".git", ".hg", ".svn", STATE_FOLDER, "node_modules", "__pycache__", ".venv"))
 
 
+def boot_time_s() -> float:
+    """Seconds that go on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class LockRow(NamedTuple):
+    """A lock that a coordinator keeps, too."""
+
+    workspace: str
+    path: str
+    fencing_token: int
+    """Rises with every holder. Whoever keeps something safe elsewhere refuses a lower one."""
+    valid_until_s: float
+    """By `boot_time_s`. After it, and without an answer from the server, the lock is lost."""
+
+
 class FileHolding(NamedTuple):
     """A lock that is held: the open folder, and the record that is in it."""
 
@@ -67,6 +84,8 @@ class FileHolding(NamedTuple):
     """The id that the record holds the hash of."""
     is_own: bool
     """The lock is bound to this process, so that its life is not in doubt, only its lease."""
+    row: LockRow | None = None
+    """With a coordinator: what the server said."""
 
     @property
     def lock_id(self) -> str:
@@ -89,20 +108,23 @@ class FileHolding(NamedTuple):
         return self.record.renewal_s
 
     @property
-    def fencing_token(self) -> None:
+    def fencing_token(self) -> int | None:
         """A file has none: whoever may write here holds the folder's mutex."""
+        return None if self.row is None else self.row.fencing_token
 
     @property
     def folder(self) -> str:
         """Where the folder is now."""
         return self.lock_file.location()
 
-    def ends_in_s(self) -> None:
-        """A file can always be looked at."""
+    def ends_in_s(self) -> float | None:
+        """A file can always be looked at. A server may be away."""
+        return None if self.row is None else self.row.valid_until_s - boot_time_s()
 
     def ended(self) -> LockLost:
-        """The lease ran out."""
-        return messages.lost(self.folder, self.record.lock_id, "its lease ran out")
+        """Nobody renewed it in time."""
+        what = "its lease has ended and the coordinator does not answer"
+        return messages.lost(self.folder, self.record.lock_id, what)
 
 
 class FileArbiter:
@@ -142,7 +164,7 @@ class FileArbiter:
         try:
             return self._take(lock_file, folder, taker, began)
         except FileBusyError as busy:
-            return self._contention(folder, None, FREE, taker.deliverable_id, busy)
+            return self._contention(folder, lock_file.read(), FREE, taker.deliverable_id, busy)
         except BaseException:
             self._lock_file = None
             lock_file.close()
@@ -155,7 +177,7 @@ class FileArbiter:
     ) -> LockContention | None:
         found, verdict, record = None, FREE, None
         own_hashes = {hash_of(held_id) for held_id in taker.held_ids}
-        obstacle = find_obstacle(folder, own_hashes, self.clock, is_published=False)
+        obstacle = find_obstacle(folder, own_hashes, self._verdict, self.clock, is_published=False)
         if obstacle is not None:  # Before anything is published: one that waits for it disturbs nobody else.
             return self._in_the_way(folder, taker, obstacle)
         if not lock_file.is_free():
@@ -175,25 +197,51 @@ class FileArbiter:
                         if verdict.state == "live":
                             return self._contention(folder, found, verdict, taker.deliverable_id)
                     secret = new_secret()
-                    record = self._new_record(lock_file, taker, found, verdict, hash_of(secret))
+                    record = self._new_record(lock_file, folder, taker, found, verdict, hash_of(secret))
                     if self._put(lock_file, found, record):
-                        reached("lock-published")
-                        obstacle = find_obstacle(folder, own_hashes, self.clock, is_published=True)
-                        if obstacle is not None:
-                            self._withdraw(lock_file, folder, record)
-                            return self._in_the_way(folder, taker, obstacle)
-                        reached("lock-looked-again")
-                        self._audit.acquired(folder, record)
-                        began(FileHolding(lock_file, record, secret, taker.process.pid == os.getpid()))
-                        return None
+                        break
                     look_again = True
-                return self._contention(folder, found, verdict, taker.deliverable_id)
+                else:
+                    return self._contention(folder, found, verdict, taker.deliverable_id)
+                reached("lock-published")
+                obstacle = find_obstacle(folder, own_hashes, self._verdict, self.clock, is_published=True)
+                if obstacle is not None:
+                    if found is not None:
+                        self._report_recovery(folder, record, "acquire", found)
+                    self._withdraw(lock_file, folder, record)
+                    return self._in_the_way(folder, taker, obstacle)
+                reached("lock-looked-again")
+                holding = FileHolding(lock_file, record, secret, taker.process.pid == os.getpid())
+                if record.workspace is None:
+                    self._begin(folder, holding, began)
+                    return None
+            # Not in the section: whoever waits for it would take this process for a stopped one. The record
+            # is in place, and keeps everybody out meanwhile.
+            if found is not None:
+                self._report_recovery(folder, record, "acquire", found)
+            answer = self._confirm(folder, holding, taker)
+            reached("lock-confirmed")
+            with lock_file.section(clock=self.clock):
+                if not isinstance(answer, FileHolding):
+                    self._withdraw(lock_file, folder, record)
+                    return answer
+                now = lock_file.read()
+                if now is None or now.key != record.lock_id:  # Stopped for longer than its own lease.
+                    self._unconfirm(record)
+                    return self._contention(folder, now, self._judge(lock_file, now), taker.deliverable_id)
+                self._begin(folder, answer, began)
+                return None
         except BaseException:
             # A ledger that cannot be written, Ctrl-C between two steps: what we published must not stay,
             # because nobody would renew or release it.
             if record is not None:
                 self._undo(lock_file, record)
             raise
+
+    def _begin(self, folder: str, holding: FileHolding, began: Callable[[FileHolding], None]) -> None:
+        """Inside the section: the lock is the taker's."""
+        self._audit.acquired(folder, holding.record)
+        began(holding)
 
     def _withdraw(self, lock_file: LockFile, folder: str, record: LockRecord) -> None:
         """Inside the section: take back what was published, because another lock is in the way."""
@@ -211,6 +259,7 @@ class FileArbiter:
         """Take back what was published, if it was. Raises nothing."""
         with suppress(Exception), lock_file.section(clock=self.clock):
             lock_file.remove(record.lock_id, record, self._may_break(lock_file, record.lock_id))
+        self._unconfirm(record)
 
     def find(self, folder: str, lock_id: str) -> FileHolding:
         """Return the lock with this id; `LockLost` if another one or none is there."""
@@ -317,7 +366,7 @@ class FileArbiter:
             if retire and found is not None and found.record is not None and taker.held_ids:
                 return self._retire_own(lock_file, found, found.record, verdict, taker)
             return self._contention(folder, found, verdict, taker.deliverable_id)
-        record = self._new_record(lock_file, taker, found, verdict, hash_of(new_secret()))
+        record = self._new_record(lock_file, folder, taker, found, verdict, hash_of(new_secret()))
         try:
             is_put = self._put(lock_file, found, record)
         except BaseException:
@@ -328,8 +377,9 @@ class FileArbiter:
         if not is_put:
             return self._contention(folder, lock_file.read(), verdict, taker.deliverable_id)
         try:
-            if record.recovered_from is not None:
+            if found is not None:
                 self._audit.recovered(folder, record, how)
+                self._report_recovery(folder, record, how, found)
             if retire:
                 self._audit.retired(folder, record)
         finally:
@@ -372,7 +422,7 @@ class FileArbiter:
         if found is None:
             return LockStatus(folder, "free", FREE.detail)
         now_s = self.clock.now_s()
-        verdict = judge(found, now_s, FolderIdentity(there.st_dev, there.st_ino, folder))
+        verdict = self._verdict(found, FolderIdentity(there.st_dev, there.st_ino, folder))
         record = found.record
         if record is None:
             return LockStatus(folder, verdict.state, verdict.detail)
@@ -470,7 +520,29 @@ class FileArbiter:
         return lock_file
 
     def _judge(self, lock_file: LockFile, found: LockContent | None) -> Verdict:
-        return lock_file.judge(found, self.clock.now_s())
+        return FREE if found is None else self._verdict(found, lock_file.identity)
+
+    # -- what a coordinator adds: `postgres.arbiter` -------------------------------------------------------
+
+    def _row_of(self, folder: str) -> tuple[str, str] | None:
+        """Return the name of the row of a new lock; None where files are all there is."""
+        return None
+
+    def _verdict(self, found: LockContent, place: FolderIdentity) -> Verdict:
+        """Decide what became of a lock that was found."""
+        return judge(found, self.clock.now_s(), place)
+
+    def _confirm(self, folder: str, holding: FileHolding, taker: Taker) -> FileHolding | LockContention:
+        """Ask whether a lock that was published here is free elsewhere, too."""
+        return holding
+
+    def _unconfirm(self, record: LockRecord) -> None:
+        """Take back what `_confirm` may have done. Raises nothing."""
+
+    def _report_recovery(self, folder: str, record: LockRecord, how: str, orphan: LockContent) -> None:
+        """Tell others whose place `record` took."""
+
+    # ------------------------------------------------------------------------------------------------------
 
     def _standing(self, holding: FileHolding) -> LockRecord:
         """Return the holder's record as it is in the file now; `LockLost` if it is not there."""
@@ -552,12 +624,14 @@ class FileArbiter:
     def _new_record(
         self,
         lock_file: LockFile,
+        folder: str,
         taker: Taker,
         found: LockContent | None,
         verdict: Verdict,
         secret_sha256: str,
     ) -> LockRecord:
         process = taker.process
+        row = self._row_of(folder)
         origin = None
         if found is not None:
             previous = found.record
@@ -587,6 +661,8 @@ class FileArbiter:
             origin,
             process.time_namespace,
             secret_sha256,
+            workspace=None if row is None else row[0],
+            path=None if row is None else row[1],
         )
 
     def _may_break(self, lock_file: LockFile, own_id: str | None = None) -> Callable[[LockContent], bool]:

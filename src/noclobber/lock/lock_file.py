@@ -35,7 +35,7 @@ from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.disk import filesystems, mutex, renames, signals
 from noclobber.disk.steps import reached
 from noclobber.errors import FileBusyError, MissingFileError, NoclobberError
-from noclobber.lock.liveness import FolderIdentity, is_copied, judge
+from noclobber.lock.liveness import FolderIdentity, is_copied
 from noclobber.lock.names import BID_PREFIX, LOCK_NAME, SET_ASIDE_PREFIX, STAGED_PREFIX
 from noclobber.lock.os_errors import LINK, explain
 from noclobber.lock.record import read
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from noclobber.core.clock import Clock
-    from noclobber.lock.liveness import Verdict
     from noclobber.lock.record import LockContent, LockRecord
 
 PATIENCE_S = (
@@ -186,10 +185,6 @@ class LockFile:
         except (OSError, ValueError):
             return False
         return (there.st_dev, there.st_ino) == (self.identity.device, self.identity.inode)
-
-    def judge(self, found: LockContent | None, now_s: float) -> Verdict:
-        """Decide what became of a lock that was found here."""
-        return judge(found, now_s, self.identity)
 
     def judge_copied(self, found: LockContent) -> bool:
         """True if the record came here in a copy of the folder it was made for."""

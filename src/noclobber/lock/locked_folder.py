@@ -32,7 +32,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 def locked_folder(path: str, root: str, clock: Clock = SYSTEM_CLOCK) -> str | None:
     """Return the innermost locked folder that a canonical path is inside of, or None."""
-    here = _locked_here(path, root, clock)
+    here = locked_here(path, root, clock)
     if not os.environ.get(COORDINATOR):
         return here
     # By its name: it is above this folder in the order of imports, and its driver takes long to load.
@@ -42,7 +42,8 @@ def locked_folder(path: str, root: str, clock: Clock = SYSTEM_CLOCK) -> str | No
     return max((here or "", elsewhere or ""), key=len) or None
 
 
-def _locked_here(path: str, root: str, clock: Clock) -> str | None:
+def locked_here(path: str, root: str, clock: Clock) -> str | None:
+    """Return the innermost folder above a canonical path that has a lock file, or None."""
     folder = path.rpartition("/")[0]
     # `access` costs half of what `lstat` costs when the answer is no. It says no for what it may not look at,
     # too, but above a folder that can be looked into there is no such thing.

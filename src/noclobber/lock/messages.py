@@ -37,10 +37,11 @@ def contention(
 ) -> LockContention:
     """
     Say that somebody else is in the folder, or (`busy`) was stopped while it changed the lock. `where` is
-    the locked folder, if it is one above or below.
+    the locked folder, if it is one above or below. The holder is named as the lock has it, and nothing is
+    added: programs compare it.
     """
     if busy is not None:
-        holder = f"process {busy.details.get('pid') or 'unknown'} (stopped while changing the lock?)"
+        holder = plain(holder or f"process {busy.details.get('pid') or 'unknown'}")
         message = busy.message
     else:
         holder = plain(holder or "unknown")

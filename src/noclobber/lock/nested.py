@@ -20,18 +20,20 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from noclobber.lock.liveness import FolderIdentity, judge
+from noclobber.lock.liveness import FolderIdentity
 from noclobber.lock.lock_file import LockFile
 from noclobber.lock.names import LOCK_NAME
 from noclobber.lock.os_errors import explain
 from noclobber.lock.record import read
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from noclobber.core.clock import Clock
     from noclobber.lock.liveness import Verdict
     from noclobber.lock.record import LockContent
+
+    Judge = Callable[[LockContent, FolderIdentity], Verdict]
 
 
 class Obstacle(NamedTuple):
@@ -43,7 +45,7 @@ class Obstacle(NamedTuple):
 
 
 def find_obstacle(
-    folder: str, own_hashes: Collection[str], clock: Clock, *, is_published: bool
+    folder: str, own_hashes: Collection[str], judge: Judge, clock: Clock, *, is_published: bool
 ) -> Obstacle | None:
     """
     Return a live lock above or below a canonical path whose secret's hash is not one of `own_hashes`.
@@ -52,13 +54,13 @@ def find_obstacle(
     stays.
     """
     for above in _locked_above(folder):
-        obstacle = _look_at(above, own_hashes, clock)
+        obstacle = _look_at(above, own_hashes, judge)
         if obstacle is not None and _counts_above(above):
             return obstacle
     for below in _locked_below(folder):
-        obstacle = _look_at(below, own_hashes, clock)
+        obstacle = _look_at(below, own_hashes, judge)
         if obstacle is not None and is_published:
-            obstacle = _look_in_section(below, own_hashes, clock)
+            obstacle = _look_in_section(below, own_hashes, judge, clock)
         if obstacle is not None:
             return obstacle
     return None
@@ -98,7 +100,7 @@ def _locked_below(folder: str) -> Iterator[str]:
             explain(error, here, "look for locks below")
 
 
-def _look_at(folder: str, own_hashes: Collection[str], clock: Clock) -> Obstacle | None:
+def _look_at(folder: str, own_hashes: Collection[str], judge: Judge) -> Obstacle | None:
     try:
         found = read(f"{folder}/{LOCK_NAME}")
         there = os.stat(folder)
@@ -111,15 +113,15 @@ def _look_at(folder: str, own_hashes: Collection[str], clock: Clock) -> Obstacle
     # What is no record may be any program's file of that name. It locks nothing but its own folder.
     if found is None or found.record is None or found.record.secret_sha256 in own_hashes:
         return None
-    verdict = judge(found, clock.now_s(), FolderIdentity(there.st_dev, there.st_ino, folder))
+    verdict = judge(found, FolderIdentity(there.st_dev, there.st_ino, folder))
     return Obstacle(folder, found, verdict) if verdict.state == "live" else None
 
 
-def _look_in_section(folder: str, own_hashes: Collection[str], clock: Clock) -> Obstacle | None:
+def _look_in_section(folder: str, own_hashes: Collection[str], judge: Judge, clock: Clock) -> Obstacle | None:
     """Look when nobody is in the middle of taking or withdrawing that lock."""
     lock_file = LockFile(folder)
     try:
         with lock_file.section(clock=clock):
-            return _look_at(folder, own_hashes, clock)
+            return _look_at(folder, own_hashes, judge)
     finally:
         lock_file.close()

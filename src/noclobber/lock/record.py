@@ -8,6 +8,7 @@ may renew and release. `lock_id` is public, the beginning of that hash: it is wh
 `host`, `boot_id`, `pid_namespace`, `pid_started` and `time_namespace` say whose numbering `pid` belongs to.
 `folder_device` and `folder_inode` tell a folder's own lock from one that came along in a copy. `renewal_s`
 is for how long one renewal lasts; `lease_duration_s` grows with each, counting from `acquired`.
+`workspace` and `path` name the row of a lock that a coordinator keeps, too.
 `recovered_from` is present if the lock was taken over, so that a recovery is on record in the same step
 in which it happens, even if the recoverer is killed before it reaches the ledger.
 
@@ -72,6 +73,9 @@ class LockRecord(NamedTuple):
     secret_sha256: str | None = None
     """None for another program's lock: nobody can speak for it here."""
     schema_version: str = SCHEMA_VERSION
+    workspace: str | None = None
+    path: str | None = None
+    """With a coordinator: the name of the lock's row there. A folder that is moved takes it along."""
 
     @property
     def acquired_s(self) -> float:
@@ -117,6 +121,8 @@ class LockRecord(NamedTuple):
         }
         if self.recovered_from is not None:
             members["recovered_from"] = self.recovered_from
+        if self.workspace is not None:
+            members["workspace"], members["path"] = self.workspace, self.path
         # A lone surrogate, from another program's lock, becomes \\udcxx, which is how JSON spells it.
         return spell(members).encode("utf-8", "backslashreplace") + b"\n"
 
@@ -243,13 +249,14 @@ def parse(content: bytes) -> LockContent:
         members["pid"], key, get("host"), get("boot_id"), get("pid_namespace"), get("pid_started"),
         get("folder_device"), get("folder_inode"), get("renewal_s"), get("recovered_from"),
         get("time_namespace"), get("secret_sha256"), get("schema_version", SCHEMA_VERSION),
+        get("workspace"), get("path"),
     )  # fmt: skip
     return LockContent(key, record, None, content)
 
 
 _OPTIONAL = {
     "schema_version": str, "host": str, "boot_id": str, "pid_namespace": str, "time_namespace": str,
-    "secret_sha256": str,
+    "secret_sha256": str, "workspace": str, "path": str,
     "pid_started": int, "folder_device": int, "folder_inode": int,
     "renewal_s": int, "recovered_from": dict,
 }  # fmt: skip

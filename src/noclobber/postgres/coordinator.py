@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from noclobber.core.clock import Clock
+    from noclobber.ledger.observer import Observer
+    from noclobber.lock.events import EventLog
     from noclobber.postgres.arbiter import PostgresArbiter
     from noclobber.postgres.connection import ServerConnection
     from noclobber.postgres.health import ServerFinding
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
     from noclobber.postgres.server_claims import ServerClaims
 
 
-def arbiter() -> PostgresArbiter:
-    """Return the arbiter over this process's connection."""
+def arbiter(clock: Clock, ledger: EventLog | None, observer: Observer | None) -> PostgresArbiter:
+    """Return an arbiter over this process's connection."""
     connection = shared_connection()
     from noclobber.postgres.arbiter import PostgresArbiter
 
-    return PostgresArbiter(connection)
+    return PostgresArbiter(connection, clock, ledger, observer)
 
 
 def locked_above(path: str) -> str | None:
@@ -44,7 +46,7 @@ def ledger(root: str) -> PostgresLedger:
     from noclobber.postgres.ledger import PostgresLedger
     from noclobber.postgres.workspace_name import place_of
 
-    return PostgresLedger(connection, lambda: place_of(root).workspace)
+    return PostgresLedger(connection, lambda: place_of(root, make=True).workspace)
 
 
 def claims(root: str, clock: Clock) -> ServerClaims:
@@ -54,7 +56,7 @@ def claims(root: str, clock: Clock) -> ServerClaims:
     from noclobber.postgres.volume import Volume
     from noclobber.postgres.workspace_name import place_of
 
-    return ServerClaims(connection, place_of(root), Volume(root, clock), clock)
+    return ServerClaims(connection, place_of(root, make=True), Volume(root, clock), clock)
 
 
 def ask_lightly() -> None:

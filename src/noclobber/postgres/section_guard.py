@@ -8,21 +8,28 @@ mutexes say nothing about other machines, and the server does.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from noclobber.core.values import WriteResult
 from noclobber.disk import filesystems, paths, signals
+from noclobber.disk.commit.rows import Change, TreeRow
 from noclobber.disk.file_guard import FileGuard, FileRead
 from noclobber.errors import (
     ABSENT,
     DELETED,
     BadRequestError,
     FileBusyError,
+    LockContention,
+    LockLost,
     MissingFileError,
+    NoclobberError,
     ShellUnavailableError,
     StaleFileError,
 )
 from noclobber.ledger.root import relative
+from noclobber.lock.locked_folder import locked_here
+from noclobber.lock.locked_write import locked_write
 from noclobber.postgres.coordinator import shared_connection
 from noclobber.postgres.sections import CarriedLock, SectionFile, Sections
 from noclobber.postgres.volume import Volume
@@ -33,10 +40,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from noclobber.core.values import Reach, Recovered
-    from noclobber.disk.commit.contents import WholeFile
-    from noclobber.disk.commit.many import Change
+    from noclobber.disk.commit.change_set import ReliedOn
     from noclobber.disk.commit.section import Fence
-    from noclobber.disk.commit.trees import ReliedOn, TreeRow
     from noclobber.lock.lock import DeliverableLock
     from noclobber.postgres.sections import LandedFile
 
@@ -65,7 +70,7 @@ class SectionGuard(FileGuard):
     @property
     def _sections(self) -> Sections:
         if self._made is None:
-            place = place_of(self.root)
+            place = place_of(self.root, make=True)
             committer = self.committer
             self._made = Sections(
                 shared_connection(),
@@ -121,33 +126,28 @@ class SectionGuard(FileGuard):
         return self._land([file], fence)[0]
 
     @signals.whole
-    def write_many(self, changes: Sequence[Change], *, fence: Fence | None = None) -> list[WriteResult]:
-        """Replace or create several files: all of them or none."""
-        files = [
-            SectionFile(self._target(change.path, change.at, change.expected), change.data, change.expected)
-            for change in changes
-        ]
+    def commit(
+        self,
+        changes: Sequence[Change | TreeRow],
+        *,
+        fence: Fence | None = None,
+        relied_on: ReliedOn | None = None,
+    ) -> list[WriteResult]:
+        """Replace, create and delete several files: all of them or none."""
+        files = [self._file(change) for change in changes]
         if len({file.path for file in files}) < len(files):
             raise BadRequestError(
                 "", "Two of the paths lead to one file; which content it should get is a guess."
             )
         return self._land(files, fence) if files else []
 
-    @signals.whole
-    def write_and_delete(
-        self, files: Sequence[WholeFile], *, fence: Fence | None = None
-    ) -> list[WriteResult]:
-        """Replace, create and delete several files: all of them or none."""
-        rows = [SectionFile(file.path, file.data, file.expected, like=file.like) for file in files]
-        return self._land(rows, fence) if rows else []
-
-    def land(
-        self, rows: Sequence[TreeRow], *, fence: Fence | None = None, relied_on: ReliedOn | None = None
-    ) -> list[WriteResult]:
-        """What a command did to a tree does not land in one section."""
-        raise ShellUnavailableError(
-            self.root, "commands are not guarded on a volume that machines share through a coordinator"
-        )
+    def _file(self, change: Change | TreeRow) -> SectionFile:
+        if isinstance(change, TreeRow):  # What a command did to a tree does not land in one section.
+            raise ShellUnavailableError(
+                self.root, "commands are not guarded on a volume that machines share through a coordinator"
+            )
+        target = self._target(change.path, change.at, change.expected)
+        return SectionFile(target, change.data, change.expected, change.mode, like=change.like)
 
     @signals.whole
     def delete(
@@ -215,14 +215,25 @@ class SectionGuard(FileGuard):
         raise FileBusyError(target, f"{path} led to {at} a moment ago, and leads here now; try again.")
 
     def _land(self, files: Sequence[SectionFile], fence: Fence | None) -> list[WriteResult]:
-        locks: list[CarriedLock] = []
+        locks: list[DeliverableLock] = []
         owner = None
         if fence is not None:
             carried: LockFence = fence  # type: ignore[assignment]
             owner = carried.owner
             for file in files:
-                locks += self._carried(carried.carried(file.path))
-        landed, recovered = self._sections.land(files, locks, owner)
+                lock = carried.carried(file.path)
+                self._pass_lock_file(file.path, lock)
+                if lock is not None:
+                    if (lost := lock.lost) is not None:
+                        raise lost
+                    locks.append(lock)
+        try:
+            landed, recovered = self._sections.land(files, self._carried(locks), owner)
+        except LockLost:
+            for lock in locks:  # It lost its row, and finds that out: its file must not keep others out.
+                with suppress(NoclobberError):
+                    lock.assert_held()
+            raise
         keeper = self.committer.keeper
         for file, done in zip(files, landed, strict=True):
             if keeper is not None and done.content_before is not None:
@@ -230,11 +241,20 @@ class SectionGuard(FileGuard):
         results = [_result(file, done) for file, done in zip(files, landed, strict=True)]
         return [results[0]._replace(recovered=tuple(recovered)), *results[1:]]
 
-    def _carried(self, lock: DeliverableLock | None) -> list[CarriedLock]:
-        if lock is None or lock.lock_id is None:
-            return []
-        folder = relative(self.root, lock.folder)
-        return [CarriedLock("" if folder == "." else folder, lock.lock_id)]
+    def _pass_lock_file(self, path: str, lock: DeliverableLock | None) -> None:
+        """Raise if a program without the coordinator has locked a folder above: the server does not know."""
+        clock = self.committer.clock
+        folder = locked_here(path, self.root, clock)
+        if folder is not None and (lock is None or lock.folder != folder):
+            try:
+                with locked_write(folder, None, (), clock):
+                    pass
+            except LockContention as error:
+                raise LockContention(path, error.message, **error.details) from None
+
+    def _carried(self, locks: Sequence[DeliverableLock]) -> list[CarriedLock]:
+        found = [(relative(self.root, lock.folder), lock.lock_id) for lock in locks]
+        return [CarriedLock("" if folder == "." else folder, id_) for folder, id_ in found if id_]
 
     def _gone(self, path: str, expected: str | None) -> Exception:
         if expected is None or expected == ABSENT:

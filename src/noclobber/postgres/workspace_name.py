@@ -4,7 +4,9 @@ Which workspace a folder belongs to, on every machine: a name, and the folder's 
 Two ways to share work:
 
 - One volume, mounted on several machines. The name is made once and kept on the volume, in the state folder:
-  whoever mounts it reads the same one. A copy of the volume makes a name of its own.
+  whoever mounts it reads the same one. A copy of the volume makes a name of its own. A lock makes none: it
+  writes nothing outside its deliverable (REQ-LOCK-008). Before the first guarded write it uses the name that
+  this machine would make. Other machines find the lock's file, which has the name of its row.
 - A checkout on each machine. There is nothing that all of them read, so a person names the workspace
   (`NOCLOBBER_WORKSPACE`), and the same name means the same work.
 
@@ -21,7 +23,7 @@ from typing import NamedTuple
 from noclobber.core.project import STATE_FOLDER, find_project
 from noclobber.disk.filesystems import keeps_inodes
 from noclobber.errors import ConfigError, MissingFileError, NotAFileError, StorageError
-from noclobber.ledger.root import workspace_id
+from noclobber.ledger.root import first_id, workspace_id
 
 VARIABLE = "NOCLOBBER_WORKSPACE"
 _MAX_CHARS = 100
@@ -36,15 +38,19 @@ class SharedFolder(NamedTuple):
     root: str
 
 
-def place_of(folder: str) -> SharedFolder:
-    """Return where a canonical folder is; `ConfigError` if nobody could say so on another machine."""
+def place_of(folder: str, *, make: bool = False) -> SharedFolder:
+    """
+    Return where a canonical folder is; `ConfigError` if nobody could say so on another machine.
+
+    `make`: give the workspace a name that stays, if it has none.
+    """
     try:
         root = find_project(folder)
     except (MissingFileError, NotAFileError):
         root = find_project(_existing(folder))
     if folder != root and not folder.startswith(root.rstrip("/") + "/"):
         raise ConfigError(folder, f"it is not inside the project {root}, so other machines cannot name it")
-    return SharedFolder(_name_of(root), folder[len(root) :].strip("/"), root)
+    return SharedFolder(_name_of(root, make), folder[len(root) :].strip("/"), root)
 
 
 def _existing(folder: str) -> str:
@@ -54,7 +60,7 @@ def _existing(folder: str) -> str:
     return folder
 
 
-def _name_of(root: str) -> str:
+def _name_of(root: str, make: bool) -> str:
     given = os.environ.get(VARIABLE)
     if given:
         if len(given) > _MAX_CHARS or not given.isprintable() or given != given.strip():
@@ -68,13 +74,16 @@ def _name_of(root: str) -> str:
             f"{root} is on a file system whose inode numbers change, so machines could not agree on its "
             f"name. Set {VARIABLE} to the same name on each of them",
         )
-    name = workspace_id(root)
-    if name is None:
-        os.makedirs(f"{root}/{STATE_FOLDER}", exist_ok=True)
-        name = workspace_id(root)
-    if name is None:
+    name = workspace_id(root, make=make)
+    if name is None and make:
+        try:
+            os.makedirs(f"{root}/{STATE_FOLDER}", exist_ok=True)
+            name = workspace_id(root)
+        except OSError as error:
+            raise StorageError(root, f"its state folder cannot be made: {error.strerror}") from error
+    if name is None and make:
         raise StorageError(root, f"the name of this workspace can be neither read nor made in {STATE_FOLDER}")
-    return name
+    return name or first_id(root)
 
 
 @lru_cache(64)

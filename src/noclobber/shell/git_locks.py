@@ -17,6 +17,7 @@ import stat
 import time
 
 from noclobber.shell.changes import FILE
+from noclobber.shell.git_folders import layers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ class GitBusyError(Exception):
 def locks_for(changes: ChangeSet) -> list[str]:
     """Return which locks git would take for these changes; none for a command that did not use it."""
     found = []
-    for change in changes.checked:
-        if change.kind != FILE or ".git/" not in change.path:
-            continue
-        above, _, inside = f"/{change.path}".rpartition("/.git/")
-        if inside and (inside.rpartition("/")[2] in _NAMES or "refs" in inside.split("/")[:-1]):
-            found.append(f"{changes.root}{above}/.git/{inside}{ENDING}")
+    for each in (changes, *changes.beside):
+        for change in each.checked:
+            inside = f"/{change.path}".rpartition("/.git/")[2] if each is changes else change.path
+            if change.kind != FILE or (each is changes and ".git/" not in change.path):
+                continue
+            if inside.rpartition("/")[2] in _NAMES or "refs" in inside.split("/")[:-1]:
+                found.append(f"{each.root}/{change.path}{ENDING}")
     return sorted(found)
 
 
@@ -99,7 +101,7 @@ def release_left(root: str, run_folder: str) -> None:
     Remove the locks of a killed landing, after it was finished or taken back.
 
     Both files may have come with a folder. So no link is followed, and only what can be a lock of a
-    repository in this project is removed, if it is a second name of our own file.
+    repository in this project, or of its git folder elsewhere, is removed: a second name of our own file.
     """
     try:
         descriptor = os.open(f"{run_folder}/{LIST_FILE}", _READ)
@@ -114,9 +116,10 @@ def release_left(root: str, run_folder: str) -> None:
         return
     if not stat.S_ISREG(own.st_mode):
         return
+    beside = [f"{folder}/" for folder, _ in layers(run_folder)]
     for path in paths:
         try:
-            if _is_lock_below(root, os.fsdecode(path)):
+            if _is_lock_below([f"{root}/", *beside], os.fsdecode(path)):
                 status = os.lstat(path)
                 if (status.st_ino, status.st_dev) == (own.st_ino, own.st_dev):
                     os.unlink(path)
@@ -124,9 +127,9 @@ def release_left(root: str, run_folder: str) -> None:
             continue
 
 
-def _is_lock_below(root: str, path: str) -> bool:
-    inside = path[len(root) :] if path.startswith(f"{root}/") else ""
-    is_lock = "/.git/" in inside and inside.endswith(ENDING)
+def _is_lock_below(folders: list[str], path: str) -> bool:
+    is_below = path.startswith(tuple(folders[1:])) or (path.startswith(folders[0]) and "/.git/" in path)
+    is_lock = is_below and path.endswith(ENDING)
     return is_lock and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path)
 
 

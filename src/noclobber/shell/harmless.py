@@ -89,6 +89,7 @@ VERSIONED = _words("""
     python python3 node npm pip pip3 cargo rustc gcc cc clang java ruby make cmake uv ruff mypy perl
     bash sh zsh git
 """)
+SET = _words("-e -u -x -o pipefail -eu -ex -euo -eo -euxo +e errexit nounset")
 VARIABLES = _words("""
     LC_ALL LANG LC_CTYPE NO_COLOR TERM COLUMNS GIT_OPTIONAL_LOCKS
 """)

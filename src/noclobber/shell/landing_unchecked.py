@@ -94,13 +94,18 @@ def _land(
 
 
 def _set_times(change: TreeChange, path: str) -> None:
-    """Set the times of a file, if nobody has changed it since it was looked at."""
+    """
+    Set the times of a file or folder, if nobody has changed it since it was looked at.
+
+    By its inode and mtime: its mode may have landed since, and that sets the ctime.
+    """
     status = os.lstat(change.upper)
     try:
         now = os.lstat(path)
     except FileNotFoundError:
         return  # Somebody has removed it. What it held was theirs, and no time can be lost.
-    if change.old is not None and now.st_ctime_ns == change.old.st_ctime_ns:
+    old = change.old
+    if old is not None and (now.st_ino, now.st_mtime_ns) == (old.st_ino, old.st_mtime_ns):
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
 
 

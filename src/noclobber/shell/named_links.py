@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_WORDS = 200
-_BETWEEN = str.maketrans(dict.fromkeys("\n\t;|&<>()'\"`={}", " "))
+MOST_LETTERS = 1 << 14
+_BETWEEN = str.maketrans(dict.fromkeys("\n\t;|&<>()'\"`={}\\", " "))
 
 
 def named_links(words: Iterable[str], cwd: str, root: str) -> set[tuple[str, str]]:
     """Return the absolute paths in a command that lead over a link into the project, and where to."""
     found: set[tuple[str, str]] = set()
-    for name in _names(words):
+    for name in names_in(words):
         path = os.path.normpath(f"{cwd}/{name}") if not name.startswith("/") else os.path.normpath(name)
         target = leads_to(path)
         if target is not None and target != path and target.startswith(f"{root}/"):
@@ -58,12 +59,32 @@ def first_link(path: str) -> str | None:
     return None
 
 
-def _names(words: Iterable[str]) -> dict[str, None]:
-    """Return what may be a name, once each. Options and numbers are looked up in vain, which costs little."""
-    parts = (part for word in words for part in word[: 1 << 14].translate(_BETWEEN).split())
+def names_in(words: Iterable[str]) -> dict[str, None]:
+    """
+    Return what may be a name in a command's words, once each; a word may be a script.
+
+    First the words of the script's commands, then the parts of words, then the text of heredocs that a
+    program gets. Options and numbers are looked up in vain, which costs little.
+    """
     names: dict[str, None] = {}
-    for part in parts:
-        names[part] = None
-        if len(names) == MOST_WORDS:
+    texts: list[str] = []
+    documents: list[str] = []
+    for given in words:
+        given = given[:MOST_LETTERS]
+        names[given] = None
+        if given.translate(_BETWEEN).split() == [given]:
+            continue
+        from noclobber.shell.syntax import parse  # Here: most words are plain.
+
+        script = parse(given)
+        for one in script.commands:
+            told = (*one.words, *one.assignments, *(each.target for each in one.redirections))
+            texts += [word.text for word in told]
+            documents += [each.document or "" for each in one.redirections if one.name != "cat"]
+        documents += [] if script.is_whole else [given]
+    names.update(dict.fromkeys(texts))
+    for text in (*texts, *documents):
+        if len(names) >= MOST_WORDS:
             break
-    return names
+        names.update(dict.fromkeys(text.translate(_BETWEEN).split()))
+    return dict.fromkeys([*names][:MOST_WORDS])

@@ -9,7 +9,8 @@ Inside, three things are not part of the overlay:
 - `.noclobber/` is the real one, read-only: a command cannot edit the record of what it did. Its `run/` is
   empty there, or `grep -r` would find everything twice.
 - What is mounted below the root stays mounted, and is not guarded.
-- Everything outside of the root.
+- Everything outside of the root, but for git folders of work trees in it (`git_folders`) and, for users who
+  are not root, settings of ssh (`ssh_files`).
 
 `enter()` is called in a forked child, before it becomes the command. What fails here is `UnavailableError`:
 no namespaces for this user (EPERM), too many of them (ENOSPC), a root that is itself on an overlay (EINVAL).
@@ -25,12 +26,8 @@ import sys
 
 from noclobber.core.light.c_library import LONG, function, get_errno
 from noclobber.core.project import STATE_FOLDER
-from noclobber.shell.runs import STEADY
+from noclobber.shell.git_folders import layers
 from noclobber.shell.supervisor import Supervisor
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
@@ -73,11 +70,11 @@ class PrivateView:
         self._functions = {name: function(name) for name in ("unshare", "mount", "prctl")}
         self.supervisor = Supervisor(root, run_folder)
         self.uid, self.gid = os.geteuid(), os.getegid()
-        self._steady: Any = None
-        if os.path.isdir(f"{run_folder}/{STEADY}"):
-            from noclobber.shell import steady  # Here: few projects merge, and the child imports nothing.
+        self._ssh_copies: list[tuple[str, bytes]] = []
+        if self.uid:
+            from noclobber.shell.ssh_files import copies  # Here: for ordinary users only.
 
-            self._steady = steady
+            self._ssh_copies = copies()
 
     def prctl(self, option: int, value: int) -> None:
         """Set an attribute of this process."""
@@ -98,40 +95,49 @@ class PrivateView:
         root, state = self.root, f"{self.root}/{STATE_FOLDER}"
         through = [(state, os.open(state, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW))]
         through += [(point, os.open(point, O_PATH)) for point in mounts_below(root)]
-        has_steady = self._has_steady()
-        # By descriptors: a name in the options may have commas, colons and backslashes.
-        opened = [os.open(path, O_PATH | os.O_DIRECTORY) for path in self._layers()]
-        names = [f"/proc/self/fd/{descriptor}" for descriptor in opened]
-        # Volatile: a command's `fsync()` flushes nothing, and neither does the end of the view, which would
-        # flush the whole filesystem that the project is on. What lands is flushed by the commit.
-        layers = "lowerdir={},upperdir={},workdir={},userxattr,volatile".format(*names)
-        if has_steady:
-            opened.append(os.open(f"{self.run_folder}/{self._steady.IN_MEMORY}", O_PATH | os.O_DIRECTORY))
-            # `xino`: with two filesystems below, files and folders would be on different devices.
-            layers = layers.replace("=", f"=/proc/self/fd/{opened[-1]}:", 1) + ",xino=on"
-        self._mount(SOURCE, root, "overlay", 0, layers)
+        for number, (path, content) in enumerate(self._ssh_copies):
+            self._mount_copy(path, content, f"{self.run_folder}/ssh-{number}")
+        for folder, layer in layers(self.run_folder):
+            try:
+                self._overlay(folder, layer)
+            except OSError:
+                os.unlink(f"{layer}/of")  # A refusal says what the command did there.
+        self._overlay(root, self.run_folder)
         for point, descriptor in through:
             self._mount(f"/proc/self/fd/{descriptor}", point, None, MS_BIND | MS_REC)
         self._mount(f"{self.run_folder}/empty", f"{state}/run", None, MS_BIND)
         self._make_read_only(state)
         self._make_read_only(f"{state}/run")
-        for descriptor in (*opened, *(descriptor for _, descriptor in through)):
+        for _, descriptor in through:
             os.close(descriptor)
 
-    def _has_steady(self) -> bool:
-        """True if there is a layer of files that stay as they are (`steady`), which lies above the root."""
-        if self._steady is None:
-            return False
+    def _mount_copy(self, path: str, content: bytes, copy: str) -> None:
+        """Have a file belong to this user, in the view only (`ssh_files`)."""
         try:
-            self._mount(SOURCE, f"{self.run_folder}/{self._steady.IN_MEMORY}", "tmpfs", 0, "mode=700")
-            self._steady.fill(self.run_folder, self.root)
-            return True
+            descriptor = os.open(copy, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, content)
+            finally:
+                os.close(descriptor)
+            self._mount(copy, path, None, MS_BIND)
+            self._make_read_only(path)
         except OSError:
-            self._steady.give_up(self.run_folder)
-            return False
+            pass  # Then ssh says what it does not like. Everything else works.
 
-    def _layers(self) -> tuple[str, str, str]:
-        return self.root, f"{self.run_folder}/upper", f"{self.run_folder}/work"
+    def _overlay(self, point: str, layer: str) -> None:
+        """Mount an overlay on a folder."""
+        # By descriptors: a name in the options may have commas, colons and backslashes.
+        paths = [point, f"{layer}/upper", f"{layer}/work"]
+        opened = [os.open(path, O_PATH | os.O_DIRECTORY) for path in paths]
+        names = [f"/proc/self/fd/{descriptor}" for descriptor in opened]
+        # Volatile: a command's `fsync()` flushes nothing, and neither does the end of the view, which would
+        # flush the whole filesystem that the project is on. What lands is flushed by the commit.
+        options = "lowerdir={},upperdir={},workdir={},userxattr,volatile".format(*names)
+        try:
+            self._mount(SOURCE, point, "overlay", 0, options)
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
 
     def _unshare(self) -> None:
         if self.uid == 0:

@@ -23,10 +23,11 @@ import stat
 
 from noclobber.disk import ordering
 from noclobber.disk.commit import note_keys
-from noclobber.disk.commit.tree_files import TreeRow
+from noclobber.disk.commit.rows import TreeRow
 from noclobber.disk.paths import open_below
 from noclobber.disk.steps import reached
 from noclobber.shell.changes import DELETE, FILE, ChangeSet, TreeChange
+from noclobber.shell.git_folders import layers
 from noclobber.shell.landing_unchecked import land_unchecked
 from noclobber.shell.runs import owed_path
 
@@ -51,6 +52,9 @@ def drafted(run: RunFolder, changes: ChangeSet, began_ns: int) -> TreeRow:
         words = [note_keys.tokens(os.fstat(descriptor).st_ino)[0], b"%d" % began_ns]
         for change in changes.unchecked:
             words += _words(change)
+        for each in changes.beside:
+            for change in each.changes:
+                words += _words(change._replace(path=f"{each.root}/{change.path}"))
         text = b"\0".join((*words, END))
         while text:
             text = text[os.write(descriptor, text) :]
@@ -59,6 +63,18 @@ def drafted(run: RunFolder, changes: ChangeSet, began_ns: int) -> TreeRow:
         os.close(descriptor)
     run.owes = True
     return TreeRow("create", FILE, path, None, draft, 0o600, is_own=True)
+
+
+def settle_beside(run: RunFolder, changes: ChangeSet, began_ns: int) -> None:
+    """Land what git folders outside of the root are owed: after the commit, while git's locks are held."""
+    _decide(run)
+    for each in changes.beside:
+        run.not_landed += land_unchecked(_unchecked(each), began_ns, aside=f"{run.path}/{ASIDE}")
+        reached("unchecked-beside")
+
+
+def _unchecked(changes: ChangeSet) -> ChangeSet:
+    return changes._replace(changes=tuple(each._replace(is_checked=False) for each in changes.changes))
 
 
 def settle(run: RunFolder, changes: ChangeSet, began_ns: int) -> list[str]:
@@ -84,8 +100,9 @@ def pay(run: RunFolder) -> bool:
         changes, began_ns, decided_ns = _read(run)
     except (OSError, ValueError):
         return False
-    if land_unchecked(changes, began_ns, aside=f"{run.path}/{ASIDE}", decided_ns=decided_ns):
-        return False
+    for each in (*changes.beside, changes):
+        if land_unchecked(each, began_ns, aside=f"{run.path}/{ASIDE}", decided_ns=decided_ns):
+            return False
     _forget(run)
     return True
 
@@ -147,18 +164,24 @@ def _read(run: RunFolder) -> tuple[ChangeSet, int, int]:
     if len(words) % FIELDS != 2 or words[-1] != END:
         raise ValueError("it is not complete")
     began_ns, rows = int(words[0]), words[1:-1]
-    changes = [_change(run, *rows[at : at + FIELDS]) for at in range(0, len(rows), FIELDS)]
-    return ChangeSet(run.root, tuple(changes)), began_ns, status.st_ctime_ns
+    roots = {"": (run.root, run.path), **{f"{folder}/": (folder, at) for folder, at in layers(run.path)}}
+    found: dict[str, list[TreeChange]] = {above: [] for above in roots}
+    for at in range(0, len(rows), FIELDS):
+        name = os.fsdecode(rows[at + 2])
+        above = max((each for each in roots if name.startswith(each)), key=len)
+        fields = (*rows[at : at + 2], *rows[at + 3 : at + FIELDS])
+        found[above].append(_change(roots[above][1], name[len(above) :], *fields))
+    ours, *beside = (ChangeSet(folder, tuple(found[above])) for above, (folder, _) in roots.items())
+    return ours._replace(beside=tuple(beside)), began_ns, status.st_ctime_ns
 
 
-def _change(run: RunFolder, action: bytes, kind: bytes, name: bytes, *numbers: bytes) -> TreeChange:
-    path = os.fsdecode(name)
+def _change(layer: str, path: str, action: bytes, kind: bytes, *numbers: bytes) -> TreeChange:
     if not path or {"", ".", ".."} & set(path.split("/")):
         raise ValueError("that is no path in the project")
     mode, inode, ctime_ns, mtime_ns = map(int, numbers)
     times = {"st_ctime_ns": ctime_ns, "st_mtime_ns": mtime_ns}
     old = os.stat_result((0, inode, *[0] * 8), times) if inode else None
-    upper = "" if action.decode() == DELETE else f"{run.upper}/{path}"
+    upper = "" if action.decode() == DELETE else f"{layer}/upper/{path}"
     return TreeChange(action.decode(), kind.decode(), path, upper, old, mode, is_checked=False)
 
 

@@ -16,6 +16,7 @@ import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import os
 import time
 
+from noclobber.shell.git_folders import has_written
 from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PrivateView
 from noclobber.shell.starting import FROM_TERMINAL, PASSED_ON
 
@@ -47,10 +48,10 @@ class Ended(NamedTuple):
     """False if it left processes that could not be ended."""
     began_ns: int = 0
     """The marker's ctime: see `runs`."""
-    passed: tuple[tuple[str, int, int], ...] = ()
-    """Large files that passed through (`large_files`): path, size and mtime before."""
     complaint: str = ""
     """Why the command could not be run at all."""
+    replaced: tuple[str, ...] = ()
+    """Names below the root that were there, and that the command renamed, or renamed something to."""
 
 
 class ChildCommand:
@@ -103,7 +104,6 @@ class CommandProcess(ChildCommand):
         """`mask` is the signal mask to be restored when signals are passed on."""
         super().__init__(pid)
         self._view, self._began_ns, self._mask = view, began_ns, mask
-        self._upper = f"{view.run_folder}/upper"
         self._keeper = self._keeper_life_fd = 0
         self._is_kept = False
         self._wake_fd, self._waker_fd = os.pipe()  # Can be read when a child has ended or was stopped.
@@ -137,8 +137,15 @@ class CommandProcess(ChildCommand):
                 if descriptor:
                     os.close(descriptor)
         code = os.waitstatus_to_exitcode(status)
-        passed = self._view.supervisor.passed
-        return Ended(code if code >= 0 else 128 - code, max(0, -code), left, is_over, self._began_ns, passed)
+        asked = self._view.supervisor
+        return Ended(
+            code if code >= 0 else 128 - code,
+            max(0, -code),
+            left,
+            is_over,
+            self._began_ns,
+            replaced=tuple(asked.replaced),
+        )
 
     def _serve(self, timeout_s: float | None) -> None:
         """Answer what the command asks, until a child has ended or the time is over."""
@@ -178,10 +185,10 @@ class CommandProcess(ChildCommand):
         """Wait until the command has ended, or has written something; return which."""
         pause_s = 0.0003
         while True:
-            if os.listdir(self._upper):
+            if has_written(self._view.run_folder):
                 return True
             if self._has_ended():
-                return bool(os.listdir(self._upper))
+                return has_written(self._view.run_folder)
             if pause_s > MOST_PAUSE_S:
                 return False  # It takes its time; `wait()` does not poll.
             self._serve(pause_s)
@@ -213,7 +220,7 @@ class CommandProcess(ChildCommand):
         os.close(life_fd)
 
     def _end_view(self) -> None:
-        if self._keeper and os.listdir(self._upper):
+        if self._keeper and has_written(self._view.run_folder):
             os.kill(self._keeper, _signal.SIGKILL)
             os.waitpid(self._keeper, 0)
             self._keeper = 0

@@ -4,7 +4,7 @@ Is a shell command plainly read-only? Then it needs no guard: it passes as it is
 Only what can be told for certain counts. Every simple command must be a program in the tables below, with
 options that are in the tables too. They list what is harmless, because programs accept abbreviated options,
 and their next version has new ones. Redirections may only go to `/dev/null` or join the two outputs. Whatever
-the grammar of `simple_commands` does not have (substitutions, groups, keywords) may write.
+has substitutions, groups or keywords, or cannot be read for certain (`syntax`), may write.
 
 Names are taken to mean what they usually mean: an alias or a program of the user's called `ls` that writes is
 not seen. `git status` and `git diff` may refresh the dates in git's index; that loses nobody's work.
@@ -13,46 +13,36 @@ not seen. `git status` and `git diff` may refresh the dates in git's index; that
 from __future__ import annotations
 
 from noclobber.shell import harmless
-from noclobber.shell.simple_commands import SimpleCommand, simple_commands
+from noclobber.shell.syntax import RUNNERS, SimpleCommand, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from noclobber.shell.simple_commands import Word
+    from noclobber.shell.syntax import Redirection, Word
 
 MOST_DEPTH = 4
 
 
 def is_read_only(command: str) -> bool:
     """True if it is certain that a command changes no file."""
-    commands = simple_commands(command)
-    return commands is not None and all(_reads(one) for one in commands)
-
-
-def is_background(command: str) -> bool:
-    """True if a command goes on after its shell has ended: its last part, or any, is started with `&`."""
-    commands = simple_commands(command)
-    if commands is None:
-        return _ends_with_background(command)
-    return any(one.separator == "&" for one in commands)
-
-
-def _ends_with_background(command: str) -> bool:
-    end = command.rstrip(" \t\n;)")
-    return end.endswith("&") and not end.endswith("&&")
+    script = parse(command)
+    return script.is_whole and all(
+        # What a program like `timeout` runs is judged with the program.
+        one.within[0] in RUNNERS if one.within else _reads(one)
+        for one in script.commands
+    )
 
 
 def _reads(command: SimpleCommand, depth: int = 0) -> bool:
     if command.separator == "&" or not all(_is_harmless(one) for one in command.redirections):
         return False
-    words = list(command.words)
-    while words and _assigns(words[0]) in harmless.VARIABLES:
-        words.pop(0)
-    if not words:
+    variables = [word.text.partition("=")[0] for word in command.assignments if word.is_literal]
+    if len(variables) < len(command.assignments) or not harmless.VARIABLES.issuperset(variables):
+        return False
+    if not command.words:
         return True
-    name = SimpleCommand(tuple(words)).name
-    arguments = words[1:]
+    name, arguments = command.name, [*command.words[1:]]
     if name in harmless.OPEN:
         return True
     if [word.text for word in arguments] == ["--version"]:
@@ -64,18 +54,13 @@ def _reads(command: SimpleCommand, depth: int = 0) -> bool:
     return letters is not None and _has_options_of(arguments, letters, harmless.LONG[name])
 
 
-def _is_harmless(redirection: tuple[int, str, Word, str | None]) -> bool:
+def _is_harmless(redirection: Redirection) -> bool:
     _, operator, target, _ = redirection
     if not target.is_literal:
         return False
     if operator in (">", ">>", "<"):
         return target.text == "/dev/null"
     return operator == ">&" and target.text in ("1", "2")
-
-
-def _assigns(word: Word) -> str:
-    name, sign, _ = word.text.partition("=")
-    return name if sign and word.is_literal else ""
 
 
 def _has_options_of(arguments: list[Word], letters: str, long: frozenset[str]) -> bool:
@@ -218,22 +203,7 @@ def _command(arguments: list[Word], depth: int) -> bool:
 
 
 def _set(arguments: list[Word], depth: int) -> bool:
-    harmless = (
-        "-e",
-        "-u",
-        "-x",
-        "-o",
-        "pipefail",
-        "-eu",
-        "-ex",
-        "-euo",
-        "-eo",
-        "-euxo",
-        "+e",
-        "errexit",
-        "nounset",
-    )
-    return bool(arguments) and all(word.is_literal and word.text in harmless for word in arguments)
+    return bool(arguments) and all(word.is_literal and word.text in harmless.SET for word in arguments)
 
 
 def _exit(arguments: list[Word], depth: int) -> bool:

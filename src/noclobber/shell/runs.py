@@ -7,7 +7,7 @@ The folder of one guarded command: what it wrote, and what is known of it.
 |---|---|
 | `upper/`, `work/` | the layers of the overlay: what the command wrote |
 | `empty/` | what the command sees instead of `run/`; its ctime says when the command began |
-| `steady/` | if the project merges: the files that the agent has seen, as the command reads them (`steady`) |
+| `git/` | the same for git folders outside of the root (`git_folders`) |
 | `job.json` | the command, its folder and who ran it |
 | `refused.json` | if nothing landed: why. Then the folder is kept for a while |
 | `owed` | what will land in unchecked folders, until that is decided (`owed`) |
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from noclobber.core.values import Recovered
 
 RUN_FOLDER = "run"
-STEADY = "steady"
 MARKER = "empty"  # Read-only in the view, so nobody touches it there.
 ENVIRONMENT_RUN = "NOCLOBBER_RUN"
 NEW_PREFIX = "new-"
@@ -66,14 +65,17 @@ class RunFolder:
         """What of unchecked folders could not be landed, and why (`landing_unchecked`)."""
         self.not_kept = 0
         """Why what a refused command wrote could not be kept: the number of the error."""
+        self.index_fd = -1
+        """git's index as it was when the command began; -1: none."""
         self.owes = False
         """True if something was to land in unchecked folders, after everything else (`owed`)."""
 
     def close(self) -> None:
         """Let go of it."""
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        for descriptor in (self._lock_fd, self.index_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._lock_fd = self.index_fd = -1
 
     def remove(self) -> None:
         """Remove it with all that is in it, and let go of it; one that owes something is left to `tidy()`."""
@@ -88,6 +90,7 @@ class RunFolder:
         The kernel leaves a folder of mode 0 in it, at which `rm -r` of the whole project would fail.
         """
         remove_tree(f"{self.path}/work")
+        remove_tree(f"{self.path}/git")
 
     # When the command began.
 
@@ -205,6 +208,10 @@ def made(root: str) -> RunFolder:
     os.chmod(f"{path}/upper", stat.S_IMODE(os.stat(root).st_mode))  # Inside, it is the root's own mode.
     made = RunFolder(root, run_id, lock_fd)
     os.rename(path, made.path)
+    try:
+        made.index_fd = os.open(f"{root}/.git/index", _READ)
+    except OSError:
+        pass
     return made
 
 
@@ -312,10 +319,14 @@ def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> list[Recovered]:
             refused += folder.is_refused
             is_kept = folder.is_refused and refused <= MOST_KEPT and folder.age_s < kept_days * 86400
             if not is_kept:
+                from noclobber.shell.git_locks import release_left  # Here: nearly no command finds one.
+
                 end_strays(folder)
                 if not folder.is_refused:
                     recovered += _finish_landing(folder)
-                    if not _pay(folder) and folder.age_s < kept_days * 86400:
+                    is_paid = _pay(folder)
+                    release_left(root, folder.path)  # Only now: a git that came before would see half of it.
+                    if not is_paid and folder.age_s < kept_days * 86400:
                         continue
                 _remove(root, run_id)
         except OSError:
@@ -326,14 +337,9 @@ def tidy(root: str, *, kept_days: float = KEPT_DAYS) -> list[Recovered]:
 
 
 def _finish_landing(folder: RunFolder) -> list[Recovered]:
-    """
-    Finish or take back the landing of a process that was killed, and give git its locks back.
-
-    In this order: a git that came in between would see half of it.
-    """
+    """Finish or take back the landing of a process that was killed."""
     from noclobber.disk.file_guard import FileGuard  # Here: nearly no command finds such a folder.
     from noclobber.errors import NoclobberError
-    from noclobber.shell.git_locks import release_left
 
     guard = FileGuard(folder.root)
     try:
@@ -342,7 +348,6 @@ def _finish_landing(folder: RunFolder) -> list[Recovered]:
         raise OSError(str(error)) from error
     finally:
         guard.close()
-    release_left(folder.root, folder.path)
     return recovered
 
 

@@ -14,13 +14,14 @@ import os
 import time
 
 from noclobber.disk.removing import remove_tree
+from noclobber.shell.git_folders import LAYERS, lay_out
 from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PrivateView, UnavailableError
 from noclobber.shell.own_core import step_aside
 from noclobber.shell.runs import LONGEST_TICK_S, MARKER, TICK_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import NamedTuple
 
     from noclobber.shell.process import CommandProcess, Ended
@@ -44,10 +45,8 @@ class Start(NamedTuple):
     environment: Mapping[str, str]
     first_ns: int
     """When the marker was touched first (`runs`)."""
-    may_pass: Callable[[str, int], bool] | None = None
-    """Says of a large file if it may pass through (`large_files`); None: none may."""
     is_supervised: bool = True
-    """If folders can be renamed in the view, and large files pass through (`supervisor`)."""
+    """If folders can be renamed in the view (`supervisor`)."""
 
 
 def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProcess | Ended:
@@ -58,8 +57,8 @@ def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProce
     view: then nothing was run. `Ended` if the command does not exist.
     """
     hear_of_children()
+    lay_out(asked.folder.root, asked.folder.path, asked.cwd, asked.argv, asked.environment)
     view = PrivateView(asked.folder.root, asked.folder.path)
-    view.supervisor.may_pass = asked.may_pass
     view.prctl(PR_SET_CHILD_SUBREAPER, 1)
     out_fd, in_fd = os.pipe()
     go_fd, let_go_fd = os.pipe()
@@ -92,6 +91,7 @@ def start(asked: Start, meanwhile: Iterator[None] | None = None) -> CommandProce
         work = f"{asked.folder.path}/work"
         remove_tree(work)  # An overlay uses one once.
         os.mkdir(work, 0o700)
+        remove_tree(f"{asked.folder.path}/{LAYERS}")
         return start(asked._replace(is_supervised=False), meanwhile)
     if kind == "exec":
         number, _, why = text.partition(" ")

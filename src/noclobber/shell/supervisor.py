@@ -1,16 +1,13 @@
 """
 Answer what the processes in a private view ask before some of their system calls go on.
 
-A filter of the kernel's (seccomp, user notification) stops them in these calls, and the process that waits
-for the command decides:
+A filter of the kernel's (seccomp, user notification) stops them in `rename`, `renameat` and `renameat2`: an
+overlay cannot rename a folder of its lower layer (`folder_renames`). The process that waits for the command
+prepares what the call needs, and lets it go on.
 
-- `rename`, `renameat`, `renameat2`: an overlay cannot rename a folder of its lower layer (`folder_renames`).
-- `open`, `openat`, for writing, without O_TRUNC and O_EXCL: an overlay copies the whole file first. A large
-  one is opened in the real tree instead (`large_files`).
-
-Every call goes on in the end, and nothing but these calls is slower. Where there can be no such filter
-(another machine type, a sandbox that has one already, a kernel on which no process may look into another)
-folders cannot be renamed and large files are copied, as in any overlay, and everything else works.
+Nothing but these calls is slower. Where there can be no such filter (another machine type, a sandbox that has
+one already, a kernel on which no process may look into another) folders cannot be renamed, as in any overlay,
+and everything else works.
 """
 
 from __future__ import annotations
@@ -21,10 +18,7 @@ from noclobber.core.light.c_library import LONG, PlacedBytes, function
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any, NamedTuple
-
-    from noclobber.shell.large_files import LargeFiles
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -37,23 +31,18 @@ class Machine(NamedTuple):
     rename: int | None
     renameat: int
     renameat2: int
-    open: int | None
-    openat: int
 
 
 MACHINES = {
-    "x86_64": Machine(0xC000003E, 317, 82, 264, 316, 2, 257),
-    "aarch64": Machine(0xC00000B7, 277, None, 38, 276, None, 56),
+    "x86_64": Machine(0xC000003E, 317, 82, 264, 316),
+    "aarch64": Machine(0xC00000B7, 277, None, 38, 276),
 }
 PIDFD_GETFD = 438
 SET_MODE_FILTER, NEW_LISTENER = 1, 1 << 3
-LOAD, IF_EQUAL, IF_ANY, RETURN = 0x20, 0x15, 0x45, 0x06  # BPF: load a word, jump if, return.
+LOAD, IF_EQUAL, RETURN = 0x20, 0x15, 0x06  # BPF: load a word, jump if, return.
 ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
-NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16
-FOR_WRITING = os.O_WRONLY | os.O_RDWR
-NEEDS_NO_COPY = os.O_TRUNC | os.O_EXCL | getattr(os, "O_TMPFILE", 0)
-RECEIVE, SEND, IS_VALID, ADD_FD = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
-ADD_AND_SEND = 1 << 1
+NUMBER_AT, ARCHITECTURE_AT = 0, 4
+RECEIVE, SEND, IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
 NOTICE_BYTES = 80
 GO_ON = 1
 AT_FDCWD = -100
@@ -70,16 +59,6 @@ def _filter(machine: Machine) -> bytes:
     steps.append((LOAD, 0, 0, NUMBER_AT))
     for number in renames:
         steps += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, NOTIFY)]
-    for number_or_none, argument in ((machine.open, 1), (machine.openat, 2)):
-        if number_or_none is not None:
-            steps += [
-                (IF_EQUAL, 0, 5, number_or_none),
-                (LOAD, 0, 0, ARGUMENTS_AT + 8 * argument),
-                (IF_ANY, 0, 2, FOR_WRITING),
-                (IF_ANY, 1, 0, NEEDS_NO_COPY),
-                (RETURN, 0, 0, NOTIFY),
-                (RETURN, 0, 0, ALLOW),
-            ]
     steps.append((RETURN, 0, 0, ALLOW))
     return b"".join(
         code.to_bytes(2, "little") + bytes([yes, no]) + value.to_bytes(4, "little")
@@ -96,9 +75,8 @@ class Supervisor:
         self._syscall = function("syscall")
         self._poll: Any = None
         self.listener_fd = -1
-        self.may_pass: Callable[[str, int], bool] | None = None
-        """Set before the command starts, if large files may pass through (`large_files`)."""
-        self._large_files: LargeFiles | None = None
+        self.replaced: set[str] = set()
+        """Names of the real tree, below the root, that were renamed, or over which something was."""
 
     # In the child.
 
@@ -150,31 +128,15 @@ class Supervisor:
             if not ready or wake_fd in ready:
                 return
 
-    @property
-    def passed(self) -> tuple[tuple[str, int, int], ...]:
-        """Files that passed through: path, size and mtime before."""
-        if self._large_files is None:
-            return ()
-        return tuple((path, *before) for path, before in self._large_files.passed.items())
-
-    def _opener(self) -> LargeFiles | None:
-        if self._large_files is None and self.may_pass is not None:
-            from noclobber.shell.large_files import LargeFiles
-
-            self._large_files = LargeFiles(self._root, self._upper, self.may_pass)
-        return self._large_files
-
     def _answer(self) -> None:
         notice = bytearray(NOTICE_BYTES)
         if not self._control(RECEIVE, notice):
             return  # Whoever asked was killed.
-        is_answered = False
         try:
-            is_answered = self._decide(notice)
+            self._prepare(notice)
         except (OSError, ValueError):
             pass  # Then the call goes on as it would without us, and fails with its own error.
-        if not is_answered:
-            self._control(SEND, bytes(notice[:8]) + bytes(12) + GO_ON.to_bytes(4, "little"))
+        self._control(SEND, bytes(notice[:8]) + bytes(12) + GO_ON.to_bytes(4, "little"))
 
     def _control(self, request: int, argument: bytes | bytearray) -> bool:
         import fcntl
@@ -185,39 +147,57 @@ class Supervisor:
             return False
         return True
 
-    def _decide(self, notice: bytearray) -> bool:
-        """Do what has to be done before a call goes on; True if it was answered, and does not."""
+    def _prepare(self, notice: bytearray) -> None:
+        """Do what has to be done before a call goes on."""
         machine = self._machine
         assert machine is not None
         notice_id, pid = bytes(notice[:8]), int.from_bytes(notice[8:12], "little")
         number = int.from_bytes(notice[16:20], "little", signed=True)
         words = [int.from_bytes(notice[at : at + 8], "little") for at in range(32, 80, 8)]
-        if number in (machine.rename, machine.open):
-            folder_fd, address, *rest = (AT_FDCWD, *words)
+        if number == machine.rename:
+            folder_fd, address = AT_FDCWD, words[0]
         else:
-            folder_fd = (words[0] + (1 << 31)) % (1 << 32) - (1 << 31)  # An int, signed.
-            _, address, *rest = words
-        if number in (machine.open, machine.openat):
-            flags, large_files = rest[0], self._opener()
-            if large_files is None:
-                return False
-            opened_fd = large_files.opened(_path(pid, folder_fd, address), flags)
-            if opened_fd is None:
-                return False
-            try:
-                added = [(ADD_AND_SEND, 4), (opened_fd, 4), (0, 4), (flags & os.O_CLOEXEC, 4)]
-                numbers = b"".join(value.to_bytes(size, "little") for value, size in added)
-                return self._control(ADD_FD, notice_id + numbers)
-            finally:
-                os.close(opened_fd)
+            folder_fd, address = _signed(words[0]), words[1]
         if number != machine.renameat2 or not words[4] & EXCHANGE:
             from noclobber.shell import folder_renames  # Here: most commands rename nothing.
 
+            goal = (AT_FDCWD, words[1]) if number == machine.rename else (_signed(words[2]), words[3])
             path = _path(pid, folder_fd, address)
+            self._note_replaced(_path(pid, *goal))
+            self._note_replaced(path, pid)
             folder_renames.prepare(
                 pid, path, self._root, self._upper, lambda: self._control(IS_VALID, notice_id)
             )
-        return False
+
+    def _note_replaced(self, path: str, pid: int = 0) -> None:
+        """
+        Note a name that is there. The upper layer does not tell what a file was renamed over.
+
+        Nor, of a folder that is renamed and that others have moved away meanwhile, that it was there. `pid`:
+        then the view of this process still shows it.
+        """
+        folder, name = os.path.split(path)
+        real = f"{os.path.realpath(folder)}/{name}"
+        if not real.startswith(f"{self._root}/"):
+            return
+        below = real[len(self._root) + 1 :]
+        if os.path.lexists(real) or (pid and self._was_there(below, f"/proc/{pid}/root{path}")):
+            self.replaced.add(below)
+
+    def _was_there(self, below: str, in_view: str) -> bool:
+        """True for what the view shows and the command has neither made nor moved there."""
+        from noclobber.shell.origins import origin_of  # Here: most names that are renamed are there.
+
+        upper = f"{self._upper}/{below}"
+        if not os.path.lexists(in_view):
+            return False
+        # A folder with an origin was copied up in place; one that is moved is made anew (`folder_renames`).
+        return not os.path.lexists(upper) or (os.path.isdir(upper) and origin_of(upper) is not None)
+
+
+def _signed(word: int) -> int:
+    """Return an argument of a system call that is an int."""
+    return (word + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _path(pid: int, folder_fd: int, address: int) -> str:

@@ -4,17 +4,18 @@ Which files a shell command writes, as far as that can be told for certain from 
 Far from everything: what a script writes is in the script. So this never says that a command writes nothing
 else; it serves the level `watched`, which refuses a command early if one of these files is stale. A target is
 a literal word of a simple command: where a redirection goes, or an operand of a program that writes its
-operands. A command after `||`, or one that `simple_commands` cannot read, has none.
+operands. A command after `||`, in a branch or in a function has none, nor has a text that
+`syntax` cannot read for certain.
 """
 
 from __future__ import annotations
 
 from noclobber.core.actions import DELETE, EDIT, WRITE, Action
-from noclobber.shell.simple_commands import simple_commands
+from noclobber.shell.syntax import Word, located, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.shell.simple_commands import SimpleCommand, Word
+    from noclobber.shell.syntax import SimpleCommand
 
 # Formatters and the like that write the files that they are given, and the word that makes them do so.
 _REWRITERS = {
@@ -36,24 +37,13 @@ _REWRITERS = {
 
 def targets(command: str) -> tuple[Action, ...]:
     """Return what a command is certain to write or remove if it gets that far; paths as it spells them."""
-    found: list[Action] = []
-    folder: str | None = ""
-    before = ""
-    for one in simple_commands(command) or ():
-        if before != "||" and folder is not None:
-            found += [_below(folder, action) for action in _written_by(one)]
-        if one.name == "cd":
-            folder = _changed(folder, one.words[1:])
-        before = one.separator
-    return tuple(found)
-
-
-def _changed(folder: str | None, words: tuple[Word, ...]) -> str | None:
-    """Return the folder after a `cd`, None if that cannot be told."""
-    if folder is None or len(words) != 1 or not words[0].is_literal or words[0].text in ("", "-"):
-        return None
-    goal = words[0].text
-    return goal if goal.startswith("/") or not folder else f"{folder}/{goal}"
+    script = parse(command)
+    return tuple(
+        _below(folder, action)
+        for one, folder in located(script.commands if script.is_whole else ())
+        if one.is_sure and folder is not None
+        for action in _written_by(one)
+    )
 
 
 def _below(folder: str, action: Action) -> Action:
@@ -64,21 +54,24 @@ def _below(folder: str, action: Action) -> Action:
 def _written_by(command: SimpleCommand) -> list[Action]:
     found = []
     documents = [one.document for one in command.redirections if one.operator in ("<<", "<<-")]
+    opened = [one for one in command.redirections if one.operator in (">", ">|", ">>", "<>")]
+    outputs = [one for one in opened if one.descriptor in (-1, 1) and one.operator != "<>"]
     is_copy = command.name == "cat" and len(command.words) == 1 and len(documents) == 1
-    for one in command.redirections:
+    for one in opened:
         if not one.target.is_literal or one.target.text.startswith("/dev/"):
             continue
-        if one.operator in (">", ">|") and one.descriptor in (-1, 1) and is_copy:
+        if is_copy and outputs[-1:] == [one] and one.operator != ">>":
             found.append(Action(WRITE, one.target.text, content=documents[0], is_certain=False))
-        elif one.operator in (">", ">|", ">>", "<>"):
+        else:
             found.append(_changes(one.target.text))
     words = command.words[1:]
     operands = [word for word in words if not word.text.startswith("-")]
     if not all(word.is_literal for word in words):
         operands = []  # Which operand is which cannot be told.
     name = command.name
-    if name == "git" and words[:1] and words[0].text in ("rm", "mv") and words[0].is_literal:
-        name, words, operands = words[0].text, words[1:], operands[1:]
+    texts = [word.text for word in words]
+    if name == "git" and texts[:1] in (["rm"], ["mv"]) and not {"--cached", "-n", "--dry-run"} & {*texts}:
+        name, words, operands = texts[0], words[1:], operands[1:]
     if name == "tee":
         found += [_changes(word.text) for word in operands]
     elif name == "sed" and any(_is_in_place(word.text) for word in words):
@@ -88,15 +81,22 @@ def _written_by(command: SimpleCommand) -> list[Action]:
     elif name == "mv" and len(operands) == 2 and len(words) == 2:
         found += [Action(DELETE, operands[0].text, is_certain=False), _changes(operands[1].text)]
     elif name in ("cp", "install", "ln") and len(operands) == 2:
-        found.append(_changes(operands[1].text))
+        # `-t` and `-d` give the operands another meaning, `-n`, `-u` and `-i` may leave the file alone.
+        options = [text for text in texts if text[:1] == "-" and text != "--"]
+        if not any(text.startswith("--") or {*"tdnui"} & {*text} for text in options):
+            found.append(_changes(operands[1].text))
     elif name == "truncate" and operands:
         found.append(_changes(operands[-1].text))
     elif name == "git":
         found += [_changes(word.text) for word in _git_operands(words)]
-    elif name in _REWRITERS and any(
-        need in ("", *(word.text for word in words)) for need in _REWRITERS[name]
-    ):
-        found += [_changes(word.text) for word in operands if "." in word.text.rpartition("/")[2][1:]]
+    elif name in _REWRITERS and any(need in ("", *texts) for need in _REWRITERS[name]):
+        # A word after an option may belong to it. Some options only look.
+        free = (*_REWRITERS[name], "--", "-q", "--quiet")
+        if operands and not {"--check", "--check-only", "--diff", "--dry-run", "-d", "-n"} & {*texts}:
+            for before, text in zip(["", *texts], texts, strict=False):
+                is_free = not before.startswith("-") or before in free
+                if is_free and text[:1] != "-" and "." in text.rpartition("/")[2][1:]:
+                    found.append(_changes(text))
     return found
 
 
@@ -117,15 +117,15 @@ def _after_script(words: tuple[Word, ...]) -> list[Word]:
     for word in words:
         if takes:
             takes = False
-        elif word.text in ("-e", "-f", "--expression", "--file"):
-            has_script = takes = True
+        elif word.text in ("-e", "-f", "--expression", "--file", "-l"):
+            has_script, takes = has_script or word.text != "-l", True
         elif word.text.startswith(("-e", "-f", "--expression=", "--file=")):
             has_script = True
         elif not word.text.startswith("-"):
             operands.append(word)
-    if not all(word.is_literal for word in (operands if has_script else operands[1:])):
-        return []
-    return operands if has_script else operands[1:]
+    if not has_script:  # An empty word before it is the suffix that `-i` has on macOS.
+        operands = operands[2:] if operands[:1] == [Word("")] else operands[1:]
+    return operands if all(word.is_literal for word in operands) else []
 
 
 def _git_operands(words: tuple[Word, ...]) -> list[Word]:

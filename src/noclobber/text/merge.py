@@ -9,12 +9,14 @@ Nobody looks at the result before it lands, so this is stricter than git:
 
 - The base is cut at lines that both sides surely kept: in every shortest way to line the versions up
   (`alignment`). Of the pieces between them each is taken from the side that changed it. A piece that both
-  changed, differently, is a conflict. So no guess about equal lines is in the result.
+  changed is a conflict, also if both made the same of it: two agents that count from 3 to 4 have counted
+  two, and the bytes cannot tell that from one change that was made twice (ruling 29).
 - Only a telling line cuts: one with a letter or a digit that is not all over the file. Blank lines, braces
   and `return` are alike everywhere, and a person would not take them for a border between two changes either.
 - Every result carries a proof that knows nothing of pieces: each line occurs in it as often as in ours and
-  in theirs together, less how often it was in the base, less changes that both made alike. So no line was
-  dropped and none doubled.
+  in theirs together, less how often it was in the base. So no line was dropped and none doubled.
+
+`equal_once` is for what looks back, an undo and a commit: what the file has already need not be done again.
 
 What fails is a conflict, and so is a version that differs in more than `alignment.MOST_EDITS` lines.
 """
@@ -55,9 +57,13 @@ class Merge(NamedTuple):
     conflicts: tuple[Conflict, ...] = ()
 
 
-def merge(base: bytes, ours: bytes, theirs: bytes) -> Merge:
-    """Return a version with the changes of both sides, or where they are in conflict."""
-    if theirs in (base, ours):
+def merge(base: bytes, ours: bytes, theirs: bytes, *, equal_once: bool = False) -> Merge:
+    """
+    Return a version with the changes of both sides, or where they are in conflict.
+
+    What both changed is a conflict; with `equal_once` what both changed to the same text is one change.
+    """
+    if theirs == base or (equal_once and theirs == ours):
         return Merge(ours)
     if ours == base:
         return Merge(theirs)
@@ -77,7 +83,7 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> Merge:
             merged += piece.theirs
         elif piece.theirs == piece.base:
             merged += piece.ours
-        elif piece.ours == piece.theirs:
+        elif equal_once and piece.ours == piece.theirs:
             merged += piece.ours
             alike.append(piece)
         else:
@@ -109,7 +115,7 @@ def _nothing_lost(three: _Versions, merged: list[bytes], alike: list[_Versions])
     due = Counter(three.ours)
     due.update(three.theirs)
     due.subtract(three.base)
-    for piece in alike:  # A change that both made is counted twice by now.
+    for piece in alike:  # `equal_once`: counted twice by now.
         due.subtract(piece.ours)
         due.update(piece.base)
     due.subtract(merged)
@@ -157,7 +163,7 @@ def _kept_by_both(
 
 
 class _Telling:
-    """Which lines of the base tell where in it one is."""
+    """Lines of the base that are distinctive enough to anchor on."""
 
     def __init__(self, base: list[bytes]) -> None:
         self._base = base

@@ -84,6 +84,8 @@ def read_state(
     events = attempt(lambda: last_events(root, troubles), []) if with_ledger else []
     ledgers: set[str] = set() if lock_ledgers is None else lock_ledgers
     locks = attempt(lambda: _locks(root, clock, troubles, ledgers), [])
+    if is_on_server():  # The coordinator's record has the same events.
+        ledgers.clear()
     return WorkspaceView(
         root,
         iso8601(clock.now_s()),

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import noclobber
-from noclobber.disk.commit.many import Change
+from noclobber.disk.commit.rows import Change
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import ABSENT, DELETED
 from tests.conftest import sha256
@@ -22,7 +22,7 @@ def test_every_kind_of_commit_gives_back_the_same_value(root: Path) -> None:
     a, b = str(root / "a.md"), str(root / "b.md")
     created = guard.write("a.md", b"1", expected=ABSENT)
     replaced = noclobber.replace_if_unchanged(a, one, b"2")
-    many = guard.write_many([Change("a.md", b"1", two), Change("b.md", b"2", ABSENT)])
+    many = guard.commit([Change("a.md", b"1", two), Change("b.md", b"2", ABSENT)])
     moved = guard.move("a.md", "c.md", expected=one)
     deleted = guard.delete("b.md", expected=two)
     assert [created, replaced, *many, moved, deleted] == [

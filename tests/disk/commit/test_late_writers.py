@@ -16,9 +16,8 @@ import pytest
 
 from noclobber.disk import filesystems, leases, steps
 from noclobber.disk.commit import sweep
+from noclobber.disk.commit.change_set import Change, commit_changes, delete
 from noclobber.disk.commit.committer import Committer, replace_if_unchanged
-from noclobber.disk.commit.many import Change, replace_many
-from noclobber.disk.commit.remove import delete
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import (
     ABSENT,
@@ -159,10 +158,10 @@ def test_without_leases_a_write_to_a_file_that_is_created_and_taken_back_is_kept
         append(root / "created", b"PRECIOUS")
         (root / "a").write_bytes(b"editor")
 
-    at("many-exchanged", intrude)
+    at("one-visible", intrude)
     committer = Committer(str(root))
     with pytest.raises(StaleFileError):
-        replace_many(committer, [Change("created", b"new", ABSENT), Change("a", b"new", sha256(b"old"))])
+        commit_changes(committer, [Change("created", b"new", ABSENT), Change("a", b"new", sha256(b"old"))])
     committer.sweep()
     assert b"PRECIOUS" in everywhere(root)
 
@@ -277,7 +276,7 @@ def test_a_late_write_to_a_version_that_a_landed_commit_displaced_is_kept(root: 
     for name in "ab":
         (root / name).write_bytes(b"old")
     changes = [Change(name, b"new", sha256(b"old")) for name in "ab"]
-    killed(lambda: replace_many(Committer(str(root)), changes), "many-committed")
+    killed(lambda: commit_changes(Committer(str(root)), changes), "decided")
     append(next((root / ".noclobber/swap").glob("*~a")), b"PRECIOUS")
     committer = Committer(str(root))
     committer.replace("probe", ABSENT, b"1")
@@ -296,7 +295,7 @@ def test_a_commit_of_several_folders_is_recovered_from_any_of_them_an_hour_later
         (root / name / "x").write_bytes(b"old")
     where = str(root) if in_workspace else None
     changes = [Change(str(root / name / "x"), b"new", sha256(b"old")) for name in ("a", "b")]
-    killed(lambda: replace_many(Committer(where), changes), "many-exchanged", 2)
+    killed(lambda: commit_changes(Committer(where), changes), "one-visible", 2)
     Committer(where, clock=Later()).replace(root / "b" / "other", ABSENT, b"1")
     assert (root / "a" / "x").read_bytes() == (root / "b" / "x").read_bytes()
 
@@ -334,9 +333,9 @@ def test_a_save_over_a_created_file_that_a_killed_agent_was_taking_back_comes_ba
     child = os.fork()
     if child == 0:
         try:
-            at("many-exchanged", intrude)
+            at("one-visible", intrude)
             changes = [Change("created", b"new", ABSENT), Change("a", b"new", sha256(b"old"))]
-            replace_many(Committer(str(root)), changes)
+            commit_changes(Committer(str(root)), changes)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
@@ -353,7 +352,7 @@ def test_a_recovery_cut_off_after_the_sweep_took_what_it_handed_over_finds_it_la
     for name in "ab":
         (root / name).write_bytes(b"old")
     changes = [Change(name, b"new", sha256(b"old")) for name in "ab"]
-    killed(lambda: replace_many(Committer(str(root)), changes), "many-exchanged", 2)
+    killed(lambda: commit_changes(Committer(str(root)), changes), "one-visible", 2)
     next((root / ".noclobber/swap").glob("*~a")).unlink()
     Committer(str(root)).replace("probe", ABSENT, b"1")
     assert (root / "a").read_bytes() == (root / "b").read_bytes() == b"new"

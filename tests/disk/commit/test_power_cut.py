@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from noclobber.disk import ordering, steps
+from noclobber.disk.commit.change_set import Change, commit_changes, delete
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.many import Change, replace_many
-from noclobber.disk.commit.remove import delete
 from noclobber.disk.hashing import of_bytes
 from noclobber.errors import ABSENT, StaleFileError
 
@@ -78,7 +77,7 @@ def test_several_files_have_their_record_written_first_and_ended_last(
 
     def observe(step: str) -> None:
         order.append(step)
-        if step == "many-exchanged":
+        if step == "one-visible":
             notes_when_exchanged.append(set(waited))
 
     real = ordering.flush_names
@@ -90,12 +89,12 @@ def test_several_files_have_their_record_written_first_and_ended_last(
     monkeypatch.setattr(ordering, "flush_names", flush)
     monkeypatch.setattr(steps, "observer", observe)
     changes = [Change(f"{name}/a", NEW, of_bytes(OLD)) for name in ("one", "two")]
-    replace_many(Committer(str(root)), changes)
+    commit_changes(Committer(str(root)), changes)
     notes = {entry.stat().st_ino for entry in os.scandir(root / ".noclobber" / "notes")}
     assert len(notes) == 2
     assert notes <= notes_when_exchanged[0]
-    assert order.index("flushed") > max(at for at, step in enumerate(order) if step == "many-exchanged")
-    assert order.index("flushed") < order.index("many-committed")
+    assert order.index("flushed") > max(at for at, step in enumerate(order) if step == "one-visible")
+    assert order.index("flushed") < order.index("decided")
 
 
 def test_a_delete_has_its_note_written_before_the_placeholder_and_ended_after_it(

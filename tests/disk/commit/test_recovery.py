@@ -13,8 +13,8 @@ import pytest
 
 from noclobber import replace_if_unchanged
 from noclobber.disk.commit import leftovers
+from noclobber.disk.commit.change_set import Change, commit_changes
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.many import Change, replace_many
 from noclobber.disk.commit.store import MOST_OPEN_NOTES
 from noclobber.disk.file_guard import FileGuard
 from noclobber.errors import NoclobberError, StaleFileError
@@ -24,7 +24,7 @@ CHILD = """
 import os, signal, sys
 from noclobber.disk import steps
 from noclobber.disk.commit import restore
-from noclobber.disk.commit.many import Change, replace_many
+from noclobber.disk.commit.change_set import Change, commit_changes
 from noclobber.disk.commit.committer import Committer
 root, step, nth, save_at, half = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5]
 rows = sys.argv[6:]
@@ -47,7 +47,7 @@ if half:
     original = restore.copy_all
     restore._copy_back = lambda swap: copy_half(swap.old_fd, swap.new_fd)
 changes = [Change(rows[i], rows[i + 1].encode(), rows[i + 2]) for i in range(0, len(rows), 3)]
-replace_many(Committer(root or None), changes)
+commit_changes(Committer(root or None), changes)
 """
 
 
@@ -249,7 +249,7 @@ def test_a_book_that_is_too_large_or_not_ours_is_not_read(root: Path) -> None:
     """finding S1: one strict and bounded reader, also for the record of several files."""
     for name in ("a", "b"):
         (root / name).write_bytes(b"old")
-    killed(root, "many-exchanged", (root / "a", b"new"), (root / "b", b"new"))
+    killed(root, "one-visible", (root / "a", b"new"), (root / "b", b"new"))
     (book,) = (root / ".noclobber/notes").glob("*book*")
     with open(book, "r+b") as file:
         file.truncate(1 << 40)
@@ -343,7 +343,7 @@ def two(root: Path) -> tuple[tuple[Path, bytes], ...]:
     return (root / "x/a", b"new"), (root / "y/a", b"new")
 
 
-@pytest.mark.parametrize("step", ["many-noted", "many-exchanged", "many-committed"])
+@pytest.mark.parametrize("step", ["noted", "one-visible", "decided"])
 @pytest.mark.parametrize("seen_from", ["x/a", "y/a"])
 def test_a_project_that_was_moved_after_a_crash_is_finished_where_it_is_now(
     tmp_path: Path, step: str, seen_from: str
@@ -353,13 +353,13 @@ def test_a_project_that_was_moved_after_a_crash_is_finished_where_it_is_now(
     killed(root, step, *two(root))
     root = root.rename(tmp_path / "after")
     look_at(root, seen_from)
-    done = b"new" if step == "many-committed" else b"old"
+    done = b"new" if step == "decided" else b"old"
     assert {name: data for name, data in tree(root).items() if data} == {"x/a": done, "y/a": done}
 
 
 def test_a_folder_that_was_moved_after_a_crash_is_still_the_same_folder(root: Path) -> None:
     """finding R5: it is known by its inode."""
-    killed(root, "many-exchanged", *two(root))
+    killed(root, "one-visible", *two(root))
     (root / "x").rename(root / "z")
     look_at(root, "z/a")
     assert {name: data for name, data in tree(root).items() if data} == {"z/a": b"old", "y/a": b"old"}
@@ -368,7 +368,7 @@ def test_a_folder_that_was_moved_after_a_crash_is_still_the_same_folder(root: Pa
 @pytest.mark.parametrize("caller", ["nested root", "no root"])
 def test_a_crash_is_found_from_a_nested_root_and_without_one(root: Path, caller: str) -> None:
     """finding R5: the folder's mutex is the same, so whoever holds it finishes the job."""
-    killed(root, "many-exchanged", *two(root))
+    killed(root, "one-visible", *two(root))
     with pytest.raises(StaleFileError):
         Committer(str(root / "y") if caller == "nested root" else None).replace(
             root / "y/a", sha256(b"no such version"), b"x"
@@ -387,7 +387,7 @@ def test_a_crash_beside_a_file_is_found_by_a_workspace(root: Path) -> None:
 IN_MOUNTS = """
 import os, subprocess, sys
 from noclobber.disk.commit.committer import Committer
-from noclobber.disk.commit.many import Change, replace_many
+from noclobber.disk.commit.change_set import Change, commit_changes
 from noclobber.disk.file_guard import FileGuard
 from noclobber.disk.commit import section
 root = sys.argv[1]
@@ -418,10 +418,10 @@ mount("--bind", f"{root}/real", f"{root}/also")
 old = FileGuard(root).read("also/a").sha256
 committer = Committer(root, mutex_wait_s=2.0)
 committer.replace("also/a", old, b"1")
-replace_many(committer, [Change("also/a", b"2", None), Change("real/b", b"2", None)])
+commit_changes(committer, [Change("also/a", b"2", None), Change("real/b", b"2", None)])
 from noclobber.errors import BadRequestError
 try:
-    replace_many(committer, [Change("also/a", b"3", None), Change("real/a", b"3", None)])
+    commit_changes(committer, [Change("also/a", b"3", None), Change("real/a", b"3", None)])
     raise SystemExit("the same file twice")
 except BadRequestError:
     pass
@@ -466,7 +466,7 @@ for name in ("x", "y"):
     open(f"{root}/p/{name}/a", "wb").write(b"old")
 first = os.stat(f"{root}/p").st_dev
 rows = [part for name in ("x", "y") for part in (f"{root}/p/{name}/a", "new", sys.argv[5])]
-command = [python, "-c", child, f"{root}/p", "many-exchanged", "1", "", "", *rows]
+command = [python, "-c", child, f"{root}/p", "one-visible", "1", "", "", *rows]
 assert subprocess.run(command).returncode == -9
 subprocess.run(["umount", root], check=True)
 other = root + "-other"
@@ -492,8 +492,8 @@ def test_a_commit_over_more_folders_than_notes_stay_open_for(root: Path) -> None
     """finding R6: `ValueError: mmap closed or invalid`."""
     names = [f"{number}/a" for number in range(2 * MOST_OPEN_NOTES)]
     committer = Committer(str(root))
-    replace_many(committer, [Change(name, b"1", "ABSENT") for name in names])
-    replace_many(committer, [Change(name, b"2", sha256(b"1")) for name in names])
+    commit_changes(committer, [Change(name, b"1", "ABSENT") for name in names])
+    commit_changes(committer, [Change(name, b"2", sha256(b"1")) for name in names])
     assert {data for data in tree(root).values() if data} == {b"2"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -57,9 +56,7 @@ def test_others_work_is_refused_before_the_command_runs(root: Path) -> None:
 
     def asked(text: str, **known: str) -> str | None:
         paths = {f"{root}/{name.replace('_', '-')}.md": sha256 for name, sha256 in known.items()}
-        error = others_work_before(
-            text, root=str(root), cwd=str(root), me=WrittenBy("ana"), known=paths, now_s=time.time()
-        )
+        error = others_work_before(text, root=str(root), cwd=str(root), me=WrittenBy("ana"), known=paths)
         assert error is None or isinstance(error, OthersWorkError)
         return None if error is None else str(error.details["files"])
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from noclobber import OthersWorkError, Workspace
+from noclobber import OthersWorkError, StaleFileError, Workspace
 from noclobber.guard.commands import run_command
+from noclobber.guard.git.repository import in_one_line
 from noclobber.shell.roots import why_not
 from tests.rigs.clones import IDENTITY, Clone
 
@@ -141,12 +144,50 @@ def test_a_persons_change_counts_for_an_agent_with_a_memory(clone: Clone) -> Non
     run(clone, "git stash -q")
 
 
-def test_an_agent_that_has_ended_holds_nobody_up(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N-shell: another live agent; one that has written nothing for an hour is not."""
+def test_uncommitted_work_is_protected_however_old_it_is(clone: Clone) -> None:
+    """finding G13: an hour after bob's last write anybody could take his work away."""
     bob_works(clone)
-    monkeypatch.setattr("noclobber.guard.git.others_work.LIVE_S", -10.0)
-    run(clone, "git add -A && git commit -qm everything")
-    assert clone.status() == []
+    ledger = clone.root / ".noclobber/agent_trace.jsonl"
+    ledger.write_bytes(re.sub(rb'"time":"20[0-9][0-9]', b'"time":"2001', ledger.read_bytes()))
+    with pytest.raises(OthersWorkError, match="swept up"):
+        run(clone, "git add -A && git commit -qm everything")
+
+
+def test_a_plain_git_status_holds_no_commit_up(clone: Clone) -> None:
+    """Finding G13: it writes the times of files into the index, and a guarded commit failed. Staging counts."""
+    (clone.root / "of-bob.md").touch()  # So that there is something to refresh.
+    old = (clone.root / ".git/index").stat().st_mtime_ns
+    began, go_on = clone.root.parent / "began", clone.root.parent / "go-on"
+    command = (
+        f"git commit -qm mine -- of-ana.md && touch {began} && while ! test -e {go_on}; do sleep 0.01; done"
+    )
+    for elsewhere, is_refused in ((("status",), False), (("add", "of-bob.md"), True)):
+        (clone.root / "of-ana.md").write_bytes(TEXT + str(elsewhere).encode())
+        began.unlink(missing_ok=True)
+        go_on.unlink(missing_ok=True)
+        (clone.root / "of-bob.md").touch()
+        if is_refused:
+            (clone.root / "of-bob.md").write_bytes(b"a person\n")
+        with ThreadPoolExecutor() as pool:
+            ended = pool.submit(run, clone, command)
+            while not began.exists():
+                assert not ended.done(), ended.result()
+                time.sleep(0.01)
+            clone.git(*elsewhere)
+            assert (clone.root / ".git/index").stat().st_mtime_ns != old
+            go_on.touch()
+            if is_refused:
+                with pytest.raises(StaleFileError, match="index"):
+                    ended.result()
+            else:
+                ended.result()
+    assert clone.count() == 2
+    assert clone.status() == [" M of-ana.md", "M  of-bob.md"]
+
+
+def test_what_git_says_is_one_line() -> None:
+    """Finding G13: messages showed `\\n`."""
+    assert in_one_line(b"error: a\nhint: b\n\n") == "error: a; hint: b"
 
 
 def test_a_committed_change_of_others_is_theirs_no_more(clone: Clone) -> None:

@@ -16,7 +16,7 @@ from noclobber.cli.doctor.workspace_checks import SCRATCH_PREFIX
 from noclobber.core.findings import Finding, remedy_of
 from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, STATE_FOLDER, state_folder
 from noclobber.disk import forks, paths
-from noclobber.disk.commit import contents, leftovers, open_stores, sweep
+from noclobber.disk.commit import leftovers, open_stores, sweep
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.commit.section import Section
 from noclobber.disk.processes import GONE, mutex_holder
@@ -61,8 +61,6 @@ def check_leftovers(root: str, clock: Clock, *, repair: bool) -> list[Finding]:
     findings += _check_ignored(state)
     seen = _walk(root, {_place_of(name, state) for name in in_use})
     if repair:
-        if count := contents.remove_left_behind(root):
-            findings.append(Finding("staged files", True, f"{count} folders of processes that died; removed"))
         findings += _repair(root, state, in_use, seen, clock)
     else:
         findings += _report(state, seen, clock)

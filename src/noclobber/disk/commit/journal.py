@@ -87,7 +87,7 @@ class NoteContent(NamedTuple):
 NOTHING = NoteContent(IDLE)
 
 
-MOST_BOOK_BYTES = 1 << 24
+MOST_BOOK_BYTES = 1 << 26
 KINDS = ("exchange", "create", "delete", "inplace", "remove", "mode", "move", "moved")
 NO_HASH = "0" * 64  # Where a hash has to be, and none is known.
 
@@ -400,6 +400,8 @@ class Note:
 
     def _write_book(self, record: str) -> str:
         """Write a record to a file of its own; return the file's name."""
+        if len(record) > MOST_BOOK_BYTES:  # Nobody would read it: see `_record()`.
+            raise OSError(errno.EFBIG, "the names of these files are too long for one commit", self.name)
         book = f"{self.name}.{BOOK_PREFIX}{os.urandom(6).hex()}"
         book_fd = os.open(
             book, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder_fd

@@ -13,20 +13,22 @@ import os
 
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, renames
+from noclobber.disk.commit.found_files import inode_of
 from noclobber.disk.commit.sweep import mark_if
 from noclobber.disk.reading import LOOK, NOT_READABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from noclobber.disk.commit.journal import Planned
-    from noclobber.disk.commit.open_folders import OpenFolders
     from noclobber.disk.commit.store import Store
 
 MOVE_KINDS = ("move", "moved")  # The row of the old name, and that of the new one.
 
 
 def recover_move(
-    rows: list[Planned], folders: OpenFolders, store: Store, *, is_refused: bool
+    rows: list[Planned], folders: Mapping[str, int], store: Store, *, is_refused: bool
 ) -> list[Recovered]:
     """Finish it if the old name was taken away, rightly; otherwise take the new name away again."""
     if [row.kind for row in rows] != list(MOVE_KINDS):
@@ -34,10 +36,10 @@ def recover_move(
     origin, goal = rows
     origin_fd, goal_fd, aside = folders[origin.folder], folders[goal.folder], origin.swap
     path, kept = f"{origin.folder}/{origin.name}", ""
-    taken, at_origin = _inode(store.swap_fd, aside), _inode(origin_fd, origin.name)
+    taken, at_origin = inode_of(store.swap_fd, aside), inode_of(origin_fd, origin.name)
     if taken is not None and taken != at_origin:
         if taken == origin.inode and not (is_refused and at_origin is None):
-            _let_go(store, origin, path)
+            let_go(store, aside, origin.new, path)
             return [Recovered(f"{goal.folder}/{goal.name}", "landed")]
         try:  # Refused; or a save that came between the last look and the rename.
             renames.move_without_replacing(store.swap_fd, aside, origin_fd, origin.name)
@@ -45,7 +47,7 @@ def recover_move(
             kept = store.keep(aside)
     elif taken is not None:
         store.remove_swap(aside)  # It was the new name: we were undoing this already.
-    at_origin, at_goal = _inode(origin_fd, origin.name), _inode(goal_fd, goal.name)
+    at_origin, at_goal = inode_of(origin_fd, origin.name), inode_of(goal_fd, goal.name)
     if at_goal == origin.inode and at_origin is None and not kept:
         return [Recovered(f"{goal.folder}/{goal.name}", "landed")]  # Somebody has deleted the old name.
     if at_goal is not None and _is_our_link(goal_fd, goal, at_goal, at_origin):
@@ -78,8 +80,8 @@ def _take_link_away(goal_fd: int, goal: Planned, inode: int, store: Store, aside
         renames.move_without_replacing(goal_fd, goal.name, store.swap_fd, aside)
     except FileNotFoundError:
         return
-    if _inode(store.swap_fd, aside) == inode:
-        _let_go(store, goal, f"{goal.folder}/{goal.name}")
+    if inode_of(store.swap_fd, aside) == inode:
+        let_go(store, aside, goal.new, f"{goal.folder}/{goal.name}")
         return
     try:  # Somebody has saved there a moment ago.
         renames.move_without_replacing(store.swap_fd, aside, goal_fd, goal.name)
@@ -87,9 +89,8 @@ def _take_link_away(goal_fd: int, goal: Planned, inode: int, store: Store, aside
         store.keep(aside)
 
 
-def _let_go(store: Store, planned: Planned, path: str) -> None:
-    """Remove a second name. If it is the only one by now, the sweep looks at what is in it."""
-    name = planned.swap
+def let_go(store: Store, name: str, sha256: str, path: str) -> None:
+    """Remove a second name, if it is there. If it is the only one by now, the sweep looks what is in it."""
     try:
         if os.stat(name, dir_fd=store.swap_fd, follow_symlinks=False).st_nlink > 1:
             store.remove_swap(name)
@@ -100,15 +101,8 @@ def _let_go(store: Store, planned: Planned, path: str) -> None:
             raise
         return
     try:
-        mark_if(descriptor, planned.new)
+        mark_if(descriptor, sha256)
     except OSError:
         forks.close(descriptor)  # Without a mark it is an orphan for a while, and its name has its hash.
         return
     store.set_aside(name, path, descriptor)
-
-
-def _inode(folder_fd: int, name: str) -> int | None:
-    try:
-        return os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_ino
-    except FileNotFoundError:
-        return None

@@ -29,6 +29,7 @@ def print_of(folder_fd: int, name: str) -> str:
     if stat.S_ISREG(status.st_mode):
         return NOTHING
     if stat.S_ISLNK(status.st_mode):
+        # As `VersionKeeper` keeps it, so that a link that went can be made again.
         return hashing.of_bytes(b"link\0" + os.fsencode(os.readlink(name, dir_fd=folder_fd)))
     if stat.S_ISDIR(status.st_mode):
         hash_ = hashing.sha256(b"folder\0")

@@ -35,12 +35,11 @@ from noclobber.errors import ABSENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import NamedTuple
 
     from noclobber.core.clock import Clock
     from noclobber.disk.commit.journal import NoteContent, Planned
-    from noclobber.disk.commit.open_folders import OpenFolders
     from noclobber.disk.commit.store import Store
 else:
     from noclobber.core.light.named_tuples import NamedTuple
@@ -54,7 +53,7 @@ class CutOffFile(NamedTuple):
     """One file of the commit, as it is on the disk now."""
 
     planned: Planned
-    folders: OpenFolders
+    folders: Mapping[str, int]
     store: Store
     was_swapped: bool
     displaced_hash: str  # "" where nothing is displaced
@@ -79,14 +78,14 @@ class CutOffFile(NamedTuple):
 
 def recover(
     content: NoteContent,
-    folders: OpenFolders,
+    folders: Mapping[str, int],
     noted: list[str],
     store_of: Callable[[str], Store],
     clock: Clock,
     decide: Callable[[bytes], None],
 ) -> list[Recovered]:
     """
-    Finish or undo. Nobody else commits in one of `folders`: we hold their mutexes, or the leader's.
+    Finish or undo. Nobody else commits in one of `folders`: we hold their mutexes.
 
     `noted` are the folders whose note says this; `decide` makes it say something else, lastingly.
     """
@@ -132,7 +131,7 @@ def recover(
 
 
 def _return_saves(
-    content: NoteContent, folders: OpenFolders, store_of: Callable[[str], Store]
+    content: NoteContent, folders: Mapping[str, int], store_of: Callable[[str], Store]
 ) -> list[Recovered]:
     """
     Put back what somebody had saved over a file that a commit created, and was taking away again.
@@ -153,7 +152,7 @@ def _return_saves(
     return results
 
 
-def _look(planned: Planned, folders: OpenFolders, store: Store, patience: Patience) -> CutOffFile:
+def _look(planned: Planned, folders: Mapping[str, int], store: Store, patience: Patience) -> CutOffFile:
     folder_fd = folders[planned.folder]
     if planned.kind == "remove":
         is_away = inode_of(store.swap_fd, planned.swap) == planned.inode

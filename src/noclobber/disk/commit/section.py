@@ -18,7 +18,7 @@ from noclobber.core.project import STATE_FOLDER
 from noclobber.core.values import WriteResult
 from noclobber.disk import filesystems, forks, mutex, ordering, paths, signals, volume_mutex
 from noclobber.disk.commit import journal, open_stores, recovery
-from noclobber.disk.commit.open_folders import OpenFolders
+from noclobber.disk.commit.open_files import FEW, make_room
 from noclobber.disk.commit.sweep import sweep
 from noclobber.errors import FileBusyError, StorageError
 
@@ -75,9 +75,7 @@ else:
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 MOST_RECOVERIES = 8
-# A commit over more folders than this keeps only its leader's mutex. The notes of all the others point to the
-# leader, and nobody commits in a folder whose note is in use before having had the leader's mutex.
-MOST_HELD = 48
+MOST_ASKED = 48  # Of more files the fence is asked folder by folder.
 
 
 class Wider(NamedTuple):
@@ -225,7 +223,7 @@ class Section:
         folders: set[str | None] = set()
         others: dict[str, list[str]] = {}
         for path in self._targets:
-            is_many = len(self._targets) > MOST_HELD
+            is_many = len(self._targets) > MOST_ASKED
             if is_many and path not in first_ones:
                 others.setdefault(path.rpartition("/")[0], []).append(path)
                 continue
@@ -359,8 +357,8 @@ class Section:
             if content.leader in self.folders:
                 leader = self._content(content.leader)
                 concerned |= {planned.folder: planned.folder_inode for planned in leader.files}
-        if len(concerned) > MOST_HELD:
-            concerned = {content.leader: content.leader_inode} if content.leader else {}
+        if len(concerned) > FEW:
+            make_room(0, len(concerned))
         base = self.note(folder).base
         opened: dict[str, int] = {}
         for path, inode in concerned.items():
@@ -399,56 +397,33 @@ class Section:
             self.note(folder).clear()
             return
         note, store = self.note(folder), self.store(folder)
-        inodes = {planned.folder: planned.folder_inode for planned in content.files}
-        # Many folders are opened when they are needed; all of their files are in the store of the first.
-        is_large = len(inodes) > MOST_HELD
-        folders = OpenFolders(note.base, inodes if is_large else {}, self.folders)
-        try:
-            here = [planned for planned in content.files if self._may_touch(note, planned, folders)]
-            recovered = recovery.recover(
-                content._replace(files=tuple(here)),
-                folders,
-                [folder],
-                lambda name: store if is_large else self.store(name),
-                self._clock,
-                lambda state: _decide(note, state),
-            )
-            own = f"{note.base.rstrip('/')}/{STATE_FOLDER}/"  # Of a command's landing: nobody's file.
-            self.recovered += [each for each in recovered if not each.path.startswith(own)]
-            if here:  # What recovery did must last before the note that asked for it is cleared.
-                if is_large:
-                    folders.flush_names(store.swap_fd, store.filesystem)
-                ordering.flush_names(self.folders.values(), store.filesystem)
-        finally:
-            folders.close()
+        here = [planned for planned in content.files if self._may_touch(note, planned)]
+        recovered = recovery.recover(
+            content._replace(files=tuple(here)),
+            self.folders,
+            [folder],
+            self.store,
+            self._clock,
+            lambda state: _decide(note, state),
+        )
+        own = f"{note.base.rstrip('/')}/{STATE_FOLDER}/"  # Of a command's landing: nobody's file.
+        self.recovered += [each for each in recovered if not each.path.startswith(own)]
+        if here:  # What recovery did must last before the note that asked for it is cleared.
+            ordering.flush_names(self.folders.values(), store.filesystem)
         note.clear()
 
-    def finish_own(self, folder: str) -> list[Recovered]:
-        """End a commit of our own by its record, as after a crash; return what became of each file."""
-        known = len(self.recovered)
-        try:
-            self._finish(self._content(folder), folder)
-            return self.recovered[known:]
-        finally:  # Also if it failed: the caller answers for its own commit, so nothing was "recovered" here.
-            del self.recovered[known:]
-
-    def _may_touch(self, note: journal.Note, planned: journal.Planned, folders: OpenFolders) -> bool:
+    def _may_touch(self, note: journal.Note, planned: journal.Planned) -> bool:
         """False for a row about a folder that is not there, or that the note's writer has no say about."""
         folder = planned.folder
-        try:
-            status = self.status(folder) if folder in self.folders else os.fstat(folders[folder])
-        except KeyError:
+        if folder not in self.folders:
             return False
-        except OSError as error:
-            if error.errno not in NOT_THERE:
-                raise
-            return False
+        status = self.status(folder)
         if status.st_ino != planned.folder_inode:
             return False
         # Root believes the notes of a project's owner. That must not let the owner change root's own folders.
         if note.written_by not in (os.geteuid(), status.st_uid):
             return False
-        prefix = self.store(folder).prefix if folder in self.folders else ""
+        prefix = self.store(folder).prefix
         return all(journal.is_swap_name(name, prefix) for name in (planned.swap, planned.undo) if name)
 
     def _recover_wider(self, wider: Wider) -> None:

@@ -239,23 +239,6 @@ class Swap:
             self.new_hash  # noqa: B018 - Now: from `verify()` on others wait for us.
         reached("staged")
 
-    def park(self) -> None:
-        """Close everything for a while. What was staged stays, and what was verified is verified again."""
-        for descriptor in (self.new_fd, self.old_fd, self.first_fd):
-            if descriptor != NO_FD:
-                self.close_one(descriptor)
-        self.new_fd = self.old_fd = self.first_fd = NO_FD
-
-    def resume(self, target: PinnedPath, patience: Patience) -> None:
-        """Open it again, and verify it."""
-        self.target = target
-        self.hidden_since_s = time.monotonic()
-        self.open_old()
-        self.new_fd = reopened(self.store, self.swap_name, self.new_inode)
-        self.verify(patience)
-        if self.links > 1:
-            raise self.busy("it has just been given another hard link")
-
     def await_bytes(self) -> None:
         """Wait until the new bytes have been written: a power cut must not leave a name without them."""
         if self.data and not self.durable:
@@ -556,19 +539,6 @@ class Swap:
         except OSError:
             pass  # It will be removed anyway.
         mark_verified(self.new_fd)
-
-
-def reopened(store: Store, name: str, inode: int) -> int:
-    """Open a swap file of ours once more, for reading and writing."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = forks.open_tracked(name, flags, dir_fd=store.swap_fd)
-    try:
-        if os.fstat(descriptor).st_ino != inode:
-            raise FileNotFoundError(errno.ENOENT, "somebody has replaced a swap file", name)
-    except BaseException:
-        forks.close(descriptor)
-        raise
-    return descriptor
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -118,8 +118,11 @@ def _sweep_one(
     except OSError:
         return BUSY  # It cannot be told now. It waits, and the commit that runs this sweep does not fail.
     try:
-        # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it.
-        if is_unchanged(name, descriptor) or (displaced is None and os.fstat(descriptor).st_size == 0):
+        status = os.fstat(descriptor)
+        # An empty orphan: its process died before it wrote a byte. There is nothing to keep in it. Nor in one
+        # of several names of a file: what was written to it is under the others.
+        is_spent = status.st_nlink > 1 or (displaced is None and status.st_size == 0)
+        if is_spent or is_unchanged(name, descriptor, status):
             if has_lease and not leases.is_quiet(descriptor, leases.WRITE):
                 return BUSY  # Somebody opened it while we looked.
             reached("sweeping")
@@ -146,8 +149,12 @@ def _to_versions(store: Store, displaced: Displaced) -> bool:
     if store.keeper is None or not displaced.sha256:
         return False
     status = os.fstat(displaced.descriptor)
-    if status.st_nlink != 1:
-        return False  # Under another name somebody may still write to it.
+    if status.st_nlink != 1:  # Under another name somebody may still write to it: a copy is kept.
+        if store.keeper.wants(displaced.path, status.st_size):
+            data = os.pread(displaced.descriptor, status.st_size, 0)
+            if hashing.of_bytes(data) == displaced.sha256:
+                store.keeper.keep(displaced.path, data, displaced.sha256)
+        return False
     return store.keeper.take(store, displaced.name, displaced.path, displaced.sha256, status.st_size)
 
 
@@ -252,9 +259,15 @@ def mark_verified(descriptor: int) -> None:
     Give a file the modification time that means: nobody has written to it since it was verified.
 
     Only while we hold a lease on it. Later, a write could come before the mark, and the mark would hide it.
+    Not if it has further names: people see the time there. (finding G12)
     """
     try:
-        os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
+        has_other_names = os.fstat(descriptor).st_nlink > 1
+    except OSError:
+        has_other_names = False  # Nearly no file has. Without the mark a version would stay aside for ever.
+    try:
+        if not has_other_names:
+            os.utime(descriptor, ns=(VERIFIED_NS, VERIFIED_NS))
     except OSError:
         pass  # Then a sweep hashes it, or keeps it if its name has no hash. Nothing is lost.
 

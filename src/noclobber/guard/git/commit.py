@@ -29,7 +29,7 @@ from noclobber.errors import CannotCommitError
 from noclobber.guard.git.digest import MOST_BEHIND, renew
 from noclobber.guard.git.mine import Mine, MinePlan, plan
 from noclobber.guard.git.real_index import IndexLock, index_locked, put_forward
-from noclobber.guard.git.repository import GitEntry, GitFailedError, Repository
+from noclobber.guard.git.repository import GitEntry, GitFailedError, Repository, in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -134,7 +134,11 @@ class _CommitAttempts:
         """Commit, or say that there is nothing to commit."""
         for number in range(MOST_ATTEMPTS):
             # Where others commit faster than we plan, they have to wait for once.
-            with index_locked(self._repository) if number >= OPTIMISTIC_ATTEMPTS else nullcontext() as lock:
+            with (
+                index_locked(self._repository.index)
+                if number >= OPTIMISTIC_ATTEMPTS
+                else nullcontext() as lock
+            ):
                 try:
                     return self._attempt(lock)
                 except _HeadMovedError:
@@ -233,7 +237,7 @@ class _CommitAttempts:
     ) -> None:
         repository = self._repository
         with (
-            index_locked(repository) if held is None else nullcontext(held) as lock,
+            index_locked(repository.index) if held is None else nullcontext(held) as lock,
             repository.private_index() as prepared,
         ):
             put_forward(repository, prepared, planned.files, entries)
@@ -298,5 +302,5 @@ class _HeadUpdate:
 
     def _end(self) -> str:
         if self._said is None:
-            self._said = self._process.communicate()[1].decode("utf-8", "backslashreplace").strip()
+            self._said = in_one_line(self._process.communicate()[1])
         return self._said

@@ -63,7 +63,7 @@ LEFT_BEHIND = 64
 """So many are left behind the new one."""
 MOST_BYTES = 1 << 20
 """A larger file that has uncommitted changes is read from the ledger's beginning."""
-_VERSION = 1
+_VERSION = 2  # 1 had files of git's own.
 _MOST_DIGEST_BYTES = 64 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

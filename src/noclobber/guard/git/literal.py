@@ -1,9 +1,9 @@
 """
 The same rules for places without the guarded shell: git commands that can be read for certain, beforehand.
 
-There the command has not run yet, so its text has to do. Only simple commands are read
-(`shell/simple_commands`); git in a script, in a substitution or with options that are not known here is
-passed. What a command would reach is told from its words and from the work tree as it is now.
+There the command has not run yet, so its text has to do, with what `shell/syntax` finds in it. Git in a
+script file or with options that are not known here is passed. What a command would reach is told from its
+words and from the work tree as it is now.
 """
 
 from __future__ import annotations
@@ -15,28 +15,19 @@ from noclobber.disk import hashing
 from noclobber.errors import ABSENT, CannotCommitError, NoclobberError
 from noclobber.guard.git.others_work import SWEPT, TAKEN, OthersFile, Strangers, content_of, refusal_for
 from noclobber.guard.git.repository import GitFailedError, Repository
-from noclobber.shell.simple_commands import simple_commands
+from noclobber.shell.syntax import located, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from noclobber.guard.git.lineage import WrittenBy
-    from noclobber.shell.simple_commands import Word
+    from noclobber.shell.syntax import Word
 
 _KEEPS_STASH = ("pop", "apply", "list", "show", "drop", "clear", "branch", "create", "store")
 _TAKES_A_VALUE = {
     "commit": (
-        "-m",
-        "-F",
-        "-C",
-        "-c",
-        "--message",
-        "--file",
-        "--author",
-        "--date",
-        "-t",
-        "--fixup",
-        "--squash",
+        *("-m", "-F", "-C", "-c", "-t"),
+        *("--message", "--file", "--author", "--date", "--fixup", "--squash"),
     ),
     "stash": ("-m", "--message"),
     "restore": ("-s", "--source"),
@@ -55,7 +46,7 @@ class GitReach(NamedTuple):
 
 
 def others_work_before(
-    text: str, *, root: str, cwd: str, me: WrittenBy, known: Mapping[str, str], now_s: float
+    text: str, *, root: str, cwd: str, me: WrittenBy, known: Mapping[str, str]
 ) -> NoclobberError | None:
     """
     Return the refusal of a command that would take others' uncommitted work away or sweep it up, or None.
@@ -67,7 +58,7 @@ def others_work_before(
         return None
     try:
         repository = Repository(cwd if os.path.isdir(cwd) else root)
-        found = _Before(repository, Strangers(root, me, known.get, now_s, repository, has_memory=bool(known)))
+        found = _Before(repository, Strangers(root, me, known.get, repository, has_memory=bool(known)))
         files = {each.path: each for reach in reaches for each in found.files(reach)}
     except (GitFailedError, CannotCommitError):
         return None
@@ -77,9 +68,9 @@ def others_work_before(
 def reaches_of(text: str, cwd: str) -> list[GitReach]:
     """Return what the git commands in a text would reach, as far as that can be told."""
     found = []
-    for command in simple_commands(text) or ():
+    for command, below in located(parse(text).commands):
         if command.name == "git":
-            folder, words = _after_global_options(command.words[1:], cwd)
+            folder, words = _after_global_options(command.words[1:], os.path.join(cwd, below or ""))
             reach = _reach(words, folder) if words and all(word.is_bound for word in words) else None
             # Which files are meant can be told only if the shell puts nothing in the place of a word.
             is_told = all(word.is_literal for word in words) or (reach is not None and reach.paths is None)

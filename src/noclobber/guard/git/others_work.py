@@ -9,7 +9,7 @@ text, so that a script is judged as a typed command is:
 - *Swept up*: a commit or an index that the command made has uncommitted changes of somebody else (commit -a,
   add -A).
 
-Somebody else is another agent or session that wrote lately, by the ledger, or an outsider. What this agent
+Somebody else is another agent or session, by the ledger, however long ago, or an outsider. What this agent
 has seen as it is now is its own to change. Of outsiders nothing is said about a caller that has no memory at
 all: then every change in an editor would be a stranger's, also one's own.
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,7 @@ from noclobber.guard.git.lineage import OUTSIDER, WrittenBy, author_of
 from noclobber.guard.git.repository import GitEntry, GitFailedError, Repository
 from noclobber.ledger.history import landed_writes
 from noclobber.shell.changes import DELETE, FILE, ChangeSet, TreeChange
+from noclobber.shell.git_folders import top_around
 from noclobber.text.merge import split_lines
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from noclobber.guard.turn import Turn
     from noclobber.ledger.history import LandedWrite
 
-LIVE_S = 3600.0
-"""An agent that has written nothing for so long has ended, as far as can be told."""
 MOST_NAMED = 20
 TO_SECONDS = len("2026-01-01T00:00:00")
 MOST_SCRIPT_BYTES = 1 << 20
@@ -62,20 +62,70 @@ class OthersFile(NamedTuple):
 
 def rule(command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn) -> NoclobberError | None:
     """Refuse a command that takes others' uncommitted work away, or sweeps it up; None: it may land."""
-    listed = list(changes.files())
-    files = {change.path: change for change in listed if change.kind == FILE and not _is_in_git(change.path)}
-    git_files = {change.path: change for change in listed if _is_in_git(change.path)}
+    files: dict[str, TreeChange] = {}
+    git_files: dict[str, TreeChange] = {}
+    for each in (changes, *changes.beside):
+        for change in each.files():
+            if each is not changes or "/.git/" in f"/{change.path}/":
+                git_files[f"{each.root}/{change.path}"] = change
+            elif change.kind == FILE:
+                files[f"{each.root}/{change.path}"] = change
     is_clean = bool(files) and _names_clean(command)
     if not git_files and not is_clean:
         return None
-    try:
-        repository = Repository(changes.root)
-        found = _Reach(repository, changes.root, files, git_files, is_clean=is_clean).found(
-            strangers_of(command.expect, turn, repository)
-        )
-    except (GitFailedError, CannotCommitError):
-        return None  # Not a repository, or a broken one: nothing of git's can be said.
+    found = []
+    for top, inside in _by_work_tree(changes.root, files, git_files).items():
+        try:
+            repository = Repository(top)
+            reach = _Reach(repository, inside, git_files, is_clean=is_clean)
+            found += reach.found(strangers_of(command.expect, turn, repository))
+        except (GitFailedError, CannotCommitError):
+            continue  # Not a repository, or a broken one: nothing of git's can be said.
     return refusal_for(found, changes.root)
+
+
+def _by_work_tree(
+    root: str, files: dict[str, TreeChange], git_files: Iterable[str]
+) -> dict[str, dict[str, TreeChange]]:
+    """Return every work tree that a command reaches, each with the files in it: those of nested ones, too."""
+    if "GIT_DIR" in os.environ:
+        return {root: files}  # git asks nothing else.
+    found: dict[str, dict[str, TreeChange]] = {}
+    tops: dict[str, str] = {}
+    for path, change in files.items():
+        folder = os.path.dirname(path)
+        if folder not in tops:
+            tops[folder] = top_around(folder)
+        if tops[folder]:
+            found.setdefault(tops[folder], {})[path] = change
+    for git_folder in {_git_folder_around(os.path.dirname(path)) for path in git_files} - {""}:
+        if top := _work_tree_of(git_folder):
+            found.setdefault(top, {})
+    return found
+
+
+def _git_folder_around(folder: str) -> str:
+    """Return the git folder that a folder is in, or is; empty if it is in none."""
+    while folder and not (
+        os.path.lexists(f"{folder}/HEAD")
+        and (os.path.isdir(f"{folder}/objects") or os.path.lexists(f"{folder}/commondir"))
+    ):
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
+def _work_tree_of(git_folder: str) -> str:
+    """Return the work tree of a git folder: a clone's, a linked one, a submodule's. Empty: none."""
+    above, _, name = git_folder.rpartition("/")
+    if name == ".git":
+        return above
+    if said := content_of(f"{git_folder}/gitdir"):  # A linked one.
+        return os.path.dirname(os.fsdecode(said).strip())
+    done = subprocess.run(
+        ["git", "config", "--file", f"{git_folder}/config", "core.worktree"], capture_output=True, check=False
+    )
+    said = done.stdout.strip()
+    return os.path.realpath(os.path.join(git_folder, os.fsdecode(said))) if said else ""
 
 
 def refusal_for(found: Iterable[OthersFile], root: str) -> NoclobberError | None:
@@ -102,11 +152,15 @@ def strangers_of(
     """Return what tells which stranger made the present version of a file."""
 
     def known(path: str) -> str | None:
-        return expect.get(path) or turn.context.expected_for(turn.context.name_of(path), path)
+        if path in expect:
+            return expect[path]
+        with turn.memory as memory:
+            return memory.recall(path, path)[0].last_for(path, path)
 
-    has_memory = bool(expect) or len(turn.context) > 0
+    with turn.memory as memory:
+        has_memory = bool(expect) or bool(memory.paths())
     me = WrittenBy(turn.context.agent_id, turn.context.session_id)
-    return Strangers(turn.root, me, known, turn.clock.now_s(), repository, has_memory=has_memory).owner
+    return Strangers(turn.root, me, known, repository, has_memory=has_memory).owner
 
 
 class Strangers:
@@ -117,16 +171,13 @@ class Strangers:
         root: str,
         me: WrittenBy,
         known: Callable[[str], str | None],
-        now_s: float,
         repository: Repository,
         *,
         has_memory: bool,
     ) -> None:
         self._root, self._me, self._known, self._has_memory = root, me, known, has_memory
         self._repository = repository
-        self._live_since = iso8601(now_s - LIVE_S)
         self._writes: dict[str, list[LandedWrite]] | None = None
-        self._last: dict[WrittenBy, str] = {}
 
     def owner(self, path: str, sha256: str) -> WrittenBy | None:
         """Return the stranger who made this version, or with `ABSENT` who removed the file; None: nobody."""
@@ -138,8 +189,7 @@ class Strangers:
         return self._if_stranger(author_of(write))
 
     def _if_stranger(self, author: WrittenBy) -> WrittenBy | None:
-        is_live = self._last[author] >= self._live_since
-        return author if author != self._me and is_live else None
+        return author if author != self._me else None
 
     def _underneath(self, path: str) -> WrittenBy | None:
         """
@@ -162,7 +212,6 @@ class Strangers:
             self._writes = {}
             for write in landed_writes(self._root):
                 self._writes.setdefault(write.destination or write.path, []).append(write)
-                self._last[author_of(write)] = write.time
         for write in reversed(self._writes.get(path, ())):
             left = write.before if write.destination is not None else write.after
             if left == sha256 or (sha256 == ABSENT and left in (ABSENT, DELETED)):
@@ -176,15 +225,15 @@ class _Reach:
     def __init__(
         self,
         repository: Repository,
-        root: str,
         files: dict[str, TreeChange],
         git_files: dict[str, TreeChange],
         *,
         is_clean: bool,
     ) -> None:
-        self._repository, self._root = repository, root
-        below = repository.below_top(f"{root}/") or ""
-        self._files = {f"{below}{path}": change for path, change in files.items()}
+        """`files` and `git_files` are by absolute path; of the latter, those of other repositories, too."""
+        self._repository = repository
+        names = ((repository.below_top(path), change) for path, change in files.items())
+        self._files = {name: change for name, change in names if name is not None}
         self._git_files, self._is_clean = git_files, is_clean
         objects = sorted(
             {
@@ -224,7 +273,7 @@ class _Reach:
 
     def _new_head(self) -> str | None:
         """Return the commit that HEAD is at after the command."""
-        if not any(name in path for path in self._git_files for name in ("HEAD", "refs/")):
+        if not any(name in path for path in self._git_files for name in ("HEAD", "refs")):
             return self._repository.head()
         text = self._git_text("HEAD")
         if not text.startswith("ref: "):
@@ -239,10 +288,12 @@ class _Reach:
 
     def _git_text(self, name: str) -> str:
         """Return the text of a file in the repository's folder as the command left it."""
-        change = self._git_files.get(f".git/{name}")
+        repository = self._repository
+        path = f"{repository.git_folder if name == 'HEAD' else repository.common_folder}/{name}"
+        change = self._git_files.get(path)
         if change is not None and change.action == DELETE:
             return ""
-        path = change.upper if change is not None else f"{self._repository.git_folder}/{name}"
+        path = change.upper if change is not None else path
         return (content_of(path) or b"").decode("utf-8", "surrogateescape").strip()
 
     def _differences(self, old: str | None, new: str | None) -> dict[str, GitEntry | None]:
@@ -259,7 +310,7 @@ class _Reach:
 
     def _newly_staged(self) -> dict[str, GitEntry | None]:
         """Return the paths in which the command's index differs from the present one."""
-        change = self._git_files.get(".git/index")
+        change = self._git_files.get(self._repository.index)
         if change is None or not change.upper:
             return {}
         old = self._index(self._repository.index)
@@ -288,7 +339,7 @@ class _Reach:
         self, name: str, change: TreeChange, committed: GitEntry | None, moved: GitEntry | None
     ) -> bool:
         if change.action == DELETE:
-            is_stashed = any("refs/stash" in path for path in self._git_files)
+            is_stashed = f"{self._repository.common_folder}/refs/stash" in self._git_files
             return self._is_clean or is_stashed or committed is not None
         known = {entry.oid for entry in (committed, moved) if entry is not None}
         oid = self._run("hash-object", f"--path={name}", "--", change.upper).decode().strip()
@@ -313,10 +364,6 @@ class _Reach:
 
 
 _SAME = GitEntry("", "")
-
-
-def _is_in_git(path: str) -> bool:
-    return path == ".git" or path.startswith(".git/")
 
 
 def content_of(path: str) -> bytes | None:

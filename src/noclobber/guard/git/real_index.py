@@ -33,8 +33,8 @@ LOOK_AGAIN_S = 0.01
 class IndexLock:
     """git's lock on the index, held."""
 
-    def __init__(self, repository: Repository) -> None:
-        self._index, self.path = repository.index, f"{repository.index}.lock"
+    def __init__(self, index: str) -> None:
+        self._index, self.path = index, f"{index}.lock"
         self._is_held = True
 
     def replace(self, prepared: str) -> None:
@@ -51,9 +51,9 @@ class IndexLock:
 
 
 @contextmanager
-def index_locked(repository: Repository) -> Iterator[IndexLock]:
-    """Hold git's lock on the index; wait for a git process that has it."""
-    path = f"{repository.index}.lock"
+def index_locked(index: str) -> Iterator[IndexLock]:
+    """Hold git's lock on an index; wait for a git process that has it."""
+    path = f"{index}.lock"
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -64,10 +64,10 @@ def index_locked(repository: Repository) -> Iterator[IndexLock]:
                 raise FileBusyError(
                     path,
                     f"Another git process has held the index for {PATIENCE_S:.0f} s. If none runs, one was "
-                    "killed: remove this file. Nothing was committed.",
+                    "killed: remove this file. Nothing was changed.",
                 ) from None
             time.sleep(LOOK_AGAIN_S)
-    lock = IndexLock(repository)
+    lock = IndexLock(index)
     try:
         yield lock
     finally:
@@ -104,11 +104,11 @@ def _moved_on(
     conflict = CannotCommitError(
         f"{repository.top}/{file.path}",
         "Other changes of the same lines are staged. Commit them first, or unstage them: "
-        f"git restore --staged -- {file.path}. Nothing was committed.",
+        f"git restore --staged -- {file.path}. Nothing was changed.",
     )
     if staged is None or new is None or file.after is None:
         raise conflict
-    merged = merge(file.before or b"", file.after, repository.blob(staged.oid))
+    merged = merge(file.before or b"", file.after, repository.blob(staged.oid), equal_once=True)
     if merged.content is None:
         raise conflict
     mode = new.mode if file.old is None or staged.mode == file.old.mode else staged.mode

@@ -42,6 +42,12 @@ class GitFailedError(Exception):
     """git said no; the message is its own."""
 
 
+def in_one_line(said: bytes) -> str:
+    """Return what git said, as a part of a sentence: messages are one line, and a line feed would show."""
+    lines = said.decode("utf-8", "backslashreplace").splitlines()
+    return "; ".join(line.strip() for line in lines if line.strip())
+
+
 class Repository:
     """The repository around a folder, and that work tree of it."""
 
@@ -50,13 +56,16 @@ class Repository:
         try:
             found = self.run(
                 *("rev-parse", "--show-object-format", "--show-toplevel", "--absolute-git-dir"),
-                *("--git-path", "index", "--git-path", "hooks"),
+                *("--git-path", "index", "--git-path", "hooks", "--git-common-dir"),
             )
         except GitFailedError as error:
             raise CannotCommitError(folder, f"This is not in a work tree of git: {error}") from None
-        kind, top, self.git_folder, index, hooks = found.decode("utf-8", "surrogateescape").splitlines()
+        kind, top, self.git_folder, *names = found.decode("utf-8", "surrogateescape").splitlines()
         self.top = os.path.realpath(top)
-        self.index, self._hooks = (os.path.normpath(os.path.join(folder, name)) for name in (index, hooks))
+        index, self._hooks, common = (os.path.normpath(os.path.join(folder, name)) for name in names)
+        self.index = index
+        self.common_folder = common
+        """Where branches and objects are; a linked work tree has a git folder of its own inside of it."""
         self.no_commit = "0" * (64 if kind == "sha256" else 40)
         """How git spells that there is no commit."""
         self._folder = self.top
@@ -72,8 +81,7 @@ class Repository:
         """Run a git command and return what it printed. `GitFailedError` if it fails."""
         done = self.ended(*words, stdin=stdin, index=index, more=more)
         if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "backslashreplace").strip()
-            raise GitFailedError(said or f"git {words[0]} ended with {done.returncode}")
+            raise GitFailedError(in_one_line(done.stderr) or f"git {words[0]} ended with {done.returncode}")
         return done.stdout
 
     def ended(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from noclobber.shell.changes import DELETE
+from noclobber.shell.git_folders import top_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,22 +22,27 @@ if TYPE_CHECKING:
 
 def git_rule(command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn) -> NoclobberError | None:
     """Refuse a git command that reaches for others' uncommitted work; None: it may land."""
-    is_git = any(change.path == ".git" or change.path.startswith(".git/") for change in changes.checked)
+    is_git = changes.beside or any("/.git/" in f"/{change.path}/" for change in changes.checked)
     # `git clean` changes nothing in the repository; it only removes files.
     if not is_git:
-        if not any(change.action == DELETE for change in changes.checked):
-            return None
-        if "GIT_DIR" not in os.environ and not _is_in_repository(changes.root):
+        gone = {f"{changes.root}/{change.path}" for change in changes.checked if change.action == DELETE}
+        if not gone or ("GIT_DIR" not in os.environ and not any(map(top_around, gone))):
             return None
     from noclobber.guard.git.others_work import rule
 
     return rule(command, changes, turn)
 
 
-def _is_in_repository(folder: str) -> bool:
-    while not os.path.lexists(f"{folder}/.git"):
-        above = folder.rpartition("/")[0]
-        if not folder or above == folder:
-            return False
-        folder = above
-    return True
+def is_only_refreshed(old_fd: int, index: str) -> bool:
+    """
+    True if an index has what an older one had, open as `old_fd`: only the times of files are others.
+
+    `git status` in another shell writes these into it, and changes nothing that anybody could miss.
+    """
+    if old_fd < 0:
+        return False
+    from noclobber.guard.past_bytes import quiet_git
+
+    repository, words = os.path.dirname(index), ("ls-files", "--stage", "-v", "-z")
+    before = quiet_git(repository, *words, index=f"/proc/{os.getpid()}/fd/{old_fd}")
+    return before is not None and before == quiet_git(repository, *words)

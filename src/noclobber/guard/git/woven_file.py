@@ -130,7 +130,8 @@ class WovenFile:
             raise BlockedError(
                 "The version in the last commit is not the one that you deleted. Commit it with git."
             )
-        merged = merge(*(b"".join(lines[1:]) for lines in (base, ours, self._head)))
+        versions = (b"".join(lines[1:]) for lines in (base, ours, self._head))
+        merged = merge(*versions, equal_once=True)
         if merged.content is None:
             raise BlockedError(
                 f"{_spelled_in_head(merged.conflicts)} of the committed version: you changed these, and it "

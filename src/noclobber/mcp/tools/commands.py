@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from noclobber.guard import commands
 from noclobber.mcp.tools.definition import PATH, TEXT, WRITTEN, McpAnswer, text_answer, tool, written
 from noclobber.shell.watched import LEVEL as WATCHED
 
@@ -25,7 +26,8 @@ def run_command(connection: ClientConnection, given: Mapping[str, Any], report: 
     """Run a command in a folder of a root."""
     path = connection.roots.locate(given["path"])
     turn = connection.turn(path)
-    done = turn.run(given["command"], cwd=path.real, timeout_s=given["timeout_s"])
+    command, timeout_s = given["command"], given["timeout_s"]
+    done = commands.run_command(turn, command, cwd=path.real, timeout_s=timeout_s, shown=_shown)
     out, err = _shown(done.stdout), _shown(done.stderr)
     told = "".join(f"{text}\n" if text and not text.endswith("\n") else text for text in (out, err))
     landed = [{"path": result.path, **written(result)} for result in done.landed]

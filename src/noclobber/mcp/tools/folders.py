@@ -138,10 +138,10 @@ def _move_between_roots(
         sha256 = of_bytes(content)
         with connection.writing(destination, {"lock_id": given.get("lock_id")}) as there:
             arriving = requests.write(destination.name, content, ABSENT, None)._replace(mode=mode)
-            engine.write(there.turn, there.turn.tool_call("write_file"), arriving)
+            engine.change(there.turn, there.turn.tool_call("write_file"), [arriving])
             try:
                 # The very bytes that were copied; and they must be what the client expects, too.
-                expected = here.turn.context.expected_for(source.name, source.real) or sha256
+                expected = here.turn.context.last_for(source.name, source.real) or sha256
                 if here.expected:
                     deleted = here.turn.delete_file(source.name, **here.expected)
                 else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import READ
 from noclobber.guard.facts import Facts
-from noclobber.guard.policies import decide
+from noclobber.guard.judge import refusal_of
 from noclobber.mcp.reference import collation
 from noclobber.mcp.reference.globs import BadPatternError, matcher
 from noclobber.mcp.reference.os_errors import RewordedError, bad_request, os_error
@@ -210,9 +210,8 @@ def _place(connection: ClientConnection, given: str) -> str:
     """Return where a path really is. What may not be read may not be described either."""
     path = connection.roots.locate(given)
     root = connection.roots.root_of(path.real)
-    decision = decide(Facts(READ, path.real, path.name, root))
-    if not decision.allowed:
-        raise decision.error
+    if (refusal := refusal_of(Facts(READ, path.real, path.name, root))) is not None:
+        raise refusal
     return path.real
 
 
