@@ -60,6 +60,8 @@ class StaleFileError(NoclobberError):
     """Who wrote what is there: "the agent b at …", or "an outsider, at …". Beside the two objects as well."""
     merged: bytes | None = None
     """What a merge makes of it, if whoever carries the write out cannot be given other content."""
+    others: tuple[StaleFileError, ...] = ()
+    """The other stale files of the same call, which landed as little."""
 
     def __init__(self, path: str, expected: str, actual: str) -> None:
         super().__init__(path, expected, actual)  # All of them, so that it pickles.

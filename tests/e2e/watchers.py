@@ -72,7 +72,7 @@ def _watchdog(root: str) -> None:
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
     from watchdog.observers import Observer
 
-    class Teller(FileSystemEventHandler):  # type: ignore[misc]
+    class Teller(FileSystemEventHandler):  # type: ignore[misc,unused-ignore]
         def on_any_event(self, event: FileSystemEvent) -> None:
             if event.event_type in ("opened", "closed_no_write"):
                 return

@@ -16,8 +16,8 @@ from noclobber.shell.changes import (
     DELETE,
     FILE,
     FOLDER,
-    ChangeSet,
     TreeChange,
+    TreeChanges,
     changes,
     undecodable,
 )
@@ -92,7 +92,7 @@ def test_a_name_that_is_not_utf8_is_found_however_deep_it_is(tmp_path: Path) -> 
         with open(bad, "wb"):
             pass
         old = TreeChange(DELETE, FOLDER, "old", "", os.lstat(root / "old"))
-        found = changes(str(root), str(upper)) if name == "new" else ChangeSet(str(root), (old,))
+        found = changes(str(root), str(upper)) if name == "new" else TreeChanges(str(root), (old,))
         assert undecodable(found) == f"{name}/deep/bad\udcff"
         os.unlink(bad)
     with open(os.path.join(os.fsencode(upper), b"\xfftop"), "wb"):
@@ -130,7 +130,7 @@ def test_what_of_an_unchecked_folder_cannot_be_landed_is_told(tmp_path: Path) ->
     """N-shell: with the exit code of a command that went well, silence would be a lie."""
     (tmp_path / "upper").write_text("ours\n")
     lost = TreeChange(CREATE, FILE, "dist/gone/f", str(tmp_path / "upper"), is_checked=False)
-    (told,) = land_unchecked(ChangeSet(str(tmp_path / "root"), (lost,)), 0)
+    (told,) = land_unchecked(TreeChanges(str(tmp_path / "root"), (lost,)), 0)
     assert told == f"{tmp_path}/root/dist/gone/f: No such file or directory"
 
 

@@ -17,7 +17,7 @@ from noclobber.errors import LockContention
 from noclobber.guard.workspace import Workspace
 from noclobber.lock.lock import DeliverableLock
 from noclobber.shell import runs
-from noclobber.shell.changes import FOLDER, MODE, ChangeSet, TreeChange
+from noclobber.shell.changes import FOLDER, MODE, TreeChange, TreeChanges
 from noclobber.shell.landing_unchecked import land_unchecked
 from tests.shell.test_git_locks import run_observed
 from tests.shell.test_ordinary_user import NOBODY, AsUser, as_user, user_project
@@ -211,7 +211,7 @@ def test_a_link_with_the_number_of_a_removed_folder_is_not_that_folder(tmp_path:
         folder.mkdir(0o755)
     link.symlink_to(outside)
     change = TreeChange(MODE, FOLDER, "dist", str(upper), link.lstat(), 0o700, is_checked=False)
-    changes = ChangeSet(str(link.parent), (change,))
+    changes = TreeChanges(str(link.parent), (change,))
     assert land_unchecked(changes, 0, decided_ns=link.lstat().st_ctime_ns) == []
     assert outside.stat().st_mode & 0o777 == 0o755
 

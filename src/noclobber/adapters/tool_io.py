@@ -44,6 +44,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard import engine
+from noclobber.guard.change_set import ChangeSet
 from noclobber.guard.judge import note_refusal, refuse_if_stale
 from noclobber.guard.tools.definitions import as_replacement
 from noclobber.text.lines import is_uniform, with_ending
@@ -279,12 +280,12 @@ class ToolIO:
         if baseline not in (held.sha256, UNKNOWN):
             # Refused here and not by the guard: were the file put back to what the agent saw, the guard
             # would let through what the tool made from the version in between.
-            target = engine.target_of(self.turn, Action(EDIT, path))
-            facts = target.facts._replace(path=held.path)
+            change = engine.change_of(self.turn, Action(EDIT, path))
+            facts = change.facts._replace(path=held.path)
             try:
                 refuse_if_stale(self.turn, facts, DELETED if held.sha256 == ABSENT else held.sha256)
             except StaleFileError as error:
-                note_refusal(self.turn, self._call(), [target], error)
+                note_refusal(self.turn, ChangeSet(self._call(), [change]), error)
                 raise
         return None
 

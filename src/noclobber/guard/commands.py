@@ -40,8 +40,8 @@ from noclobber.shell import runs
 from noclobber.shell.changes import (
     MOST_LEVELS,
     TIMES,
-    ChangeSet,
     TooDeepError,
+    TreeChanges,
     changes,
     unchecked_names,
     undecodable,
@@ -338,7 +338,7 @@ def conclude(
     links: Collection[tuple[str, str]] = (),
 ) -> tuple[WriteResult, ...]:
     """Land what an ended command left in its upper layer. A refusal is noted in the run's folder."""
-    found = ChangeSet(run.root, ())
+    found = TreeChanges(run.root, ())
 
     def kept(error: Exception) -> None:
         named = call._replace(turn_id=getattr(turn, "named_turn", call.turn_id))  # As its host names it.
@@ -443,7 +443,7 @@ def _removed_meanwhile(run: runs.RunFolder, failure: OSError) -> StaleFileError 
     return stale_since_began(path, DELETED)
 
 
-def _land_rest(run: runs.RunFolder, found: ChangeSet, ended: Ended) -> None:
+def _land_rest(run: runs.RunFolder, found: TreeChanges, ended: Ended) -> None:
     """Land what needs no check."""
     if run.owes:
         from noclobber.shell.owed import settle  # Here: most commands have none.
@@ -499,7 +499,7 @@ def keep(
         run.not_kept = failure.errno or errno.EIO  # No space for that, either: then nothing is kept.
 
 
-def _seen_of(turn: Turn | CommandTurn, found: ChangeSet) -> dict[str, Any]:
+def _seen_of(turn: Turn | CommandTurn, found: TreeChanges) -> dict[str, Any]:
     """Return what the agent knows of the files that a command changed: by path, as `TurnContext` packs it."""
     packed: dict[str, Any] = {}
     try:
@@ -531,8 +531,7 @@ def refused_note(error: NoclobberError) -> dict[str, object]:
 
 def others(error: NoclobberError) -> tuple[StaleFileError, ...]:
     """Return the further stale files of a refused command."""
-    found: tuple[StaleFileError, ...] = getattr(error, "others", ())
-    return found
+    return error.others if isinstance(error, StaleFileError) else ()
 
 
 def _led_to(path: str) -> str:

@@ -1,7 +1,7 @@
 """
-Carries out a call: the half of the way of a write that commits.
+Carries out a change set: the half of the way of a write that commits.
 
-    action → facts → policies (`judge.admit`) → commit (`disk`) → snapshot → ledger → result
+    actions → change set → `judge.judge` → commit (`disk`) → snapshot → ledger → result
 
 `change` is the one way to change files: one file or several, whole contents, edits, deletions and moves. It
 takes the turn it works for, the call in whose name it works, and the actions; nothing is looked up. Check and
@@ -36,9 +36,10 @@ from noclobber.errors import (
     UnknownToolError,
 )
 from noclobber.guard.author import author, author_now
+from noclobber.guard.change_set import ChangeSet
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
-from noclobber.guard.judge import admit, note_refusal, refuse_if_stale, settle_judged
+from noclobber.guard.judge import admit_read, judge, note_refusal, refuse_if_stale, settle_judged
 from noclobber.guard.merging import as_stale_change, merge_stale
 from noclobber.guard.stale_change import Resolution
 
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
     from noclobber.core.values import MergedWrite, ToolCall
     from noclobber.disk.file_guard import FileGuard, FileRead
     from noclobber.guard.catalogue import Catalogue
-    from noclobber.guard.facts import Facts, Target
+    from noclobber.guard.change_set import FileChange
+    from noclobber.guard.facts import Facts
     from noclobber.guard.fence import WriteFence
     from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.recording import Recorder
@@ -83,7 +85,7 @@ NOTHING_MOVED: Mapping[str, str] = {}
 def read(turn: Turn, call: ToolCall, action: Action) -> ReadResult:
     """Read a file, or some of its lines, and take note of what was seen."""
     snapshot = turn.context
-    facts = admit(turn, target_of(turn, action).facts)
+    facts = admit_read(change_of(turn, action).facts)
     try:
         facts, found = _fetch(turn, call, facts)
     except MissingFileError:
@@ -109,7 +111,7 @@ def peek(turn: Turn, call: ToolCall, action: Action) -> Peeked:
     What becomes of it is the caller's to say. An agent framework's edit tool reads a file that its agent is
     not shown; if that counted as a read, a stale edit would pass.
     """
-    facts = admit(turn, target_of(turn, action).facts)
+    facts = admit_read(change_of(turn, action).facts)
     try:
         facts, found = _fetch(turn, call, facts)
     except MissingFileError:
@@ -128,27 +130,27 @@ def change(
     them. It keeps the old one's mode and attributes, and is on record as a move.
     """
 
-    def commit(targets: list[Target]) -> list[WriteResult]:
-        _refuse_overlap(targets)
-        for target in targets:
-            target.facts = admit(turn, target.facts)
-            target.base = target.facts.expected
-        return land(turn, call, targets, moved)
+    def commit(wanted: ChangeSet) -> list[WriteResult]:
+        _refuse_overlap(wanted.changes)
+        judge(turn, wanted).enforce()
+        for each in wanted.changes:
+            each.base = each.facts.expected
+        return land(turn, wanted)
 
-    return _carry_out(turn, call, actions, commit)
+    return _carry_out(turn, call, actions, commit, moved)
 
 
-def _refuse_overlap(targets: Sequence[Target]) -> None:
+def _refuse_overlap(changes: Sequence[FileChange]) -> None:
     """Refuse two changes of one path, and a new file that another one needs as its folder."""
-    if len(targets) < 2:
+    if len(changes) < 2:
         return
-    if len({target.facts.path for target in targets}) < len(targets):
-        if targets[0].facts.kind == MOVE:
-            raise BadRequestError(targets[0].facts.path, "A file cannot be moved to its own name.")
+    if len({change.facts.path for change in changes}) < len(changes):
+        if changes[0].facts.kind == MOVE:
+            raise BadRequestError(changes[0].facts.path, "A file cannot be moved to its own name.")
         raise BadRequestError(
             "", "Two of the paths lead to one file; which content it should get is a guess."
         )
-    written = {target.facts.path for target in targets if target.facts.kind != DELETE}
+    written = {change.facts.path for change in changes if change.facts.kind != DELETE}
     for path in written:
         above = path.rpartition("/")[0]
         while above and above not in written:
@@ -157,19 +159,18 @@ def _refuse_overlap(targets: Sequence[Target]) -> None:
             raise BadRequestError(above, f"This cannot be a file and the folder of {path} as well.")
 
 
-def land(
-    turn: WritingTurn, call: ToolCall, targets: Sequence[Target], moved: Mapping[str, str] = NOTHING_MOVED
-) -> list[WriteResult]:
+def land(turn: WritingTurn, wanted: ChangeSet) -> list[WriteResult]:
     """Commit changes that were judged, all of them or none; remember and record what landed."""
+    changes = wanted.changes
 
     def note(done: Sequence[WriteResult], *, flushed: bool) -> list[WriteResult]:
-        landed = list(zip(targets, done, strict=False))  # A move is two targets and one result.
-        for target, result in landed:  # All of them before the ledger can fail.
-            _remember(turn, target, result)
-        return _record(turn, call, landed, moved, flushed=flushed)
+        landed = list(zip(changes, done, strict=False))  # A move is two targets and one result.
+        for change, result in landed:  # All of them before the ledger can fail.
+            _remember(turn, change, result)
+        return _record(turn, wanted, landed, flushed=flushed)
 
     try:
-        results = _landed(turn, targets, moved)
+        results = _landed(turn, wanted)
     except UnflushedError as error:
         # The caller hears that the disk did not flush it. But it landed, and is not a refusal.
         note(error.commits, flushed=False)
@@ -177,17 +178,17 @@ def land(
     return note(results, flushed=True)
 
 
-def _landed(turn: WritingTurn, targets: Sequence[Target], moved: Mapping[str, str]) -> list[WriteResult]:
+def _landed(turn: WritingTurn, wanted: ChangeSet) -> list[WriteResult]:
     """Commit, each change against its base; what the agent has not read against what is there now."""
     for races_left in reversed(range(EDIT_RACES)):
-        for target in targets:
-            if target.facts.kind == EDIT and not target.is_planned:
-                _make_edit(turn, target)
+        for change in wanted.changes:
+            if change.facts.kind == EDIT and not change.is_planned:
+                _make_edit(turn, change)
         try:
-            return _committed(turn, targets, moved)
+            return _committed(turn, wanted)
         except StaleFileError as error:
             # It is not what we read a moment ago. An agent that had read nothing knows no better.
-            raced = next((target for target in targets if target.facts.path == error.path), None)
+            raced = next((each for each in wanted.changes if each.facts.path == error.path), None)
             if raced is None or raced.facts.kind != EDIT or raced.facts.expected is not None:
                 raise
             if not races_left:
@@ -195,45 +196,48 @@ def _landed(turn: WritingTurn, targets: Sequence[Target], moved: Mapping[str, st
     raise AssertionError  # The last race is raised.
 
 
-def _make_edit(turn: WritingTurn, target: Target) -> None:
+def _make_edit(turn: WritingTurn, change: FileChange) -> None:
     """Work out what an edit makes of a file as it is now."""
-    facts, edit = target.facts, target.action.change
+    facts, edit = change.facts, change.action.change
     assert edit is not None
     found = turn.guard.read(facts.path)
     refuse_if_stale(turn, facts, actual=found.sha256)
-    target.base, target.data = found.sha256, edit.apply(found.content, facts.path)
+    change.base, change.data = found.sha256, edit.apply(found.content, facts.path)
 
 
-def _committed(turn: WritingTurn, targets: Sequence[Target], moved: Mapping[str, str]) -> list[WriteResult]:
+def _committed(turn: WritingTurn, wanted: ChangeSet) -> list[WriteResult]:
     """Make one commit of all changes."""
+    changes = wanted.changes
     guard, fence = turn.guard, turn.fence
-    kinds = {target.facts.kind for target in targets}
-    first = targets[0].facts
+    kinds = {change.facts.kind for change in changes}
+    first = changes[0].facts
     if MOVE in kinds:
-        there = targets[1].facts
-        targets[0].goal = there.name
+        there = changes[1].facts
+        changes[0].goal = there.name
         goal = (first.path, there.path)
         return [guard.move(first.name, there.name, expected=first.expected, at=goal, fence=fence)]
-    if len(targets) == 1 and DELETE in kinds:
+    if len(changes) == 1 and DELETE in kinds:
         return [guard.delete(first.name, expected=first.expected, at=first.path, fence=fence)]
-    if len(targets) == 1:
-        [target] = targets
-        assert target.data is not None
-        mode = target.action.mode
+    if len(changes) == 1:
+        [change] = changes
+        assert change.data is not None
+        mode = change.action.mode
         return [
-            guard.write(first.name, target.data, expected=target.base, at=first.path, fence=fence, mode=mode)
+            guard.write(first.name, change.data, expected=change.base, at=first.path, fence=fence, mode=mode)
         ]
-    changes = [
-        Change(facts.name, target.data, target.base, facts.path, moved.get(facts.path), target.action.mode)
-        for target in targets
-        for facts in (target.facts,)
+    rows = [
+        Change(
+            facts.name, change.data, change.base, facts.path, wanted.moved.get(facts.path), change.action.mode
+        )
+        for change in changes
+        for facts in (change.facts,)
     ]
-    return guard.commit(changes, fence=fence)
+    return guard.commit(rows, fence=fence)
 
 
-def _remember(turn: WritingTurn, target: Target, done: WriteResult) -> None:
+def _remember(turn: WritingTurn, change: FileChange, done: WriteResult) -> None:
     """Take note of what the agent knows of a file after its own change."""
-    facts, memory = target.facts, turn.memory
+    facts, memory = change.facts, turn.memory
     snapshot, notes = memory.recall(facts.name, facts.path)
     coverage = snapshot.coverage_for(facts.name, facts.path)
     if facts.kind in (DELETE, MOVE):
@@ -241,13 +245,13 @@ def _remember(turn: WritingTurn, target: Target, done: WriteResult) -> None:
         left = snapshot.left_for(facts.name, facts.path)
         snapshot.removed(facts.name, facts.path)
         if facts.kind == MOVE and left is not None:
-            snapshot.brought(target.goal, done.path, done.sha256)
+            snapshot.brought(change.goal, done.path, done.sha256)
         elif facts.kind == MOVE and coverage is not None:
             # Seen there, so known here. A file that was moved unread stays unread.
-            snapshot.wrote(target.goal, done.path, done.sha256, kept, coverage)
+            snapshot.wrote(change.goal, done.path, done.sha256, kept, coverage)
     else:
-        data, seen = target.data or b"", WHOLE
-        if facts.kind == EDIT and target.base != ABSENT and not (coverage and coverage.is_whole):
+        data, seen = change.data or b"", WHOLE
+        if facts.kind == EDIT and change.base != ABSENT and not (coverage and coverage.is_whole):
             seen = _coverage(data, 0, 0)  # An agent that saw a part before its edit knows a part afterwards.
         snapshot.wrote(facts.name, facts.path, done.sha256, data, seen)
         memory.hold(facts.path, done.sha256, data)  # The base of a later merge.
@@ -256,23 +260,23 @@ def _remember(turn: WritingTurn, target: Target, done: WriteResult) -> None:
 
 def _record(
     turn: WritingTurn,
-    call: ToolCall,
-    landed: Sequence[tuple[Target, WriteResult]],
-    moved: Mapping[str, str],
+    wanted: ChangeSet,
+    landed: Sequence[tuple[FileChange, WriteResult]],
     *,
     flushed: bool = True,
 ) -> list[WriteResult]:
     """Put on record what landed; return the results, with what each was merged from."""
-    gone = {target.facts.path: done for target, done in landed if target.facts.kind == DELETE}
+    call, moved = wanted.call, wanted.moved
+    gone = {change.facts.path: done for change, done in landed if change.facts.kind == DELETE}
     results = []
-    for target, done in landed:
-        path = target.facts.path
+    for change, done in landed:
+        path = change.facts.path
         old = gone.get(moved.get(path, ""))
         if path in gone and path in moved.values():
             results.append(done)  # On record with where it went.
         elif old is None:
-            destination = done.path if target.facts.kind == MOVE else None
-            results.append(_recorded(turn, call, path, done, target.merged, destination, flushed=flushed))
+            destination = done.path if change.facts.kind == MOVE else None
+            results.append(_recorded(turn, call, path, done, change.merged, destination, flushed=flushed))
         else:
             as_it_was = old._replace(sha256=old.previous_sha256)
             _recorded(turn, call, moved[path], as_it_was, destination=path, flushed=flushed)
@@ -310,9 +314,8 @@ def check(turn: Turn, call: ToolCall, actions: Sequence[Action]) -> None:
     For what is not a change of one workspace's files: folders, and moves from one workspace to another.
     """
 
-    def ask(targets: list[Target]) -> None:
-        for target in targets:
-            admit(turn, target.facts, turn.fence)
+    def ask(wanted: ChangeSet) -> None:
+        judge(turn, wanted, turn.fence).enforce()
 
     _carry_out(turn, call, actions, ask)
 
@@ -334,7 +337,7 @@ def _fetch(turn: Turn, call: ToolCall, facts: Facts) -> tuple[Facts, FileRead]:
     """Return what a file holds, and the facts of where it was found."""
     found = turn.guard.read(facts.name)
     if found.path != facts.path:  # A link was changed since we judged; judge what it led to.
-        facts = admit(turn, facts._replace(path=found.path))
+        facts = admit_read(facts._replace(path=found.path))
     if found.recovered and not turn.ledger_trouble():
         # A read does not fail for want of a record. The next write will, and says why.
         turn.recorder.recovered(call, found.recovered)
@@ -345,46 +348,49 @@ def _carry_out(
     turn: Turn,
     call: ToolCall,
     actions: Sequence[Action],
-    commit: Callable[[list[Target]], Result],
+    commit: Callable[[ChangeSet], Result],
+    moved: Mapping[str, str] = NOTHING_MOVED,
 ) -> Result:
     """Gather, commit, wait for claims; and put on record what was refused."""
     # One after the other: a call of the same turn that lands in between is not what this one was made from.
     with turn.order.one_at_a_time([turn.context.name_of(action.path) for action in actions]):
-        return _carry_out_alone(turn, call, [turn.as_seen(action) for action in actions], commit)
+        return _carry_out_alone(turn, call, [turn.as_seen(action) for action in actions], commit, moved)
 
 
 def _carry_out_alone(
     turn: Turn,
     call: ToolCall,
     actions: Sequence[Action],
-    commit: Callable[[list[Target]], Result],
+    commit: Callable[[ChangeSet], Result],
+    moved: Mapping[str, str],
 ) -> Result:
-    targets: list[Target] = []
+    changes: list[FileChange] = []
+    wanted = ChangeSet(call, changes, moved)
     try:
-        targets += [target_of(turn, action) for action in actions]
+        changes += [change_of(turn, action) for action in actions]
         try:
             for _ in range(STALE_TRIES):
                 try:
-                    return retrying(lambda: commit(targets), turn.options.wait_s, turn.clock)
+                    return retrying(lambda: commit(wanted), turn.options.wait_s, turn.clock)
                 except StaleFileError as stale_write:
-                    if not _resolve(turn, targets, stale_write):
+                    if not _resolve(turn, changes, stale_write):
                         raise
-            return retrying(lambda: commit(targets), turn.options.wait_s, turn.clock)
+            return retrying(lambda: commit(wanted), turn.options.wait_s, turn.clock)
         except (NotAFileError, AccessDeniedError, MissingFileError):
-            for target in targets:  # If it is not what the agent saw, then that is the reason to give.
-                refuse_if_stale(turn, target.facts)
+            for each in changes:  # If it is not what the agent saw, then that is the reason to give.
+                refuse_if_stale(turn, each.facts)
             raise
     except UnflushedError:
         raise  # It has landed, and is on record.
     except NoclobberError as error:
         if isinstance(error, StaleFileError):
             error.written_by = author_now(turn.root, error.path, turn.confined_to, turn.clock) or None
-        note_refusal(turn, call, targets, error)
+        note_refusal(turn, wanted, error)
         raise
 
 
-def target_of(turn: Turn, action: Action) -> Target:
-    """Return the facts of one action. The disk is asked only where the path leads."""
+def change_of(turn: Turn, action: Action) -> FileChange:
+    """Return one action as a change. The disk is asked only where the path leads."""
     name, actual = turn.context.name_of(action.path), None
     try:
         path = turn.guard.locate(action.path)
@@ -403,13 +409,13 @@ def target_of(turn: Turn, action: Action) -> Target:
     )
 
 
-def _resolve(turn: Turn, targets: Sequence[Target], error: StaleFileError) -> bool:
+def _resolve(turn: Turn, changes: Sequence[FileChange], error: StaleFileError) -> bool:
     """Ask what to do about a stale write; True if there is something to commit instead, for every file."""
-    if not any(target.facts.path == error.path for target in targets):
+    if not any(change.facts.path == error.path for change in changes):
         return False
     resolved = []
-    for target in targets:  # Of several files the error names one. The others may be stale as well.
-        facts = target.facts
+    for change in changes:  # Of several files the error names one. The others may be stale as well.
+        facts = change.facts
         if facts.kind not in (WRITE, EDIT) or not is_hash(facts.expected or ""):
             if facts.path == error.path:
                 return False
@@ -427,17 +433,17 @@ def _resolve(turn: Turn, targets: Sequence[Target], error: StaleFileError) -> bo
             seen = seen_bytes(turn.context, turn.root, facts.name, facts.path, facts.baseline)
         if seen is not None:  # Whoever overwrote it kept nothing; for `diff`, `undo` and `blame`.
             turn.guard.keep_version(facts.path, seen)
-        answer = merge_stale(as_stale_change(target, seen, current))
+        answer = merge_stale(as_stale_change(change, seen, current))
         if not isinstance(answer, Resolution):
             if answer is not None:
                 error.not_merged = answer.reason
                 error.add_note(f"It was not merged: {answer.reason}")
             return False
-        resolved.append((target, answer))
-    for target, resolution in resolved:
-        target.facts = target.facts._replace(expected=resolution.made_for)
-        target.merged = resolution.merged
-        target.data = resolution.content if target.facts.kind == WRITE else None
+        resolved.append((change, answer))
+    for change, resolution in resolved:
+        change.facts = change.facts._replace(expected=resolution.made_for)
+        change.merged = resolution.merged
+        change.data = resolution.content if change.facts.kind == WRITE else None
     return bool(resolved)
 
 

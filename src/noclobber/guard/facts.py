@@ -14,6 +14,7 @@ from noclobber.core.switches import is_another_name
 from noclobber.core.values import BOM
 from noclobber.disk import hashing
 from noclobber.errors import ABSENT, BadRequestError
+from noclobber.guard.change_set import FileChange
 from noclobber.text.encoding import encode, encode_anyway
 
 TYPE_CHECKING = False
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from noclobber.core.actions import Action
     from noclobber.core.options import Options
-    from noclobber.core.values import MergedWrite
     from noclobber.guard.snapshot import TurnContext
 else:
     from noclobber.core.light.named_tuples import NamedTuple
@@ -65,27 +65,6 @@ class Facts(NamedTuple):
     """True if the file is a hard link to one that agents must not change."""
 
 
-class Target:
-    """One file of a call, and what was found out about it so far."""
-
-    __slots__ = ("action", "base", "data", "facts", "goal", "is_planned", "merged", "sent")
-
-    def __init__(self, action: Action, facts: Facts, data: bytes | None) -> None:
-        self.action, self.facts = action, facts
-        self.sent = data
-        """The whole new content as the agent sent it; None if the call does not say it."""
-        self.data = data
-        """What is written: what was sent, or what a stale write became (`merging`)."""
-        self.base = facts.expected
-        """What the commit compares with: what the agent saw, or what an edit was made from."""
-        self.is_planned = False
-        """True if `data` and `base` are what a person has agreed to: an edit is not made anew."""
-        self.goal = ""
-        """Of a move: the new name, as the agent called it."""
-        self.merged: MergedWrite | None = None
-        """What a stale write was made of, if it is not written as it was sent."""
-
-
 def gather(
     action: Action,
     snapshot: TurnContext,
@@ -98,7 +77,7 @@ def gather(
     is_memory_lost: bool = False,
     by_us: bool = True,
     names: int | None = None,
-) -> Target:
+) -> FileChange:
     """
     Return what the rules have to know about one file of a call.
 
@@ -146,7 +125,7 @@ def gather(
             with_switches=options.switches == "reserved",
         ),
     )
-    return Target(action, facts, data)
+    return FileChange(action, facts, data)
 
 
 def _expectation(

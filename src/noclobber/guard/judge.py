@@ -1,7 +1,7 @@
 """
-The judge: what an agent may do to a file.
+The judge: what an agent may do to files.
 
-    facts → judge → commit, or note what must come out and compare afterwards → record → answer
+    change set → judge → verdict → commit, or foresee and compare afterwards → record → answer
 
 Every change goes this way, whoever asks for it: a program's turn, a hook, MCP, a command, an undo. Nobody
 else asks the policies, or claims and locks, or says that a change is stale. Where we carry a change out
@@ -14,7 +14,7 @@ the first change is judged: what comes after a call decides nothing.
 
 from __future__ import annotations
 
-from noclobber.core.actions import READ, WRITE
+from noclobber.core.actions import WRITE
 from noclobber.disk import hashing
 from noclobber.disk.reading import look_at
 from noclobber.errors import (
@@ -25,6 +25,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard import claims
+from noclobber.guard.change_set import Verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.core.values import ToolCall
-    from noclobber.guard.facts import Facts, Target
+    from noclobber.guard.change_set import ChangeSet
+    from noclobber.guard.facts import Facts
     from noclobber.guard.memory import Memory, Notes
     from noclobber.guard.recording import Recorder
 
@@ -129,18 +131,30 @@ def refusal_by_fence(path: str, fence: Checker) -> NoclobberError | None:
     return None
 
 
-def admit(turn: LimitedTurn, facts: Facts, fence: Checker | None = None) -> Facts:
-    """Return the facts if rules, ledger and, if given, claims and locks let a change through; or raise."""
-    refusal = refusal_of(facts, fence)
-    broken = turn.ledger_trouble() if facts.kind != READ else None
-    if (refusal or broken) and facts.actual is None and facts.kind != READ:
-        # A refusal gives the right reason, and staleness comes before most. So look now.
-        facts = facts._replace(actual=look(turn, facts.path))
-        refusal = refusal_of(facts, fence)
-    if refusal or broken:
-        raise refusal or broken  # type: ignore[misc]
-    if facts.actual == DELETED and facts.expected is None and facts.kind == WRITE:
-        return facts._replace(expected=ABSENT)  # Let through because there is no file: hold it to that.
+def judge(turn: LimitedTurn, wanted: ChangeSet, fence: Checker | None = None) -> Verdict:
+    """Ask the rules, the ledger and, if given, claims and locks about every change of a set."""
+    verdict, broken = Verdict(), turn.ledger_trouble()
+    if broken and not wanted.changes:
+        verdict.refuse(broken)  # What a command changes is not known yet, and could not be recorded.
+    for change in wanted.changes:
+        refusal = refusal_of(change.facts, fence)
+        if (refusal or broken) and change.facts.actual is None:
+            # A refusal gives the right reason, and staleness comes before most. So look now.
+            change.facts = change.facts._replace(actual=look(turn, change.facts.path))
+            refusal = refusal_of(change.facts, fence)
+        facts = change.facts
+        if refusal or broken:
+            verdict.refuse(refusal or broken)  # type: ignore[arg-type]
+        elif facts.actual == DELETED and facts.expected is None and facts.kind == WRITE:
+            # Let through because there is no file: hold it to that.
+            change.facts = facts._replace(expected=ABSENT)
+    return verdict
+
+
+def admit_read(facts: Facts) -> Facts:
+    """Return the facts if the rules let a read through; or raise."""
+    if (refusal := refusal_of(facts)) is not None:
+        raise refusal
     return facts
 
 
@@ -187,22 +201,20 @@ def look(turn: LimitedTurn, path: str) -> str:
     return look_at(path, turn.confined_to, clock=turn.clock).sha256
 
 
-def note_refusal(
-    turn: JudgedTurn, call: ToolCall, targets: Sequence[Target], error: NoclobberError, delivery: str = ""
-) -> None:
+def note_refusal(turn: JudgedTurn, wanted: ChangeSet, error: NoclobberError) -> None:
     """
-    Put a refused write on record, once a call; of a stale one the agent's memory takes note, too.
+    Put a refused change set on record, once; of a stale one the agent's memory takes note, too.
 
     One call may be refused twice: by `pre_tool_use` and then by `execute`, or because a host delivers one
     event twice (`delivery` is then the same). A call without a name is never taken for another one.
     """
-    path = getattr(error, "path", None)
-    name = f"{call.call_id}" if call.call_id else delivery
+    path, call = getattr(error, "path", None), wanted.call
+    name = f"{call.call_id}" if call.call_id else wanted.delivery
     key = f"{name}:{getattr(error, 'actual', error.code)}" if name else None
-    for target in targets:
-        facts = target.facts
+    for change in wanted.changes:
+        facts = change.facts
         settle_judged(turn, call, facts.path)
-        if facts.path != path and len(targets) > 1:
+        if facts.path != path and len(wanted.changes) > 1:
             continue
         snapshot, notes = turn.memory.recall(facts.name, facts.path)
         if key is not None:
@@ -210,7 +222,7 @@ def note_refusal(
                 return  # It was refused before, and is on record.
             notes["refused"] = key
         if isinstance(error, StaleFileError):
-            refused = None if target.sent is None else hashing.of_bytes(target.sent)
+            refused = None if change.sent is None else hashing.of_bytes(change.sent)
             snapshot.refused(facts.name, error.path, refused, error.expected)
         turn.memory.keep(snapshot, facts.name, facts.path, notes)
     turn.recorder.refusal(call, error)

@@ -15,11 +15,11 @@ How that is known, for each file that the command changed:
   is what the commit expects. A file that came out of a moved folder has an old ctime; so the folders above it
   must be the ones that the command saw (`shell.origins`).
 - What the command made must not be there, and what it removed, moved or changed must not be gone: then
-  somebody else has made it, moved it or removed it (`ChangeSet.overtaken`).
+  somebody else has made it, moved it or removed it (`TreeChanges.overtaken`).
 - A folder that goes must hold what it held: each thing in it is asked for its ctime.
 
 What the command's version holds plays no part in this. A file that it wrote is judged also if the result is
-what is there already (`ChangeSet.same`).
+what is there already (`TreeChanges.same`).
 - A name in the command that led over a link to a file which it wrote must lead there still (`named_links`).
 
 With `on_stale = "merge"` a whole file whose text is in the command merges as any other whole-file write
@@ -58,13 +58,14 @@ from noclobber.errors import (
     NoclobberError,
     StaleFileError,
 )
+from noclobber.guard.change_set import Verdict
 from noclobber.guard.claims import retrying
 from noclobber.guard.facts import gather
 from noclobber.guard.git.rule import git_rule, is_only_refreshed
 from noclobber.guard.judge import refusal_of, stale_since_began
 from noclobber.guard.snapshot import NOTHING_SEEN, TurnContext
 from noclobber.shell import changes as tree
-from noclobber.shell.changes import FILE, FOLDER, LINK, ChangeSet, TreeChange, lstat
+from noclobber.shell.changes import FILE, FOLDER, LINK, TreeChange, TreeChanges, lstat
 from noclobber.shell.git_folders import changed_since
 from noclobber.shell.git_locks import GitBusyError, GitLocks, locks_for
 from noclobber.shell.named_links import first_link, leads_to
@@ -107,7 +108,7 @@ class CommandRun(NamedTuple):
     """git's index when it began, if the root has one."""
 
 
-class FileChange(NamedTuple):
+class CommandFile(NamedTuple):
     """One file of a change set, judged."""
 
     change: TreeChange
@@ -120,7 +121,7 @@ class FileChange(NamedTuple):
 
 
 def unchecked_rule(
-    command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn
+    command: CommandRun, changes: TreeChanges, turn: Turn | CommandTurn
 ) -> NoclobberError | None:
     """Refuse what is forbidden in folders whose files are not compared."""
     unchecked = [change for change in changes.changes if not change.is_checked]
@@ -131,7 +132,7 @@ def unchecked_rule(
     return refusal_of(turn, changes.root, unchecked)
 
 
-RULES: list[Callable[[CommandRun, ChangeSet, Turn | CommandTurn], NoclobberError | None]] = [
+RULES: list[Callable[[CommandRun, TreeChanges, Turn | CommandTurn], NoclobberError | None]] = [
     unchecked_rule,
     git_rule,
 ]
@@ -140,7 +141,6 @@ RULES: list[Callable[[CommandRun, ChangeSet, Turn | CommandTurn], NoclobberError
 MOST_TEXT_BYTES = 8 << 20
 TOLD_BY_COMMIT = ""  # Instead of a hash: the commit says it, which has to take it anyway.
 MERGE_TRIES = 5  # How often others may change a file again between its merge and the commit.
-MOST_NAMED = 100  # Files beside a refusal.
 KINDS = {FILE: stat.S_IFREG, LINK: stat.S_IFLNK, FOLDER: stat.S_IFDIR, tree.SPECIAL: stat.S_IFIFO}
 STALE_ACTIONS = {tree.WRITE: EDIT, tree.CREATE: WRITE, tree.DELETE: DELETE, tree.MODE: EDIT}
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # The hash of no bytes.
@@ -151,7 +151,7 @@ def land(
     turn: Turn | CommandTurn,
     call: ToolCall,
     command: CommandRun,
-    changes: ChangeSet,
+    changes: TreeChanges,
     *,
     owed: TreeRow | None = None,
     beside: Callable[[], None] | None = None,
@@ -216,7 +216,7 @@ def land(
     return _noted(turn, call, files, results, judged, flushed=True)
 
 
-def _git_locks(turn: Turn | CommandTurn, command: CommandRun, changes: ChangeSet) -> GitLocks:
+def _git_locks(turn: Turn | CommandTurn, command: CommandRun, changes: TreeChanges) -> GitLocks:
     """Return git's locks for these changes, to be held from the check to the commit."""
     folder = f"{folder_of(changes.root)}/{command.run_id}"
     return GitLocks(folder, locks_for(changes), turn.options.wait_s)
@@ -236,7 +236,7 @@ class _Judging:
     """Finds out, file by file, whether a change set may land."""
 
     def __init__(
-        self, turn: Turn | CommandTurn, command: CommandRun, changes: ChangeSet, memory: Memory
+        self, turn: Turn | CommandTurn, command: CommandRun, changes: TreeChanges, memory: Memory
     ) -> None:
         self._turn, self._command, self._changes, self._memory = turn, command, changes, memory
         self._is_lost = memory.is_lost
@@ -254,7 +254,7 @@ class _Judging:
         self._led_by: dict[str, list[str]] = {}
         for name, target in command.links:
             self._led_by.setdefault(target, []).append(name)
-        self._stale: list[StaleFileError] = []
+        self._verdict = Verdict()
         self._rows: list[TreeRow] = []
         self.merged: dict[str, MergedFile] = {}
         """Files whose command's version was merged with what others changed."""
@@ -262,9 +262,9 @@ class _Judging:
     def rows(self) -> list[TreeRow]:
         return self._rows
 
-    def files(self) -> list[FileChange]:
+    def files(self) -> list[CommandFile]:
         """Judge every file; raise the first refusal, with the others beside it."""
-        judged: list[FileChange] = []
+        judged: list[CommandFile] = []
         checked = self._changes.checked
         self._made_files = {each.path for each in checked if each.action == tree.CREATE and each.kind == FILE}
         for change in checked:
@@ -278,14 +278,11 @@ class _Judging:
         for name, is_made in self._changes.overtaken:
             path = f"{self._changes.root}/{name}"
             expected = self._known(path) or (ABSENT if is_made else UNKNOWN)
-            self._stale.append(stale_since_began(path, _found_at(path), expected))
-        if self._stale:
-            first, *rest = self._stale
-            first.others = tuple(rest[:MOST_NAMED])  # type: ignore[attr-defined]
-            raise first
+            self._verdict.refuse(stale_since_began(path, _found_at(path), expected))
+        self._verdict.enforce()
         return judged
 
-    def _one(self, change: TreeChange, path: str) -> FileChange:
+    def _one(self, change: TreeChange, path: str) -> CommandFile:
         now = self._judged(change, path)
         for name in self._led_by.get(path, ()):
             self._look_at_way(name, path)
@@ -298,29 +295,29 @@ class _Judging:
             tree.separate(upper, 0 if merged else change.names)
         self._rows.append(TreeRow(change.action, change.kind, path, expected, upper, change.mode, mode))
         after = now if change.action == tree.MODE else TOLD_BY_COMMIT
-        return FileChange(change, path, now, after)
+        return CommandFile(change, path, now, after)
 
-    def _folder(self, change: TreeChange, path: str) -> list[FileChange]:
+    def _folder(self, change: TreeChange, path: str) -> list[CommandFile]:
         """A folder that comes or goes is one row. Each file in it is judged."""
         is_gone = change.action == tree.DELETE
         # The print first: what changes after it, the commit sees. What changed before, the times show.
         print_ = expected_of(path) if is_gone else None
-        inside: list[FileChange] = []
-        for inner in ChangeSet(self._changes.root, (change,)).files():
+        inside: list[CommandFile] = []
+        for inner in TreeChanges(self._changes.root, (change,)).files():
             full = f"{self._changes.root}/{inner.path}"
             now = self._judged(inner, full)
             after = DELETED if is_gone else _made(inner)
             above = lstat(os.path.dirname(full)) if is_gone else None
-            inside.append(FileChange(inner, full, now, after, 0 if above is None else above.st_mode))
+            inside.append(CommandFile(inner, full, now, after, 0 if above is None else above.st_mode))
         # After the files in it, which are named to the agent rather than their folder.
-        if is_gone and not self._stale:
+        if is_gone and not self._verdict.refusals:
             # Somebody has put something into it, or taken it out. What was moved there has old times in it.
             for folder, _, _ in os.walk(path):
                 if not self._is_old(folder):
-                    self._stale.append(stale_since_began(folder, NOT_A_FILE))
+                    self._verdict.refuse(stale_since_began(folder, NOT_A_FILE))
                     break
             if not self._is_in_place(path):
-                self._stale.append(stale_since_began(path, NOT_A_FILE))
+                self._verdict.refuse(stale_since_began(path, NOT_A_FILE))
         kept = tuple(
             (file.path[len(path) + 1 :], file.before, file.change.old.st_size)
             for file in inside
@@ -347,7 +344,7 @@ class _Judging:
                 " mode first (chmod u+r).",
             )
         is_git = in_git(path)
-        target = gather(
+        facts = gather(
             action,
             self._snapshot(path),
             path,  # As the root is, it is canonical: a command has no other name for it.
@@ -357,8 +354,7 @@ class _Judging:
             write_scope=turn.write_scope,
             is_memory_lost=self._is_lost and not is_git,
             names=0 if now == ABSENT else None if status is None else status.st_nlink,
-        )
-        facts = target.facts
+        ).facts
         # Also of a file whose hash is known: what the command read may be another version, or the agent's own
         # of another command that ran at the same time.
         if not self._is_as_it_began(change, path, now, status):
@@ -368,7 +364,7 @@ class _Judging:
         if isinstance(refusal, StaleFileError):
             if self._is_merged(change, facts, refusal):
                 return self.merged[path].made_for
-            self._stale.append(refusal)
+            self._verdict.refuse(refusal)
         elif refusal is not None:
             raise refusal
         elif change.kind == LINK and change.path in self._made_files:
@@ -411,7 +407,7 @@ class _Judging:
 
                 stale.not_merged = already_so(self._turn.root, path, now)
                 stale.add_note(f"It was not merged: {stale.not_merged}")
-            self._stale.append(stale)
+            self._verdict.refuse(stale)
 
     def _is_as_it_began(self, change: TreeChange, path: str, now: str, status: os.stat_result | None) -> bool:
         """True if nobody else has changed, made, removed or moved something since the command began."""
@@ -463,7 +459,7 @@ class _Judging:
         if target is None or status is None or not stat.S_ISREG(status.st_mode):
             return
         if status.st_ctime_ns >= self._command.began_ns:
-            self._stale.append(stale_since_began(path, NOT_A_FILE))
+            self._verdict.refuse(stale_since_began(path, NOT_A_FILE))
         elif target.startswith(f"{self._changes.root}/"):
             self._behind[path] = (target, status)
 
@@ -471,11 +467,11 @@ class _Judging:
         """Note as stale a name by which the command wrote to a file, if it leads elsewhere by now."""
         now = leads_to(name)
         if now != path:
-            self._stale.append(stale_since_began(name, DELETED if now is None else expected_of(now)))
+            self._verdict.refuse(stale_since_began(name, DELETED if now is None else expected_of(now)))
         else:
             self._ways[name] = path
 
-    def is_all_known(self, snapshot: TurnContext, file: FileChange, data: bytes) -> bool:
+    def is_all_known(self, snapshot: TurnContext, file: CommandFile, data: bytes) -> bool:
         """True if an agent knows all of a file that has its command's text: alone, or behind what it saw."""
         text = self._texts[file.path]
         if len(data) == len(text.content):
@@ -581,7 +577,7 @@ def _was_moved(folder: str, began_ns: int) -> bool:
 def _noted(
     turn: Turn | CommandTurn,
     call: ToolCall,
-    files: Sequence[FileChange],
+    files: Sequence[CommandFile],
     results: Sequence[WriteResult],
     judged: _Judging,
     *,
@@ -598,7 +594,7 @@ def _noted(
 def _landed(
     turn: Turn | CommandTurn,
     call: ToolCall,
-    files: Sequence[FileChange],
+    files: Sequence[CommandFile],
     results: Sequence[WriteResult],
     judged: _Judging,
     *,
@@ -656,7 +652,7 @@ def _landed(
 
 def _tell(
     turn: Turn | CommandTurn,
-    files: Sequence[FileChange],
+    files: Sequence[CommandFile],
     landed: Sequence[WriteResult],
     judged: _Judging,
 ) -> NoclobberError | None:
@@ -721,7 +717,7 @@ def _note_refused(turn: Turn | CommandTurn, error: NoclobberError) -> None:
 
 
 def _for_undo(
-    turn: Turn | CommandTurn, file: FileChange, by_path: Mapping[tuple[str, bool], WriteResult]
+    turn: Turn | CommandTurn, file: CommandFile, by_path: Mapping[tuple[str, bool], WriteResult]
 ) -> dict[str, str]:
     """Return what else goes on record: what an undo cannot tell from hashes. Of most files, nothing."""
     change, more = file.change, {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.actions import Action
     from noclobber.disk.reading import FileState
-    from noclobber.guard.facts import Target
+    from noclobber.guard.change_set import FileChange
     from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.memory import Notes
     from noclobber.guard.snapshot import TurnContext
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 class LookedAt:
     """One file of a call: what was asked, what is there, and what the agent knows of it."""
 
-    __slots__ = ("action", "content", "name", "notes", "outcome", "snapshot", "state", "target")
+    __slots__ = ("action", "change", "content", "name", "notes", "outcome", "snapshot", "state")
 
     def __init__(
         self, action: Action, name: str, state: FileState, snapshot: TurnContext, notes: Notes
     ) -> None:
         self.action, self.name, self.state, self.snapshot, self.notes = action, name, state, snapshot, notes
         self.outcome: Outcome = UNKNOWN_OUTCOME
-        self.target: Target | None = None
+        self.change: FileChange | None = None
         self.content: bytes | None = None
         """What is written instead of what was sent: a stale write that was merged (`merging`)."""
 
@@ -47,7 +47,7 @@ class LookedAt:
         now_s = turn.clock.now_s()
         self.notes.setdefault("pending", {})[key] = [self.state.sha256, sha256, plain, now_s, *others]
         self.notes.pop("done", None)
-        merged = None if self.target is None else self.target.merged
+        merged = None if self.change is None else self.change.merged
         if merged is not None:
             self.notes.setdefault("merged", {})[key] = list(merged[:3])
         if sha256 is not None and data is not None:

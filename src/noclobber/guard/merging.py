@@ -44,7 +44,7 @@ from noclobber.text.merge import merge
 if TYPE_CHECKING:
     from noclobber.disk.reading import FileState
     from noclobber.errors import StaleFileError
-    from noclobber.guard.facts import Target
+    from noclobber.guard.change_set import FileChange
     from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.looked import LookedAt
     from noclobber.guard.overwritten import Overwritten
@@ -95,13 +95,13 @@ def already_so(root: str, path: str, sha256: str, changed_at_s: float = 0.0) -> 
     )
 
 
-def as_stale_change(target: Target, seen: bytes | None, current: FileState) -> StaleChange:
+def as_stale_change(change: FileChange, seen: bytes | None, current: FileState) -> StaleChange:
     """Return what an agent wants as a change of what it saw, for the two answers to a stale change."""
-    facts = target.facts
+    facts = change.facts
     base: bytes | str = "What you read is not kept any more." if seen is None else seen
     if not facts.seen_whole:
         base = "You have read only part of the file."
-    elif target.merged is None and facts.expected != facts.baseline:
+    elif change.merged is None and facts.expected != facts.baseline:
         # After a first merge the expectation is the version that was merged with.
         base = "The write names another version than the one that you last read."
     return StaleChange(
@@ -109,8 +109,8 @@ def as_stale_change(target: Target, seen: bytes | None, current: FileState) -> S
         facts.options,
         current,
         base,
-        target.sent if facts.kind == WRITE else None,
-        target.action.change,
+        change.sent if facts.kind == WRITE else None,
+        change.action.change,
     )
 
 
@@ -142,21 +142,21 @@ def merge_for_host(turn: JudgedTurn, looked: LookedAt, error: StaleFileError, *,
     """True if a stale write may go ahead; `looked` then says what is written. If not, the error says why."""
     from noclobber.guard.judge import refusal_of
 
-    target = looked.target
-    assert target is not None
-    facts, current = target.facts, looked.state
+    change = looked.change
+    assert change is not None
+    facts, current = change.facts, looked.state
     is_asked = facts.kind in (WRITE, EDIT) and hashing.is_hash(facts.expected or "")
-    is_said = target.sent is not None if facts.kind == WRITE else looked.action.change is not None
+    is_said = change.sent is not None if facts.kind == WRITE else looked.action.change is not None
     if not is_asked or not is_said or looked.action.moved_from is not None:
         return False
-    answer = _offered(looked) or merge_stale(as_stale_change(target, _seen(turn, looked), current))
+    answer = _offered(looked) or merge_stale(as_stale_change(change, _seen(turn, looked), current))
     if not isinstance(answer, Resolution):
         error.not_merged = None if answer is None else answer.reason
         return False
     if (refusal := refusal_of(facts._replace(expected=answer.made_for))) is not None:
         raise refusal
     content = answer.content
-    if content is not None and content != target.sent:
+    if content is not None and content != change.sent:
         if not _is_text(content):
             error.not_merged = NOT_TEXT
             return False
@@ -168,8 +168,8 @@ def merge_for_host(turn: JudgedTurn, looked: LookedAt, error: StaleFileError, *,
             return False
         looked.content = content
         looked.action = looked.action._replace(content=content.decode())
-    target.facts = facts._replace(expected=answer.made_for)
-    target.merged = answer.merged
+    change.facts = facts._replace(expected=answer.made_for)
+    change.merged = answer.merged
     # For the sentence afterwards: what others changed is from the base to theirs.
     turn.memory.hold(looked.path, current.sha256, current.content or b"")
     return True
@@ -177,9 +177,9 @@ def merge_for_host(turn: JudgedTurn, looked: LookedAt, error: StaleFileError, *,
 
 def _offered(looked: LookedAt) -> Resolution | None:
     """Return the merge whose text the agent was given, if it sends that text and nothing changed since."""
-    assert looked.target is not None
-    offered, sent = looked.notes.get("offered"), looked.target.sent
-    if not offered or sent is None or looked.target.facts.kind != WRITE:
+    assert looked.change is not None
+    offered, sent = looked.notes.get("offered"), looked.change.sent
+    if not offered or sent is None or looked.change.facts.kind != WRITE:
         return None
     content, base, theirs, ours = offered
     if (hashing.of_bytes(sent), looked.state.sha256) != (content, theirs):
@@ -202,8 +202,8 @@ def _seen(turn: JudgedTurn, looked: LookedAt) -> bytes | None:
     """Return what the agent saw, wherever its bytes still are."""
     from noclobber.guard.past_bytes import seen_bytes
 
-    assert looked.target is not None
-    baseline = looked.target.facts.baseline
+    assert looked.change is not None
+    baseline = looked.change.facts.baseline
     held = turn.memory.held(baseline)
     if held is None:
         held = seen_bytes(looked.snapshot, turn.root, looked.name, looked.path, baseline)

@@ -36,6 +36,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 from noclobber.guard import claims
+from noclobber.guard.change_set import ChangeSet
 from noclobber.guard.judge import call_key, note_refusal, pop_note, refusal_by_fence, refusal_of
 from noclobber.guard.looked import (
     LookedAt,
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 
     from noclobber.core.values import MergedWrite, ToolCall
     from noclobber.disk.reading import FileState
-    from noclobber.guard.facts import Facts, Target
+    from noclobber.guard.change_set import FileChange
+    from noclobber.guard.facts import Facts
     from noclobber.guard.host_versions import HostVersion
     from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.memory import Notes
@@ -106,8 +108,7 @@ class Outside:
                     self._before_writes(writes, targets)
             except NoclobberError as error:
                 if writes:
-                    judged = [looked.target for looked in targets if looked.target is not None]
-                    note_refusal(self.turn, self.call, judged, error, self.delivery)
+                    note_refusal(self.turn, self._wanted(targets), error)
                     self._keep_seen(error)
                 return error
         return None
@@ -209,7 +210,7 @@ class Outside:
         turn = self.turn
         if not self._has_versions(target.path):
             return WatchedFile(target.path, target.state.sha256, own, content=target.state.content)
-        merged = None if target.target is None else target.target.merged
+        merged = None if target.change is None else target.change.merged
         base = None if merged is None else turn.memory.held(merged.base_sha256)
         versions = tuple(data for data in (target.state.content, base) if data is not None)
         return WatchedFile(
@@ -241,10 +242,10 @@ class Outside:
         looked.keep(self.turn)
 
     def _admit(self, looked: LookedAt) -> None:
-        looked.target = self._gather(looked)
-        if self._follow_formatter(looked, looked.target.facts.expected):
-            looked.target = self._gather(looked)
-        facts = looked.target.facts
+        looked.change = self._gather(looked)
+        if self._follow_formatter(looked, looked.change.facts.expected):
+            looked.change = self._gather(looked)
+        facts = looked.change.facts
         self._judge_or_merge(looked, facts)
         looked.outcome = foresee(looked.action, self._content_before(looked), facts.path)
         self._foresee_together(looked)
@@ -336,7 +337,12 @@ class Outside:
                 together.append(None)
         notes["together"] = list(dict.fromkeys(together))[-MOST_TOGETHER:]
 
-    def _gather(self, looked: LookedAt) -> Target:
+    def _wanted(self, looked: Sequence[LookedAt]) -> ChangeSet:
+        """Return what was judged so far as a change set."""
+        judged = [each.change for each in looked if each.change is not None]
+        return ChangeSet(self.call, judged, delivery=self.delivery)
+
+    def _gather(self, looked: LookedAt) -> FileChange:
         from noclobber.guard.facts import (
             gather,
         )  # Here: the event after a call needs neither facts nor rules.

@@ -35,6 +35,7 @@ from noclobber.errors import (
     NotAFileError,
 )
 from noclobber.guard import engine
+from noclobber.guard.change_set import ChangeSet
 from noclobber.guard.claims import retrying
 from noclobber.guard.judge import note_refusal
 from noclobber.guard.outside import Outside
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 
     from noclobber.core.actions import Action, ContentChange
     from noclobber.core.values import ToolCall
+    from noclobber.guard.change_set import FileChange
     from noclobber.guard.engine import WritingTurn
-    from noclobber.guard.facts import Target
     from noclobber.guard.looked import LookedAt
 
 
@@ -64,14 +65,14 @@ class PlannedFile(NamedTuple):
     """None: there is no file, or it is too large to hold."""
     after: bytes | None
     """None: the file will be deleted."""
-    target: Target
+    change: FileChange
 
-    def as_target(self) -> Target:
+    def as_change(self) -> FileChange:
         """Return the change as the engine commits it: from what the plan was made from, to what was shown."""
-        target = self.target
-        target.facts = target.facts._replace(expected=self.expected)
-        target.base, target.data, target.is_planned = self.expected, self.after, True
-        return target
+        change = self.change
+        change.facts = change.facts._replace(expected=self.expected)
+        change.base, change.data, change.is_planned = self.expected, self.after, True
+        return change
 
     @property
     def exists(self) -> bool:
@@ -109,24 +110,21 @@ class ReplacedTool(Outside):
             except EditMismatchError:
                 raise  # The host's own tool would fail in the same way. It is no refusal of ours.
             except NoclobberError as error:
-                judged = [one.target for one in looked if one.target is not None]
-                note_refusal(turn, self.call, judged, error, self.delivery)
+                note_refusal(turn, self._wanted(looked), error)
                 raise
 
     def commit(self, planned: Sequence[PlannedFile]) -> None:
         """Write and delete what was planned: all files or none."""
         turn = self.turn
-        targets = [file.as_target() for file in planned]
+        wanted = ChangeSet(self.call, [file.as_change() for file in planned], delivery=self.delivery)
         guard = turn.guard = _guard(turn, all(_is_inside(turn.root, file.path) for file in planned))
         with turn.memory:
             try:
-                results = retrying(
-                    lambda: engine.land(turn, self.call, targets), turn.options.wait_s, turn.clock
-                )
+                results = retrying(lambda: engine.land(turn, wanted), turn.options.wait_s, turn.clock)
             except UnflushedError:
                 raise  # It landed, and is on record.
             except NoclobberError as error:
-                note_refusal(turn, self.call, targets, error, self.delivery)
+                note_refusal(turn, wanted, error)
                 raise
             finally:
                 kept = guard.sweep()
@@ -138,8 +136,8 @@ class ReplacedTool(Outside):
     # -- plan --------------------------------------------------------------------------------------------
 
     def _judge(self, looked: LookedAt) -> None:
-        looked.target = self._gather(looked)
-        self._judge_or_merge(looked, looked.target.facts)
+        looked.change = self._gather(looked)
+        self._judge_or_merge(looked, looked.change.facts)
 
     def _planned(self, looked: LookedAt) -> PlannedFile:
         action, state = looked.action, looked.state
@@ -148,7 +146,7 @@ class ReplacedTool(Outside):
             raise NotAFileError(looked.path, f"Path is a directory, not a file: {looked.path}")
         if found != DELETED and not is_hash(found):
             raise AccessDeniedError(looked.path, "it cannot be read by this user. Check its permissions.")
-        assert looked.target is not None
+        assert looked.change is not None
         return PlannedFile(
             action,
             looked.name,
@@ -156,7 +154,7 @@ class ReplacedTool(Outside):
             ABSENT if found == DELETED else found,
             None if found == DELETED else self._content(looked.path, state.content),
             self._after(looked),
-            looked.target,
+            looked.change,
         )
 
     def _after(self, looked: LookedAt) -> bytes | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
-    from noclobber.shell.changes import ChangeSet
+    from noclobber.shell.changes import TreeChanges
 
 
 CACHES = frozenset(
@@ -81,7 +81,7 @@ def refusal_of(turn: Turn | CommandTurn, root: str, changes: Sequence[TreeChange
     return None
 
 
-def without_forbidden_caches(turn: Turn | CommandTurn, changes: ChangeSet) -> ChangeSet:
+def without_forbidden_caches(turn: Turn | CommandTurn, changes: TreeChanges) -> TreeChanges:
     """Return a change set without the caches that may not land where they are."""
     by_folder: dict[str, list[TreeChange]] = {}
     for change in changes.changes:

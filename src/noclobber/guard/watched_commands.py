@@ -19,10 +19,11 @@ from noclobber.core.actions import Action
 from noclobber.disk import paths
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at
-from noclobber.errors import DELETED, NoclobberError, StaleFileError
+from noclobber.errors import DELETED, NoclobberError
+from noclobber.guard.change_set import ChangeSet
 from noclobber.guard.commands import as_shell, canonical, checked_hash
 from noclobber.guard.facts import gather
-from noclobber.guard.judge import admit
+from noclobber.guard.judge import judge
 from noclobber.guard.watched_changes import keeper, record
 from noclobber.shell import watched
 from noclobber.shell.starting import NOT_EXECUTABLE, NOT_FOUND
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from noclobber.core.values import ToolCall
     from noclobber.errors import OverwroteError
+    from noclobber.guard.change_set import FileChange
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.commands import CommandStop
     from noclobber.guard.turn import Turn
@@ -62,10 +64,8 @@ def begin(
 ) -> watched.WatchedStart:
     """Judge what a command is certain to write, and copy what is stale. Refusals are raised and recorded."""
     try:
-        if (trouble := turn.ledger_trouble()) is not None:
-            raise trouble
         known = {canonical(cwd, path): checked_hash(path, sha256) for path, sha256 in expect.items()}
-        named = _judged(turn, text, cwd, known)
+        named = _judged(turn, call, text, cwd, known)
         known = _seen(turn) | known
         if "git" in text:
             _refuse_taking_others_work(turn, text, cwd, known)
@@ -143,10 +143,12 @@ def run_plainly(
     return as_shell(process.returncode), out, err, stop.is_asked
 
 
-def _judged(turn: Turn | CommandTurn, text: str, cwd: str, known: Mapping[str, str]) -> dict[str, str]:
+def _judged(
+    turn: Turn | CommandTurn, call: ToolCall, text: str, cwd: str, known: Mapping[str, str]
+) -> dict[str, str]:
     """Ask the policies, claims and locks about every certain target; return what is there now."""
     found: dict[str, str] = {}
-    stale: list[StaleFileError] = []
+    wanted: list[FileChange] = []
     for action in targets(text):
         path = canonical(cwd, paths.lexical(cwd, action.path))
         if not path.startswith(f"{turn.root}/") or os.path.isdir(path):
@@ -156,7 +158,7 @@ def _judged(turn: Turn | CommandTurn, text: str, cwd: str, known: Mapping[str, s
         asked = Action(action.kind, path, expected_hash=known.get(path), is_certain=False)
         with turn.memory as memory:
             snapshot, is_lost = memory.recall(path, path)[0], memory.is_lost
-        target = gather(
+        change = gather(
             asked,
             snapshot,
             path,
@@ -166,14 +168,8 @@ def _judged(turn: Turn | CommandTurn, text: str, cwd: str, known: Mapping[str, s
             write_scope=turn.write_scope,
             is_memory_lost=is_lost,
         )
-        try:
-            admit(turn, target.facts, turn.fence)
-        except StaleFileError as error:
-            stale.append(error)
-    if stale:
-        first, *rest = stale
-        first.others = tuple(rest)  # type: ignore[attr-defined]
-        raise first
+        wanted.append(change)
+    judge(turn, ChangeSet(call, wanted), turn.fence).enforce()
     return found
 
 

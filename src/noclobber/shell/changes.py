@@ -72,7 +72,7 @@ class TreeChange(NamedTuple):
     """How many hard links the new version has; 0: not known."""
 
 
-class ChangeSet(NamedTuple):
+class TreeChanges(NamedTuple):
     """Everything that a command changed below a root, in the order in which it has to happen."""
 
     root: str
@@ -81,7 +81,7 @@ class ChangeSet(NamedTuple):
     """What the command wrote, and the real tree has it so already: to be judged. Nothing of it lands."""
     overtaken: tuple[tuple[str, bool], ...] = ()
     """Names that somebody else has made, removed or replaced since: each, and whether the command made it."""
-    beside: tuple[ChangeSet, ...] = ()
+    beside: tuple[TreeChanges, ...] = ()
     """What the command changed in git folders outside of the root (`git_folders`)."""
 
     @property
@@ -125,7 +125,7 @@ def changes(
     began_ns: int = 0,
     replaced: Collection[str] = (),
     worked_on: Callable[[str], Iterable[str]] | None = None,
-) -> ChangeSet:
+) -> TreeChanges:
     """
     Return what the upper layer changes in the real tree as it is now.
 
@@ -138,7 +138,7 @@ def changes(
     scan.find_originals()
     scan.find_vanished(upper)
     scan.spare_what_was_only_read(upper)
-    return ChangeSet(root, tuple(scan.found), tuple(scan.same), tuple(scan.overtaken))
+    return TreeChanges(root, tuple(scan.found), tuple(scan.same), tuple(scan.overtaken))
 
 
 class _Scan:
@@ -420,7 +420,7 @@ def _is_named_by_content(path: str) -> bool:
     return bool(is_git and is_object) and (not around or (names[1] == "modules" and "refs" not in names))
 
 
-def undecodable(found: ChangeSet) -> str:
+def undecodable(found: TreeChanges) -> str:
     """Return a path of a checked change that is not UTF-8, with all that is in its folders; "" for none."""
     for change in found.checked:
         if not _is_text(change.path):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 
-from noclobber.shell.changes import DELETE, ChangeSet, changes, lstat
+from noclobber.shell.changes import DELETE, TreeChanges, changes, lstat
 from noclobber.shell.named_links import names_in
 
 TYPE_CHECKING = False
@@ -99,7 +99,7 @@ def has_written(run_folder: str) -> bool:
     return any(os.listdir(f"{upper}/upper") for upper in uppers)
 
 
-def changes_beside(run_folder: str, began_ns: int) -> tuple[ChangeSet, ...]:
+def changes_beside(run_folder: str, began_ns: int) -> tuple[TreeChanges, ...]:
     """Return what a command changed in git folders outside of the root, and what others changed there."""
     found = []
     for folder, layer in layers(run_folder):
@@ -115,7 +115,7 @@ def _turn(change: TreeChange) -> int:
     return (2 if is_gone else 0) if change.path.startswith("objects") else 1
 
 
-def changed_since(found: ChangeSet, began_ns: int) -> Iterator[str]:
+def changed_since(found: TreeChanges, began_ns: int) -> Iterator[str]:
     """Yield what others have changed since the command began, of what it changed in a git folder."""
     # An object's name says what it holds; a log is written under the lock of its branch.
     for change in (*found.files(), *found.same):

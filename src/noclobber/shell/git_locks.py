@@ -21,7 +21,7 @@ from noclobber.shell.git_folders import layers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from noclobber.shell.changes import ChangeSet
+    from noclobber.shell.changes import TreeChanges
 
 LOCK_FILE, LIST_FILE = "git-lock", "git-locks"
 ENDING = ".lock"
@@ -35,7 +35,7 @@ class GitBusyError(Exception):
     """A git process has a lock. The text is the lock's path."""
 
 
-def locks_for(changes: ChangeSet) -> list[str]:
+def locks_for(changes: TreeChanges) -> list[str]:
     """Return which locks git would take for these changes; none for a command that did not use it."""
     found = []
     for each in (changes, *changes.beside):

@@ -20,13 +20,13 @@ from noclobber.disk.removing import remove_all, remove_tree
 from noclobber.disk.renames import WritableFolder
 from noclobber.disk.steps import reached
 from noclobber.shell import changes as tree
-from noclobber.shell.changes import FILE, FOLDER, ChangeSet, TreeChange, attributes, kind_of, lstat
+from noclobber.shell.changes import FILE, FOLDER, TreeChange, TreeChanges, attributes, kind_of, lstat
 
 _IN_THE_WAY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 def land_unchecked(
-    changes: ChangeSet, began_ns: int, *, aside: str = "", decided_ns: int | None = None
+    changes: TreeChanges, began_ns: int, *, aside: str = "", decided_ns: int | None = None
 ) -> list[str]:
     """
     Land it; return what could not be, with the reason.

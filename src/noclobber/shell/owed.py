@@ -26,7 +26,7 @@ from noclobber.disk.commit import note_keys
 from noclobber.disk.commit.rows import TreeRow
 from noclobber.disk.paths import open_below
 from noclobber.disk.steps import reached
-from noclobber.shell.changes import DELETE, FILE, ChangeSet, TreeChange
+from noclobber.shell.changes import DELETE, FILE, TreeChange, TreeChanges
 from noclobber.shell.git_folders import layers
 from noclobber.shell.landing_unchecked import land_unchecked
 from noclobber.shell.runs import owed_path
@@ -43,7 +43,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def drafted(run: RunFolder, changes: ChangeSet, began_ns: int) -> TreeRow:
+def drafted(run: RunFolder, changes: TreeChanges, began_ns: int) -> TreeRow:
     """Write down what is owed once the rest has landed; return the row of the commit that says that."""
     path, draft = owed_path(run.root, run.run_id), f"{run.path}/{DRAFT}"
     _make_place(os.path.dirname(path))
@@ -65,7 +65,7 @@ def drafted(run: RunFolder, changes: ChangeSet, began_ns: int) -> TreeRow:
     return TreeRow("create", FILE, path, None, draft, 0o600, is_own=True)
 
 
-def settle_beside(run: RunFolder, changes: ChangeSet, began_ns: int) -> None:
+def settle_beside(run: RunFolder, changes: TreeChanges, began_ns: int) -> None:
     """Land what git folders outside of the root are owed: after the commit, while git's locks are held."""
     _decide(run)
     for each in changes.beside:
@@ -73,11 +73,11 @@ def settle_beside(run: RunFolder, changes: ChangeSet, began_ns: int) -> None:
         reached("unchecked-beside")
 
 
-def _unchecked(changes: ChangeSet) -> ChangeSet:
+def _unchecked(changes: TreeChanges) -> TreeChanges:
     return changes._replace(changes=tuple(each._replace(is_checked=False) for each in changes.changes))
 
 
-def settle(run: RunFolder, changes: ChangeSet, began_ns: int) -> list[str]:
+def settle(run: RunFolder, changes: TreeChanges, began_ns: int) -> list[str]:
     """Land what is owed, after the commit; return what could not be landed."""
     _decide(run)
     reached("unchecked-decided")
@@ -145,7 +145,7 @@ def _forget(run: RunFolder) -> None:
     run.owes = False
 
 
-def _read(run: RunFolder) -> tuple[ChangeSet, int, int]:
+def _read(run: RunFolder) -> tuple[TreeChanges, int, int]:
     """Return what a list says: the changes, when their command began, and when they were decided."""
     folder_fd = _opened(run.root, os.path.dirname(owed_path(run.root, run.run_id)))
     try:
@@ -171,7 +171,7 @@ def _read(run: RunFolder) -> tuple[ChangeSet, int, int]:
         above = max((each for each in roots if name.startswith(each)), key=len)
         fields = (*rows[at : at + 2], *rows[at + 3 : at + FIELDS])
         found[above].append(_change(roots[above][1], name[len(above) :], *fields))
-    ours, *beside = (ChangeSet(folder, tuple(found[above])) for above, (folder, _) in roots.items())
+    ours, *beside = (TreeChanges(folder, tuple(found[above])) for above, (folder, _) in roots.items())
     return ours._replace(beside=tuple(beside)), began_ns, status.st_ctime_ns
 
 

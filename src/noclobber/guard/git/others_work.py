@@ -32,7 +32,7 @@ from noclobber.errors import ABSENT, DELETED, CannotCommitError, NoclobberError,
 from noclobber.guard.git.lineage import OUTSIDER, WrittenBy, author_of
 from noclobber.guard.git.repository import GitEntry, GitFailedError, Repository
 from noclobber.ledger.history import landed_writes
-from noclobber.shell.changes import DELETE, FILE, ChangeSet, TreeChange
+from noclobber.shell.changes import DELETE, FILE, TreeChange, TreeChanges
 from noclobber.shell.git_folders import top_around
 from noclobber.text.merge import split_lines
 
@@ -60,7 +60,7 @@ class OthersFile(NamedTuple):
     """`taken away` or `swept up`."""
 
 
-def rule(command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn) -> NoclobberError | None:
+def rule(command: CommandRun, changes: TreeChanges, turn: Turn | CommandTurn) -> NoclobberError | None:
     """Refuse a command that takes others' uncommitted work away, or sweeps it up; None: it may land."""
     files: dict[str, TreeChange] = {}
     git_files: dict[str, TreeChange] = {}

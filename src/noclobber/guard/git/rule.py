@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.landing import CommandRun
     from noclobber.guard.turn import Turn
-    from noclobber.shell.changes import ChangeSet
+    from noclobber.shell.changes import TreeChanges
 
 
-def git_rule(command: CommandRun, changes: ChangeSet, turn: Turn | CommandTurn) -> NoclobberError | None:
+def git_rule(command: CommandRun, changes: TreeChanges, turn: Turn | CommandTurn) -> NoclobberError | None:
     """Refuse a git command that reaches for others' uncommitted work; None: it may land."""
     is_git = changes.beside or any("/.git/" in f"/{change.path}/" for change in changes.checked)
     # `git clean` changes nothing in the repository; it only removes files.

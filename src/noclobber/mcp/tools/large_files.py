@@ -15,7 +15,7 @@ from noclobber.core.actions import READ
 from noclobber.core.values import Coverage, ReadResult
 from noclobber.disk.hashing import CHUNK_BYTES
 from noclobber.guard.facts import Facts
-from noclobber.guard.judge import admit
+from noclobber.guard.judge import admit_read
 from noclobber.mcp.reference.os_errors import bad_request
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def read_ends(turn: Turn, path: ClientPath, head: int, tail: int) -> tuple[str, 
     name = turn.context.name_of(path.name)
 
     def consume(descriptor: int, real: str) -> tuple[list[bytes], str, int]:
-        admit(turn, Facts(READ, real, name, turn.root, turn.options))
+        admit_read(Facts(READ, real, name, turn.root, turn.options))
         return _scan(descriptor, head, tail, real)
 
     real, (shown, sha256, total), _ = turn.guard.scan(path.name, consume)
