@@ -9,7 +9,7 @@ import pytest
 from noclobber.disk.processes import GONE, RUNNING, UNKNOWN
 from noclobber.lock import liveness
 from noclobber.lock.limits import MAX_LEASE_S
-from noclobber.lock.liveness import FolderIdentity, Verdict, is_copied, judge
+from noclobber.lock.liveness import FolderIdentity, Liveness, is_copied, judge
 from noclobber.lock.record import LockContent, LockRecord
 
 ACQUIRED_S = 1_800_000_000.0
@@ -35,7 +35,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def verdict(
     now_s: float, fate: str = RUNNING, place: FolderIdentity | None = HERE, **changes: Any
-) -> Verdict:
+) -> Liveness:
     """Judge the record, changed as asked."""
     record = RECORD._replace(**changes)
     # Made anew, so that no comparison by identity can pass for one by value.
@@ -44,13 +44,13 @@ def verdict(
 
 def test_no_lock_file_is_a_free_folder() -> None:
     """REQ-LOCK-001."""
-    assert judge(None, ACQUIRED_S, HERE) == Verdict("free", None, 0, "not locked")
+    assert judge(None, ACQUIRED_S, HERE) == Liveness("free", None, 0, "not locked")
 
 
 def test_a_damaged_lock_file_can_be_recovered_and_says_what_is_wrong() -> None:
     """REQ-LOCK-006: whatever the clock says."""
     damaged = judge(LockContent("corrupt", None, "not JSON"), ACQUIRED_S, HERE)
-    assert damaged == Verdict("corrupt", "corrupt", 0, "the lock file is damaged: not JSON")
+    assert damaged == Liveness("corrupt", "corrupt", 0, "the lock file is damaged: not JSON")
 
 
 @pytest.mark.parametrize("fate", [RUNNING, UNKNOWN])
@@ -59,7 +59,7 @@ def test_a_damaged_lock_file_can_be_recovered_and_says_what_is_wrong() -> None:
 )
 def test_a_live_lock_says_how_long_it_lasts(fate: str, age_s: float, remaining_s: int) -> None:
     """REQ-LOCK-004, REQ-LOCK-007: whole seconds, rounded up, so that 0 never means "still locked"."""
-    assert verdict(ACQUIRED_S + age_s, fate) == Verdict("live", None, remaining_s, "held")
+    assert verdict(ACQUIRED_S + age_s, fate) == Liveness("live", None, remaining_s, "held")
 
 
 @pytest.mark.parametrize("fate", [RUNNING, UNKNOWN, GONE])
@@ -69,12 +69,12 @@ def test_an_expired_lease_counts_before_anything_that_is_known_of_the_process(
 ) -> None:
     """REQ-LOCK-004, REQ-LOCK-006: expired the moment now >= acquired + lease_duration_s, 0 s ago, not -0 (finding D13)."""
     expired = verdict(ACQUIRED_S + age_s, fate)
-    assert expired == Verdict("expired", "lease_expired", 0, f"its lease ran out {ago} s ago")
+    assert expired == Liveness("expired", "lease_expired", 0, f"its lease ran out {ago} s ago")
 
 
 def test_a_process_that_is_gone_leaves_an_orphan() -> None:
     """REQ-LOCK-006: at once, whatever is left of the lease."""
-    dead = Verdict("dead", "pid_dead", 0, "its process 4242 no longer runs")
+    dead = Liveness("dead", "pid_dead", 0, "its process 4242 no longer runs")
     assert verdict(ACQUIRED_S + 1, GONE) == dead
     assert verdict(ACQUIRED_S - 10 * MAX_LEASE_S, GONE) == dead
 
@@ -84,8 +84,8 @@ def test_a_lease_that_ends_later_than_any_lease_can_is_damage_whoever_runs() -> 
     longest_s = 2 * 86_400
     at_border_s = ACQUIRED_S + 60 - longest_s
     beyond_s = at_border_s - 0.5
-    assert verdict(at_border_s, UNKNOWN) == Verdict("live", None, longest_s, "held")
-    impossible = Verdict("corrupt", "corrupt", 0, "its lease ends later than any lease can")
+    assert verdict(at_border_s, UNKNOWN) == Liveness("live", None, longest_s, "held")
+    impossible = Liveness("corrupt", "corrupt", 0, "its lease ends later than any lease can")
     assert verdict(beyond_s, UNKNOWN) == impossible
     assert verdict(beyond_s, "a fate of another kind") == impossible
     assert verdict(beyond_s, RUNNING) == impossible
@@ -94,7 +94,7 @@ def test_a_lease_that_ends_later_than_any_lease_can_is_damage_whoever_runs() -> 
 def test_a_record_that_was_copied_with_its_folder_locks_nothing() -> None:
     """REQ-LOCK-012: the original is still held; the copy is not."""
     copied = verdict(ACQUIRED_S, place=HERE._replace(inode=501))
-    assert copied == Verdict("corrupt", "corrupt", 0, "the lock file was copied here from another folder")
+    assert copied == Liveness("corrupt", "corrupt", 0, "the lock file was copied here from another folder")
     assert verdict(ACQUIRED_S, place=None).state == "live"
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from noclobber.errors import LockContention
     from noclobber.ledger.observer import Observer
     from noclobber.lock.events import EventLog
-    from noclobber.lock.liveness import Verdict
+    from noclobber.lock.liveness import Liveness
     from noclobber.lock.nested import Obstacle
     from noclobber.lock.record import LockContent
 
@@ -391,7 +391,7 @@ class FileArbiter:
         return Recovery(**record.recovered_from) if record.recovered_from else None
 
     def _retire_own(
-        self, lock_file: LockFile, found: LockContent, record: LockRecord, verdict: Verdict, taker: Taker
+        self, lock_file: LockFile, found: LockContent, record: LockRecord, verdict: Liveness, taker: Taker
     ) -> LockContention | None:
         """Inside the section: the holder itself ends the deliverable, and its lock with it."""
         folder = lock_file.location()
@@ -519,7 +519,7 @@ class FileArbiter:
         self._lock_file = lock_file = LockFile(folder)
         return lock_file
 
-    def _judge(self, lock_file: LockFile, found: LockContent | None) -> Verdict:
+    def _judge(self, lock_file: LockFile, found: LockContent | None) -> Liveness:
         return FREE if found is None else self._verdict(found, lock_file.identity)
 
     # -- what a coordinator adds: `postgres.arbiter` -------------------------------------------------------
@@ -528,7 +528,7 @@ class FileArbiter:
         """Return the name of the row of a new lock; None where files are all there is."""
         return None
 
-    def _verdict(self, found: LockContent, place: FolderIdentity) -> Verdict:
+    def _verdict(self, found: LockContent, place: FolderIdentity) -> Liveness:
         """Decide what became of a lock that was found."""
         return judge(found, self.clock.now_s(), place)
 
@@ -589,7 +589,7 @@ class FileArbiter:
         self,
         folder: str,
         found: LockContent | None,
-        verdict: Verdict,
+        verdict: Liveness,
         deliverable_id: str | None,
         busy: FileBusyError | None = None,
         *,
@@ -627,7 +627,7 @@ class FileArbiter:
         folder: str,
         taker: Taker,
         found: LockContent | None,
-        verdict: Verdict,
+        verdict: Liveness,
         secret_sha256: str,
     ) -> LockRecord:
         process = taker.process

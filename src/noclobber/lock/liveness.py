@@ -48,7 +48,7 @@ class FolderIdentity(NamedTuple):
     """Where it is; asked which filesystem that is, and only when the numbers differ."""
 
 
-class Verdict(NamedTuple):
+class Liveness(NamedTuple):
     """What became of a lock. `reason` is set if and only if anybody may take it over."""
 
     state: LockState
@@ -57,7 +57,7 @@ class Verdict(NamedTuple):
     detail: str
 
 
-FREE = Verdict("free", None, 0, "not locked")
+FREE = Liveness("free", None, 0, "not locked")
 
 
 def judge(
@@ -65,7 +65,7 @@ def judge(
     now_s: float,
     place: FolderIdentity | None = None,
     fate_of: Callable[[ProcessIdentity], str] = fate,
-) -> Verdict:
+) -> Liveness:
     """Decide what became of the lock that was found."""
     if found is None:
         return FREE
@@ -74,18 +74,18 @@ def judge(
         age_s = found.unparsed_age_s
         if age_s is not None and -1 < age_s < WRITING_S:  # From the future: then its age says nothing.
             wait_s = math.ceil(WRITING_S - max(age_s, 0))
-            return Verdict("live", None, wait_s, "it is new and no record yet: somebody may be writing it")
-        return Verdict("corrupt", "corrupt", 0, f"the lock file is damaged: {found.corruption}")
+            return Liveness("live", None, wait_s, "it is new and no record yet: somebody may be writing it")
+        return Liveness("corrupt", "corrupt", 0, f"the lock file is damaged: {found.corruption}")
     if place is not None and is_copied(record, place):
-        return Verdict("corrupt", "corrupt", 0, "the lock file was copied here from another folder")
+        return Liveness("corrupt", "corrupt", 0, "the lock file was copied here from another folder")
     left_s = record.expires_s - now_s
     if left_s <= 0:
-        return Verdict("expired", "lease_expired", 0, f"its lease ran out {abs(left_s):.0f} s ago")
+        return Liveness("expired", "lease_expired", 0, f"its lease ran out {abs(left_s):.0f} s ago")
     if (fate_of_pid(record.pid) if record.names_no_machine else fate_of(record.process)) == GONE:
-        return Verdict("dead", "pid_dead", 0, f"its process {record.pid} no longer runs")
+        return Liveness("dead", "pid_dead", 0, f"its process {record.pid} no longer runs")
     if left_s > MAX_REMAINING_S:
-        return Verdict("corrupt", "corrupt", 0, "its lease ends later than any lease can")
-    return Verdict("live", None, math.ceil(left_s), "held")
+        return Liveness("corrupt", "corrupt", 0, "its lease ends later than any lease can")
+    return Liveness("live", None, math.ceil(left_s), "held")
 
 
 def is_copied(record: LockRecord, place: FolderIdentity) -> bool:

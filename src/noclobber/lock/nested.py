@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from noclobber.core.clock import Clock
-    from noclobber.lock.liveness import Verdict
+    from noclobber.lock.liveness import Liveness
     from noclobber.lock.record import LockContent
 
-    Judge = Callable[[LockContent, FolderIdentity], Verdict]
+    Judge = Callable[[LockContent, FolderIdentity], Liveness]
 
 
 class Obstacle(NamedTuple):
@@ -41,7 +41,7 @@ class Obstacle(NamedTuple):
 
     folder: str
     found: LockContent
-    verdict: Verdict
+    verdict: Liveness
 
 
 def find_obstacle(

@@ -39,7 +39,7 @@ from noclobber.lock.arbiter import LockStatus, Recovery, Taker
 from noclobber.lock.events import recovery_event, refusal_event
 from noclobber.lock.file_arbiter import FileArbiter, FileHolding, FileWriteIntent, LockRow, boot_time_s
 from noclobber.lock.limits import COORDINATED_LEASE_S
-from noclobber.lock.liveness import Verdict, is_copied
+from noclobber.lock.liveness import Liveness, is_copied
 from noclobber.lock.names import LOCK_NAME
 from noclobber.lock.record import hash_of, new_secret, public_id
 from noclobber.postgres.asking import judge_dead
@@ -109,7 +109,7 @@ class PostgresArbiter(FileArbiter):
         place = _place(folder)
         return place.workspace, place.path
 
-    def _verdict(self, found: LockContent, place: FolderIdentity) -> Verdict:
+    def _verdict(self, found: LockContent, place: FolderIdentity) -> Liveness:
         verdict, record = super()._verdict(found, place), found.record
         if record is None or record.workspace is None or verdict.state == "dead" or is_copied(record, place):
             return verdict
@@ -118,8 +118,8 @@ class PostgresArbiter(FileArbiter):
             return verdict
         state, detail = _state(row)
         if state == "expired":
-            return Verdict("expired", "lease_expired", 0, detail)
-        return Verdict("live", None, _whole_s(row["remaining_s"]), detail)
+            return Liveness("expired", "lease_expired", 0, detail)
+        return Liveness("live", None, _whole_s(row["remaining_s"]), detail)
 
     def _confirm(self, folder: str, holding: FileHolding, taker: Taker) -> FileHolding | LockContention:
         place, process = _place(folder), _spelled(taker)
