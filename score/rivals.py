@@ -2,6 +2,7 @@
 Who else writes the file: another agent's tool, an editor, a formatter, git, a shell script.
 
 Each makes one update, as the real one does it, and it can be seen afterwards whether the update is there.
+`Counting` writes what the model will write, too: both add one to the same number, so both updates are equal.
 `Nobody` writes nothing and `Touch` changes only the modification time: whoever refuses a write then refuses
 it falsely.
 """
@@ -43,6 +44,14 @@ class Rival(ABC):
     def is_there(self) -> bool:
         """True if the update is in the file."""
         return self.line in self.file.read_text().splitlines()
+
+    def wanted(self, text: str, own: str) -> str:
+        """Return what the model makes of the text that it has read."""
+        return f"{text}{own}\n"
+
+    def is_lost(self, *, landed: bool) -> bool:
+        """True if an update is missing, after the model's own landed or did not."""
+        return self.makes_an_update and not self.is_there()
 
 
 class Nobody(Rival):
@@ -151,5 +160,36 @@ class Script(Rival):
         subprocess.run(["sh", "-c", 'echo "$2" >> "$1"', "sh", str(self.file), self.line], check=True)
 
 
-RIVALS: tuple[type[Rival], ...] = (Agent, Editor, Formatter, Git, Script)
+class Counting(Rival):
+    """Another agent that adds one to the number that the model adds one to: both write the same."""
+
+    name = "another that counts"
+
+    def prepare(self) -> None:
+        """Have a number to count from."""
+        self.file.write_text(f"{self.file.read_text()}counted 0\n")
+
+    def act(self) -> None:
+        """Add one."""
+        self.file.write_text(self.wanted(self.file.read_text(), ""))
+
+    def is_there(self) -> bool:
+        """Look whether anybody has counted."""
+        return self._count(self.file.read_text()) > 0
+
+    def wanted(self, text: str, own: str) -> str:
+        """Count one more than was read."""
+        count = self._count(text)
+        return text.replace(f"counted {count}\n", f"counted {count + 1}\n")
+
+    def is_lost(self, *, landed: bool) -> bool:
+        """Each that landed has counted one."""
+        return self._count(self.file.read_text()) < 1 + landed
+
+    @staticmethod
+    def _count(text: str) -> int:
+        return int(text[text.rindex("counted ") :].split()[1])
+
+
+RIVALS: tuple[type[Rival], ...] = (Agent, Counting, Editor, Formatter, Git, Script)
 CONTROLS: tuple[type[Rival], ...] = (Nobody, Touch)

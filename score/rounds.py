@@ -1,15 +1,16 @@
 """
 One round: the model reads a file, the rival acts, the model writes. And the account of all rounds.
 
-The model is a good one. It writes what it has read with one line more. If its line is not in the file
-afterwards, it was refused: it reads again and tries once more, up to `MOST_TRIES` times. What the disk has is
-what counts; the words of a tool are never parsed.
+The model is a good one. It writes what it has read with one line more, or one more on a counter. If the file
+is not written by that, or not with its line, it was refused: it reads again and tries once more, up to
+`MOST_TRIES` times. What the disk has is what counts; the words of a tool are never parsed.
 """
 
 from __future__ import annotations
 
 import random
 import shlex
+import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from score.rivals import CONTROLS, RIVALS, Rival
 
 MOST_TRIES = 4
 LINES = 12
+TICK_NS = 20_000_000
 
 
 class ReadFile(NamedTuple):
@@ -96,23 +98,24 @@ def _round(
     text = _text(answer, shown, file)
     rival.act()
     calls, refused = 0, False
+    landed = False
     for _ in range(MOST_TRIES):
-        yield _use(file, f"{text}{own}\n", plan.way)
+        before, wanted = _stamp(file), rival.wanted(text, own)
+        yield _use(file, wanted, plan.way)
         calls += refused
-        if _has(file, own):
+        landed = _stamp(file) != before and _has(file, wanted)
+        if landed:
             break
         refused = True
         answer = yield ReadFile(file)
         calls += 1
         text = _text(answer, shown, file)
-    landed = _has(file, own)
-    lost = rival.makes_an_update and not rival.is_there()
     tallies.append(
         Tally(
             rival.name,
             plan.way,
             updates=rival.makes_an_update + landed,
-            lost=int(lost),
+            lost=int(rival.is_lost(landed=landed)),
             refused=refused,
             falsely_refused=refused and not rival.makes_an_update,
             recovery_calls=calls,
@@ -135,8 +138,18 @@ def _text(answer: str, shown: Callable[[str], str | None], file: Path) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _has(file: Path, line: str) -> bool:
-    return any(found.rstrip() == line for found in file.read_text().splitlines())
+def _has(file: Path, wanted: str) -> bool:
+    """True if the last line of what the model wanted is in the file: its own, or what it has counted."""
+    last = wanted.splitlines()[-1].rstrip()
+    return any(found.rstrip() == last for found in file.read_text().splitlines())
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """Say which write of a file this is: equal content says nothing, and times tick in milliseconds."""
+    status = file.stat()
+    while abs(time.time_ns() - status.st_mtime_ns) < TICK_NS:
+        time.sleep(TICK_NS / 1e9)
+    return status.st_ino, status.st_mtime_ns
 
 
 class Score(NamedTuple):
