@@ -17,8 +17,8 @@ import pytest
 import noclobber
 from noclobber import errors
 from noclobber.cli import COMMANDS
-from noclobber.cli.completion import nodes
 from noclobber.ledger.kinds import KINDS
+from tests.rigs.parsers import nodes
 
 PROJECT = Path(__file__).parents[1]
 DOCS = PROJECT / "docs"

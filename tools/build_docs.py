@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+from argparse import ArgumentParser
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -100,25 +101,28 @@ def _outside(path: str, depth: int) -> str:
 
 def parser_page() -> str:
     """Return the help of every command, as the parsers print it."""
-    from noclobber.cli import help_page, parser_of
-    from noclobber.cli.completion import nodes
+    from noclobber.cli import COMMANDS, help_page, parser_of
 
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}
     parts = ["# Every command's help\n", "Made from the parsers. [Commands](../cli.md) explains them.\n"]
     parts.append(f"## noclobber\n\n```text\n{help_page()}```\n")
-    for node in nodes():
-        if not node.path or len(node.path) > 2:
-            continue
-        out = io.StringIO()
-        with redirect_stdout(out):
-            try:
-                parser_of(node.path[0]).parse_args([*node.path[1:], "--help"])
-            except SystemExit:
-                pass
-        level = "##" if len(node.path) == 1 else "###"
-        parts.append(f"{level} noclobber {' '.join(node.path)} {{: #help-{'-'.join(node.path)} }}\n")
-        parts.append(f"```text\n{out.getvalue()}```\n")
+    for name in COMMANDS:
+        for path in [(name,), *((name, below) for below in subcommands(parser_of(name)))]:
+            out = io.StringIO()
+            with redirect_stdout(out):
+                try:
+                    parser_of(name).parse_args([*path[1:], "--help"])
+                except SystemExit:
+                    pass
+            level = "##" if len(path) == 1 else "###"
+            parts.append(f"{level} noclobber {' '.join(path)} {{: #help-{'-'.join(path)} }}\n")
+            parts.append(f"```text\n{out.getvalue()}```\n")
     return "\n".join(parts).replace(" {: #", " { #")
+
+
+def subcommands(parser: ArgumentParser) -> list[str]:
+    """Return the names of a command's subcommands."""
+    return [name for action in parser._actions if isinstance(action.choices, dict) for name in action.choices]
 
 
 def schemas_page() -> str:

@@ -110,7 +110,6 @@ def commands(root: Path) -> list[tuple[str, ...]]:
         ("kept", "show", EVIL, "--root", here),
         ("kept", "restore", EVIL, file, "--root", here),
         ("kept", "drop", EVIL, "--root", here),
-        ("completion", "--values", "agents"),
         ("blame", file),
         ("blame", file, "--json"),
         ("blame", f"{file}-missing"),

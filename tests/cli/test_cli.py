@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from noclobber import cli
 from noclobber.cli import COMMANDS, main, parser_of
-from noclobber.cli.completion import nodes
 from noclobber.cli.tables import table
 from noclobber.cli.terminal import Cell, visible
 from tests.rigs.commands import Terminal, environment, noclobber_command, run
+from tests.rigs.parsers import nodes
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 ESCAPE = "\x1b["

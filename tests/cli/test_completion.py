@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from noclobber import Workspace
-from noclobber.cli import COMMANDS
-from noclobber.cli.completion import nodes
+from noclobber.cli import COMMANDS, completion
 from tests.rigs.commands import Terminal, environment, run
+from tests.rigs.parsers import nodes
 
 
 def needs(shell: str) -> pytest.MarkDecorator:
@@ -30,15 +31,31 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
         assert json.loads(run("completion", shell, "--json").out)["script"] == done.out
         path = tmp_path / ("_noclobber" if shell == "zsh" else f"noclobber.{shell}")
         path.write_text(done.out)
+        program = tmp_path / "bin" / "noclobber"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m noclobber "$@"\n')
+        program.chmod(0o755)
         return path
 
     return write
 
 
-def in_shell(words: list[str], cwd: Path) -> str:
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=environment(), timeout=60)
+def in_shell(words: list[str], cwd: Path, programs: Path) -> str:
+    path = f"{programs / 'bin'}:{os.environ['PATH']}"
+    done = subprocess.run(
+        words, cwd=cwd, capture_output=True, text=True, env=environment(PATH=path), timeout=60
+    )
     assert done.stderr == ""
     return done.stdout
+
+
+def in_bash(source: Path, line: str, cwd: Path) -> set[str]:
+    """What bash would offer at the end of a line."""
+    ask = (
+        f'source "{source}"; COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; '
+        '_python_argcomplete noclobber; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    return set(in_shell(["bash", "-c", ask], cwd, source.parent).split())
 
 
 CASES = [
@@ -46,7 +63,6 @@ CASES = [
     ("noclobber ledger ", {"show", "tail", "verify", "export"}),
     ("noclobber ledger export --format ", {"jsonl", "csv", "agent-trace", "otlp"}),
     ("noclobber ledger show --s", {"--since"}),
-    ("noclobber --root x ledger ver", {"verify"}),
     ("noclobber completion z", {"zsh"}),
     ("noclobber watch --ch", {"--changes"}),
     ("noclobber config ", {"show"}),
@@ -59,11 +75,7 @@ CASES = [
 @pytest.mark.parametrize(("line", "wanted"), CASES)
 def test_bash_completes(script: Callable[[str], Path], tmp_path: Path, line: str, wanted: set[str]) -> None:
     """N-cli: commands, subcommands, options, values."""
-    ask = (
-        f'source "{script("bash")}"; COMP_WORDS=({line.rstrip()}); [[ "{line}" == *" " ]] && COMP_WORDS+=(""); '
-        'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _noclobber; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    found = set(in_shell(["bash", "-c", ask], tmp_path).split())
+    found = in_bash(script("bash"), line, tmp_path)
     assert wanted <= found
     assert not {name for name in found - wanted if not name.startswith("-")}
 
@@ -73,7 +85,9 @@ def test_bash_completes(script: Callable[[str], Path], tmp_path: Path, line: str
 def test_fish_completes(script: Callable[[str], Path], tmp_path: Path, line: str, wanted: set[str]) -> None:
     """N-cli: the same, by fish's own account."""
     answer = in_shell(
-        ["fish", "--no-config", "-c", f"source {script('fish')}; complete -C '{line}'"], tmp_path
+        ["fish", "--no-config", "-c", f"source {script('fish')}; complete -C '{line}'"],
+        tmp_path,
+        tmp_path,
     )
     assert wanted <= {row.split("\t")[0] for row in answer.splitlines()}
 
@@ -89,6 +103,7 @@ def test_fish_offers_no_files_where_a_word_is_wanted(script: Callable[[str], Pat
             "-c",
             f"cd {tmp_path}; source {script('fish')}; complete -C 'noclobber ledger export --format '",
         ],
+        tmp_path,
         tmp_path,
     )
     assert "jazz" not in answer
@@ -118,7 +133,8 @@ def test_zsh_completes(script: Callable[[str], Path], tmp_path: Path, line: str,
     (tmp_path / "folder").mkdir()
     (tmp_path / "folly").touch()
     os.mkfifo(tmp_path / "told")
-    with Terminal(command=["zsh", "-f", "-i"], cwd=tmp_path) as terminal:
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    with Terminal(command=["zsh", "-f", "-i"], cwd=tmp_path, PATH=path) as terminal:
         for setting in ZSH.format(folder=tmp_path).strip().splitlines():
             terminal.type(setting + "\n")
         terminal.read_until("ready>")
@@ -127,20 +143,24 @@ def test_zsh_completes(script: Callable[[str], Path], tmp_path: Path, line: str,
             assert told.read().strip() == wanted
 
 
-def test_the_scripts_know_every_command_and_option() -> None:
+def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What the program itself answers, in this process."""
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    monkeypatch.setattr("argcomplete.CompletionFinder._init_debug_stream", lambda self: None)
+    out = io.StringIO()
+    completion.answer(output_stream=out, exit_method=lambda code: None)
+    return set(out.getvalue().split("\013"))
+
+
+def test_every_command_and_option_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """N-cli: made from the parsers, so nothing is left out."""
-    for shell in ("bash", "zsh", "fish"):
-        text = run("completion", shell).out
-        for node in nodes():
-            for option in node.options:
-                for flag in option.flags:
-                    spelled = (
-                        flag
-                        if shell != "fish"
-                        else f"-{'l' if flag.startswith('--') else 's'} {flag.lstrip('-')}"
-                    )
-                    assert spelled in text, (shell, flag)
-        assert all(name in text for name in COMMANDS)
+    assert set(COMMANDS) <= offered("noclobber ", monkeypatch)
+    for node in nodes():
+        flags = {flag for option in node.options for flag in option.flags}
+        found = offered(" ".join(("noclobber", *node.path, "-")), monkeypatch)
+        assert flags <= {each.strip() for each in found}, node.path
 
 
 def test_words_of_the_project_are_plain_and_complete(root: Path, script: Callable[[str], Path]) -> None:
@@ -151,19 +171,23 @@ def test_words_of_the_project_are_plain_and_complete(root: Path, script: Callabl
             with workspace.turn(agent_id=agent, session_id=f"session-of-{agent}") as turn:
                 turn.read_file("plan.md")
                 turn.write_file("plan.md", f"{agent}\n".encode())
-    assert run("completion", "--values", "agents", cwd=root).out.split() == ["builder-1"]
-    assert "session-of-builder-1" in run("completion", "--values", "sessions", cwd=root).out.split()
-    assert len(run("completion", "--values", "versions", cwd=root).out.split()) >= 6
-    assert run("completion", "--values", "runs", cwd="/").out == ""
-    assert run("completion").code == 2
-
     source = script("bash")
-    program = root.parent / "noclobber"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m noclobber "$@"\n')
-    program.chmod(0o755)
-    ask = (
-        f'PATH="{root.parent}:$PATH"; source "{source}"; COMP_WORDS=(noclobber undo --agent ""); COMP_CWORD=3; '
-        '_noclobber; printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    assert in_shell(["bash", "-c", ask], root).split() == ["builder-1"]
+    assert in_bash(source, "noclobber undo --agent ", root) == {"builder-1"}
+    assert "session-of-builder-1" in in_bash(source, "noclobber undo --session ", root)
+    versions = {word for word in in_bash(source, "noclobber versions show ", root) if word[0] != "-"}
+    assert len(versions) >= 6
+    assert {"show", "rerun"} <= in_bash(source, "noclobber run ", root)
+    assert in_bash(source, "noclobber run show ", root) & versions == set()
     assert not (root / "owned").exists()
+
+
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N-dependencies: and a script that was printed before stays silent at a tab."""
+    hidden = "import sys; sys.modules['argcomplete'] = None; from noclobber.cli import main; sys.exit(main())"
+    words = [sys.executable, "-c", hidden, "completion", "bash"]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 2
+    assert "noclobber[completion]" in done.stderr
+    tab = environment(_ARGCOMPLETE="1", COMP_LINE="noclobber ", COMP_POINT="10")
+    done = subprocess.run(words[:3], capture_output=True, text=True, env=tab, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")

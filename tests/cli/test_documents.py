@@ -15,10 +15,10 @@ import pytest
 
 from noclobber import StaleFileError, Workspace
 from noclobber.cli import COMMANDS, main
-from noclobber.cli.completion import nodes
 from noclobber.cli.documents import document_schema
 from noclobber.core.project import KEPT_FOLDER, state_folder
 from tests.rigs.commands import Terminal
+from tests.rigs.parsers import nodes
 from tests.rigs.schemas import check
 
 # They have no `--json`: they speak JSON always, to a host or a client.

@@ -76,6 +76,10 @@ OPTIONS = ("--help", "--version", "--json")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and "_ARGCOMPLETE" in os.environ:
+        from noclobber.cli import completion
+
+        completion.answer()
     if argv is None and words[:2] == ["run", "--"]:
         _run_quickly(words[1:])
     from noclobber.cli import clean_output
@@ -215,21 +219,23 @@ def _help_page(commands: str) -> str:
 
 def parser_of(name: str) -> ArgumentParser:
     """Return the parser of one command. Only that command's module is imported."""
-    from importlib import import_module
+    from noclobber.cli.parsing import CommandParser
 
-    from noclobber.cli.parsing import CommandParser, FoldedHelp
+    parser = CommandParser(prog=f"noclobber {name}")
+    fill(parser, name)
+    return parser
+
+
+def fill(parser: ArgumentParser, name: str) -> None:
+    """Declare what a command takes."""
+    from importlib import import_module
 
     module_name, summary = COMMANDS[name]
     module = import_module(f"noclobber.cli.{module_name}")
-    parser = CommandParser(
-        prog=f"noclobber {name}",
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=getattr(module, "EXAMPLES", None),
-        formatter_class=FoldedHelp,
-    )
+    parser.description = f"{summary[0].upper()}{summary[1:]}."
+    parser.epilog = getattr(module, "EXAMPLES", None)
     module.add_arguments(parser)
     parser.set_defaults(run=module.run)
-    return parser
 
 
 def _print_undecodable_names() -> None:

@@ -1,26 +1,32 @@
 """
-`noclobber completion SHELL`: a script that completes commands, options and their values.
+`noclobber completion SHELL`: a script that completes commands, options and their values, by argcomplete.
 
-It is made from the parsers, so it knows what `--help` knows. Commands, options and fixed values are in the
-script itself, so that completing them starts no Python. For what only a project knows (agents, sessions,
-versions, refused commands) it asks `noclobber completion --values KIND`.
+At a tab the script calls `noclobber` with `_ARGCOMPLETE` set, and `answer` reads the parsers. So completion
+knows what `--help` knows, and what only the project knows: agents, sessions, versions, refused commands.
+
+Those words are other people's text, and a shell expands what it completes with: an agent called `$(…)` would
+run a command. Only words of plain letters are offered.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from argparse import SUPPRESS, _SubParsersAction
+from typing import TYPE_CHECKING
 
-from noclobber.cli import COMMANDS, EXIT_OK, parser_of
-from noclobber.cli.completion_values import KINDS_OF_WORDS, words
+from noclobber.cli import COMMANDS, EXIT_OK, fill
+from noclobber.cli.parsing import CommandParser
 from noclobber.cli.terminal import add_json, print_json
+from noclobber.core.project import find_project
 from noclobber.errors import BadRequestError
 from noclobber.hosts import HOSTS
 from noclobber.ledger.kinds import KINDS
 
 if TYPE_CHECKING:
     from argparse import Action, ArgumentParser, Namespace
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
 EXAMPLES = """\
 examples:
@@ -29,67 +35,32 @@ examples:
   noclobber completion fish > ~/.config/fish/completions/noclobber.fish    once
 """
 
-# What is known without looking at the project, by the word that `--help` uses for it.
-_FIXED = {"HOST": tuple(HOSTS), "KIND": tuple(KINDS)}
-# What the project knows, by the argument's name.
-_LIVE = {
-    "agent": "agents",
-    "session": "sessions",
-    "turn": "turns",
-    "call": "calls",
-    "version": "versions",
-    "against": "versions",
-    "name": "kept",
-}
-_FOLDER_WORDS = frozenset(("DIR", "FOLDER", "ROOT"))
-_FILE_WORDS = frozenset(("PATH", "FILE"))
-
-
-class Option(NamedTuple):
-    """An option, or a positional argument if it has no flags."""
-
-    flags: tuple[str, ...]
-    summary: str
-    value: str
-    """`none`, `file`, `folder`, `choice`, `live` or `text`."""
-    choices: tuple[str, ...] = ()
-    live: str = ""
-    """Which words of the project, for `completion --values`."""
-
-
-class CommandNode(NamedTuple):
-    """One place on the command line: what may follow there."""
-
-    path: tuple[str, ...]
-    subcommands: tuple[tuple[str, str], ...]
-    options: tuple[Option, ...]
-    positionals: tuple[Option, ...]
+NOT_INSTALLED = (
+    "completion needs the extra 'completion'. Install it with: "
+    "pip install 'noclobber[completion]' (in a checkout: pip install '.[completion]')"
+)
+SHELLS = ("bash", "zsh", "fish")
+MAX_WORDS = 200
+MAX_LETTERS = 100
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@+-")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("shell", metavar="SHELL", nargs="?", choices=list(SHELLS), help=", ".join(SHELLS))
-    parser.add_argument(
-        "--values",
-        choices=list(KINDS_OF_WORDS),
-        metavar="KIND",
-        help=f"print words of this project instead: {', '.join(KINDS_OF_WORDS)}",
-    )
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
     """Print the script."""
-    if args.values is not None:
-        found = words(args.values)
-        if args.json:
-            print_json({"kind": args.values, "words": found})
-        else:
-            sys.stdout.writelines(f"{word}\n" for word in found)
-        return EXIT_OK
-    if args.shell is None:
-        raise BadRequestError("", f"Name the shell: {', '.join(SHELLS)}.")
-    script = SHELLS[args.shell]([*nodes(), *_kept_commands()])
+    try:
+        from argcomplete.shell_integration import shellcode
+    except ImportError as error:
+        hint = "pip install 'noclobber[completion]' (in a checkout: pip install '.[completion]')"
+        raise BadRequestError(
+            "", f"Completion needs the extra 'completion'. Install it with: {hint}"
+        ) from error
+    script = shellcode(["noclobber"], shell=args.shell)
     if args.json:
         print_json({"shell": args.shell, "script": script})
     else:
@@ -97,263 +68,110 @@ def run(args: Namespace) -> int:
     return EXIT_OK
 
 
-# The command line as data
+def answer(**options: Any) -> None:
+    """Tell the shell what may come next, and leave. It asks again after an update, so nothing gets old."""
+    try:
+        import argcomplete
+    except ImportError:  # It was removed after the script was printed; a prompt is no place for an error.
+        sys.exit(1)
+    argcomplete.autocomplete(_parser(os.environ.get("COMP_LINE", "").split()), **options)
 
 
-def nodes() -> Iterator[CommandNode]:
-    """Yield every place on the command line, the top first."""
-    top = (
-        Option(("-h", "--help"), "show the help", "none"),
-        Option(("-V", "--version"), "show the version", "none"),
-    )
-    commands = tuple((name, summary) for name, (_, summary) in COMMANDS.items())
-    yield CommandNode((), commands, top, ())
-    for name in COMMANDS:
-        yield from _nodes_of(parser_of(name), (name,))
+def _parser(line: list[str]) -> ArgumentParser:
+    """Return the parser of the whole command line; of the command that was typed, if one was."""
+    top = CommandParser(prog="noclobber")
+    top.add_argument("-V", "--version", action="store_true", help="show the version")
+    below = top.add_subparsers()
+    typed = [name for name in line[1:2] if name in COMMANDS]
+    for name, (_, summary) in COMMANDS.items():
+        parser = below.add_parser(name, help=summary)
+        if name in typed:
+            fill(parser, name)
+            _add_completers(parser)
+    return top
 
 
-def _kept_commands() -> Iterator[CommandNode]:
-    """`noclobber run show ID` and the like, which the parser of `run` leaves to `run` itself."""
-    for verb in ("show", "diff", "rerun", "drop"):
-        yield CommandNode(("run", verb), (), (), (Option((), "a refused command", "live", live="runs"),))
+def _add_completers(parser: ArgumentParser) -> None:
+    from argcomplete.completers import DirectoriesCompleter, FilesCompleter
 
-
-def _nodes_of(parser: ArgumentParser, path: tuple[str, ...]) -> Iterator[CommandNode]:
-    import argparse
-
-    subcommands: dict[str, ArgumentParser] = {}
-    summaries: tuple[tuple[str, str], ...] = ()
-    options, positionals = [], []
+    by_word = {
+        **dict.fromkeys(("DIR", "FOLDER", "ROOT"), DirectoriesCompleter()),
+        **dict.fromkeys(("PATH", "FILE"), FilesCompleter()),
+        "HOST": lambda **_: list(HOSTS),
+        "KIND": lambda **_: list(KINDS),
+        "COMMAND": _kept_runs,
+    }
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            subcommands = dict(action.choices)
-            summaries = tuple((choice.dest, choice.help or "") for choice in action._choices_actions)
-        elif action.help == argparse.SUPPRESS:
-            continue
-        elif action.option_strings:
-            options.append(_option(action))
-        else:
-            positionals.append(_option(action))
-    yield CommandNode(path, summaries, tuple(options), tuple(positionals))
-    for name, below in subcommands.items():
-        yield from _nodes_of(below, (*path, name))
+        if isinstance(action, _SubParsersAction):
+            for below in action.choices.values():
+                _add_completers(below)
+        elif action.nargs != 0 and not action.choices and action.help != SUPPRESS:
+            word = str(action.metavar or action.dest).upper()
+            action.completer = by_word.get(word) or _of_project(action)  # type: ignore[attr-defined]
 
 
-def _option(action: Action) -> Option:
-    word = str(action.metavar or action.dest).upper()
-    if action.nargs == 0:
-        value = "none"
-    elif action.choices:
-        value = "choice"
-    else:
-        value = "folder" if word in _FOLDER_WORDS else "file" if word in _FILE_WORDS else "text"
-    choices = tuple(str(choice) for choice in action.choices or ())
-    live = ""
-    if value == "text":
-        choices = _FIXED.get(word, ())
-        live = _LIVE.get(action.dest, "")
-        value = "choice" if choices else "live" if live else "text"
-    return Option(tuple(action.option_strings), _one_line(action.help or ""), value, choices, live)
+def _of_project(action: Action) -> Callable[..., list[str]]:
+    kind = _WORDS_OF.get(action.dest, lambda root: ())
+    return lambda **_: words(kind)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.replace("%%", "%").split())
+def _kept_runs(parsed_args: Namespace, **_: object) -> list[str]:
+    """`noclobber run show ID` and the like, which the parser of `run` leaves to `run` itself."""
+    typed = parsed_args.command or []
+    if not typed:
+        return ["list", "show", "diff", "rerun", "drop"]
+    return words(_runs) if typed[0] in ("show", "diff", "rerun", "drop") else []
 
 
-def _words(node: CommandNode) -> list[str]:
-    names = [name for name, _ in node.subcommands]
-    names += [choice for option in node.positionals for choice in option.choices]
-    return names + [flag for option in node.options for flag in option.flags]
+def words(kind: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return what can be completed here; nothing if the project cannot be read."""
+    try:
+        found = kind(find_project(os.getcwd()))
+        return [word for word in dict.fromkeys(found) if _is_plain(word)][:MAX_WORDS]
+    except Exception:  # Whatever is wrong, the next command will say it. A completion must not.
+        return []
 
 
-def _valued(found: list[CommandNode]) -> list[tuple[CommandNode, Option]]:
-    return [(node, option) for node in found for option in node.options if option.value != "none"]
+def _is_plain(word: str) -> bool:
+    return 0 < len(word) <= MAX_LETTERS and _PLAIN.issuperset(word) and not word.startswith("-")
 
 
-# bash
+def _identities(name: str) -> Callable[[str], Iterable[str]]:
+    def of(root: str) -> Iterable[str]:
+        from noclobber.view.workspace_state import last_events
 
-_BASH = """\
-# Completion of noclobber for bash: eval "$(noclobber completion bash)"
-_noclobber() {{
-    local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" at="" word i
-    COMPREPLY=()
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        word="${{COMP_WORDS[i]}}"
-        case "$at $word" in
-{paths}
-        esac
-    done
-    case "$at $prev" in
-{values}
-    esac
-    case "$at" in
-{words}
-    esac
-}}
-# If there is no match, bash completes file names, with spaces quoted.
-complete -o default -F _noclobber noclobber
-"""
+        for event in reversed(last_events(root, [])):
+            identity = event.get("identity")
+            if isinstance(identity, dict) and isinstance(identity.get(name), str):
+                yield identity[name]
+
+    return of
 
 
-def _bash(found: list[CommandNode]) -> str:
-    paths = [f'            "{" ".join(["", *node.path])}") at="$at $word" ;;' for node in found if node.path]
-    values = []
-    for node, option in _valued(found):
-        answer = f'COMPREPLY=($(compgen -W "{_bash_words(option)}" -- "$cur"))' if _known(option) else ":"
-        values += [
-            f'        "{" ".join(["", *node.path, flag])}") {answer}; return ;;' for flag in option.flags
-        ]
-    words = [
-        f'        "{" ".join(["", *node.path])}") '
-        f'COMPREPLY=($(compgen -W "{" ".join([*_words(node), *_live_words(node)])}" -- "$cur")) ;;'
-        for node in found
-    ]
-    return _BASH.format(paths="\n".join(paths), values="\n".join(values), words="\n".join(words))
+def _versions(root: str) -> Iterable[str]:
+    from noclobber.disk.versions import Versions
+
+    with Versions(root, make=False) as versions:
+        newest = sorted(versions, key=lambda each: each.kept_at_s, reverse=True)
+        return [each.sha256[:12] for each in newest]
 
 
-def _known(option: Option) -> bool:
-    return bool(option.choices or option.live)
+def _runs(root: str) -> Iterable[str]:
+    from noclobber.shell import runs
+
+    return reversed(runs.all_ids(root))
 
 
-def _bash_words(option: Option) -> str:
-    return " ".join(option.choices) if option.choices else _asked(option.live)
+def _kept(root: str) -> Iterable[str]:
+    from noclobber.guard import kept_versions
+
+    return [os.path.basename(each.path).partition("~")[0] for each in kept_versions.listed(root)]
 
 
-def _live_words(node: CommandNode) -> list[str]:
-    return [_asked(option.live) for option in node.positionals if option.live]
-
-
-def _asked(live: str) -> str:
-    """The words of the project, in every shell's spelling; only plain words come back."""
-    return f"$(noclobber completion --values {live} 2>/dev/null)"
-
-
-# zsh
-
-
-def _zsh(found: list[CommandNode]) -> str:
-    lines = ["#compdef noclobber", "# Completion of noclobber for zsh."]
-    for node in found:
-        lines += _zsh_function(node)
-    lines += [
-        'if [ "$funcstack[1]" = "_noclobber" ]; then',
-        '    _noclobber "$@"',
-        "else",
-        "    compdef _noclobber noclobber",
-        "fi",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _zsh_name(path: tuple[str, ...]) -> str:
-    return "_".join(["_noclobber", *(part.replace("-", "_") for part in path)])
-
-
-def _zsh_function(node: CommandNode) -> list[str]:
-    specs = []
-    for option in node.options:
-        text = _zsh_text(option.summary)
-        value = {
-            "none": "",
-            "folder": ":folder:_files -/",
-            "file": ":file:_files",
-            "choice": f":value:({' '.join(option.choices)})",
-            "live": f":value:{_zsh_live(option)}",
-            "text": ":value:",
-        }[option.value]
-        specs += [f"'{flag}[{text}]{value}'" for flag in option.flags]
-    for number, option in enumerate(node.positionals, 1):
-        values = {"folder": "_files -/", "file": "_files", "choice": f"({' '.join(option.choices)})"}
-        values["live"] = _zsh_live(option)
-        specs.append(f"'{number}::argument:{values.get(option.value, '')}'")
-    if not node.subcommands:
-        body = " \\\n        ".join(["_arguments -s", *specs])
-        return [f"{_zsh_name(node.path)}() {{", f"    {body}", "}"]
-    names = "\n".join(f"        '{name}:{_zsh_text(summary)}'" for name, summary in node.subcommands)
-    cases = "\n".join(
-        f"            {name}) {_zsh_name((*node.path, name))} ;;" for name, _ in node.subcommands
-    )
-    body = " \\\n        ".join(["_arguments -C", *specs, "'1: :->name'", "'*:: :->rest'"])
-    return [
-        f"{_zsh_name(node.path)}() {{",
-        "    local context state state_descr line",
-        "    typeset -A opt_args",
-        f"    {body}",
-        "    case $state in",
-        "    name)",
-        "        local -a names",
-        f"        names=(\n{names}\n        )",
-        "        _describe command names ;;",
-        "    rest)",
-        f"        case $line[1] in\n{cases}\n        esac ;;",
-        "    esac",
-        "}",
-    ]
-
-
-def _zsh_live(option: Option) -> str:
-    return f'{{compadd -- ${{(f)"{_asked(option.live)}"}}}}'
-
-
-def _zsh_text(text: str) -> str:
-    for letter in "\\[]:":
-        text = text.replace(letter, f"\\{letter}")
-    return text.replace("'", "'\\''")
-
-
-# fish
-
-_FISH = """\
-# Completion of noclobber for fish.
-function __noclobber_at --description 'the commands typed so far are exactly these'
-    set -l known {known}
-    set -l at
-    for word in (commandline -opc)[2..-1]
-        set -l next (string join ' ' -- $at $word)
-        if contains -- $next $known
-            set at $at $word
-        end
-    end
-    test "$at" = "$argv"
-end
-complete -c noclobber -f
-"""
-
-
-def _fish(found: list[CommandNode]) -> str:
-    known = " ".join(f"'{' '.join(node.path)}'" for node in found if node.path)
-    lines = [_FISH.format(known=known)]
-    for node in found:
-        condition = f"-n '__noclobber_at {' '.join(node.path)}'"
-        for name, summary in node.subcommands:
-            lines.append(f"complete -c noclobber {condition} -a {name} -d {_fish_text(summary)}\n")
-        for option in node.options:
-            flags = " ".join(
-                f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags
-            )
-            text = _fish_text(option.summary)
-            lines.append(f"complete -c noclobber {condition} {flags}{_fish_value(option)} -d {text}\n")
-        for option in node.positionals:
-            if option.value in ("file", "folder", "choice", "live"):
-                value = _fish_value(option).removeprefix(" -r").removeprefix(" -x")
-                lines.append(f"complete -c noclobber {condition}{value}\n")
-    return "".join(lines)
-
-
-def _fish_value(option: Option) -> str:
-    return {
-        "none": "",
-        "folder": " -r -a '(__fish_complete_directories)'",
-        "file": " -r -F",
-        "choice": f" -x -a '{' '.join(option.choices)}'",
-        "live": f" -x -a '{_asked(option.live)[1:]}'",
-        "text": " -x",
-    }[option.value]
-
-
-def _fish_text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-SHELLS: dict[str, Callable[[list[CommandNode]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+# What the project knows, by the argument's name.
+_WORDS_OF: dict[str, Callable[[str], Iterable[str]]] = {
+    **{name: _identities(f"{name}_id") for name in ("agent", "session", "turn", "call")},
+    "version": _versions,
+    "against": _versions,
+    "name": _kept,
+}
