@@ -49,7 +49,6 @@ def test_the_newest_event_is_shown_and_the_screen_is_filled_exactly(
         assert "needs a person" in text
         assert "at work now" in text
         assert "locks" in text
-        assert "hour " in text
         assert "hottest files" in text
         assert lines[-1].strip().endswith("Ctrl-C ends")
 
