@@ -26,7 +26,16 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
+    from typing import NamedTuple, Protocol
+
+    class FolderRecord(Protocol):
+        """Is told of folders that are made on the way to a file."""
+
+        def making(self, folder: str) -> None:
+            """This one is about to be made."""
+
+        def others_made(self, folder: str) -> None:
+            """It was there already."""
 else:
     from noclobber.core.light.named_tuples import NamedTuple
 
@@ -153,12 +162,12 @@ def _kernel_name(folder_fd: int, fallback: str) -> str:
         return os.path.realpath(fallback)
 
 
-def pin(root: str | None, path: str, *, make_folders: bool = False) -> PinnedPath:
+def pin(root: str | None, path: str, *, make_folders: FolderRecord | bool = False) -> PinnedPath:
     """
     Open the folder that really holds `path` (absolute, normalised) and name the file in it.
 
     Links are followed, also in the last place: the result is never a link at the time of looking.
-    The caller closes the target.
+    The caller closes the target. `make_folders`: make those that are missing, and tell the record of each.
     """
     asked = path
     for _ in range(MOST_LINKS):
@@ -267,7 +276,7 @@ def still_leads_to(root: str | None, target: PinnedPath) -> bool:
         again.close()
 
 
-def _open_folder(root: str | None, head: str, path: str, make_folders: bool) -> int:
+def _open_folder(root: str | None, head: str, path: str, make_folders: FolderRecord | bool) -> int:
     try:
         return os.open(head or "/", OPEN_FOLDER)
     except FileNotFoundError as error:
@@ -275,10 +284,10 @@ def _open_folder(root: str | None, head: str, path: str, make_folders: bool) -> 
             raise lookup_failed(error, path) from error
     except OSError as error:
         raise lookup_failed(error, path) from error
-    return _make_folders(root, head, path)
+    return _make_folders(root, head, path, None if make_folders is True else make_folders)
 
 
-def _make_folders(root: str | None, head: str, path: str) -> int:
+def _make_folders(root: str | None, head: str, path: str, record: FolderRecord | None) -> int:
     """Create the missing folders one by one below the deepest that exists, which must be inside."""
     existing, missing = head, []
     while not os.path.lexists(existing):
@@ -293,10 +302,13 @@ def _make_folders(root: str | None, head: str, path: str) -> int:
         for name in reversed(missing):
             here = f"{here}/{name}"
             check_inside(here, root)
+            if record is not None:
+                record.making(here)
             try:
                 os.mkdir(name, dir_fd=folder_fd)
-            except FileExistsError:
-                pass  # Another process has just made it.
+            except FileExistsError:  # Another process has just made it.
+                if record is not None:
+                    record.others_made(here)
             # No-follow: what we made a moment ago may be a link by now.
             below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
             os.close(folder_fd)

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.committer import Committer
     from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.made_folders import MadeFolders
     from noclobber.disk.commit.section import Fence, Section
     from noclobber.disk.commit.store import Store
 
@@ -122,7 +123,12 @@ def commit_changes(
     committer.tidy()
     order = sorted(range(len(rows)), key=lambda number: _is_delete(rows[number]))
     ordered = [rows[number] for number in order]
-    results = begin_again(committer, lambda: _commit(committer, ordered, fence, relied_on), str(first.path))
+
+    def attempt() -> list[WriteResult]:
+        with committer.made_folders() as made:
+            return _commit(committer, ordered, fence, relied_on, made)
+
+    results = begin_again(committer, attempt, str(first.path))
     by_number = dict(zip(order, results, strict=True))
     return [by_number[number] for number in range(len(rows))]
 
@@ -176,13 +182,14 @@ def _commit(
     rows: Sequence[Change | TreeRow],
     fence: Fence | None,
     relied_on: ReliedOn | None,
+    made: MadeFolders,
 ) -> list[WriteResult]:
     targets: list[PinnedPath] = []
     opened: dict[str, int] = {}
     is_tree = any(isinstance(row, TreeRow) for row in rows)
     try:
         for row in rows:
-            targets.append(_pinned(committer, row, opened))
+            targets.append(_pinned(committer, row, opened, made))
         if len(rows) > 1:
             _refuse_doubles(rows, targets)
         beside = {}
@@ -219,11 +226,13 @@ def _commit(
 # -- where the rows are --------------------------------------------------------------------------------------
 
 
-def _pinned(committer: Committer, row: Change | TreeRow, opened: dict[str, int]) -> PinnedPath:
+def _pinned(
+    committer: Committer, row: Change | TreeRow, opened: dict[str, int], made: MadeFolders
+) -> PinnedPath:
     """Hold the folder of a row open, once for all of its rows."""
     if isinstance(row, TreeRow):
         return _pinned_below(committer, row, opened)
-    makes_folders = row.data is not None and row.expected in (None, ABSENT)
+    makes_folders = made if row.data is not None and row.expected in (None, ABSENT) else None
     try:
         target = committer.pin(row.path, expected=row.expected, at=row.at, make_folders=makes_folders)
     except MissingFileError as error:

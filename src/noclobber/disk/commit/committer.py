@@ -21,9 +21,10 @@ from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.project import NOTES_FOLDER, STATE_FOLDER
 from noclobber.core.values import WriteResult
 from noclobber.disk import forks, hashing, leases, metadata, ordering, paths, renames, signals, volume_mutex
-from noclobber.disk.commit import departed, inplace, open_stores, sweep
+from noclobber.disk.commit import departed, inplace, made_folders, open_stores, sweep
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
 from noclobber.disk.commit.link_appeared import MOST_TRIES, LinkAppearedError, retry_while_links_appear
+from noclobber.disk.commit.made_folders import MadeFolders
 from noclobber.disk.commit.section import Section
 from noclobber.disk.commit.store import gives_acl
 from noclobber.disk.commit.swap import Swap, write_all
@@ -88,6 +89,7 @@ class Committer:
         # Files that were kept and not reported yet. Without a workspace a committer lives for one write.
         self._unreported: deque[tuple[str, str]] = deque() if root is not None else _unreported_anywhere
         self._has_no_exchange: set[int] = set()  # Devices.
+        self._has_records = False  # Of folders, by processes that may be dead: to be looked at in no section.
         self._mounts: dict[str, bool] = {}  # Folders: can the workspace's swap files be renamed there?
 
     # Where things are.
@@ -98,7 +100,7 @@ class Committer:
         *,
         expected: str | None = None,
         at: str | None = None,
-        make_folders: bool = False,
+        make_folders: MadeFolders | None = None,
     ) -> PinnedPath:
         """
         Resolve a path and hold its folder open; the caller unpins the target.
@@ -108,7 +110,7 @@ class Committer:
         """
         text = paths.lexical(self.root or os.getcwd(), path)
         with forks.undivided():
-            target = paths.pin(self.root, text, make_folders=make_folders)
+            target = paths.pin(self.root, text, make_folders=make_folders or False)
             forks.track(target.folder_fd)
         if at is None or target.path == at:
             return target
@@ -123,6 +125,10 @@ class Committer:
             )
         finally:
             self.unpin(target)
+
+    def made_folders(self) -> MadeFolders:
+        """Put a commit inside of this: the folders that it makes go again if it does not land."""
+        return MadeFolders(self.root, lambda: self._store or self.open_store())
 
     def unpin(self, target: PinnedPath) -> None:
         """Close a pinned target's folder."""
@@ -157,6 +163,9 @@ class Committer:
             # attempt asks for the folder anew. Nothing has landed: after that, nothing is asked for by name.
             self.clock.sleep(volume_mutex.STALE_NAP_S)
             return LinkAppearedError(path)
+        if error.errno == errno.ENOENT and begin_again and not os.path.lexists(os.path.dirname(path)):
+            # A commit that made the folder was refused, and took it away again: the next attempt makes it.
+            return LinkAppearedError(path)
         return commit_failed(error, path)
 
     def open_store(self) -> Store | None:
@@ -170,6 +179,7 @@ class Committer:
         self._store.keeper = self.keeper
         try:
             self._unreported.extend(sweep.adopt_orphans(self._store, self.clock.now_s()))
+            self._has_records = made_folders.has_records(self._store)
         except OSError:
             pass  # For example, another user's notes. What may not be an orphan stays.
         return self._store
@@ -231,6 +241,7 @@ class Committer:
     def tidy(self, sparing: str = "", *, young: bool = False) -> None:
         """The same, before a commit to a path; what was kept is reported by the next commit that lands."""
         self._unreported.extend(open_stores.sweep_lingering())
+        self._recover_made_folders()
         store = self._store  # Another thread may close it.
         if store is not None:
             self._unreported.extend(sweep.sweep(store, sparing, young=young))
@@ -260,6 +271,7 @@ class Committer:
         own = self._store
         if own is None and self.root is not None and _is_there(f"{self.root}/{STATE_FOLDER}/{NOTES_FOLDER}"):
             own = self.open_store()
+        self._recover_made_folders()
         folder, status = target.folder, os.fstat(target.folder_fd)
         if own is None or not own.is_under_way(status):
             elsewhere = open_stores.cut_off_elsewhere(folder, status, own, self.clock)
@@ -289,18 +301,26 @@ class Committer:
         for note in store.notes_in_use():
             # Without its mutex. What it says is read again with it.
             folders.update((planned.folder, None) for planned in note.read().files)
-        recovered: list[Recovered] = []
-        for folder in folders:
-            try:
-                folder_fd = forks.open_tracked(folder, paths.OPEN_FOLDER)
-            except OSError:
-                continue  # It was moved or removed since; the next commit there looks after it.
-            target = paths.PinnedPath(folder_fd, "", folder)
-            try:
-                recovered += self.recover_folder(target)
-            finally:
-                self.unpin(target)
+        recovered = [each for folder in folders for each in self._recover_at(folder)]
+        self._has_records = True
+        self._recover_made_folders()
         return recovered
+
+    def _recover_made_folders(self) -> None:
+        if self._has_records and self._store is not None and self.root is not None:
+            self._has_records = False
+            made_folders.recover(self._store, self.root, self._recover_at)
+
+    def _recover_at(self, folder: str) -> list[Recovered]:
+        try:
+            folder_fd = forks.open_tracked(folder, paths.OPEN_FOLDER)
+        except OSError:
+            return []  # It was moved or removed since; the next commit there looks after it.
+        target = paths.PinnedPath(folder_fd, "", folder)
+        try:
+            return self.recover_folder(target)
+        finally:
+            self.unpin(target)
 
     # The commit of one file.
 
@@ -320,9 +340,12 @@ class Committer:
 
         `mode` is for a file that is created: its permissions, from the start. Without it the umask decides.
         """
-        return retry_while_links_appear(
-            lambda: self._replace(path, expected, data, at, fence, mode), str(path)
-        )
+
+        def attempt() -> WriteResult:
+            with self.made_folders() as made:
+                return self._replace(path, expected, data, at, fence, mode, made)
+
+        return retry_while_links_appear(attempt, str(path))
 
     def _replace(
         self,
@@ -332,9 +355,11 @@ class Committer:
         at: str | None,
         fence: Fence | None,
         mode: int | None,
+        made: MadeFolders,
     ) -> WriteResult:
+        makes_folders = made if expected in (None, ABSENT) else None
         try:
-            target = self.pin(path, expected=expected, at=at, make_folders=expected in (None, ABSENT))
+            target = self.pin(path, expected=expected, at=at, make_folders=makes_folders)
         except MissingFileError as error:  # Even the folder is gone.
             raise StaleFileError(error.path, expected or "", DELETED) from None
         try:

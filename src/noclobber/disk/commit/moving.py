@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.committer import Committer
     from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.journal import Note
+    from noclobber.disk.commit.made_folders import MadeFolders
     from noclobber.disk.commit.section import Fence, Section
     from noclobber.disk.paths import PinnedPath
 
@@ -80,9 +81,12 @@ def move(
 ) -> WriteResult:
     """Move the file to a name that must be free. `path` of the result is the destination."""
     committer.tidy()
-    return begin_again(
-        committer, lambda: _move(committer, source, destination, expected, at, fence), str(source)
-    )[0]
+
+    def attempt() -> list[WriteResult]:
+        with committer.made_folders() as made:
+            return _move(committer, source, destination, expected, at, fence, made)
+
+    return begin_again(committer, attempt, str(source))[0]
 
 
 def _move(
@@ -92,11 +96,12 @@ def _move(
     expected: str | None,
     at: tuple[str, str] | None,
     fence: Fence | None,
+    made: MadeFolders,
 ) -> list[WriteResult]:
     origin = committer.pin(source, expected=expected, at=at and at[0])
     try:
         refuse_link(committer, source, origin, expected)
-        goal = committer.pin(destination, at=at and at[1], make_folders=True)
+        goal = committer.pin(destination, at=at and at[1], make_folders=made)
     except BaseException:
         committer.unpin(origin)
         raise
