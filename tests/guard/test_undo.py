@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from noclobber import CannotUndoError, StaleFileError, Workspace
 from noclobber.guard.blame import blame
 from noclobber.guard.commands import run_command
 from noclobber.guard.undo import AGENT_ID, Selection, carry_out, plan
+from noclobber.ledger import history
+from noclobber.ledger.chosen import lines_of
+from noclobber.ledger.history import History, LandedWrite
 from noclobber.shell.roots import why_not
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1, 21))
@@ -655,3 +659,37 @@ def test_a_link_that_came_later_is_not_followed(ws: Workspace, root: Path) -> No
         ws.undo(agent_id="ana")
 
     assert (root / "theirs").read_bytes() == b"same\n"
+
+
+def test_the_ledger_is_read_once_however_many_files_there_are(
+    ws: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding R16: whose lines would go is asked of the list of writes that the undo itself has read."""
+    for agent, line in (("a", b"a\n"), ("b", b"b\n")):
+        with ws.turn(agent_id=agent) as turn:
+            for name in ("x", "y", "z"):
+                old = turn.read_file(name).content if (root / name).exists() else b"1\n2\n3\n4\n"
+                turn.write_file(name, line + old if agent == "a" else old + line)
+    reads: list[str] = []
+
+    def counted(folder: str) -> Iterable[bytes]:
+        reads.append(folder)
+        return lines_of(folder)
+
+    monkeypatch.setattr(history, "lines_of", counted)
+
+    planned = ws.undo(agent_id="b")
+
+    assert len(planned.files) == 3
+    assert len(reads) == 1
+    assert (root / "x").read_bytes() == b"a\n1\n2\n3\n4\n"
+
+
+def test_a_files_writes_are_found_under_the_names_that_it_had() -> None:
+    """N-who: blame follows a file through its moves."""
+    made = LandedWrite("/a", "ABSENT", "1", "", entry="made")
+    moved = LandedWrite("/a", "1", "1", "", destination="/b", entry="moved")
+    other = LandedWrite("/a", "ABSENT", "2", "", entry="other")
+    changed = LandedWrite("/b", "1", "3", "", entry="changed")
+    writes = History([made, moved, other, changed])
+    assert writes.of_file("/b") == [made, moved, changed]

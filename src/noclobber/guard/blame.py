@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.disk import hashing
 from noclobber.disk.hashing import is_hash
 from noclobber.guard.past_bytes import find_bytes
-from noclobber.ledger.history import LandedWrite, landed_writes
+from noclobber.ledger.history import History, LandedWrite, landed_writes
 from noclobber.text.edit_script import equal_lines, shortest
 
 if TYPE_CHECKING:
@@ -37,10 +37,15 @@ class BlamedLine(NamedTuple):
     author: Author
 
 
-def blame(root: str, path: str, content: bytes) -> list[BlamedLine]:
-    """Return the lines of a file that holds `content`, each with its author."""
+def blame(root: str, path: str, content: bytes, history: History | None = None) -> list[BlamedLine]:
+    """
+    Return the lines of a file that holds `content`, each with its author.
+
+    A caller that asks about several files passes the `history` on; without it the ledger is read.
+    """
+    history = history or History(landed_writes(root))
     tale = _Tale(root, path, content)
-    for write in _of_one_file(list(landed_writes(root)), path):
+    for write in history.of_file(path):
         if write.destination is not None:
             tale.reach(write.before, Author("outsider", write))
             continue
@@ -54,19 +59,6 @@ def blame(root: str, path: str, content: bytes) -> list[BlamedLine]:
             tale.start_empty()
     tale.reach(hashing.of_bytes(content), Author("outsider"))
     return [BlamedLine(line, author) for line, author in zip(tale.lines, tale.authors, strict=True)]
-
-
-def _of_one_file(writes: list[LandedWrite], path: str) -> list[LandedWrite]:
-    """Return the writes of the file that is at a path now, also those under names that it had before."""
-    found = []
-    for write in reversed(writes):
-        if write.destination == path:
-            found.append(write)
-            path = write.path
-        elif write.path == path and write.destination is None:
-            found.append(write)
-    found.reverse()
-    return found
 
 
 class _Tale:

@@ -50,7 +50,7 @@ from noclobber.guard.undo_beside import (
     remove_folders,
     set_links_and_modes,
 )
-from noclobber.ledger.history import LandedWrite, all_landed
+from noclobber.ledger.history import History, LandedWrite, all_landed
 from noclobber.text.edit_script import shortest
 from noclobber.text.merge import merge
 
@@ -150,7 +150,8 @@ def plan(turn: Turn, selection: Selection, share: Share | None = None) -> UndoPl
     `share` is told how much of the work is done, and how much there is.
     """
     share = share or (lambda done, total: None)
-    active = active_writes(all_landed(turn.root))
+    landed = list(all_landed(turn.root))
+    active = active_writes(landed)
     git = GitFolders(turn.root, [write.path for write in active])
     refs, left = plan_refs(write for write in active if selection.has(write) and git.has(write.path))
     active = [write for write in active if not git.has(write.path)]
@@ -178,9 +179,10 @@ def plan(turn: Turn, selection: Selection, share: Share | None = None) -> UndoPl
         share(reversed_count, 2 * len(chosen))
     files = tree.changes()
     if not obstacles:
+        history = History(write for write in landed if not git.has(write.path))
         for number, each in enumerate(files):
             if each.path not in tree.exact or each.path in tree.others:
-                obstacles += _what_others_lose(turn.root, each, files, chosen)
+                obstacles += _what_others_lose(turn.root, each, files, chosen, history)
             share(len(files) + number + 1, 2 * len(files))
     of_refs = tuple(write for ref in refs for write in ref.writes)
     done = tuple(write for write in chosen if write.entry not in stays)
@@ -194,7 +196,11 @@ def _is_made(write: LandedWrite) -> bool:
 
 
 def _what_others_lose(
-    root: str, each: FileUndo, files: tuple[FileUndo, ...], chosen: tuple[LandedWrite, ...]
+    root: str,
+    each: FileUndo,
+    files: tuple[FileUndo, ...],
+    chosen: tuple[LandedWrite, ...],
+    history: History,
 ) -> list[UndoObstacle]:
     """
     Hold the change of a file against what is known of its lines: only lines of the chosen writes may go.
@@ -206,7 +212,7 @@ def _what_others_lose(
     entries = {write.entry for write in chosen}
     moved = {other.moved_from: other.after for other in files if other.moved_from is not None}
     write = next(write for write in chosen if each.path in (write.path, write.destination))
-    lines = blame(root, each.path, each.before)
+    lines = blame(root, each.path, each.before, history)
     for at in _removed(each._replace(after=moved.get(each.path, each.after))):
         author = lines[at].author
         # What an undo put back is whose it was before.

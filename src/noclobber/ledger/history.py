@@ -10,6 +10,7 @@ as well, except by `all_landed()`.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.project import ledger_path
@@ -19,7 +20,7 @@ from noclobber.ledger.chosen import is_on_server, lines_of
 from noclobber.ledger.root import absolute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from noclobber.ledger.browse import LedgerPlace
 
@@ -63,6 +64,38 @@ class LandedWrite(NamedTuple):
         parts += [f"in {self.host}"] if self.host else []
         parts += [f"session {self.session_id[:8]}"] if self.session_id else []
         return ", ".join(parts)
+
+
+class History:
+    """
+    Every landed write, read once, and which of them are of a file: for commands that ask about many files.
+
+    Nothing is kept on the disk: a ledger is what its lines say.
+    """
+
+    def __init__(self, writes: Iterable[LandedWrite]) -> None:
+        self.writes = list(writes)
+        self._numbers: dict[str, list[int]] = {}
+        for number, write in enumerate(self.writes):
+            for path in {write.path, write.destination or write.path}:
+                self._numbers.setdefault(path, []).append(number)
+
+    def of_file(self, path: str) -> list[LandedWrite]:
+        """Return the writes of the file that is at a path now, also those under names that it had before."""
+        found: list[LandedWrite] = []
+        before = len(self.writes)
+        while True:
+            numbers = self._numbers.get(path, [])
+            for number in reversed(numbers[: bisect_left(numbers, before)]):
+                write = self.writes[number]
+                if write.destination == path:
+                    found.append(write)
+                    path, before = write.path, number
+                    break
+                if write.destination is None:
+                    found.append(write)
+            else:
+                return found[::-1]
 
 
 def landed_writes(root: str, path: str | None = None) -> Iterator[LandedWrite]:
