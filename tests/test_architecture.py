@@ -177,7 +177,9 @@ SCENARIOS = {
     ),
     *("containers", "host_versions", "failover", "durable"),
 }
-WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz", "score", "promises"}
+WITHOUT_SOURCE = {"data", "e2e", "frameworks", "rigs", "torture", "models", "fuzz", "score", "promises"} | {
+    "security"
+}
 
 
 def test_tests_are_found_by_the_name_of_what_they_test() -> None:

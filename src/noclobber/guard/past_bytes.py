@@ -14,9 +14,10 @@ from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER, state_folder
 from noclobber.disk import hashing
 from noclobber.disk.versions import Versions
 from noclobber.errors import ABSENT, DELETED
+from noclobber.guard.git.reading import GitReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from noclobber.guard.snapshot import TurnContext
 
@@ -108,50 +109,13 @@ def _from_git(path: str) -> Iterator[tuple[str, bytes]]:
     folder, name = os.path.split(path)
     if not os.path.isdir(folder):
         return
-    # Plumbing, not `git log`: that one obeys more of the repository's configuration.
-    commits = _git(folder, "rev-list", f"--max-count={GIT_COMMITS}", "HEAD", "--", f":(literal){name}") or b""
-    for commit in ("", *commits.decode("ascii", "replace").split()):
-        content = _git(folder, "cat-file", "blob", f"{commit}:./{name}")
-        if content is not None:
-            yield (f"git commit {commit[:12]}" if commit else "git's index"), content
-
-
-# A repository's own configuration can name programs that git runs. None of them may run here.
-_GIT_RUNS_NOTHING = (
-    *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat"),
-    *("-c", "core.sshCommand=false", "-c", "protocol.allow=never", "-c", "credential.helper="),
-    *("-c", "gpg.program=false", "-c", "gpg.ssh.program=false", "-c", "gpg.x509.program=false"),
-    *("-c", "log.showSignature=false", "-c", "diff.external=", "-c", "core.attributesFile=/dev/null"),
-)
-_GIT_ASKS_NOBODY = {"GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-
-
-# These would lead git elsewhere than to the folder that is meant.
-_GIT_ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE")
-
-
-def quiet_git(repository: str, *words: str, stdin: bytes = b"", index: str | None = None) -> bytes | None:
-    """Run git on a repository's own folder and return what it printed; None if it fails. No program runs."""
-    about = {name: value for name, value in os.environ.items() if name not in _GIT_ELSEWHERE}
-    if index is not None:
-        about["GIT_INDEX_FILE"] = index
-    return _run_git(("-C", repository, f"--git-dir={repository}", *words), about, stdin)
-
-
-def _git(folder: str, *words: str) -> bytes | None:
-    return _run_git(("-C", folder, *words), os.environ)
-
-
-def _run_git(words: tuple[str, ...], about: Mapping[str, str], stdin: bytes = b"") -> bytes | None:
+    reader = GitReader(folder)
+    words = ("rev-list", f"--max-count={GIT_COMMITS}", "HEAD", "--", f":(literal){name}")
     try:
-        done = subprocess.run(
-            ["git", *_GIT_RUNS_NOTHING, *words],
-            env={**about, **_GIT_ASKS_NOBODY},
-            input=stdin,
-            capture_output=True,
-            timeout=_GIT_PATIENCE_S,
-            check=False,
-        )
+        commits = reader.ended(*words, patience_s=_GIT_PATIENCE_S).stdout
+        for commit in ("", *commits.decode("ascii", "replace").split()):
+            found = reader.ended("cat-file", "blob", f"{commit}:./{name}", patience_s=_GIT_PATIENCE_S)
+            if found.returncode == 0:
+                yield (f"git commit {commit[:12]}" if commit else "git's index"), found.stdout
     except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+        return

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,7 +73,7 @@ def commit_mine(
         raise CannotCommitError("", "A commit needs a message: -m MESSAGE.")
     paths = None if paths is None else tuple(paths)
     try:
-        repository = Repository(folder or root)
+        repository = Repository(folder or root, to_commit=not dry_run)
         repository.refuse_in_progress()
         if dry_run:
             return CommitMade(None, plan(root, repository, mine, paths))
@@ -182,7 +181,7 @@ class _CommitAttempts:
         """The message in a file of its own, with the trailers that name the agents."""
         plain = self._repository.run("stripspace", stdin=self._message.encode("utf-8", "surrogateescape"))
         words = [word for trailer in trailers for word in ("--trailer", trailer)]
-        whole = self._repository.run(
+        whole = self._repository.committing(
             "interpret-trailers", "--if-exists", "addIfDifferent", *words, stdin=plain
         )
         path = f"{self._repository.git_folder}/noclobber-message-{os.urandom(8).hex()}"
@@ -213,7 +212,9 @@ class _CommitAttempts:
     def _hook(self, name: str, *words: str, index: str | None, must_pass: bool = False) -> None:
         if not self._repository.has_hook(name):
             return
-        done = self._repository.ended(*("hook", "run", "--ignore-missing", name, "--", *words), index=index)
+        done = self._repository.committed(
+            *("hook", "run", "--ignore-missing", name, "--", *words), index=index
+        )
         if done.returncode != 0 and must_pass:
             said = (done.stdout + done.stderr).decode("utf-8", "backslashreplace").strip()
             raise CannotCommitError(
@@ -228,7 +229,8 @@ class _CommitAttempts:
             raise CannotCommitError(repository.top, "The message is empty. Nothing was committed.")
         words = ["-S"] if repository.is_set("commit.gpgsign") else []
         words += ["-p", head] if head is not None else []
-        return repository.run("commit-tree", *words, "-F", "-", tree, stdin=message).decode().strip()
+        made = repository.committing("commit-tree", *words, "-F", "-", tree, stdin=message)
+        return made.decode().strip()
 
     # -- landing ----------------------------------------------------------------------------------------
 
@@ -261,14 +263,8 @@ class _HeadUpdate:
     def __init__(self, repository: Repository, commit: str, old: str | None, subject: str) -> None:
         self._said: str | None = None
         self._line = f"update HEAD {commit} {old or repository.no_commit}\n"
-        self._process = subprocess.Popen(
-            ["git", "update-ref", "-m", f"commit (noclobber): {subject}", "--stdin"],
-            cwd=repository.top,
-            env=repository.environment() | {"LC_ALL": "C"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        words = ("update-ref", "-m", f"commit (noclobber): {subject}", "--stdin")
+        self._process = repository.begun(*words, more={"LC_ALL": "C"})
 
     def __enter__(self) -> _HeadUpdate:
         if not self._say(f"start\n{self._line}prepare\n", answers=2):

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +29,7 @@ from noclobber.disk import hashing
 from noclobber.disk.reading import open_path
 from noclobber.errors import ABSENT, DELETED, CannotCommitError, NoclobberError, OthersWorkError
 from noclobber.guard.git.lineage import OUTSIDER, WrittenBy, author_of
+from noclobber.guard.git.reading import quiet_git
 from noclobber.guard.git.repository import GitEntry, GitFailedError, Repository
 from noclobber.ledger.history import landed_writes
 from noclobber.shell.changes import DELETE, FILE, TreeChange, TreeChanges
@@ -121,10 +121,7 @@ def _work_tree_of(git_folder: str) -> str:
         return above
     if said := content_of(f"{git_folder}/gitdir"):  # A linked one.
         return os.path.dirname(os.fsdecode(said).strip())
-    done = subprocess.run(
-        ["git", "config", "--file", f"{git_folder}/config", "core.worktree"], capture_output=True, check=False
-    )
-    said = done.stdout.strip()
+    said = (quiet_git(git_folder, "config", "--file", f"{git_folder}/config", "core.worktree") or b"").strip()
     return os.path.realpath(os.path.join(git_folder, os.fsdecode(said))) if said else ""
 
 

@@ -9,7 +9,7 @@ of somebody else on top keeps it where it is. The index follows in those paths t
 had them: what others have staged stays staged. A branch that is checked out is not removed, and one that is
 checked out in another work tree is not moved.
 
-No hook, filter or other program that a repository can name is run (`past_bytes.quiet_git`).
+No hook, filter or other program that a repository can name is run (`reading.quiet_git`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from noclobber.disk import hashing
 from noclobber.disk.git_folders import is_repository
 from noclobber.errors import ABSENT, DELETED, FileBusyError
+from noclobber.guard.git.reading import quiet_git
 from noclobber.guard.git.real_index import index_locked
-from noclobber.guard.past_bytes import quiet_git
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

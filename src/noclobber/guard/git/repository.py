@@ -1,8 +1,11 @@
 """
 The few things that a commit needs of git, by its plumbing commands.
 
-Always git itself, never its files: hooks, filters, attributes, worktrees and the format of the index are its
-business. Paths are relative to the top of the work tree, as git spells them, and are taken literally.
+Always git itself, never its files: attributes, worktrees and the format of the index are its business. Paths
+are relative to the top of the work tree, as git spells them, and are taken literally.
+
+`run` reads, by `reading.GitReader`. `committing` is git as the user would call it, with hooks and filters.
+Nothing but a commit that somebody asked for uses it, in a `Repository` that was made for one.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.errors import CannotCommitError
+from noclobber.guard.git.reading import PATIENCE_S, GitReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 FILE, EXECUTABLE, LINK, SUBMODULE = "100644", "100755", "120000", "160000"
-PATIENCE_S = 600
 MOST_WORDS = 500
 _ABOUT_CONTENT = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")
 
@@ -48,28 +51,44 @@ def in_one_line(said: bytes) -> str:
     return "; ".join(line.strip() for line in lines if line.strip())
 
 
+def _printed(words: tuple[str, ...], done: subprocess.CompletedProcess[bytes]) -> bytes:
+    if done.returncode != 0:
+        raise GitFailedError(in_one_line(done.stderr) or f"git {words[0]} ended with {done.returncode}")
+    return done.stdout
+
+
+@contextmanager
+def _failures(words: tuple[str, ...]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GitFailedError(f"git cannot be run: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise GitFailedError(f"git {words[0]} did not end within {PATIENCE_S} s") from error
+
+
 class Repository:
     """The repository around a folder, and that work tree of it."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, *, to_commit: bool = False) -> None:
+        self._reader, self._to_commit = GitReader(folder), to_commit
         try:
             found = self.run(
                 *("rev-parse", "--show-object-format", "--show-toplevel", "--absolute-git-dir"),
-                *("--git-path", "index", "--git-path", "hooks", "--git-common-dir"),
+                *("--git-path", "index", "--git-common-dir"),
             )
         except GitFailedError as error:
             raise CannotCommitError(folder, f"This is not in a work tree of git: {error}") from None
         kind, top, self.git_folder, *names = found.decode("utf-8", "surrogateescape").splitlines()
         self.top = os.path.realpath(top)
-        index, self._hooks, common = (os.path.normpath(os.path.join(folder, name)) for name in names)
-        self.index = index
+        self.index, common = (os.path.normpath(os.path.join(folder, name)) for name in names)
         self.common_folder = common
         """Where branches and objects are; a linked work tree has a git folder of its own inside of it."""
         self.no_commit = "0" * (64 if kind == "sha256" else 40)
         """How git spells that there is no commit."""
-        self._folder = self.top
+        self._reader = GitReader(self.top)
         self._settings: dict[str, str] | None = None
+        self._hooks: str | None = None
 
     def run(
         self,
@@ -78,11 +97,8 @@ class Repository:
         index: str | None = None,
         more: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Run a git command and return what it printed. `GitFailedError` if it fails."""
-        done = self.ended(*words, stdin=stdin, index=index, more=more)
-        if done.returncode != 0:
-            raise GitFailedError(in_one_line(done.stderr) or f"git {words[0]} ended with {done.returncode}")
-        return done.stdout
+        """Ask git something and return what it printed. `GitFailedError` if it fails."""
+        return _printed(words, self.ended(*words, stdin=stdin, index=index, more=more))
 
     def ended(
         self,
@@ -91,33 +107,51 @@ class Repository:
         index: str | None = None,
         more: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a git command, and return it when it has ended. `more` goes into its environment."""
-        try:
-            return subprocess.run(
-                ["git", *words],
-                cwd=self._folder,
-                env={**self.environment(index), **(more or {})},
-                input=stdin,
-                capture_output=True,
-                timeout=PATIENCE_S,
-                check=False,
-            )
-        except OSError as error:
-            raise GitFailedError(f"git cannot be run: {error}") from error
-        except subprocess.TimeoutExpired as error:
-            raise GitFailedError(f"git {words[0]} did not end within {PATIENCE_S} s") from error
+        """Ask git something, and return its process when it has ended. `more` goes into its environment."""
+        with _failures(words):
+            return self._reader.ended(*words, stdin=stdin, more=self._changed(index) | {**(more or {})})
 
-    def environment(self, index: str | None = None) -> dict[str, str]:
+    def committing(self, *words: str, stdin: bytes = b"", index: str | None = None) -> bytes:
+        """Run git as the user would, for a commit: it obeys the repository's configuration."""
+        return _printed(words, self.committed(*words, stdin=stdin, index=index))
+
+    def committed(
+        self, *words: str, stdin: bytes = b"", index: str | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run git as the user would, and return its process when it has ended."""
+        with _failures(words), self.begun(*words, index=index) as process:
+            try:
+                printed, said = process.communicate(stdin, PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+            return subprocess.CompletedProcess(words, process.returncode, printed, said)
+
+    def begun(
+        self, *words: str, index: str | None = None, more: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start git as the user would, for a commit."""
+        if not self._to_commit:
+            raise AssertionError("this repository is only read")
+        return subprocess.Popen(
+            ["git", *words],
+            cwd=self.top,
+            env=os.environ | self._changed(index) | {**(more or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    @staticmethod
+    def _changed(index: str | None) -> dict[str, str]:
         """
-        The environment of a git command: paths are no patterns, and the index is a given one.
+        What is another in git's environment: paths are no patterns, and the index is a given one.
 
         Without optional locks: comparing a submodule would write that one's index, and a command that commits
         there would find that somebody else has changed it since it began.
         """
-        changed = {**os.environ, "GIT_LITERAL_PATHSPECS": "1", "GIT_OPTIONAL_LOCKS": "0"}
-        if index is not None:
-            changed["GIT_INDEX_FILE"] = index
-        return changed
+        changed = {"GIT_LITERAL_PATHSPECS": "1", "GIT_OPTIONAL_LOCKS": "0"}
+        return changed if index is None else {**changed, "GIT_INDEX_FILE": index}
 
     # -- what is there ----------------------------------------------------------------------------------
 
@@ -135,7 +169,10 @@ class Repository:
         return self._settings.get(name, "") not in ("", "false", "no", "off", "0")
 
     def has_hook(self, name: str) -> bool:
-        """Return whether there is a hook of this name."""
+        """Return whether there is a hook of this name, where the repository's configuration has its hooks."""
+        if self._hooks is None:
+            found = self.committing("rev-parse", "--git-path", "hooks").decode("utf-8", "surrogateescape")
+            self._hooks = os.path.join(self.top, found.rstrip("\n"))
         return os.access(f"{self._hooks}/{name}", os.X_OK)
 
     def refuse_in_progress(self) -> None:
@@ -267,6 +304,12 @@ class Repository:
             found[path] = Cleaner(self, path, is_plain=is_plain and not self.is_set("core.autocrlf"))
         return found
 
+    def cleaned(self, path: str, content: bytes) -> bytes:
+        """Return what git would keep of a file. Its filters are run for a commit, and for nothing else."""
+        git = self.committing if self._to_commit else self.run
+        words = ("hash-object", "-w", f"--path={path}", "--stdin")
+        return self.blob(git(*words, stdin=content).decode().strip())
+
     def keep(self, content: bytes) -> str:
         """Put content into the repository as it is; return the object's name."""
         return self.run("hash-object", "-w", "--no-filters", "--stdin", stdin=content).decode().strip()
@@ -309,9 +352,7 @@ class Cleaner:
         if self.is_plain:
             return content
         if content not in self._known:
-            words = ("hash-object", "-w", f"--path={self._path}", "--stdin")
-            oid = self._repository.run(*words, stdin=content).decode().strip()
-            self._known[content] = self._repository.blob(oid)
+            self._known[content] = self._repository.cleaned(self._path, content)
         return self._known[content]
 
 

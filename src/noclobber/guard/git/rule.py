@@ -41,7 +41,7 @@ def is_only_refreshed(old_fd: int, index: str) -> bool:
     """
     if old_fd < 0:
         return False
-    from noclobber.guard.past_bytes import quiet_git
+    from noclobber.guard.git.reading import quiet_git
 
     repository, words = os.path.dirname(index), ("ls-files", "--stage", "-v", "-z")
     before = quiet_git(repository, *words, index=f"/proc/{os.getpid()}/fd/{old_fd}")

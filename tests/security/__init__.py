@@ -1,0 +1,1 @@
+"""Attacks: each is an exploit that worked once, or a variation of one."""
