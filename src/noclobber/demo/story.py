@@ -14,6 +14,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from noclobber.demo import editor_save
 from noclobber.errors import StaleFileError
 from noclobber.guard.controller import AgentController
 from noclobber.guard.workspace import Workspace
@@ -102,8 +103,6 @@ def _indented(text: str) -> str:
 
 def _person_saves(path: str, line: str) -> None:
     """Save in another process, which does not use noclobber."""
-    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment = {**os.environ, "PYTHONPATH": source}
-    command = [sys.executable, "-m", "noclobber.demo.editor_save", path, line]
+    command = [sys.executable, "-I", editor_save.__file__, path, line]
     # In a session of its own, so that a Ctrl-C does not end it with a traceback.
-    subprocess.run(command, check=True, timeout=30, env=environment, start_new_session=True)
+    subprocess.run(command, check=True, timeout=30, start_new_session=True)

@@ -18,12 +18,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from noclobber.core.findings import Finding, remedy_of
+from noclobber.core.own_python import own_code
 from noclobber.disk import filesystems
 from noclobber.disk.filesystems import KEEPS_INODES, NETWORK, filesystem_type
 from noclobber.errors import LockContention, NoclobberError
@@ -314,8 +314,7 @@ def _write(path: str, content: bytes) -> None:
 
 def _python(code: str, *arguments: str) -> str:
     """Run a few lines in a second process, with this very package; return what it printed."""
-    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {home!r})\n{code}", *arguments],
-        capture_output=True, text=True, timeout=CHILD_PATIENCE_S, check=False,
+        own_code(code, *map(os.path.abspath, arguments)),
+        capture_output=True, text=True, timeout=CHILD_PATIENCE_S, check=False, cwd="/",
     ).stdout.strip()  # fmt: skip

@@ -9,10 +9,10 @@ page shows which command it is. What is given is checked here: it comes from a b
 from __future__ import annotations
 
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK
+from noclobber.core.own_python import own_command
 from noclobber.errors import BadRequestError
 from noclobber.guard import kept_versions
 from noclobber.view import attention, file_timeline
@@ -72,7 +72,7 @@ def preview(root: str, asked: Mapping[str, Any]) -> str:
 
 
 def _command(root: str, action: str, kind: str, asked: Mapping[str, Any]) -> list[str]:
-    start = [sys.executable, "-m", "noclobber"]
+    start = own_command()
     if action in ("retry", "drop") and kind == "run":
         verb = {"retry": "rerun", "drop": "drop"}[action]
         return [*start, "run", "--root", root, verb, _run_id(asked)]
@@ -111,7 +111,7 @@ def _ran(command: list[str]) -> ActionResult:
 
 
 def _shown(words: list[str]) -> str:
-    text = _ran([sys.executable, "-m", "noclobber", *words]).text
+    text = _ran(own_command(*words)).text
     return text[: attention.MOST_DIFF_LETTERS]
 
 

@@ -18,13 +18,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 from noclobber import __version__
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.findings import Finding
+from noclobber.core.own_python import own_command
 from noclobber.ledger.chosen import is_on_server
 from noclobber.view import attention, session_memories, workspace_state
 from noclobber.view.at_work import at_work
@@ -236,7 +236,7 @@ class Live:
         if self._findings is NOT_LOOKED:
             self._ends.wait(FIRST_PAGE_S)
         state, findings = "done", []
-        command = [sys.executable, "-m", "noclobber", "doctor", self.root, "--no-repair", "--json"]
+        command = own_command("doctor", self.root, "--no-repair", "--json")
         try:
             self._doctor = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
