@@ -53,6 +53,9 @@ def with_pages(data: bytes, pages: range, of: bytes) -> bytes:
         (with_pages(with_pages(NEW, range(1), OLD), range(2, 3), b""), True),
         (with_pages(NEW, range(1), b"a person's line\n" * 400), False),
         (NEW.replace(b"line 001900", b"LINE 001900"), False),
+        (NEW + b"\0\0\0", True),  # Written over a longer one, whose end was just being cut off.
+        (NEW.ljust(-(-len(NEW) // 4096) * 4096, b"\0") + b"a person's line\n", False),
+        (NEW + b"\0a person's line\n", False),
     ],
 )
 def test_a_reader_whom_the_writer_overtakes_has_seen_nobody_elses_save(

@@ -87,7 +87,11 @@ def test_a_script_that_writes_over_a_stale_file_is_told_and_the_version_is_kept(
 
 
 def test_what_a_command_changed_is_on_record_as_its_own(rig: HookRig, file: Path) -> None:
-    """N-shell, N-who: level `watched`, and who; the agent must read the file before it writes it."""
+    """
+    N-shell, N-who, finding H19: level `watched`, and who; the agent must read the file before it writes it.
+
+    A person may have saved it while the command ran, so the agent is not told that it wrote all of that itself.
+    """
     rig.read(file)
     assert run(rig, "python3 -c \"open('a.txt','a').write('x'); open('new.txt','w').write('y')\"") == []
 
@@ -100,7 +104,8 @@ def test_what_a_command_changed_is_on_record_as_its_own(rig: HookRig, file: Path
     assert events["a.txt"]["identity"]["session_id"] == rig.session
     answer = rig.edit(file, "hello", "HELLO")
     assert refusal(answer)["error_type"] == "STALE_FILE"
-    assert "You wrote what is there yourself" in beside(answer)
+    assert "while your own command ran" in beside(answer)
+    assert "yourself" not in beside(answer)
 
 
 def test_what_a_heredoc_wrote_is_the_agents_own(rig: HookRig, file: Path) -> None:

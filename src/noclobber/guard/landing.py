@@ -28,7 +28,8 @@ With `on_stale = "merge"` a whole file whose text is in the command merges as an
 No scan is made beforehand, and nothing is hashed that the command did not change.
 
 `RULES` is the seam for rules about whole commands, such as those of git. A rule is asked before the commit.
-It returns the refusal, or None.
+It returns the refusal, or None. A file that is stale is told as stale all the same (ruling 18): its agent has
+to read it, whatever else is wrong with the command.
 
 Not promised: a file that was there when the command began, which the command removed and made anew under the
 same name and which somebody deleted meanwhile, is created again.
@@ -168,6 +169,10 @@ def land(
             raise trouble
         for rule in RULES:
             if (refusal := rule(command, changes, turn)) is not None:
+                with turn.memory as memory:
+                    _Judging(
+                        turn, command, changes, memory
+                    ).files()  # Ruling 18: what is stale is told first.
                 raise refusal
         with _git_locks(turn, command, changes):
             for tries_left in reversed(range(MERGE_TRIES)):

@@ -189,6 +189,7 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
     Either a beginning of the new (the file was emptied first), or that and the rest of the old; or, where
     the writer asked for the room first, as Claude Code does for megabytes, that and zeros. Who reads a large
     file reads it in pieces, and may be overtaken by the writer: then a page is old and one behind it is new.
+    Who writes over the old and then cuts its end off, as opencode does, leaves zeros up to the page's end.
     """
     low, high = 0, min(len(data), len(new))
     while low < high:  # How far it agrees with the new.
@@ -199,6 +200,9 @@ def is_half(data: bytes, old: bytes, new: bytes) -> bool:
             high = middle - 1
     if low == len(data) or data[low:] == old[low:]:
         return True
+    if low == len(new):
+        page_end = -(-low // PAGE_BYTES) * PAGE_BYTES
+        return not data[low:page_end].strip(b"\0") and data[page_end:] == old[page_end : len(data)]
     if len(data) != len(new):
         return False
     return not data[low:].strip(b"\0") or (len(new) > PAGE_BYTES and _is_overtaken(data, old, new))

@@ -16,6 +16,7 @@ from noclobber.disk.reading import look_at
 from noclobber.errors import DELETED, OverwroteError, PartialReadError, StaleFileError, UnreadFileError
 from noclobber.hook.session_memory import SessionMemory
 from noclobber.ledger.last_writer import last_writer, plain_name, spelled
+from noclobber.shell import watched
 from noclobber.text.short_diff import short_diff
 
 TYPE_CHECKING = False
@@ -169,10 +170,12 @@ def _who(turn: HookTurn, event: Event, error: StaleFileError, state: FileState) 
         return f"{error.target_missing} You had read it before."  # The specification's words for this case.
     found = last_writer(turn.root, error.path, error.actual)
     if found is not None:
-        identity, time = found
+        identity, time = found.identity, found.time
         agent = plain_name(identity.get("agent_id")) or "somebody"
         if identity.get("session_id") == event.session_id and identity.get("host") == event.host:
             if identity.get("agent_id") == event.agent_id:
+                if found.level == watched.LEVEL:
+                    return _seems_own(time)
                 return f"You wrote what is there yourself, at {time}."
             return f"Another agent of your session ({agent}) wrote what is there, at {time}."
         who = spelled(found)
@@ -181,8 +184,12 @@ def _who(turn: HookTurn, event: Event, error: StaleFileError, state: FileState) 
         return ""
     when = iso8601(state.changed_at_s)[:19] + "Z"
     if _is_of_own_command(turn, state.changed_at_s):
-        return f"It changed at {when}, while your own command ran: your own command changed it, it seems."
+        return _seems_own(when)
     return f"An outsider (an editor, a shell command, git) changed it, at {when}."
+
+
+def _seems_own(time: str) -> str:
+    return f"It changed at {time}, while your own command ran: your own command changed it, it seems."
 
 
 def by(turn: HookTurn, event: Event, path: str, sha256: str, changed_at_s: float) -> str:
@@ -191,6 +198,8 @@ def by(turn: HookTurn, event: Event, path: str, sha256: str, changed_at_s: float
     if found is not None:
         is_session = found.identity.get("session_id") == event.session_id
         if is_session and found.identity.get("agent_id") == event.agent_id:
+            if found.level == watched.LEVEL:
+                return "your own command, it seems"
             return f"you yourself at {found.time}"
         return f"{spelled(found)} at {found.time}"
     if changed_at_s and _is_of_own_command(turn, changed_at_s):

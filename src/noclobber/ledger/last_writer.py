@@ -30,6 +30,8 @@ class LastWriter(NamedTuple):
 
     identity: dict[str, Any]
     time: str
+    level: str = ""
+    """How it was written. `watched`: it changed while that agent's command ran, and nobody knows more."""
 
 
 def last_writer(root: str, path: str, sha256: str) -> LastWriter | None:
@@ -51,7 +53,7 @@ def last_writer(root: str, path: str, sha256: str) -> LastWriter | None:
             left = payload.get("after_hash", payload.get("expected_hash"))
             is_it = payload.get("target_file") == named and left == f"sha256:{sha256}"
             if event["action_type"] in KINDS and is_it and isinstance(identity, dict):
-                return LastWriter(identity, str(event["time"])[:19] + "Z")
+                return LastWriter(identity, str(event["time"])[:19] + "Z", str(payload.get("level")))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # Half a line, or not one of ours.
     return None

@@ -144,6 +144,22 @@ def test_a_persons_change_counts_for_an_agent_with_a_memory(clone: Clone) -> Non
     run(clone, "git stash -q")
 
 
+@pytest.mark.parametrize("nested", ["", "inner/"])
+def test_a_file_that_changed_since_the_agent_read_it_is_told_as_stale(clone: Clone, nested: str) -> None:
+    """N-shell, ruling 18: the agent gets the object that says to read again, in a nested clone, too."""
+    if nested:
+        (clone.root / nested).mkdir()
+        Clone(clone.root / nested, {"of-bob.md": TEXT})
+    file = clone.root / f"{nested}of-bob.md"
+    with Workspace(clone.root) as workspace, workspace.turn(agent_id="ana") as turn:
+        file.write_bytes(b"seen\n")
+        turn.read_file(file)
+        file.write_bytes(b"typed by hand\n")
+        with pytest.raises(StaleFileError) as refused:
+            run_command(turn, f"cd {file.parent} && git checkout -q -- of-bob.md")
+    assert (refused.value.path, file.read_bytes()) == (str(file), b"typed by hand\n")
+
+
 def test_uncommitted_work_is_protected_however_old_it_is(clone: Clone) -> None:
     """finding G13: an hour after bob's last write anybody could take his work away."""
     bob_works(clone)
