@@ -404,15 +404,25 @@ def stale_script(stage: Stage) -> Story:
 
 
 def own_formatter(stage: Stage) -> Story:
-    """finding H6: the agent formats what it has edited, by a command of its own; its next edit is no conflict."""
+    """
+    finding H6: the agent formats what it has edited, by a command of its own.
+
+    Guarded: the file is the agent's own, and the next edit lands. Watched: nobody can tell whether somebody saved it
+    while the command ran, so it must be read (009-FR-004, finding H19), and the agent is told why.
+    """
     file = stage.file("v1 = 0\nv2 = 0\n", ".own")
     script = stage.project.home / "formatter.py"
     yield Read(file)
     stage.assert_landed((yield Edit(file, "v1 = 0", "v1=1")))
     yield Shell(f"python3 -I -S {script} {file}")
     assert file.read_text() == "v1 = 1\nv2 = 0\n"
+    if not stage.is_guarded():
+        told = yield Edit(file, "v2 = 0", "v2=2")
+        refusal = stage.assert_refused(told, file, "v1=1\nv2 = 0\n", "v1 = 1\nv2 = 0\n")
+        assert "your own command" in refusal.beside, refusal
+        yield Read(file)
     yield from _edit_after_own_command(stage, file, "v2 = 0", "v2=2")
-    assert [kind for kind in stage.project.record(file) if kind != FAILED] == [LANDED, LANDED, LANDED]
+    assert [kind for kind in stage.project.record(file) if kind not in (FAILED, REFUSED)] == [LANDED] * 3
 
 
 SCENARIOS: dict[str, Callable[[Stage], Story]] = {

@@ -189,11 +189,12 @@ def test_a_declined_write_leaves_nothing_behind_and_others_write_at_once(
 def test_with_a_formatter_its_own_tools_stay_and_there_is_no_alarm(
     driver: HostDriver, project: Project, file: Path
 ) -> None:
-    """finding H6: opencode runs the formatter inside its tools; six edits take six calls."""
+    """finding H6, ruling 28: opencode runs the formatter inside its tools; in a trusted folder six edits take six calls."""
     file = project.file("a.fmt", "one\ntwo\nthree\nfour\nfive\nsix\n")
     command = ["sed", "-i", "s/[[:blank:]]*$//", "$FILE"]
     configure(project, formatter={"blanks": {"command": command, "extensions": [".fmt"]}})
     project.install("opencode")
+    project.settle(project.home / ".config" / "noclobber" / "trusted", f"{project.root.resolve()}\n")
     edits = [driver.use(Edit(file, word, f"{word.upper()}   ")) for word in file.read_text().split()]
     with ScriptedModel(one=[driver.use(Read(file)), *edits]) as model:
         driver.run(project, model.url, "script:one")

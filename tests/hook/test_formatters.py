@@ -311,6 +311,35 @@ def test_a_named_formatter_is_run_again_where_the_user_trusts_the_folder(
     assert ran.exists() == (trust == "trusted")
 
 
+@pytest.mark.parametrize("is_trusted", [True, False])
+@pytest.mark.parametrize("theirs", ["a  B\n", "a  B\nand a word\n"])
+def test_a_formatter_that_the_host_runs_in_its_own_tool_is_run_again_on_a_copy(
+    rig: HookRig, root: Path, is_trusted: bool, theirs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """finding H6, rulings 28 and 34: opencode's plugin names it; what it left is the host's own write."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "noclobber").mkdir()
+    (tmp_path / "noclobber" / "trusted").write_text(f"{root.resolve()}\n" if is_trusted else "")
+    file = root / "notes.txt"
+    file.write_text("a  b\n")
+    args = {"filePath": str(file), "oldString": "b", "newString": "B   "}
+    sent = {
+        "input": {"tool": "edit", "sessionID": "s", "callID": "c", "args": args},
+        "directory": str(root),
+        "formatters": [["env", "A=b", "sed", "-i", "s/[[:blank:]]*$//", "{copy}"]],
+    }
+    assert rig.call("opencode", {**sent, "ev": "before", "output": {"args": args}}, "check")[0] == {}
+    file.write_text(theirs)
+
+    told = rig.call("opencode", {**sent, "ev": "after", "output": {"output": "done"}}, "note")[0]
+
+    is_known = is_trusted and "word" not in theirs
+    assert (told == {}) == is_known
+    assert rig.kinds() == (["MUTATION"] if is_known else ["MUTATION_RACE"])
+    assert file.read_text() == theirs
+    assert not list(root.glob(".noclobber/formatting-*"))
+
+
 @pytest.mark.parametrize("command", ["false {file}", "no-such-program {file}", "'{file}"])
 def test_a_named_formatter_that_fails_proves_nothing(
     rig: HookRig, root: Path, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -270,10 +270,11 @@ def _commands(value: Any) -> tuple[str, ...]:
         commands = _patterns(value)
     except _NotAcceptedError:
         commands = ("",)
-    if all("{file}" in command for command in commands):
+    if all("{file}" in command or "{copy}" in command for command in commands):
         return commands
     raise _NotAcceptedError(
-        'a list of commands that format a text from their input, as "prettier --stdin-filepath {file}" does'
+        'a list of commands that format a text from their input, as "prettier --stdin-filepath {file}" does, '
+        'or a copy in place, as "gofmt -w {copy}" does'
     )
 
 

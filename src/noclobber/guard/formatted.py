@@ -7,10 +7,11 @@ change counts as a formatter's only if all of this holds (ruling 28):
 - it came within `RIGHT_AFTER_S` of the agent's own write;
 - the ledger has no write of another agent to the file since;
 - the file's grammar proves that nothing but layout differs (`text/layout`), or a formatter that the option
-  `formatters` names, run again on what the agent wrote, gives exactly what is there.
+  `formatters` or the host's own configuration names, run again on what the agent wrote, gives exactly what is
+  there.
 
-Everything else is stale. A formatter is a program, and a cloned folder must not choose what is run:
-`formatters` counts only in folders that the user trusts (`core/trust`).
+Everything else is stale. A formatter is a program, and a cloned folder must not choose what is run: one is
+run again only in folders that the user trusts (`core/trust`).
 
 Nothing is lost even if it was a person. An edit is made by the host in what is there now, so all of it stays.
 A whole-file write over a version that a formatter left and the agent has not read replaces it; then that
@@ -78,14 +79,33 @@ def _is_run_again(change: StaleChange, base: bytes) -> bool:
 
     if not is_trusted(change.root):
         return False
+    return any(
+        _formatted(command, change, base) == change.current.content for command in change.options.formatters
+    )
+
+
+def _formatted(command: str, change: StaleChange, base: bytes) -> bytes | None:
+    """
+    Return what a formatter makes of the agent's version; None if it fails.
+
+    `{copy}` in its command: it formats a file in place, and is given a copy, in the project because it may
+    look for its settings in the folders above. Otherwise it formats its input.
+    """
+    import os
     import shlex
     import subprocess
+    from tempfile import TemporaryDirectory
 
-    for command in change.options.formatters:
-        try:
-            words = [word.replace("{file}", change.current.path) for word in shlex.split(command)]
+    from noclobber.core.project import STATE_FOLDER
+
+    path = change.current.path
+    try:
+        with TemporaryDirectory(prefix="formatting-", dir=f"{change.root}/{STATE_FOLDER}") as folder:
+            copy = f"{folder}/{os.path.basename(path)}"
+            with open(copy, "wb") as file:
+                file.write(base)
             done = subprocess.run(
-                words,
+                [word.replace("{file}", path).replace("{copy}", copy) for word in shlex.split(command)],
                 input=base,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -93,8 +113,8 @@ def _is_run_again(change: StaleChange, base: bytes) -> bool:
                 timeout=FORMATTER_PATIENCE_S,
                 check=False,
             )
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            continue  # No such program, or it hangs: nothing is proven.
-        if done.returncode == 0 and done.stdout == change.current.content:
-            return True
-    return False
+            with open(copy, "rb") as file:
+                left = file.read() if "{copy}" in command else done.stdout
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None  # No such program, or it hangs: nothing is proven.
+    return left if done.returncode == 0 else None

@@ -67,7 +67,9 @@ class HookTurn:
     def options(self) -> Options:
         """The project's rules; `ConfigError` if they cannot be read. A refusal is recorded without them."""
         if self._options is None:
-            self._options = options_of(self.root)
+            found = options_of(self.root)
+            more = self._event.formatters
+            self._options = found._replace(formatters=(*found.formatters, *more)) if more else found
         return self._options
 
     @property

@@ -71,6 +71,8 @@ class Event(NamedTuple):
     """True if the event does not say which of the session's agents it is about."""
     parent_agent_id: str | None = None
     """The agent whose knowledge counts for files that this one has not seen itself."""
+    formatters: tuple[str, ...] = ()
+    """Formatters that the host runs inside its own tools, spelled as in the option of that name."""
     given: Any = None
     """The input of a whole-file write, in a host that takes another one in its place (`rewrite`)."""
 

@@ -72,7 +72,11 @@ def read(payload: dict[str, Any]) -> Event:
         cwd=maybe_text(payload, "directory", "worktree") or "",
         tool=maybe_text(given, "tool") or "",
     )
-    event = event._replace(is_command=event.tool == "bash", is_routed=payload.get("routes") is True)
+    event = event._replace(
+        is_command=event.tool == "bash",
+        is_routed=payload.get("routes") is True,
+        formatters=_commands(payload.get("formatters")),
+    )
     if event.kind not in ("pre", "post", "failure"):
         return event
     tool = event.tool
@@ -98,6 +102,15 @@ def read(payload: dict[str, Any]) -> Event:
         is_part = display.get("truncated") is True or (first or 1) > 1 or (last or 0) < (total or 0)
         return event.showing(maybe_text(display, "text"), first_line=first or 1, is_part=is_part)
     return event.showing(maybe_text(output, "output"), is_mixed=tool == "bash")
+
+
+def _commands(listed: Any) -> tuple[str, ...]:
+    """Return formatters that opencode runs inside its own tools, as the option `formatters` spells them."""
+    if not listed or not isinstance(listed, list):
+        return ()
+    from noclobber.shell.syntax import quote
+
+    return tuple(" ".join(quote(str(word)) for word in words) for words in listed if isinstance(words, list))
 
 
 def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:

@@ -239,6 +239,13 @@ export const Noclobber = async ({ client, directory, worktree }) => {
     const server = servers.find((name) => tool.startsWith(`${name}_`))
     return server === undefined ? tool : `mcp__${server}__${tool.slice(server.length + 1)}`
   }
+  // Formatters that opencode runs inside its own tools. The hook runs one again on a copy, to know what it made.
+  let formatters = []
+  const formattersOf = (args) => {
+    const named = `${args?.filePath ?? args?.patchText ?? ""}\n`
+    const isMeant = ({ extensions }) => !extensions || extensions.some((end) => named.includes(`${end}\n`))
+    return formatters.filter(isMeant).map(({ words }) => words)
+  }
   // A subagent has a session of its own, below another one. Asked once a session; the answer cannot change.
   const agentOf = (sessionID) => {
     if (!agents.has(sessionID)) {
@@ -254,11 +261,19 @@ export const Noclobber = async ({ client, directory, worktree }) => {
     output,
     directory,
     worktree,
+    formatters: formattersOf(output?.args ?? input.args),
   })
   const hooks = {
     tool: tools(agentOf),
     config: async (config) => {
       if (config?.lsp || config?.formatter) hooks.tool = {}
+      const onFiles = ({ disabled, command }) => !disabled && command?.some((word) => word.includes("$FILE"))
+      formatters = Object.values(Object(config?.formatter))
+        .filter(onFiles)
+        .map(({ command, environment = {}, extensions }) => {
+          const settings = Object.entries(environment).map(([name, value]) => `${name}=${value}`)
+          return { extensions, words: ["env", ...settings, ...command.map((word) => word.replace("$FILE", "{copy}"))] }
+        })
       const names = Object.keys(config?.mcp ?? {}).map((name) => name.replace(/[^a-zA-Z0-9_-]/g, "_"))
       servers = names.sort((one, other) => other.length - one.length)
     },

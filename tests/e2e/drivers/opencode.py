@@ -77,7 +77,7 @@ class Opencode(HostDriver):
 
     def add_hook(self, project: Project, command: str) -> None:
         """Add a formatter, which is what it has in place of a hook."""
-        formatter = {"command": ["/bin/sh", "-c", command], "extensions": [".fmt"]}
+        formatter = {"command": ["/bin/sh", "-c", command], "extensions": [".py"]}
         project.file("opencode.json", json.dumps({"formatter": {"spaces": formatter}}))
 
     def add_server(self, project: Project, name: str, command: list[str]) -> None:
