@@ -111,8 +111,11 @@ def exclusive(command: str) -> Callable[[Stand, Agent], None]:
 
     def play(stand: Stand, agent: Agent) -> None:
         stand.path("job").write_text("work\n")
-        stand.path("full").mkdir()
-        assert by_commands(stand, agent, lambda number: command) == 1
+        for name in ("full", "tree", "tree/deep"):
+            stand.path(name).mkdir()
+        for number in range(8):
+            stand.path(f"tree/deep/{number}").write_text("work\n")
+        assert by_commands(stand, agent, lambda number: command.format(number)) == 1
 
     return play
 
@@ -123,10 +126,14 @@ for _name, _command in {
     "link": "ln -s owner claim",
     "removal": "rm job",
     "folder_removal": "rmdir full",
+    "tree_removal": "rm -r tree",
+    "tree_taken": "cp -r tree taken-{} && rm -r tree",
 }.items():
     _play = exclusive(_command)
     _play.__name__ = f"exclusive_{_name}"
-    scenario(f"`{_command}` by four at once has one winner", "finding E1", needs="commands")(_play)
+    scenario(
+        f"`{_command.replace('-{}', '')}` by four at once has one winner", "finding E1", needs="commands"
+    )(_play)
 
 
 @scenario(

@@ -197,6 +197,31 @@ def test_what_somebody_else_has_moved_meanwhile_is_not_there_twice(
     assert both.returncode == 75
 
 
+@pytest.mark.parametrize("text", ["rmdir job", "rm -r job", "rmdir job; mkdir job", "rmdir job; echo > job"])
+def test_a_full_folder_that_somebody_else_has_removed_meanwhile_is_removed_once(
+    project: Path, text: str
+) -> None:
+    """Ruling 30, finding E1: an overlay keeps no trace of a removed folder whose real one has gone just before."""
+    (project / "job").mkdir()
+    (project / "job/f").write_text("f\n")
+    outside = f"mv job {project.parent}/removed"  # As a landing removes it: by a rename.
+    refused = run_with_an_outsider(project, text, outside, before="rm job/f")
+    assert refused.returncode == 75, refused.stderr
+    assert not (project / "job").exists()
+
+
+def test_a_folder_of_build_outputs_that_others_removed_meanwhile_is_no_conflict(project: Path) -> None:
+    """N-shell: the last one wins there. Nor is a folder that could not be removed, nor one of the command's own."""
+    (project / "dist/job").mkdir(parents=True)
+    (project / "dist/job/f").write_text("f\n")
+    (project / "full").mkdir()
+    (project / "full/f").write_text("f\n")
+    text = "rmdir dist/job; mkdir own; rmdir own; mkdir own"
+    outside = f"mv dist/job {project.parent}/removed; mv full {project.parent}/full"
+    done = run_with_an_outsider(project, text, outside, before="rm dist/job/f; rmdir full 2> /dev/null")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_nothing_lands_if_one_of_the_files_was_changed_meanwhile(project: Path) -> None:
     """N-shell, ruling 18: the exact object, every other file beside it, one event, and what it wrote is kept."""
     (project / "b.txt").write_text("b\n")

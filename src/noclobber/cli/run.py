@@ -357,7 +357,7 @@ def _in_a_view(asked: Asked, root: str, cwd: str) -> int:
             )
         if folder.has_new_root_mode():
             _say("noclobber: run: the permissions of the project's own folder stay as they were.")
-        if not has_written(folder.path):
+        if not ended.replaced and not has_written(folder.path):
             return _reported(asked, ended.exit_code, folder.run_id)
         return _land(asked, folder, cwd, ended, links)
     finally:

@@ -130,8 +130,8 @@ def changes(
     Return what the upper layer changes in the real tree as it is now.
 
     `began_ns`: the ctime that everything changed since the command's beginning has reached; 0: not known.
-    `replaced`: names that were there, and that the command renamed, or renamed something to. `worked_on`:
-    asked for the files of an unchecked folder that are to be checked. Paths are below the root.
+    `replaced`: names that were there, and that the command renamed, or renamed something to; folders that it
+    removed. `worked_on`: asked for the files of an unchecked folder that are to be checked. Paths are below the root.
     """
     scan = _Scan(root, unchecked, began_ns, frozenset(replaced), worked_on)
     scan.folder(upper, "", is_checked=True, is_hidden=False)
@@ -214,6 +214,9 @@ class _Scan:
         if old is not None and not stat.S_ISDIR(old.st_mode):
             self._add(DELETE, kind_of(old), path, "", old, 0, is_checked)
             old = None
+        elif old is None and is_checked and path in self._replaced:
+            self.overtaken.append((path, False))  # It was there, and somebody has removed it.
+            return
         if old is None:
             self._add(CREATE, FOLDER, path, upper, None, mode, is_checked)
             return
@@ -339,13 +342,19 @@ class _Scan:
 
     def find_vanished(self, upper: str) -> None:
         """
-        Note as overtaken what the command renamed and neither the real tree nor the upper layer has.
+        Note as overtaken what the command renamed or removed and neither the real tree nor the upper layer has.
 
         An overlay leaves no trace of a folder that goes, if it is gone from the real tree by then.
         """
         for path in sorted(self._replaced):
             if lstat(f"{self.root}/{path}") is None and lstat(f"{upper}/{path}") is None:
-                self.overtaken.append((path, False))
+                is_checked = path in self._worked_on or not self._is_in_unchecked(path)
+                if is_checked and not _is_named_by_content(path):
+                    self.overtaken.append((path, False))
+
+    def _is_in_unchecked(self, path: str) -> bool:
+        """True for a name in a folder of build outputs, or the name of one."""
+        return "/.git/" not in f"/{path}" and not self._unchecked.isdisjoint(path.split("/"))
 
     def _originals(self) -> Iterator[str]:
         """Yield the real files that the command has removed, replaced or copied up."""

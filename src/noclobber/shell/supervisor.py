@@ -3,7 +3,8 @@ Answer what the processes in a private view ask before some of their system call
 
 A filter of the kernel's (seccomp, user notification) stops them in `rename`, `renameat` and `renameat2`: an
 overlay cannot rename a folder of its lower layer (`folder_renames`). The process that waits for the command
-prepares what the call needs, and lets it go on.
+prepares what the call needs, and lets it go on. It stops them where they remove a folder, too: an overlay keeps
+no trace of that if somebody else has removed or moved the real one just before.
 
 Nothing but these calls is slower. Where there can be no such filter (another machine type, a sandbox that has
 one already, a kernel on which no process may look into another) folders cannot be renamed, as in any overlay,
@@ -31,35 +32,38 @@ class Machine(NamedTuple):
     rename: int | None
     renameat: int
     renameat2: int
+    rmdir: int | None
+    unlinkat: int
 
 
 MACHINES = {
-    "x86_64": Machine(0xC000003E, 317, 82, 264, 316),
-    "aarch64": Machine(0xC00000B7, 277, None, 38, 276),
+    "x86_64": Machine(0xC000003E, 317, 82, 264, 316, 84, 263),
+    "aarch64": Machine(0xC00000B7, 277, None, 38, 276, None, 35),
 }
 PIDFD_GETFD = 438
 SET_MODE_FILTER, NEW_LISTENER = 1, 1 << 3
 LOAD, IF_EQUAL, RETURN = 0x20, 0x15, 0x06  # BPF: load a word, jump if, return.
 ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
-NUMBER_AT, ARCHITECTURE_AT = 0, 4
+NUMBER_AT, ARCHITECTURE_AT, THIRD_WORD_AT = 0, 4, 32
 RECEIVE, SEND, IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
 NOTICE_BYTES = 80
 GO_ON = 1
 AT_FDCWD = -100
 EXCHANGE = 2
+AT_REMOVEDIR = 0x200
 LONGEST_PATH = 4096
 
 
 def _filter(machine: Machine) -> bytes:
     """Return the program: which system calls are asked about."""
-    renames = [
-        number for number in (machine.rename, machine.renameat, machine.renameat2) if number is not None
-    ]
+    asked = (machine.rename, machine.renameat, machine.renameat2, machine.rmdir)
     steps = [(LOAD, 0, 0, ARCHITECTURE_AT), (IF_EQUAL, 1, 0, machine.architecture), (RETURN, 0, 0, ALLOW)]
     steps.append((LOAD, 0, 0, NUMBER_AT))
-    for number in renames:
-        steps += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, NOTIFY)]
-    steps.append((RETURN, 0, 0, ALLOW))
+    for number in asked:
+        if number is not None:
+            steps += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, NOTIFY)]
+    steps += [(IF_EQUAL, 0, 3, machine.unlinkat), (LOAD, 0, 0, THIRD_WORD_AT)]
+    steps += [(IF_EQUAL, 0, 1, AT_REMOVEDIR), (RETURN, 0, 0, NOTIFY), (RETURN, 0, 0, ALLOW)]
     return b"".join(
         code.to_bytes(2, "little") + bytes([yes, no]) + value.to_bytes(4, "little")
         for code, yes, no, value in steps
@@ -76,7 +80,7 @@ class Supervisor:
         self._poll: Any = None
         self.listener_fd = -1
         self.replaced: set[str] = set()
-        """Names of the real tree, below the root, that were renamed, or over which something was."""
+        """Names of the real tree, below the root, that were renamed, or over which something was; folders that were removed."""
 
     # In the child.
 
@@ -154,11 +158,15 @@ class Supervisor:
         notice_id, pid = bytes(notice[:8]), int.from_bytes(notice[8:12], "little")
         number = int.from_bytes(notice[16:20], "little", signed=True)
         words = [int.from_bytes(notice[at : at + 8], "little") for at in range(32, 80, 8)]
-        if number == machine.rename:
+        if number in (machine.rename, machine.rmdir):
             folder_fd, address = AT_FDCWD, words[0]
         else:
             folder_fd, address = _signed(words[0]), words[1]
-        if number != machine.renameat2 or not words[4] & EXCHANGE:
+        if number in (machine.rmdir, machine.unlinkat):
+            path = _path(pid, folder_fd, address)
+            if not os.listdir(f"/proc/{pid}/root{path}"):  # Otherwise it fails.
+                self._note_replaced(path, pid)
+        elif number != machine.renameat2 or not words[4] & EXCHANGE:
             from noclobber.shell import folder_renames  # Here: most commands rename nothing.
 
             goal = (AT_FDCWD, words[1]) if number == machine.rename else (_signed(words[2]), words[3])
