@@ -131,7 +131,8 @@ def changes(
 
     `began_ns`: the ctime that everything changed since the command's beginning has reached; 0: not known.
     `replaced`: names that were there, and that the command renamed, or renamed something to; folders that it
-    removed. `worked_on`: asked for the files of an unchecked folder that are to be checked. Paths are below the root.
+    removed. `worked_on`: asked for the files of an unchecked folder that are to be checked. Paths are below
+    the root.
     """
     scan = _Scan(root, unchecked, began_ns, frozenset(replaced), worked_on)
     scan.folder(upper, "", is_checked=True, is_hidden=False)
@@ -342,7 +343,7 @@ class _Scan:
 
     def find_vanished(self, upper: str) -> None:
         """
-        Note as overtaken what the command renamed or removed and neither the real tree nor the upper layer has.
+        Note as overtaken what the command renamed or removed, if neither the tree nor the upper layer has it.
 
         An overlay leaves no trace of a folder that goes, if it is gone from the real tree by then.
         """

@@ -3,8 +3,8 @@ Answer what the processes in a private view ask before some of their system call
 
 A filter of the kernel's (seccomp, user notification) stops them in `rename`, `renameat` and `renameat2`: an
 overlay cannot rename a folder of its lower layer (`folder_renames`). The process that waits for the command
-prepares what the call needs, and lets it go on. It stops them where they remove a folder, too: an overlay keeps
-no trace of that if somebody else has removed or moved the real one just before.
+prepares what the call needs, and lets it go on. It stops them where they remove a folder, too: an overlay
+keeps no trace of that if somebody else has removed or moved the real one just before.
 
 Nothing but these calls is slower. Where there can be no such filter (another machine type, a sandbox that has
 one already, a kernel on which no process may look into another) folders cannot be renamed, as in any overlay,
@@ -80,7 +80,8 @@ class Supervisor:
         self._poll: Any = None
         self.listener_fd = -1
         self.replaced: set[str] = set()
-        """Names of the real tree, below the root, that were renamed, or over which something was; folders that were removed."""
+        """Names of the real tree, below the root, that were renamed, or over which something was,
+        and folders that were removed."""
 
     # In the child.
 

@@ -170,19 +170,25 @@ def test_uncommitted_work_is_protected_however_old_it_is(clone: Clone) -> None:
 
 
 def test_a_plain_git_status_holds_no_commit_up(clone: Clone) -> None:
-    """Finding G13: it writes the times of files into the index, and a guarded commit failed. Staging counts."""
+    """Finding G13: it writes the times of files into the index, and a guarded commit failed. Staging counts, also if undone."""
     (clone.root / "of-bob.md").touch()  # So that there is something to refresh.
     old = (clone.root / ".git/index").stat().st_mtime_ns
     began, go_on = clone.root.parent / "began", clone.root.parent / "go-on"
     command = (
         f"git commit -qm mine -- of-ana.md && touch {began} && while ! test -e {go_on}; do sleep 0.01; done"
     )
-    for elsewhere, is_refused in ((("status",), False), (("add", "of-bob.md"), True)):
+    (clone.root / "of-cy.md").write_bytes(b"a person's\n")
+    clone.git("config", "alias.there-and-back", "!git add of-cy.md && git rm -q --cached of-cy.md")
+    for elsewhere, is_refused in (
+        (("status",), False),
+        (("there-and-back",), True),
+        (("add", "of-bob.md"), True),
+    ):
         (clone.root / "of-ana.md").write_bytes(TEXT + str(elsewhere).encode())
         began.unlink(missing_ok=True)
         go_on.unlink(missing_ok=True)
         (clone.root / "of-bob.md").touch()
-        if is_refused:
+        if elsewhere[0] == "add":
             (clone.root / "of-bob.md").write_bytes(b"a person\n")
         with ThreadPoolExecutor() as pool:
             ended = pool.submit(run, clone, command)
@@ -198,7 +204,7 @@ def test_a_plain_git_status_holds_no_commit_up(clone: Clone) -> None:
             else:
                 ended.result()
     assert clone.count() == 2
-    assert clone.status() == [" M of-ana.md", "M  of-bob.md"]
+    assert clone.status() == [" M of-ana.md", "M  of-bob.md", "?? of-cy.md"]
 
 
 def test_what_git_says_is_one_line() -> None:
