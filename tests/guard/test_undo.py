@@ -693,3 +693,72 @@ def test_a_files_writes_are_found_under_the_names_that_it_had() -> None:
     changed = LandedWrite("/b", "1", "3", "", entry="changed")
     writes = History([made, moved, other, changed])
     assert writes.of_file("/b") == [made, moved, changed]
+
+
+@pytest.mark.usefixtures("shell")
+@pytest.mark.parametrize("changes", ["by a person", "by a command"])
+def test_what_others_changed_in_a_file_that_a_command_moved_goes_back_with_it(
+    ws: Workspace, root: Path, changes: str
+) -> None:
+    """Ruling 19: `mv` in a command, and then others write to the new name; the rest is taken back, too."""
+    (root / "dir").mkdir()
+    (root / "dir/x").write_bytes(TEXT)
+    (root / "k").write_bytes(b"k\n")
+    with ws.turn(agent_id="ana") as turn:
+        run_command(turn, "mv dir dir2 && echo more >> k")
+    if changes == "by a person":
+        (root / "dir2/x").write_bytes(TEXT + b"theirs\n")
+    else:
+        with ws.turn(agent_id="bob") as turn:
+            run_command(turn, "echo theirs >> dir2/x")
+
+    ws.undo(agent_id="ana")
+
+    assert (root / "dir/x").read_bytes() == TEXT + b"theirs\n"
+    assert not (root / "dir2").exists()
+    assert (root / "k").read_bytes() == b"k\n"
+    ws.undo(agent_id=AGENT_ID)
+    assert (root / "dir2/x").read_bytes() == TEXT + b"theirs\n"
+    assert not (root / "dir/x").exists()
+
+
+@pytest.mark.usefixtures("shell")
+def test_two_empty_files_are_not_one_that_was_moved(ws: Workspace, root: Path) -> None:
+    """Finding E1: equal bytes, if there are none, do not say that it is the same file."""
+    (root / "a").touch()
+    with ws.turn(agent_id="ana") as turn:
+        run_command(turn, "rm a && touch z")
+    (root / "z").write_bytes(b"theirs\n")
+
+    with pytest.raises(CannotUndoError):
+        ws.undo(agent_id="ana")
+
+    assert (root / "z").read_bytes() == b"theirs\n"
+
+
+@pytest.mark.usefixtures("shell")
+def test_an_empty_folder_comes_back_where_a_command_had_put_a_file(ws: Workspace, root: Path) -> None:
+    """Finding G5: undo said that it was done, and there was neither the file nor the folder."""
+    (root / "n").mkdir()
+    with ws.turn(agent_id="ana") as turn:
+        run_command(turn, "rmdir n && echo file > n")
+
+    ws.undo(agent_id="ana")
+
+    assert (root / "n").is_dir()
+
+
+@pytest.mark.usefixtures("shell")
+@pytest.mark.parametrize("command", ["rm n && mkdir n && echo in > n/x", "rm -r m && echo file > m"])
+def test_a_file_that_became_a_folder_or_the_reverse_is_named_with_the_remedy(
+    ws: Workspace, root: Path, command: str
+) -> None:
+    """Finding G5: what cannot be taken back is named; nothing is changed."""
+    (root / "n").write_bytes(b"file\n")
+    (root / "m").mkdir()
+    (root / "m/x").write_bytes(b"in\n")
+    with ws.turn(agent_id="ana") as turn:
+        run_command(turn, command)
+
+    with pytest.raises(CannotUndoError, match="--except"):
+        ws.undo(agent_id="ana")

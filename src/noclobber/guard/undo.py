@@ -37,6 +37,7 @@ from noclobber.errors import (
     CannotUndoError,
     MissingFileError,
     NoclobberError,
+    NotAFileError,
 )
 from noclobber.guard import engine, requests
 from noclobber.guard.blame import blame
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 AGENT_ID = "noclobber-undo"  # In plain letters, as agents are named in sentences and tables.
 MOST_NAMED = 5
 PRIVATE = 0o600
+_EMPTY = hashing.of_bytes(b"")
 
 
 class Selection(NamedTuple):
@@ -156,7 +158,7 @@ def plan(turn: Turn, selection: Selection, share: Share | None = None) -> UndoPl
     refs, left = plan_refs(write for write in active if selection.has(write) and git.has(write.path))
     active = [write for write in active if not git.has(write.path)]
     chosen = tuple(write for write in active if selection.has(write))
-    tree = _Tree(turn)
+    tree = _Tree(turn, _moves(chosen))
     obstacles: list[UndoObstacle] = []
     stays: dict[str, LeftAlone] = {}
     reversed_count = 0
@@ -188,6 +190,30 @@ def plan(turn: Turn, selection: Selection, share: Share | None = None) -> UndoPl
     done = tuple(write for write in chosen if write.entry not in stays)
     left = (*dict.fromkeys(stays.values()), *left)
     return UndoPlan(files, tuple(obstacles), done + of_refs, refs, left, tuple(tree.folders.items()))
+
+
+def _moves(writes: Iterable[LandedWrite]) -> dict[str, LandedWrite]:
+    """
+    Find what `mv` did in a command, which has no event for it: creations, with the deletion of the source.
+
+    One file of a call went and one came, with the same bytes, and no other of that call has them. That two
+    files are empty says nothing.
+    """
+    came: dict[tuple[str | None, ...], list[LandedWrite]] = {}
+    went: dict[tuple[str | None, ...], list[LandedWrite]] = {}
+    for write in writes:
+        who = (write.agent_id, write.session_id, write.turn_id, write.call_id)
+        if write.call_id is None or _EMPTY in (write.before, write.after):
+            continue
+        if _is_made(write) and is_hash(write.after):
+            came.setdefault((*who, write.after), []).append(write)
+        elif write.after in (ABSENT, DELETED) and is_hash(write.before):
+            went.setdefault((*who, write.before), []).append(write)
+    return {
+        found[0].entry: went[key][0]
+        for key, found in came.items()
+        if len(found) == 1 and len(went.get(key, ())) == 1
+    }
 
 
 def _is_made(write: LandedWrite) -> bool:
@@ -259,6 +285,10 @@ def carry_out(turn: Turn, planned: UndoPlan) -> list[WriteResult]:
     except BaseException:
         remove_folders(turn.root, made)
         raise
+    # Those at whose names there were files until now.
+    made += make_folders(
+        turn.root, [folder for folder, _ in _known_modes(planned)], dict(_known_modes(planned))
+    )
     beside = [folder_result(folder, 0, mode_of(folder)) for folder in made]
     try:
         beside += set_links_and_modes(turn, planned.files)
@@ -338,8 +368,9 @@ def undo(workspace: Workspace, selection: Selection, *, dry_run: bool = False) -
 class _Tree:
     """The files as they are, and as they become while writes are reversed one by one."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self, turn: Turn, moves: dict[str, LandedWrite]) -> None:
+        self._turn, self._moves = turn, moves
+        self._reversed: set[str] = set()
         self._first: dict[str, bytes | None] = {}
         self._now: dict[str, bytes | None] = {}
         self._from: dict[str, str] = {}  # Where what will be at a path is now, if a move is taken back.
@@ -375,6 +406,9 @@ class _Tree:
 
     def reverse(self, write: LandedWrite) -> str | LeftAlone | None:
         """Take one write back; return why that cannot be done, or need not."""
+        if write.entry in self._reversed:
+            return None
+        self._reversed.add(write.entry)
         kinds = {stat.S_IFMT(mode) for mode in (write.before_mode, write.after_mode) if mode}
         try:
             check_inside(write.path, self._turn.root)
@@ -385,6 +419,11 @@ class _Tree:
             current = self._content(write.path)
             if write.destination is not None:
                 return self._move_back(write, write.destination, current)
+        except NotAFileError:
+            return (
+                "A file has become a folder here, or a folder a file, and the two cannot be exchanged in one"
+                " step. Move what is there away, or leave this file out (--except)."
+            )
         except NoclobberError as error:
             return f"It cannot be read: {error}"
         is_same = write.before == write.after
@@ -479,8 +518,26 @@ class _Tree:
             # The same bytes, none at all perhaps, and yet another file.
             return None if current is None else "Others have made another file at its name since."
         if current is not None and _hash(current) != write.after:
+            source = self._moves.get(write.entry)
+            if source is not None and not isinstance(current, LinkText):
+                return self._command_move_back(write, source, current)
             return "It was created by this write, and others have changed it since."
         self._now[write.path] = None
+        self._modes.pop(write.path, None)
+        self._leave_folders(write)
+        return None
+
+    def _command_move_back(self, write: LandedWrite, source: LandedWrite, current: bytes) -> str | None:
+        """Others have changed it where a command had moved it to: what they changed goes back with it."""
+        reason = self.reverse(source)
+        if reason is not None:
+            why = reason.reason if isinstance(reason, LeftAlone) else reason
+            return f"It was moved here from {source.path}: {why}"
+        if _hash(self._now[source.path]) != write.after:
+            return f"It was moved here from {source.path}, and there is another file at that name now."
+        self.exact -= {source.path, write.path}
+        self._now[source.path], self._now[write.path] = current, None
+        self._from[source.path] = self._from.pop(write.path, write.path)
         self._modes.pop(write.path, None)
         self._leave_folders(write)
         return None
