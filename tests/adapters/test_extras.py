@@ -59,7 +59,7 @@ def test_every_framework_has_an_adapter_that_names_its_extra() -> None:
     named = {
         re.findall(r'with extra\("([\w-]+)"', (FOLDER / f"{name}.py").read_text())[0] for name in ADAPTERS
     }
-    assert named == extras.keys() - {"mcp", "rich", "postgres", "all"}
+    assert named == extras.keys() - {"completion", "mcp", "rich", "postgres", "all"}
 
 
 @pytest.mark.usefixtures("_without_frameworks")
