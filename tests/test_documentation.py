@@ -283,7 +283,7 @@ def test_the_recording_is_of_this_demo_and_its_number_is_the_readmes(tmp_path: P
     """N-readme: docs/demo.svg is what `noclobber demo --record` draws now, but for hashes and numbers."""
     from noclobber.demo import story
     from noclobber.demo.recording import COLUMNS, Paragraph, svg
-    from noclobber.text.fold import fold
+    from noclobber.text.visible import fold
 
     picture = (DOCS / "demo.svg").read_text()
     scratch = str(tmp_path)

@@ -7,9 +7,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noclobber import Workspace
-from noclobber.adapters.tool_io import ToolIO
+from noclobber.adapters.tool_io import MARK, ToolIO, bytes_of
 from noclobber.errors import BadRequestError, MissingFileError, StaleFileError, UnreadFileError
 from noclobber.guard.turn import Turn
 from tests.rigs.ledgers import recorded
@@ -215,3 +217,23 @@ def test_bytes_of_a_tool_that_writes_no_text_are_written_as_they_are(root: Path,
     ToolIO(lambda: turn, "draw").write("a.bin", b"new\n")
 
     assert (root / "a.bin").read_bytes() == b"new\n"
+
+
+DATA = st.lists(
+    st.sampled_from([b"a", b"\n", b"\r\n", b"\xfc", b"\xc3", b"\xc3\xbc", b"\xf0\x9f", b"\xef\xbf\xbd"])
+).map(b"".join)
+
+
+@given(data=DATA)
+def test_a_text_that_was_not_changed_is_the_same_bytes(data: bytes) -> None:
+    """N-frameworks: nothing is lost by decoding and writing back."""
+    assert bytes_of(data, data.decode("utf-8", "replace")) == data
+
+
+@given(before=DATA, old=st.text("xyz", min_size=1), new=st.text("uvw\n"), after=DATA)
+def test_only_the_changed_text_is_changed(before: bytes, old: str, new: str, after: bytes) -> None:
+    """N-frameworks: every byte outside of the edit stays. Or nothing is written: a mark may be in the way."""
+    text = (before + old.encode() + after).decode("utf-8", "replace").replace(old, new, 1)
+    found = bytes_of(before + old.encode() + after, text)
+    assert found in (before + new.encode() + after, None)
+    assert found is not None or MARK in text

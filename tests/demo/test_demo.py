@@ -15,7 +15,7 @@ from noclobber.cli import main
 from noclobber.demo import numbers, story
 from noclobber.demo.numbers import Numbers, Row
 from noclobber.demo.progress_bar import Bar
-from noclobber.text.fold import fold
+from noclobber.text.visible import fold
 
 
 def run_demo(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -24,7 +24,7 @@ What all of them mean by their words:
 | `extras` | a framework that is not installed, or not in a version that fits |
 | `tool_io` | a framework's own file tools over a guarded folder: what a call reads and writes |
 | `otel` | no framework: metrics and traces for OpenTelemetry |
-| `decoded_bytes`, `call_queue` | what those tools would lose: bytes that are not UTF-8, parallel edits |
+| `call_queue` | parallel edits, which those tools would lose |
 
 A framework's module is named after its package; who calls there may have a module of its own (`crewai_runs`).
 It holds what that framework alone needs, and no rule of its own about what is stale.

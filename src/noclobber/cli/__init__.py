@@ -191,7 +191,7 @@ def help_page(columns: int = 0) -> str:
     page = _help_page("".join(f"  {name:<{width}}  {summary}\n" for name, (_, summary) in COMMANDS.items()))
     if not columns or all(len(line) <= columns for line in page.split("\n")):
         return page
-    from noclobber.text.fold import fold
+    from noclobber.text.visible import fold
 
     left = width + 4 if columns >= _WIDE_ENOUGH else 6
     lines = []

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
-from noclobber.cli.project import add_root
+from noclobber.cli.parsing import add_root
 from noclobber.cli.terminal import (
     add_json,
     cells_wide,

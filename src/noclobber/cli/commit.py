@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK, EXIT_REFUSED
 from noclobber.cli.clean_output import data_out
-from noclobber.cli.project import add_root, root_of
+from noclobber.cli.parsing import add_root, root_of
 from noclobber.cli.terminal import add_json, print_json, say, styled, visible
 from noclobber.errors import BadRequestError
 from noclobber.guard.git.commit import CommitMade, commit_mine

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
-from noclobber.cli.project import add_root, root_of
+from noclobber.cli.parsing import add_root, root_of
 from noclobber.cli.tables import table
 from noclobber.cli.terminal import Cell, add_json, print_json, say, visible
 

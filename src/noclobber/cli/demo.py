@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.clean_output import controls
 from noclobber.cli.terminal import columns_wide
-from noclobber.text.fold import fold
+from noclobber.text.visible import fold
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

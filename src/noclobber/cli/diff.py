@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.cli import EXIT_NO, EXIT_OK
 from noclobber.cli.clean_output import data_out
-from noclobber.cli.project import add_root
+from noclobber.cli.parsing import add_root
 from noclobber.cli.terminal import add_json, is_terminal, print_json, say, styled, visible
 from noclobber.core.project import (
     existing_folder,

@@ -14,7 +14,7 @@ from noclobber.cli import EXIT_OK
 from noclobber.cli.terminal import columns_wide, is_terminal, print_json, styled, visible
 from noclobber.core.project import OPTIONS_NAME, find_project, is_marked, no_project
 from noclobber.errors import NoclobberError
-from noclobber.text.fold import fold
+from noclobber.text.visible import fold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.project import add_root
+from noclobber.cli.parsing import add_root
 from noclobber.cli.terminal import add_json, print_json, visible
 from noclobber.cli.write import folder_of
 from noclobber.core.project import existing_folder, find_project

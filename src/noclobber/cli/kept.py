@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.project import add_root, root_of
+from noclobber.cli.parsing import add_root, root_of
 from noclobber.cli.tables import table
 from noclobber.cli.terminal import Cell, add_json, is_terminal, moment, print_json, say, visible
 from noclobber.guard import kept_versions

@@ -29,7 +29,7 @@ from noclobber.cli.ledger_filters import (
     lock_ledgers,
     open_existing,
 )
-from noclobber.cli.project import add_root, root_of
+from noclobber.cli.parsing import add_root, root_of
 from noclobber.cli.tables import table
 from noclobber.cli.terminal import (
     Cell,

@@ -128,8 +128,7 @@ def _fork_waiting(command: list[str]) -> tuple[int, Callable[[dict[str, str] | N
     """
     # Before the fork: the child imports nothing.
     from noclobber.cli.terminal import columns_wide, is_terminal
-    from noclobber.text.fold import fold
-    from noclobber.text.visible import visible
+    from noclobber.text.visible import fold, visible
 
     columns = columns_wide() if is_terminal(sys.stderr) else 0
 

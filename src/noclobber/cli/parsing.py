@@ -9,15 +9,17 @@ is ambiguous when an option is added.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from argparse import ArgumentParser
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
-from noclobber.text.fold import fold
+from noclobber.core.project import existing_folder, find_project
+from noclobber.text.visible import fold
 
 if TYPE_CHECKING:
-    from argparse import Action
+    from argparse import Action, ArgumentParser, Namespace
     from collections.abc import Iterable, Iterator
     from typing import Any
 
@@ -101,3 +103,18 @@ def _options_of(parser: ArgumentParser) -> Iterator[str]:
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
                 yield from _options_of(below)
+
+
+# Arguments that many commands have
+
+
+def add_root(parser: ArgumentParser) -> None:
+    """Declare `--root`."""
+    parser.add_argument(
+        "--root", metavar="DIR", help="the project (default: the nearest one upward from here)"
+    )
+
+
+def root_of(args: Namespace) -> str:
+    """Return the canonical root of the project that is meant."""
+    return existing_folder(args.root) if args.root is not None else find_project(os.getcwd())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.project import add_root, root_of
+from noclobber.cli.parsing import add_root, root_of
 from noclobber.cli.tables import table
 from noclobber.cli.terminal import (
     Cell,
@@ -106,7 +106,7 @@ def page(state: WorkspaceView) -> str:
 
 
 def _fitted(title: str) -> str:
-    from noclobber.text.fold import fold
+    from noclobber.text.visible import fold
 
     return fold(title, columns_wide()) if is_terminal() else title
 

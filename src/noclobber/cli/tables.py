@@ -24,7 +24,7 @@ from noclobber.cli.terminal import (
     visible,
     wants_colour,
 )
-from noclobber.text.fold import fold
+from noclobber.text.visible import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

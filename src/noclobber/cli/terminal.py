@@ -135,7 +135,7 @@ def cells_wide(text: str) -> int:
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print sentences: folded at words where a person is watching, as they are for programs."""
     if is_terminal(stream):
-        from noclobber.text.fold import fold
+        from noclobber.text.visible import fold
 
         text = fold(text, columns_wide())
     print(text, file=stream)

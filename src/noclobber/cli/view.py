@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
-from noclobber.cli.project import add_root, root_of
+from noclobber.cli.parsing import add_root, root_of
 from noclobber.cli.terminal import add_json, is_terminal, print_json, visible
 
 if TYPE_CHECKING:

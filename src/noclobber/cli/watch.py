@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_OK
 from noclobber.cli.clean_output import cleaned, controls
-from noclobber.cli.project import add_root, root_of
+from noclobber.cli.parsing import add_root, root_of
 from noclobber.cli.status import add_refusals
 from noclobber.cli.terminal import (
     add_json,

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from noclobber.cli.terminal import cells_wide, styled
-from noclobber.text.fold import fold
-from noclobber.text.visible import visible
+from noclobber.text.visible import fold, visible
 
 MIN_ROWS, MIN_COLUMNS = 4, 20
 MAX_TROUBLE_LETTERS = 1000

@@ -19,8 +19,8 @@ from noclobber.disk.commit.committer import replace_if_unchanged
 from noclobber.errors import ABSENT, AccessDeniedError, NotAFileError, RefusalError, StaleFileError
 from noclobber.hosts import before_install, json_edit
 from noclobber.hosts.hook_entries import ConfigFile, HookEntry, is_our_member, is_ours
+from noclobber.hosts.installations import read_plain
 from noclobber.hosts.json_edit import BadConfigurationError
-from noclobber.hosts.plain_file import read_plain
 from noclobber.hosts.plugin_source import MARK
 
 ROUNDS = 50

@@ -7,14 +7,15 @@ says why the file cannot be read.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
+import stat
 from typing import Any, NamedTuple
 
 from noclobber.errors import NoclobberError
 from noclobber.hosts import json_edit
 from noclobber.hosts.hook_entries import HookEntry, hook_file, is_ours
-from noclobber.hosts.plain_file import read_plain
 from noclobber.hosts.plugin_source import MARK
 
 MOST_BYTES = 4 << 20
@@ -163,3 +164,16 @@ def _is_enabled(settings: list[str]) -> bool:
         ):
             return True
     return False
+
+
+# Links are followed: people keep their dotfiles so.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+def read_plain(path: str, most_bytes: int = -1) -> bytes:
+    """Return a regular file's bytes, or the first of them; `OSError` for everything else."""
+    descriptor = os.open(path, _READ)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
+        return file.read(most_bytes)

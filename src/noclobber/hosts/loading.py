@@ -13,8 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.hosts.hook_entries import hook_file
-from noclobber.hosts.installations import home_of, read, read_json
-from noclobber.hosts.plain_file import read_plain
+from noclobber.hosts.installations import home_of, read, read_json, read_plain
 
 if TYPE_CHECKING:
     from noclobber.hosts.installations import Installation

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from noclobber import schema
 from noclobber.errors import STALE_HINT, STALE_MESSAGE
+from noclobber.mcp.tools.writing import unified
 from tests.conftest import AtStep, sha256
 from tests.mcp.conftest import Call, Connect, events
 
@@ -343,3 +348,30 @@ def test_with_on_stale_merge_a_conflict_is_the_exact_object_and_the_lines_beside
     told, _, beside = refused.content
     jsonschema.validate(json.loads(told["text"]), schema("stale-file-agent"))
     assert beside["text"] == "Not merged: Both changed the same lines: 2-3 of the current file."
+
+
+PATCH_LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  x"]), max_size=12)
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="the program `patch` is not installed")
+@settings(max_examples=40, deadline=None)
+@given(before=PATCH_LINES, after=PATCH_LINES, ends=st.tuples(st.booleans(), st.booleans()))
+def test_the_patch_tool_takes_our_patches(
+    before: Any, after: Any, ends: tuple[bool, bool], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Counts, contexts and missing last newlines are right for a program that checks them."""
+    old, new = (
+        "\n".join(lines) + ("\n" if lines and end else "")
+        for lines, end in zip((before, after), ends, strict=True)
+    )
+    folder = tmp_path_factory.mktemp("patch")
+    (folder / "f").write_text(old)
+
+    text = unified(old, new, "f")
+    if old != new:
+        done = subprocess.run(
+            ["patch", "-s", "f"], input=text, text=True, cwd=folder, capture_output=True, check=False
+        )
+        assert done.returncode == 0, (text, done.stdout)
+        # patch removes a file that has become empty.
+        assert ((folder / "f").read_text() if (folder / "f").exists() else "") == new

@@ -11,8 +11,16 @@ import os
 from typing import TYPE_CHECKING
 
 from noclobber.cli import EXIT_NO, EXIT_OK
-from noclobber.cli.doctor import crash_leftovers, versions_check, workspace_checks
-from noclobber.cli.terminal import Progress, add_json, columns_wide, is_terminal, print_json, styled, visible
+from noclobber.cli.doctor import crash_leftovers, workspace_checks
+from noclobber.cli.terminal import (
+    Progress,
+    add_json,
+    columns_wide,
+    is_terminal,
+    print_json,
+    styled,
+    visible,
+)
 from noclobber.cli.working import Working
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.findings import Finding, remedy_of
@@ -20,7 +28,7 @@ from noclobber.core.project import existing_folder, find_project
 from noclobber.errors import NoclobberError
 from noclobber.hook import doctor as hook_doctor
 from noclobber.lock import doctor as lock_doctor
-from noclobber.text.fold import fold
+from noclobber.text.visible import fold
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -63,7 +71,7 @@ def examine(root: str, *, repair: bool) -> list[Finding]:
         findings += workspace_checks.check_config(root)
         findings += crash_leftovers.check_leftovers(root, SYSTEM_CLOCK, repair=repair)
         findings += _ask(
-            "versions", lambda folder: versions_check.check_versions(folder, repair=repair), root
+            "versions", lambda folder: workspace_checks.check_versions(folder, repair=repair), root
         )
     with Progress("events") as bar:
         findings += workspace_checks.check_ledger(root, bar.show)

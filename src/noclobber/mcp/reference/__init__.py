@@ -5,7 +5,7 @@ Nothing here knows of turns, hashes or the protocol. A change here must keep the
 (tests/data/mcp) the same.
 
 - `os_errors`: operating-system errors in that server's words.
-- `editing`: how `edit_file` finds the text to replace; `patch`: the diff that it answers with.
+- `editing`: how `edit_file` finds the text to replace.
 - `globs`, `extglob`: the patterns of searches and trees.
-- `collation`: the order of names in a listing; `times`: how points in time are spelled.
+- `collation`: the order of names in a listing.
 """

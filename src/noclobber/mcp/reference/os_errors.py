@@ -21,27 +21,16 @@ from noclobber.errors import (
     StorageError,
 )
 
+# Where that server has other words than the C library.
 _MEANINGS = {
-    errno.E2BIG: "argument list too long",
-    errno.EACCES: "permission denied",
     errno.EBUSY: "resource busy or locked",
     errno.EEXIST: "file already exists",
-    errno.EINVAL: "invalid argument",
     errno.EIO: "i/o error",
     errno.EISDIR: "illegal operation on a directory",
     errno.ELOOP: "too many symbolic links encountered",
-    errno.EMFILE: "too many open files",
     errno.ENAMETOOLONG: "name too long",
     errno.ENFILE: "file table overflow",
-    errno.ENODEV: "no such device",
-    errno.ENOENT: "no such file or directory",
     errno.ENOMEM: "not enough memory",
-    errno.ENOSPC: "no space left on device",
-    errno.ENOTDIR: "not a directory",
-    errno.ENOTEMPTY: "directory not empty",
-    errno.ENXIO: "no such device or address",
-    errno.EPERM: "operation not permitted",
-    errno.EROFS: "read-only file system",
     errno.ETXTBSY: "text file is busy",
     errno.EXDEV: "cross-device link not permitted",
 }
@@ -71,7 +60,7 @@ def os_error(code: int | None, call: str, *paths: str) -> RewordedError:
     """Return the error for a system call that failed, on a path or from one path to another."""
     code = code or errno.EIO
     name = errno.errorcode.get(code, "UNKNOWN")
-    meaning = _MEANINGS.get(code, "unknown error")
+    meaning = _MEANINGS.get(code) or os.strerror(code).lower()
     on = " -> ".join(f"'{path}'" for path in paths)
     text = f"{name}: {meaning}, {call}{' ' if on else ''}{on}"
     kind = _KINDS.get(code, StorageError)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.actions import READ
@@ -18,7 +20,6 @@ from noclobber.guard.judge import refusal_of
 from noclobber.mcp.reference import collation
 from noclobber.mcp.reference.globs import BadPatternError, matcher
 from noclobber.mcp.reference.os_errors import RewordedError, bad_request, os_error
-from noclobber.mcp.reference.times import birth_s, spelled
 from noclobber.mcp.roots import is_ours
 from noclobber.mcp.tools.definition import PATH, TEXT, McpAnswer, text_answer, tool
 
@@ -292,3 +293,46 @@ def _spelled_size(size: int) -> str:
 def _padded(name: str, width: int) -> str:
     """Pad to a width in UTF-16 units, as the replaced server counts."""
     return name + " " * (width - len(name.encode("utf-16-le")) // 2)
+
+
+_LONG_NAMES = {"UTC": "Coordinated Universal Time", "GMT": "Greenwich Mean Time"}
+
+_AT_FDCWD, _STATX_BTIME, _STATX_BYTES, _MASK_AT, _BTIME_AT = -100, 0x800, 256, 0, 80
+_statx: Any = None  # The function; False where the C library has none.
+
+
+def spelled(at_s: float) -> str:
+    """Return local time, like `Sun Nov 15 2026 20:18:07 GMT+0000 (Coordinated Universal Time)`."""
+    try:
+        there = time.localtime(at_s)
+    except (OverflowError, ValueError, OSError):
+        return "Invalid Date"
+    zone = _LONG_NAMES.get(there.tm_zone or "", there.tm_zone)  # Others have no long name here.
+    return time.strftime(f"%a %b %d {there.tm_year:04d} %H:%M:%S GMT%z ({zone})", there)
+
+
+def birth_s(path: str, status: os.stat_result) -> float:
+    """Return when a file was created; if that is unknown, the earliest time that is known of it."""
+    born: float | None = getattr(status, "st_birthtime", None)
+    if born is None and sys.platform == "linux":
+        born = _statx_birth_s(path)
+    return min(status.st_ctime, status.st_mtime) if born is None else born
+
+
+def _statx_birth_s(path: str) -> float | None:
+    """Ask `statx`, which `os.stat` does not."""
+    global _statx
+    import ctypes
+
+    if _statx is None:
+        _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None) or False
+    if not _statx:
+        return None
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if _statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
+        return None
+    mask = int.from_bytes(buffer.raw[_MASK_AT : _MASK_AT + 4], sys.byteorder)
+    if not mask & _STATX_BTIME:
+        return None
+    seconds = int.from_bytes(buffer.raw[_BTIME_AT : _BTIME_AT + 8], sys.byteorder, signed=True)
+    return seconds + int.from_bytes(buffer.raw[_BTIME_AT + 8 : _BTIME_AT + 12], sys.byteorder) / 1e9

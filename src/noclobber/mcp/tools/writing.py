@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from noclobber.errors import BadRequestError
-from noclobber.mcp.reference import patch
 from noclobber.mcp.reference.editing import EditPlan
 from noclobber.mcp.reference.os_errors import os_error, reference_wording
 from noclobber.mcp.surrogates import replace_lone_surrogates
@@ -28,6 +28,7 @@ from noclobber.mcp.tools.definition import (
     tool,
     written,
 )
+from noclobber.text.diff import edit_script, hunks, lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,10 +74,10 @@ def edit_file(connection: ClientConnection, given: Mapping[str, Any], report: Re
         with reference_wording(path.real):
             now = connection.turn(path).guard.read(path.name)
         plan.apply(now.content, path.real)
-        return text_answer(patch.fenced(plan.before, plan.after, path.real))
+        return text_answer(fenced(plan.before, plan.after, path.real))
     with connection.writing(path, given) as write, reference_wording(path.real):
         done = write.turn.change_file(path.name, plan, **write.expected)
-    shown = patch.fenced(plan.before, plan.after, path.real)
+    shown = fenced(plan.before, plan.after, path.real)
     return text_answer(merge_told(shown, done), **written(done))
 
 
@@ -192,3 +193,25 @@ def _encoded(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return replace_lone_surrogates(text).encode()
+
+
+CONTEXT_LINES = 4
+_RULE = "=" * 67
+
+
+def fenced(before: str, after: str, path: str) -> str:
+    """Return the patch as the answer's text, in a fence that is longer than any in it."""
+    text = unified(before, after, path)
+    ticks = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, ticks + 1)
+    return f"{fence}diff\n{text}{fence}\n\n"
+
+
+def unified(before: str, after: str, path: str) -> str:
+    """Return the patch from one text to another."""
+    out = [f"Index: {path}\n{_RULE}\n--- {path}\toriginal\n+++ {path}\tmodified\n"]
+    for hunk in hunks(edit_script(lines(before), lines(after)), CONTEXT_LINES):
+        old_start = hunk.old_start + bool(hunk.old_count)
+        new_start = hunk.new_start + bool(hunk.new_count)
+        out.append(f"@@ -{old_start},{hunk.old_count} +{new_start},{hunk.new_count} @@\n{hunk.text}")
+    return "".join(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noclobber.text.fold import fold
+from noclobber.text.visible import fold
 
 
 @given(text=st.text(alphabet="ab \n", max_size=400), columns=st.integers(20, 60))
