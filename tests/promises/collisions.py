@@ -313,8 +313,11 @@ def tracked_build_output(stand: Stand, agent: Agent) -> None:
 )
 def partly_read_by_command(stand: Stand, agent: Agent) -> None:
     agent.read(FILE, (1, 2))
-    assert agent.run(f"echo x > {FILE}").code == "PARTIAL_READ"
-    assert content(stand) == V1
+    for command in ("echo x > {}", "printf x > {}", "echo x > n; mv n {}", "sed -i s/.$/x/ {}", ": > {}"):
+        assert agent.run(command.format(FILE)).code == "PARTIAL_READ", command
+        assert content(stand) == V1
+    assert agent.run(f"sed -i 1d {FILE}; echo more >> {FILE}").code == LANDED
+    assert content(stand) == V1.partition(b"\n")[2] + b"more\n"
 
 
 # -- merging ------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ Nothing lands if anybody changed one of the files since the command began, or si
 How that is known, for each file that the command changed:
 
 - The agent has seen it, or the caller says what it expects: the hash of what is there now must be that one.
-  What must be read again (`UNKNOWN`, lost memory) is refused, and so is a text in the command that replaces a
-  file which was read in part, with `partial = "deny"`. Nothing of this is asked about `.git`.
+  What must be read again (`UNKNOWN`, lost memory) is refused. With `partial = "deny"`, so is a change of a
+  file that was read in part, unless every line that was not read is in the result. Nothing of this is asked
+  about `.git`.
 - Otherwise its ctime must be older than the command's beginning (`runs.RunFolder`). Then its hash, taken now,
   is what the commit expects. A file that came out of a moved folder has an old ctime; so the folders above it
   must be the ones that the command saw (`shell.origins`).
@@ -340,7 +341,6 @@ class _Judging:
         kind = STALE_ACTIONS[change.action]
         if path in self._texts and change.kind == FILE and change.upper:
             kind = self._kind_by_text(change, path)
-        action = Action(kind, path, expected_hash=command.expect.get(path))
         now, status = self._looked_at(change, path)
         if now == UNREADABLE:
             raise AccessDeniedError(
@@ -349,6 +349,13 @@ class _Judging:
                 " mode first (chmod u+r).",
             )
         is_git = in_git(path)
+        if (
+            turn.options.partial == "deny"
+            and change.action == tree.WRITE
+            and self._drops_unseen(change, path)
+        ):
+            kind = WRITE
+        action = Action(kind, path, expected_hash=command.expect.get(path))
         facts = gather(
             action,
             self._snapshot(path),
@@ -400,6 +407,20 @@ class _Judging:
             self.own[path] = content
         return STALE_ACTIONS[change.action]
 
+    def _drops_unseen(self, change: TreeChange, path: str) -> bool:
+        """True if a command takes away a line that an agent, which read only a part, has not seen."""
+        snapshot = self._snapshot(path)
+        seen = snapshot.coverage_for(path, path)
+        if seen is None or seen.is_whole or snapshot.left_for(path, path) is not None:
+            return False
+        if os.lstat(path).st_size > MOST_TEXT_BYTES or change.size > MOST_TEXT_BYTES:
+            return True
+        with open(path, "rb") as old, open(change.upper, "rb") as new:
+            lines, kept = old.read().split(b"\n"), iter(new.read().split(b"\n"))
+        for first, last in seen.ranges:
+            lines[first:last] = [b""] * (min(last, len(lines)) - first)
+        return not all(line in kept for line in lines if line)
+
     def _judge_same(self, change: TreeChange, path: str) -> None:
         """Note as stale what the command wrote with the result that is there, if it was made for another."""
         now, status = self._looked_at(change, path)
@@ -437,7 +458,14 @@ class _Judging:
 
         number = len(self.merged)
         merged = merged_file(
-            self._turn, self._command, change, facts, number, error, self._memory, is_text=facts.kind == WRITE
+            self._turn,
+            self._command,
+            change,
+            facts,
+            number,
+            error,
+            self._memory,
+            is_text=facts.path in self.own,
         )
         if merged is None:
             return False
