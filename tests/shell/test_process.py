@@ -222,6 +222,14 @@ def test_a_folder_of_build_outputs_that_others_removed_meanwhile_is_no_conflict(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_mode_that_others_have_given_a_file_meanwhile_is_a_conflict(project: Path) -> None:
+    """Ruling 30: of two that do `chmod 600` one is refused, and nothing is if the command only opened it."""
+    refused = run_with_an_outsider(project, "true", "chmod 600 plan.md", before="chmod 600 plan.md")
+    assert refused.returncode == 75, refused.stderr
+    done = run_with_an_outsider(project, ": >> plan.md", "chmod 640 plan.md")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_nothing_lands_if_one_of_the_files_was_changed_meanwhile(project: Path) -> None:
     """N-shell, ruling 18: the exact object, every other file beside it, one event, and what it wrote is kept."""
     (project / "b.txt").write_text("b\n")

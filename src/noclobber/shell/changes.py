@@ -296,12 +296,14 @@ class _Scan:
         True for a file that was opened for writing, and nothing was written to it.
 
         A copy has the time of its original, and is younger than that. If the original was changed since the
-        command began it must be a copy of the changed one: of the very file, and not of one before.
+        command began it must be a copy of the changed one: of the very file, and not of one before. What has
+        got a mode that others have given it afterwards was changed twice, too.
         """
         origin = origin_of(upper) if stat.S_ISREG(new.st_mode) else None
         if origin is None or new.st_mtime_ns != old.st_mtime_ns:
             return False
-        is_copy_of_this = new.st_mtime_ns < new.st_ctime_ns and origin == handle_of(f"{self.root}/{path}")
+        is_younger = max(new.st_mtime_ns, old.st_ctime_ns) < new.st_ctime_ns
+        is_copy_of_this = is_younger and origin == handle_of(f"{self.root}/{path}")
         return not self._is_newer(old) or is_copy_of_this
 
     def _is_newer(self, old: os.stat_result) -> bool:
