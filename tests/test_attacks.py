@@ -25,7 +25,7 @@ import pytest
 from noclobber import DeliverableLock, NoclobberError, OutsideWorkspaceError
 from noclobber.disk.commit.committer import Committer
 from noclobber.disk.file_guard import FileGuard
-from noclobber.guard import watch
+from noclobber.guard import approval
 from noclobber.hook.doctor import check as check_hooks
 from noclobber.hook.main import respond
 from noclobber.hosts import install
@@ -117,7 +117,7 @@ def test_a_link_inside_the_state_folder_leads_no_hook_outside(
     with event.open() as stdin:
         window = respond("claude-code", "check", stdin.fileno()).watch
     if window is not None:  # What the process that looks on does when somebody saves meanwhile.
-        watch.copy(window, window.files[0], b"theirs\n")
+        approval.copy(window, window.files[0], b"theirs\n")
     file.write_text("two\n")
     rig.told("Write", given, tool_use_id="w")
     rig.call("claude-code", rig.event("Stop"), "note")

@@ -1,7 +1,7 @@
 """
 A host that writes and an editor that saves, within a few milliseconds of each other: is any save lost?
 
-One process plays a host: the check has let its call through, a process looks on (`guard/lookout`), it writes.
+One process plays a host: the check has let its call through, a process watches (`guard/approval`), it writes.
 Another one plays an editor, which saves the same file at a random moment close to that write. Afterwards the
 copies are judged as the event after the call judges them. The editor's line must be in the file or in `kept`.
 
@@ -41,13 +41,14 @@ from typing import NamedTuple
 from noclobber.core.actions import WRITE, Action
 from noclobber.disk import hashing
 from noclobber.disk.reading import look_at
-from noclobber.guard import watch
+from noclobber.guard import approval
 from noclobber.guard.outcome import foresee
 from noclobber.guard.overwritten import keep_overwritten
 
 HOSTS = ("rust", "node", "rename")
 EDITORS = ("append", "truncate", "slow", "rename")
 LEAD_S = 0.004  # From the order to the host's write: both have to be awake by then.
+APART_S = 0.0004  # A person does not save so close to a host's write.
 STEP_S = 0.00005  # A turn of an event loop; a nap of it takes about a tenth of a millisecond.
 BEFORE = b"".join(b"line %d of the file\n" % number for number in range(40))
 THEIRS = b"what the editor saved\n"
@@ -82,6 +83,8 @@ class Trial(NamedTuple):
     false_alarm: bool
     waited_s: float
     """How long the first of the two waited in `open()`."""
+    gap_s: float
+    """How long neither of them had the file, between the one and the other."""
 
 
 class Player:
@@ -176,9 +179,9 @@ class Table:
             pass
         action = Action(WRITE, self.path, content=BEFORE + MINE)
         outcome = foresee(action, BEFORE, self.path)
-        key = watch.key_of("host", str(self._count))
+        key = approval.key_of("host", str(self._count))
         one = watched_file(self.path, hashing.of_bytes(BEFORE), BEFORE + MINE)
-        watch.start(watch.Watch(self.root, key, self._mark, self.host.pid, (one,)))
+        approval.start(approval.Watch(self.root, key, self._mark, self.host.pid, (one,)))
         at_s = time.monotonic() + LEAD_S
         self.host.tell(Order(host_how, self.path, at_s, BEFORE + MINE))
         whole = THEIRS if editor_how == "append" else BEFORE + THEIRS
@@ -198,12 +201,13 @@ class Table:
         first = min(host, editor)
         false_alarm = is_there and THEIRS not in kept and lost is not None
         waited_s = (first.opened - first.asked) / 1e9
-        return Trial(what, _when(host, editor), host_line_lost, false_alarm, waited_s)
+        gap_s = max(0, host.asked - editor.done, editor.asked - host.done) / 1e9
+        return Trial(what, _when(host, editor), host_line_lost, false_alarm, waited_s, gap_s)
 
 
-def watched_file(path: str, before: str, made: bytes) -> watch.WatchedFile:
+def watched_file(path: str, before: str, made: bytes) -> approval.WatchedFile:
     """Return what the check says of the one file."""
-    return watch.WatchedFile(path, before, (hashing.of_bytes(made),))
+    return approval.WatchedFile(path, before, (hashing.of_bytes(made),))
 
 
 def end_watch(mark: str) -> None:
@@ -228,6 +232,9 @@ class Tally(NamedTuple):
     kept: int
     told: int
     lost: int
+    lost_apart: int
+    """Lost although nobody had the file for `APART_S` between the two: so far apart a person may save."""
+    apart: int
     host_lines_lost: int
     false_alarms: int
     wait_ms: tuple[float, float]
@@ -237,6 +244,7 @@ class Tally(NamedTuple):
 
     def __str__(self) -> str:
         row = f"{self.host:>7} {self.editor:<9} {self.trials:>6} {self.kept:>6} {self.told:>5} {self.lost:>5}"
+        row += f" {self.lost_apart:>5} of {self.apart:<5}"
         row += f" {self.host_lines_lost:>10} {self.false_alarms:>6}"
         row += f" {self.wait_ms[0]:>7.2f} {self.wait_ms[1]:>5.2f}"
         for when, lost in sorted(self.lost_when.items()):
@@ -283,6 +291,8 @@ def _tally(host: str, editor: str, done: list[Trial]) -> Tally:
         what["kept"],
         what["told"],
         what["lost"],
+        sum(trial.what == "lost" and trial.gap_s > APART_S for trial in done),
+        sum(trial.gap_s > APART_S for trial in done),
         sum(trial.host_line_lost for trial in done),
         sum(trial.false_alarm for trial in done),
         (1000 * waits_s[len(done) // 2], 1000 * waits_s[len(done) * 19 // 20]),
@@ -309,10 +319,12 @@ def main() -> int:
         for pid in burners:
             os.kill(pid, 9)
             os.waitpid(pid, 0)
-    print("   host editor    trials   kept  told  lost host's lost  false wait ms  1/20")
+    print("   host editor    trials   kept  told  lost        apart host's lost  false wait ms  1/20")
     for tally in tallies:
         print(tally)
     lost, all_trials = sum(tally.lost for tally in tallies), sum(tally.trials for tally in tallies)
+    lost_apart, apart = sum(tally.lost_apart for tally in tallies), sum(tally.apart for tally in tallies)
+    print(f"{lost_apart} of {apart} lost with more than {APART_S * 1000:g} ms between the two")
     print(f"{lost} of {all_trials} lost, {time.monotonic() - begin_s:.0f} s")
     return 1 if any(tally.host_lines_lost or tally.false_alarms for tally in tallies) else 0
 

@@ -24,10 +24,15 @@ from _functools import partial  # type: ignore[import-not-found]
 from _thread import get_ident
 from time import monotonic
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # Nobody waits longer than this: a disk may hang, and at-fork hooks of other libraries take locks, too.
 PATIENCE_S = 1.0
 LOADING_PATIENCE_S = 20.0  # Modules come from a disk as well, and a child that is forked too early hangs.
 NAP_S = 0.00005
+MOST_DESCRIPTORS = 1024  # More than a hook ever has open.
 
 _tracked: set[int] = set()
 _undivided: dict[int, float] = {}  # Threads, and until when forks wait. Single steps are atomic between them.
@@ -102,6 +107,33 @@ def close(descriptor: int) -> None:
         # Untracked first: closed and reused in between, a child would close a file of somebody else.
         _tracked.discard(descriptor)
         os.close(descriptor)
+
+
+def beside(work: Callable[[], None], kept_fd: int | None = None) -> bool:
+    """
+    Do something in a process of its own. Returns at once, in the parent only; False if there is none.
+
+    The process leaves everything of the host's: a host waits for the end of our output, and may end its whole
+    group. And what is the caller's: a lock would be held until the process ends. Only `kept_fd` is left open.
+    """
+    try:
+        if os.fork():
+            return True
+    except OSError:
+        return False
+    try:
+        first = MOST_DESCRIPTORS if kept_fd is None else kept_fd
+        os.closerange(0, first)
+        os.closerange(first + 1, MOST_DESCRIPTORS)
+        for _ in range(3):
+            os.open(os.devnull, os.O_RDWR)
+        os.setsid()
+        os.chdir("/")
+        work()
+    except BaseException:  # noqa: S110 - nobody is there to be told
+        pass
+    finally:
+        os._exit(0)
 
 
 def _before() -> None:

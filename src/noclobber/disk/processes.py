@@ -169,6 +169,21 @@ def _look_up_linux(pid: int) -> _Found | None:
     return _Found(int(fields[19]), fields[0] in (b"Z", b"X", b"x") and int(fields[17]) <= 1)
 
 
+def host_of(parent_pid: int) -> int:
+    """Return the process that a hook answers: the first above it that is no shell; 0: unknown."""
+    pid = parent_pid
+    for _ in range(8):  # Hosts run hooks by a shell, and our command line has another one in it.
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                name, _, rest = file.read().partition("(")[2].rpartition(")")
+        except OSError:
+            return 0
+        if name not in ("sh", "bash", "dash", "zsh", "ash", "ksh", "fish"):
+            return pid
+        pid = int(rest.split()[1])
+    return 0
+
+
 def _look_up_macos(pid: int) -> _Found | None:
     """Ask `sysctl(KERN_PROC_PID)`, which answers for other users' processes too; then `ps`."""
     return _look_up_sysctl(pid) or _look_up_ps(pid)

@@ -6,18 +6,18 @@ the call has the bytes, because it hashes them. They are put away by a process o
 
 | when | what | who |
 |---|---|---|
-| the call has written | what it replaced, what it was merged from, what it left | `lookout`, when it ends |
+| the call has written | what it replaced, what it was merged from, what it left | `approval`, when it ends |
 | a write was refused as stale | what the agent had seen | one that is forked when the host has its answer |
 | nobody looks on (a patch in a command) | what may be replaced | the same |
 | we have written (`hook.writing`) | what was written | the hook, when the host has its answer |
 
-The event after a call waits until `lookout` has ended, because of its copies. So what is on record can be
+The event after a call waits until `approval` has ended, because of its copies. So what is on record can be
 taken back. Not kept: files outside the project, because an undo writes nothing there.
 """
 
 from __future__ import annotations
 
-import os
+from noclobber.disk import forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,17 +60,4 @@ def keep(versions: Iterable[HostVersion]) -> None:
 
 def keep_beside(versions: Sequence[HostVersion]) -> None:
     """Keep versions in a process of its own. Returns at once, in the parent only; never raises."""
-    from noclobber.guard.watch import detach
-
-    try:
-        if os.fork():
-            return
-    except OSError:
-        return  # No process to be had: as if versions were off.
-    try:
-        detach()
-        keep(versions)
-    except BaseException:  # noqa: S110 - nobody is there to be told
-        pass
-    finally:
-        os._exit(0)
+    forks.beside(lambda: keep(versions))

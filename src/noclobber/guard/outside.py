@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 
     from noclobber.core.values import MergedWrite, ToolCall
     from noclobber.disk.reading import FileState
+    from noclobber.guard.approval import Watch, WatchedFile
     from noclobber.guard.change_set import FileChange
     from noclobber.guard.facts import Facts
     from noclobber.guard.host_versions import HostVersion
     from noclobber.guard.judge import JudgedTurn
     from noclobber.guard.memory import Notes
     from noclobber.guard.overwritten import Overwritten
-    from noclobber.guard.watch import Watch, WatchedFile
 
 LOOKS, LOOK_NAP_S = 8, 0.025  # How often, and how far apart, to look at a file that is being written.
 MIDDLE_S = 1.0  # After that long without a change nobody is in the middle of writing it.
@@ -193,7 +193,7 @@ class Outside:
             for target in targets:
                 self._keep_later(target.path, target.state.content)
             return
-        from noclobber.guard.watch import Watch, key_of
+        from noclobber.guard.approval import Watch, key_of
 
         mark, host_pid = watched
         files = []
@@ -205,7 +205,7 @@ class Outside:
 
     def _watched_file(self, target: LookedAt, own: tuple[str, ...]) -> WatchedFile:
         """Name a file to look at, with what to keep of it: what the call replaces, and a merge's base."""
-        from noclobber.guard.watch import WatchedFile
+        from noclobber.guard.approval import WatchedFile
 
         turn = self.turn
         if not self._has_versions(target.path):
@@ -584,9 +584,10 @@ class Outside:
         turn = self.turn
         turn.end_watch(key)
         if turn.confined_to is None and _has_copies(turn.root):
-            from noclobber.guard import watch
+            from noclobber.guard.approval import key_of
+            from noclobber.guard.overwritten import copies_of, drop
 
-            watch.drop(watch.copies_of(turn.root, watch.key_of(turn.owner, key), looked.path))
+            drop(copies_of(turn.root, key_of(turn.owner, key), looked.path))
 
     def _was_not_written(self, looked: LookedAt, error: BaseException | None) -> None:
         key = self._name_before(looked.notes)

@@ -81,9 +81,9 @@ def carry_out(host_name: str, duty: str, stdin_fd: int, deliver: Callable[[Answe
     _start_lightly()
     answer = respond(_real_host(host_name), duty, stdin_fd)
     if answer.watch is not None:
-        from noclobber.guard import watch  # Loaded before, to make it.
+        from noclobber.guard import approval  # Loaded before, to make it.
 
-        watch.start(answer.watch)  # Before the host hears: it may write the moment that it does.
+        approval.start(answer.watch)  # Before the host hears: it may write the moment that it does.
     try:
         deliver(answer)
     except OSError:

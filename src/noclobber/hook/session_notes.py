@@ -4,7 +4,7 @@ What hooks note of a session as a whole, for its next events: small files in the
 | note | what for |
 |---|---|
 | the project | which rules apply; settled by the first event, whatever is changed to later |
-| marks | one for each call that a process looks on during (`guard/lookout`); without its mark it ends |
+| marks | one for each call that a process looks on during (`guard/approval`); without its mark it ends |
 | what was delegated | which subagent is at work, in hosts that do not name them |
 | the last command | whether a change may be the agent's own |
 | level, shell file, background | how the session's commands are run, and what it was told about them |

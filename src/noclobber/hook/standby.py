@@ -46,19 +46,19 @@ RIGHTS = (b"Uid", b"Gid", b"Groups", b"CapEff", b"NoNewPrivs", b"Seccomp", b"Uma
 # What the events of a session load: without the rarer parts, which are loaded by the event that needs them.
 LOADED = (
     "core.options",
+    "disk.processes",
     "disk.signals",
     "disk.version_keeper",
+    "guard.approval",
     "guard.claims",
     "guard.facts",
     "guard.fence",
     "guard.host_versions",
-    "guard.lookout",
     "guard.outside",
     "guard.policies",
     "guard.recording",
     "guard.shown",
     "guard.snapshot",
-    "guard.watch",
     "hook.commands",
     "hook.held_bytes",
     "hook.notices",
@@ -76,26 +76,24 @@ LOADED = (
 
 def start(host: str) -> None:
     """Leave a process behind, unless there is one. Returns in the parent only; never raises."""
-    from noclobber.guard.watch import detach, host_of
+    from noclobber.disk import forks
+    from noclobber.disk.processes import host_of
 
     try:
         host_pid = host_of(os.getppid())
         if not host_pid or not hasattr(os, "pidfd_open"):
             return
         folder_fd = _own_folder()
-        if folder_fd is None or os.fork():
-            return
     except (OSError, NoclobberError):
         return
-    try:
-        detach(folder_fd)  # It has the lock.
-        _forget_server()
-        _load(host)
-        Standby(folder_fd, host_pid).serve()
-    except BaseException:  # noqa: S110 - nobody is there to be told
-        pass
-    finally:
-        os._exit(0)
+    if folder_fd is not None:
+        forks.beside(lambda: _stand_by(host, folder_fd, host_pid), folder_fd)  # It has the lock.
+
+
+def _stand_by(host: str, folder_fd: int, host_pid: int) -> None:
+    _forget_server()
+    _load(host)
+    Standby(folder_fd, host_pid).serve()
 
 
 def _own_folder() -> int | None:

@@ -170,7 +170,7 @@ class HookTurn:
             return None  # It may write the file many times: no version can be told for a stranger's.
         import os
 
-        from noclobber.guard.watch import host_of
+        from noclobber.disk.processes import host_of
         from noclobber.hook.session_notes import make_mark
 
         if self.asked_by and not os.path.exists(f"/proc/{self.asked_by}"):
