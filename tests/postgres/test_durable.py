@@ -146,7 +146,7 @@ def begin_in(link: psycopg.Connection[Any], path: str, number: int) -> str:
     files = f'[{{"path":"{path}","action":"write","from":"ABSENT","to":"{SECRET}"}}]'
     row = link.execute(
         "SELECT noclobber.begin_section('w', 't', %s, %s, NULL, NULL, 'me', NULL, '{}', 10, NULL)->>'outcome'",
-        (f"section-{number}", files),
+        (f"{number:024x}", files),
     ).fetchone()
     assert row is not None
     return str(row[0])

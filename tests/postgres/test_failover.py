@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,9 +101,12 @@ def test_with_a_synchronous_standby_the_lock_is_still_its_holders(
 
 QUESTIONS = {
     "take": "SELECT noclobber.take('w','r',repeat('5',64),'D','me','/r',60,NULL,'{}','{}',true)",
-    "decide": "SELECT noclobber.decide_section('s1', 'decided')",
+    "decide": "SELECT noclobber.decide_section('555555555555555555555555', 'decided')",
     "append": "SELECT noclobber.append('w', '\"action_type\":\"X\"', 'call-1')",
 }
+
+
+FILES = json.dumps([{"path": path, "action": "write", "from": "ABSENT", "to": "0" * 64} for path in "ab"])
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -117,8 +121,8 @@ def test_what_a_standby_may_not_have_is_not_acknowledged_when_it_is_asked_for_ag
     pair.be_synchronous()
     with psycopg.connect(pair.address(), autocommit=True) as link:
         link.execute(
-            "SELECT noclobber.begin_section('w','t','s1',%s,NULL,NULL,'me',NULL,'{}',60,NULL)",
-            ('[{"path": "a", "action": "write"}, {"path": "b", "action": "write"}]',),
+            "SELECT noclobber.begin_section('w','t','555555555555555555555555',%s,NULL,NULL,'me',NULL,'{}',60,NULL)",
+            (FILES,),
         )
         pair.standby.stop("fast")
         first = psycopg.connect(pair.address(), autocommit=True)

@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 import sys
+from contextlib import contextmanager, suppress
 
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
 from noclobber.disk.system_errors import lookup_failed
@@ -26,6 +27,7 @@ from noclobber.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import NamedTuple, Protocol
 
     class FolderRecord(Protocol):
@@ -217,17 +219,21 @@ def locate(path: str, root: str | None = None) -> str:
     return target.path
 
 
-def open_below(base: str, relative: str) -> int:
+def open_below(base: str, relative: str, *, make: bool = False) -> int:
     """
     Open a folder below another by names that lead there without any link; "" is the folder itself.
 
-    For names that somebody else has written down: nothing outside `base` can be reached this way.
+    For names that somebody else has written down: nothing outside `base` can be reached this way. `make`:
+    make the folders that are missing.
     """
     folder_fd = os.open(base, OPEN_FOLDER | os.O_NOFOLLOW)
     try:
         for name in filter(None, relative.split("/")):
             if name in (".", ".."):
                 raise NotADirectoryError(errno.ENOTDIR, "not a name", relative)
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=folder_fd)
             below_fd = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder_fd)
             os.close(folder_fd)
             folder_fd = below_fd
@@ -235,6 +241,20 @@ def open_below(base: str, relative: str) -> int:
         os.close(folder_fd)
         raise
     return folder_fd
+
+
+@contextmanager
+def opened_below(root: str, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield an absolute path's folder, opened from the root without following a link, and the name in it."""
+    folder, name = os.path.split(path)
+    base = root.rstrip("/")
+    if not f"{folder}/".startswith(f"{base}/") or name in ("", ".", ".."):
+        raise OSError(errno.EXDEV, "not inside the root", path)
+    folder_fd = open_below(root, folder[len(base) :], make=make)
+    try:
+        yield folder_fd, name
+    finally:
+        os.close(folder_fd)
 
 
 def mount_of(descriptor: int) -> bytes:

@@ -13,7 +13,7 @@ from noclobber.errors import ConfigError, CoordinatorUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VERSION = 7  # Of the tables and functions on the server: schema.py.
+VERSION = 8  # Of the tables and functions on the server: schema.py.
 VERSION_QUESTION = "SELECT noclobber.installed_version(), current_setting('transaction_isolation')"
 ISOLATION = "read committed"  # A step must see what was done while it waited for its turn.
 PATIENCE_S = 10.0

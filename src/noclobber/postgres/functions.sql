@@ -23,6 +23,21 @@ CREATE OR REPLACE FUNCTION noclobber.next_token(last bigint) RETURNS bigint LANG
   SELECT greatest(last + 1, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint << 40)
 $$;
 
+-- A client that asks for what no honest one does. Everything that a client sends is checked before it is kept: others
+-- read it, and act on it.
+CREATE OR REPLACE FUNCTION noclobber.refuse(why text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE invalid_parameter_value USING MESSAGE = why;
+END $$;
+
+-- A path from the root, which leads nowhere else: other clients open it. NULL and what is noclobber's own is none.
+CREATE OR REPLACE FUNCTION noclobber.is_path(p text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(p !~ '(^|/)[.]{0,2}(/|$)' AND p !~* '(^|/)[.]noclobber(-[^/]*)?(/|$)' AND octet_length(p) <= 4096, false)
+$$;
+
+CREATE OR REPLACE FUNCTION noclobber.is_hash(h text) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT coalesce(h ~ '^([0-9a-f]{64}|ABSENT)$' AND position(E'\n' IN h) = 0, false) $$;
+
 -- Lock the workspace's chain until this transaction ends. Whoever has it sees everything that was recorded
 -- before, and nobody records in between. The number first, and then the row: a row that many wait for wakes each of
 -- them twice, a number once.

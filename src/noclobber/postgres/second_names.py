@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from noclobber.disk import filesystems, hashing
+from noclobber.disk import filesystems, hashing, paths
 from noclobber.errors import ABSENT
 
 _CHARS = 24
@@ -38,6 +38,7 @@ class SecondNames:
 
     def __init__(self, folder: str, kind: str) -> None:
         self._folder, self.are_needed = folder, kind.startswith("nfs")
+        self._root = os.path.dirname(os.path.dirname(folder))
 
     # -- marks: somebody's rename may come late ------------------------------------------------------------
 
@@ -75,8 +76,11 @@ class SecondNames:
     def give(self, path: str, sha256: str, source: str | None = None) -> None:
         """Give a version its second name: the one at the path, or one that is staged."""
         if self.are_needed and sha256 != ABSENT:
-            with suppress(FileExistsError, FileNotFoundError):
-                os.link(source or path, self._name(path, sha256), follow_symlinks=False)
+            with (
+                suppress(FileExistsError, FileNotFoundError),
+                paths.opened_below(self._root, source or path) as (folder_fd, leaf),
+            ):
+                os.link(leaf, self._name(path, sha256), src_dir_fd=folder_fd, follow_symlinks=False)
 
     def take_back(self, path: str, sha256: str) -> None:
         """A version needs no second name any more."""
@@ -94,7 +98,8 @@ class SecondNames:
         try:
             if sha256 is not None and not _has(names[0], sha256):
                 return False
-            os.link(names[0], path, follow_symlinks=False)
+            with paths.opened_below(self._root, path) as (folder_fd, leaf):
+                os.link(names[0], leaf, dst_dir_fd=folder_fd, follow_symlinks=False)
         except OSError:
             return False  # Somebody else did, or there is none.
         return True

@@ -7,18 +7,24 @@ and settles it. Any number of machines may do that at once; the server's first a
 - One file: its staged version is taken away; if it is gone already, the write has landed.
 - Several files, not decided: the server is told that it is revoked. Decided: the missing renames are done.
 - Staged files that no section names are swept away after an hour, and the server is told first.
+
+Any client can begin a section, and leave it for others to finish. So a section is believed only if it could
+be its writer's: files below the root, staged versions with the hashes that it names, and in folders that
+whoever staged them may write in. Nobody's rights are lent.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import stat
 from typing import TYPE_CHECKING, Any
 
 from noclobber.core.values import Recovered
-from noclobber.disk import filesystems
+from noclobber.disk import filesystems, paths
 from noclobber.disk.commit.kept import keep_bytes
 from noclobber.disk.steps import reached
-from noclobber.errors import ABSENT, FileBusyError, NoclobberError, NotAFileError, StorageError
+from noclobber.errors import ABSENT, ConfigError, FileBusyError, NoclobberError, NotAFileError, StorageError
 from noclobber.ledger.root import relative
 
 if TYPE_CHECKING:
@@ -32,6 +38,8 @@ OLD_VIEW_NAPS_S = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 2.0)
 BRING_BACK_NAPS_S = (0.01, 0.05, 0.2, 0.5)
 LEFTOVER_S = 3600.0
 ID_CHARS = 24
+_ID = re.compile(f"[0-9a-f]{{{ID_CHARS}}}")
+_HASH = re.compile(f"[0-9a-f]{{64}}|{ABSENT}")
 
 
 class SectionRecovery:
@@ -66,6 +74,7 @@ class SectionRecovery:
             ) from error
 
     def _recover(self, section: dict[str, Any]) -> list[Recovered]:
+        _refuse_forged(section, self._place.root)
         section_id, files, state = section["section_id"], section["files"], section["state"]
         written = [file for file in files if file["action"] != DELETE]
         for file in written:
@@ -77,6 +86,8 @@ class SectionRecovery:
             state = self._ask("decide_section(%s, %s)", section_id, "revoked")
             outcome = "landed" if state in ("decided", "landed") else "revoked"
             if state == "decided":
+                for number, file in enumerate(files):
+                    self._refuse_others(f"{section_id}.{number}", file)
                 for number, file in enumerate(files):
                     self._roll_forward(section_id, number, file)
         reached("section-revoked")
@@ -156,6 +167,36 @@ class SectionRecovery:
 
     # -- parts ---------------------------------------------------------------------------------------------
 
+    def _refuse_others(self, name: str, file: dict[str, Any]) -> None:
+        """Raise if what is staged is not the section's, or would land where who staged it may not write."""
+        path, volume = self._absolute(file["path"]), self._volume
+        try:
+            staged = volume.owner_of(name)
+        except FileNotFoundError:
+            return  # It has landed.
+        if file["action"] != DELETE and volume.look(f"{volume.folder}/{name}").sha256 not in (
+            file["to"],
+            ABSENT,
+        ):
+            raise StorageError(
+                path,
+                f"what is staged for it ({volume.folder}/{name}) is not what its section says. Nothing was "
+                "written. Keep that file if you need it. The owner of the database deletes the section",
+            )
+        folder, there = _status_above(volume, path), None
+        try:
+            with volume.opened(path) as (folder_fd, leaf):
+                there = os.stat(leaf, dir_fd=folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            pass
+        if not _may_write(staged, folder, there):
+            raise StorageError(
+                path,
+                f"user {staged.st_uid} has left a write unfinished, in a folder where that user may not "
+                f"write. Nothing was written. A guarded write by user {staged.st_uid} ends it, or the owner "
+                "of the database deletes the section",
+            )
+
     def _revoke(self, section_id: str, file: dict[str, Any]) -> bool:
         name = f"{section_id}.0"
         revoke = self._volume.revoke_deletion if file["action"] == DELETE else self._volume.revoke
@@ -173,7 +214,6 @@ class SectionRecovery:
                     self._volume.take_away(path, name)
                 return
             if actual in (file["from"], file["to"]):
-                os.makedirs(os.path.dirname(path), exist_ok=True)
                 self._volume.put(name, path)
                 return
             # Another program saved here after the decision. It is as if it had saved after our write, which
@@ -217,7 +257,7 @@ class SectionRecovery:
     def _put_back(self, name: str, path: str, taken: SeenFile) -> str:
         """Another program saved between the last look and the rename. Give it back, or keep it aside."""
         try:
-            os.link(f"{self._volume.folder}/{name}/file", path)
+            self._volume.give_back(name, path)
             return ""
         except OSError:
             assert taken.content is not None
@@ -238,6 +278,70 @@ class SectionRecovery:
 
     def _absolute(self, path: str) -> str:
         return f"{self._place.root.rstrip('/')}/{path}"
+
+
+def _refuse_forged(section: dict[str, Any], root: str) -> None:
+    """Raise for a section that no writer begins. The server refuses them; it may be another one by now."""
+    files = section["files"]
+    if (
+        not isinstance(section["section_id"], str)
+        or _ID.fullmatch(section["section_id"]) is None
+        or not isinstance(files, list)
+        or not files
+        or not all(_is_row(file) for file in files)
+    ):
+        raise ConfigError(
+            root,
+            "the coordinator has a write on record that nobody can have begun "
+            f"({section['section_id']!r:.60}, by {section.get('writer')!r:.60}): its files are not inside of "
+            "this folder. Nothing was written. "
+            "Let the owner of the database delete it from noclobber.section, and look who has the role",
+        )
+
+
+def _is_row(file: Any) -> bool:
+    return (
+        isinstance(file, dict)
+        and all(isinstance(file.get(name), str) for name in ("path", "action", "from", "to"))
+        and file["action"] in (WRITE, DELETE)
+        and all(_HASH.fullmatch(file[name]) is not None for name in ("from", "to"))
+        and not any(part in ("", ".", "..") for part in file["path"].split("/"))
+        and "\0" not in file["path"]
+        and not paths.is_reserved(file["path"], None)
+    )
+
+
+def _status_above(volume: Volume, path: str) -> os.stat_result:
+    """The nearest folder above a path that is there."""
+    while True:
+        try:
+            with volume.opened(path) as (folder_fd, _):
+                return os.fstat(folder_fd)
+        except FileNotFoundError:
+            path = os.path.dirname(path)
+
+
+def _may_write(staged: os.stat_result, folder: os.stat_result, there: os.stat_result | None) -> bool:
+    """True if the user who staged something may do by itself what we are asked to do for it."""
+    if staged.st_uid in (os.geteuid(), 0) or (there is not None and there.st_uid == staged.st_uid):
+        return True
+    if staged.st_uid == folder.st_uid:
+        return bool(folder.st_mode & stat.S_IWUSR)
+    if folder.st_mode & stat.S_IWGRP and (
+        staged.st_gid == folder.st_gid or _is_member(staged.st_uid, folder.st_gid)
+    ):
+        return True
+    return bool(folder.st_mode & stat.S_IWOTH) and not folder.st_mode & stat.S_ISVTX
+
+
+def _is_member(user_id: int, group_id: int) -> bool:
+    import pwd
+
+    try:
+        user = pwd.getpwuid(user_id)
+    except KeyError:
+        return False
+    return group_id in os.getgrouplist(user.pw_name, user.pw_gid)
 
 
 def old_view(path: str) -> FileBusyError:

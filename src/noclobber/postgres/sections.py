@@ -373,9 +373,6 @@ class _Attempt:
             if file.data is None:
                 self._volume.take_away(file.path, name)
             else:
-                folder = os.path.dirname(file.path)
-                if not os.path.isdir(folder):
-                    os.makedirs(folder, exist_ok=True)
                 reached("section-ready")
                 self._volume.put(name, file.path)
         except FileNotFoundError:

@@ -40,6 +40,25 @@ BEGIN
   RETURN f;
 END $$;
 
+-- True for what an honest client says of the files: sorted, each once, from the root, with hashes.
+CREATE OR REPLACE FUNCTION noclobber.are_files(files_ jsonb) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE row_ jsonb; last text := '';
+BEGIN
+  IF jsonb_typeof(files_) IS DISTINCT FROM 'array' OR jsonb_array_length(files_) NOT BETWEEN 1 AND 100000 THEN
+    RETURN false;
+  END IF;
+  FOR n IN 0..jsonb_array_length(files_) - 1 LOOP
+    row_ := files_->n;
+    IF NOT (noclobber.is_path(row_->>'path') AND coalesce(row_->>'action' IN ('write', 'delete'), false)
+            AND noclobber.is_hash(row_->>'from') AND noclobber.is_hash(row_->>'to')
+            AND row_->>'path' COLLATE "C" > last COLLATE "C") THEN
+      RETURN false;
+    END IF;
+    last := row_->>'path';
+  END LOOP;
+  RETURN true;
+END $$;
+
 -- `files_` is sorted by path: two sections that share files wait for each other in one order. `secrets` are the
 -- writer's own locks, on the folders `own`, sorted; each covers one of the files at least. `claimant` is the agent whose
 -- own claims do not stop it.
@@ -52,6 +71,10 @@ DECLARE
   heads jsonb := '[]'; paths text[] := '{}'; above text[]; done boolean; is_claimed boolean := false;
   late noclobber.lock[] := '{}'; own_here text; own_count int := coalesce(array_length(own, 1), 0);
 BEGIN
+  IF NOT noclobber.are_files(files_) OR NOT coalesce(id ~ '^[0-9a-f]{24}$' AND length(id) = 24, false)
+     OR NOT coalesce(patience BETWEEN 0 AND 600, false) OR ws IS NULL OR tree IS NULL OR who IS NULL THEN
+    done := noclobber.refuse('a section has an id, files below the root in their order, and an end');
+  END IF;
   done := pg_advisory_xact_lock(noclobber.gate(id)) IS NOT NULL;  -- Not while somebody sweeps its staged files away.
   IF NOT noclobber.is_tree(ws, tree) THEN
     RETURN jsonb_build_object('outcome', 'other_tree');

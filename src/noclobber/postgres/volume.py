@@ -7,6 +7,9 @@ is asked for anew, pages are dropped, and a name whose file was replaced elsewhe
 A staged file has a name of its own in `.noclobber/sections/`. That name is what makes a write revocable:
 take the source away, and its rename can never happen, however late it comes and wherever it was held up. A
 deletion is a rename *into* a folder of its own; remove the folder, and it can never happen.
+
+The server's word for a path is not believed: every folder is opened from the root, by names that are no
+links, and files are read, renamed and removed in what was opened. Nothing outside of the root is reached.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import SECTIONS_FOLDER, TREE_ID_NAME, state_folder
-from noclobber.disk import filesystems, hashing, metadata
+from noclobber.disk import filesystems, hashing, metadata, paths
 from noclobber.disk.reading import read_all
 from noclobber.disk.system_errors import commit_failed
 from noclobber.errors import ABSENT, NOT_A_FILE, UNREADABLE, ConfigError, StorageError
@@ -27,6 +30,7 @@ from noclobber.postgres.second_names import SecondNames, is_put_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from noclobber.core.clock import Clock
 
@@ -57,6 +61,13 @@ class Volume:
         self.folder = f"{state_folder(root)}/{SECTIONS_FOLDER}"
         self.second_names = SecondNames(self.folder, filesystems.filesystem_type(root))
 
+    def opened(self, path: str, *, make: bool = False) -> AbstractContextManager[tuple[int, str]]:
+        """A file's folder, opened from the root without following a link, and its name in there."""
+        return paths.opened_below(self.root, path, make=make)
+
+    def _staged(self, leaf: str) -> AbstractContextManager[tuple[int, str]]:
+        return self.opened(f"{self.folder}/{leaf}")
+
     # -- look ----------------------------------------------------------------------------------------------
 
     def look(self, path: str) -> SeenFile:
@@ -65,7 +76,7 @@ class Volume:
 
     def glance(self, path: str, sha256: str) -> SeenFile:
         """Return what kind of file stands there, unread; its hash is what the caller expects."""
-        seen = self._past_caches(path, _glance)
+        seen = self._past_caches(path, self._glance)
         return seen._replace(sha256=sha256) if seen.sha256 == UNREAD else seen
 
     def _past_caches(self, path: str, look: Callable[[str], SeenFile]) -> SeenFile:
@@ -84,7 +95,8 @@ class Volume:
         return SeenFile(UNREADABLE)
 
     def _look(self, path: str) -> SeenFile:
-        descriptor = os.open(path, _READ)
+        with self.opened(path) as (folder_fd, name):
+            descriptor = os.open(name, _READ, dir_fd=folder_fd)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return SeenFile(NOT_A_FILE)
@@ -97,6 +109,16 @@ class Volume:
             return SeenFile(digest, content, links, is_there=True)
         except FileNotFoundError as error:  # Of an open file: it was replaced, and is not absent.
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path) from error
+        finally:
+            os.close(descriptor)
+
+    def _glance(self, path: str) -> SeenFile:
+        """Second names cannot be told from others without reading it: whoever reads it counts them."""
+        with self.opened(path) as (folder_fd, name):
+            descriptor = os.open(name, _READ, dir_fd=folder_fd)
+        try:
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            return SeenFile(UNREAD, is_there=True) if is_file else SeenFile(NOT_A_FILE)
         finally:
             os.close(descriptor)
 
@@ -233,14 +255,16 @@ class Volume:
     def stage(self, name: str, data: bytes, like: str | None, mode: int | None) -> tuple[str, ...]:
         """Write a new version under its own name, with the old one's metadata; return what was not kept."""
         kept_mode = 0o600 if like is not None else 0o666 if mode is None else mode
-        descriptor = os.open(f"{self.folder}/{name}", _NEW, kept_mode)
+        with self._staged(name) as (folder_fd, leaf):
+            descriptor = os.open(leaf, _NEW, kept_mode, dir_fd=folder_fd)
         try:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
             not_kept: tuple[str, ...] = ()
             if like is not None:
-                source = os.open(like, _READ)
+                with self.opened(like) as (folder_fd, leaf):
+                    source = os.open(leaf, _READ, dir_fd=folder_fd)
                 try:
                     not_kept = metadata.give(descriptor, metadata.of(source), path=like, source=source)
                 finally:
@@ -252,42 +276,57 @@ class Volume:
 
     def stage_deletion(self, name: str) -> None:
         """Make the folder that a file will be moved into."""
-        os.mkdir(f"{self.folder}/{name}", 0o700)
-        if shared := self._shared_mode():  # Who finds it overdue looks at what was moved into it.
-            os.chmod(f"{self.folder}/{name}", 0o700 | shared)
+        with self._staged(name) as (folder_fd, leaf):
+            os.mkdir(leaf, 0o700, dir_fd=folder_fd)
+            if shared := self._shared_mode():  # Who finds it overdue looks at what was moved into it.
+                os.chmod(leaf, 0o700 | shared, dir_fd=folder_fd)
+
+    def owner_of(self, name: str) -> os.stat_result:
+        """Return whose a staged version or a staged deletion is."""
+        with self._staged(name) as (folder_fd, leaf):
+            return os.stat(leaf, dir_fd=folder_fd, follow_symlinks=False)
 
     # -- land and revoke -----------------------------------------------------------------------------------
 
     def put(self, name: str, path: str) -> None:
         """Replace or create a file by its staged version; `FileNotFoundError` if that was revoked."""
-        os.rename(f"{self.folder}/{name}", path)
+        with self._staged(name) as (staged_fd, staged), self.opened(path, make=True) as (folder_fd, leaf):
+            os.rename(staged, leaf, src_dir_fd=staged_fd, dst_dir_fd=folder_fd)
 
     def take_away(self, path: str, name: str) -> None:
         """Delete a file, by moving it into its own folder; `FileNotFoundError` if that was revoked."""
-        os.rename(path, f"{self.folder}/{name}/file")
+        with self._staged(f"{name}/file") as (taken_fd, taken), self.opened(path) as (folder_fd, leaf):
+            os.rename(leaf, taken, src_dir_fd=folder_fd, dst_dir_fd=taken_fd)
+
+    def give_back(self, name: str, path: str) -> None:
+        """Undo a deletion, if nothing is there by now."""
+        with self._staged(f"{name}/file") as (taken_fd, taken), self.opened(path) as (folder_fd, leaf):
+            os.link(taken, leaf, src_dir_fd=taken_fd, dst_dir_fd=folder_fd, follow_symlinks=False)
 
     def revoke(self, name: str) -> bool:
         """Make sure that a staged version never lands. False if it has landed."""
-        staged, revoked = f"{self.folder}/{name}", f"{self.folder}/{name}.revoked"
         filesystems.refresh(self.folder)
-        try:
-            os.rename(staged, revoked)
-            return True
-        except FileNotFoundError:
-            # It landed; or somebody revoked it who was killed before saying so. Our own rename has just
-            # looked that name up, so ask the other side and not the cache.
-            filesystems.refresh(self.folder)
+        with self._staged(name) as (folder_fd, leaf):
+            revoked = f"{leaf}.revoked"
             try:
-                os.lstat(revoked)
+                os.rename(leaf, revoked, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+                return True
             except FileNotFoundError:
-                return False
-            return True  # Any other error is raised: what the volume does not say is not known.
+                # It landed; or somebody revoked it who was killed before saying so. Our own rename has just
+                # looked that name up, so ask the other side and not the cache.
+                filesystems.refresh(self.folder)
+                try:
+                    os.stat(revoked, dir_fd=folder_fd, follow_symlinks=False)
+                except FileNotFoundError:
+                    return False
+                return True  # Any other error is raised: what the volume does not say is not known.
 
     def revoke_deletion(self, name: str) -> bool:
         """Make sure that a file is never moved into this folder. False if it was."""
         filesystems.refresh(self.folder)
         try:
-            os.rmdir(f"{self.folder}/{name}")
+            with self._staged(name) as (folder_fd, leaf):
+                os.rmdir(leaf, dir_fd=folder_fd)
             return True
         except FileNotFoundError:
             return True  # Somebody else did, or tidied up after the end, and the server knows which.
@@ -302,22 +341,11 @@ class Volume:
 
     def drop(self, name: str) -> None:
         """Remove what is left of a staged name. Only after its section was settled, or can only land."""
-        for leaf in (name, f"{name}.revoked", f"{name}/file"):
-            try:
-                os.unlink(f"{self.folder}/{leaf}")
-            except OSError:
-                pass
-        try:
-            os.rmdir(f"{self.folder}/{name}")
-        except OSError:
-            pass
-
-
-def _glance(path: str) -> SeenFile:
-    """Second names cannot be told from others without reading it: whoever reads it counts them."""
-    descriptor = os.open(path, _READ)
-    try:
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return SeenFile(UNREAD, is_there=True) if is_file else SeenFile(NOT_A_FILE)
-    finally:
-        os.close(descriptor)
+        for remove, left in (
+            (os.unlink, name),
+            (os.unlink, f"{name}.revoked"),
+            (os.unlink, f"{name}/file"),
+            (os.rmdir, name),
+        ):
+            with suppress(OSError), self._staged(left) as (folder_fd, leaf):
+                remove(leaf, dir_fd=folder_fd)

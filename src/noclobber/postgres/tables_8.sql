@@ -1,0 +1,2 @@
+-- Version 8 believes less of what a client says.
+UPDATE noclobber.schema_version SET version = 8;
