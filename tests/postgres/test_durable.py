@@ -64,6 +64,41 @@ def test_a_lock_that_was_answered_survives_a_crash_of_the_server(server: Server,
     assert isinstance(arbiter.take(str(project / "report"), taker("other"), ignore), LockContention)
 
 
+@pytest.mark.parametrize("setting", ["off", "local", "remote_write"])
+def test_a_user_whose_commits_do_not_wait_gets_answers_that_last(
+    server: Server, project: Path, setting: str
+) -> None:
+    """Finding R12: synchronous_commit is off for the agents' role. After a crash there is one holder."""
+    with psycopg.connect(server.address(), autocommit=True) as link:
+        link.execute("CREATE ROLE hasty LOGIN IN ROLE noclobber_agent")
+        link.execute(f"ALTER ROLE hasty SET synchronous_commit = {setting}".encode())
+    connection = ServerConnection(server.address("hasty"))
+    arbiter = PostgresArbiter(connection)
+    for _ in range(4):  # The log may be written in time by chance.
+        holding = taken(arbiter, str(project / "report"))
+        crash(server)
+        assert arbiter.check(holding) > 0
+        arbiter.renew(holding, 600)
+        crash(server)
+        assert arbiter.check(holding) > 60
+        assert isinstance(arbiter.take(str(project / "report"), taker("other"), ignore), LockContention)
+        ledger = PostgresLedger(connection, holding.record.workspace or "")
+        head = ledger.append({"action_type": "A"}).hash
+        crash(server)
+        assert ledger.head == head
+        arbiter.give_up(holding, ignore)
+
+
+def test_a_section_begun_by_a_user_whose_commits_do_not_wait_lasts(server: Server) -> None:
+    """Finding R12: what is on record before it happens."""
+    with psycopg.connect(server.address(), autocommit=True) as link:
+        link.execute("SET synchronous_commit = off")
+        assert begin_in(link, "a", 1) == "begun"
+    crash(server)
+    with psycopg.connect(server.address()) as link:
+        assert link.execute("SELECT count(*) FROM noclobber.section").fetchone() == (1,)
+
+
 def test_an_event_that_was_answered_survives_a_crash_of_the_server(server: Server, project: Path) -> None:
     """N-machines, N-ledger: one event, and several."""
     ledger = PostgresLedger(ServerConnection(server.address()), "w")

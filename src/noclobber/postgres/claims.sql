@@ -39,6 +39,7 @@ CREATE OR REPLACE FUNCTION noclobber.claim_file(
 ) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE f noclobber.file; s noclobber.section; other jsonb; moment timestamptz;
 BEGIN
+  PERFORM noclobber.be_durable();
   IF NOT noclobber.is_tree(ws, tree) THEN
     RETURN jsonb_build_object('outcome', 'other_tree');
   END IF;

@@ -10,6 +10,9 @@
 -- too. What was lost was told to nobody, and is asked for again. The same holds for synchronous standbys: the second
 -- commit waits for them.
 --
+-- The second commit waits, whatever a database, a user or PGOPTIONS says of synchronous_commit: after a crash a lock that
+-- was answered without it has a second holder, with the same token.
+--
 -- These are procedures with their caller's rights, because only such may commit; what they call has the owner's.
 
 CREATE OR REPLACE PROCEDURE noclobber.take_lock(
@@ -23,6 +26,7 @@ BEGIN
   IF answer->>'outcome' = 'taken' THEN
     done := pg_catalog.set_config('synchronous_commit', 'off', true);
     COMMIT;
+    done := pg_catalog.set_config('synchronous_commit', 'on', true);
     done := pg_catalog.pg_logical_emit_message(true, 'noclobber', '');
   END IF;
 END $$;
@@ -34,6 +38,7 @@ BEGIN
   answer := noclobber.renew(ws, p, secret, lease);
   done := pg_catalog.set_config('synchronous_commit', 'off', true);
   COMMIT;
+  done := pg_catalog.set_config('synchronous_commit', 'on', true);
   done := pg_catalog.pg_logical_emit_message(true, 'noclobber', '');
 END $$;
 
@@ -44,6 +49,7 @@ BEGIN
   answer := noclobber.append(ws, body, id_of_call);
   done := pg_catalog.set_config('synchronous_commit', 'off', true);
   COMMIT;
+  done := pg_catalog.set_config('synchronous_commit', 'on', true);
   done := pg_catalog.pg_logical_emit_message(true, 'noclobber', '');
 END $$;
 
@@ -54,5 +60,6 @@ BEGIN
   answer := noclobber.append_all(ws, bodies, id_of_call);
   done := pg_catalog.set_config('synchronous_commit', 'off', true);
   COMMIT;
+  done := pg_catalog.set_config('synchronous_commit', 'on', true);
   done := pg_catalog.pg_logical_emit_message(true, 'noclobber', '');
 END $$;

@@ -30,6 +30,14 @@ BEGIN
   RAISE invalid_parameter_value USING MESSAGE = why;
 END $$;
 
+-- What this step does is on the disk, and on every synchronous standby, when it is answered: whatever a database, a user
+-- or PGOPTIONS says.
+CREATE OR REPLACE FUNCTION noclobber.be_durable() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN CASE WHEN current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN true
+              ELSE set_config('synchronous_commit', 'on', true) IS NOT NULL END;
+END $$;
+
 -- A path from the root, which leads nowhere else: other clients open it. NULL and what is noclobber's own is none.
 CREATE OR REPLACE FUNCTION noclobber.is_path(p text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT coalesce(p !~ '(^|/)[.]{0,2}(/|$)' AND p !~* '(^|/)[.]noclobber(-[^/]*)?(/|$)' AND octet_length(p) <= 4096, false)
@@ -119,6 +127,7 @@ CREATE OR REPLACE FUNCTION noclobber.chain_end(ws text) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE found_end jsonb;
 BEGIN
+  PERFORM noclobber.be_durable();
   SELECT jsonb_build_object('seq', c.seq, 'head', c.head) INTO found_end FROM noclobber.chain c WHERE c.workspace = ws;
   IF NOT pg_is_in_recovery() AND (pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
                                   OR current_setting('synchronous_standby_names') <> '') THEN
@@ -438,6 +447,7 @@ CREATE OR REPLACE FUNCTION noclobber.clear(
 DECLARE
   l noclobber.lock; intent noclobber.write_intent; section_ jsonb; why text; at_ text;
 BEGIN
+  PERFORM noclobber.be_durable();
   PERFORM noclobber.hold_gate(ws, noclobber.upward(p));
   l := noclobber.hold_lock(ws, p);
   IF l.secret_sha256 IS NULL AND NOT retires THEN
@@ -480,6 +490,7 @@ CREATE OR REPLACE FUNCTION noclobber.begin_write(
 ) RETURNS jsonb LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE l noclobber.lock; why text;
 BEGIN
+  PERFORM noclobber.be_durable();
   l := noclobber.hold_lock(ws, p);
   IF noclobber.is_undone(id) THEN
     RETURN jsonb_build_object('outcome', 'undone', 'lock', noclobber.shown(l));
@@ -519,6 +530,7 @@ CREATE OR REPLACE FUNCTION noclobber.never(ws text, p text, id text) RETURNS voi
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE l noclobber.lock; done jsonb;
 BEGIN
+  PERFORM noclobber.be_durable();
   l := noclobber.hold_lock(ws, p);
   INSERT INTO noclobber.settled_section VALUES ('never/' || id, 'undone', noclobber.now_()) ON CONFLICT DO NOTHING;
   DELETE FROM noclobber.write_intent i WHERE i.intent_id = id AND i.workspace = ws AND i.path = p;

@@ -71,6 +71,7 @@ DECLARE
   heads jsonb := '[]'; paths text[] := '{}'; above text[]; done boolean; is_claimed boolean := false;
   late noclobber.lock[] := '{}'; own_here text; own_count int := coalesce(array_length(own, 1), 0);
 BEGIN
+  PERFORM noclobber.be_durable();
   IF NOT noclobber.are_files(files_) OR NOT coalesce(id ~ '^[0-9a-f]{24}$' AND length(id) = 24, false)
      OR NOT coalesce(patience BETWEEN 0 AND 600, false) OR ws IS NULL OR tree IS NULL OR who IS NULL THEN
     done := noclobber.refuse('a section has an id, files below the root in their order, and an end');
@@ -155,6 +156,7 @@ CREATE OR REPLACE FUNCTION noclobber.decide_section(id text, wanted text) RETURN
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE found_state text;
 BEGIN
+  PERFORM noclobber.be_durable();
   -- Also if it is decided already: a session that was ended has committed here, and perhaps not on the synchronous
   -- standby. Who holds a row waits for the standby before it is answered; who only reads does not.
   PERFORM FROM noclobber.section s WHERE s.section_id = id FOR UPDATE;
@@ -172,6 +174,7 @@ CREATE OR REPLACE FUNCTION noclobber.settle_section(id text, outcome_ text) RETU
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE s noclobber.section; row_ jsonb; earlier text; done text;
 BEGIN
+  PERFORM noclobber.be_durable();
   IF outcome_ NOT IN ('landed', 'refused', 'revoked') THEN
     RAISE invalid_parameter_value USING MESSAGE = 'a section lands, is refused or is revoked';
   END IF;
@@ -213,6 +216,7 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.sweep_section(id text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  PERFORM noclobber.be_durable();
   PERFORM pg_advisory_xact_lock(noclobber.gate(id));
   INSERT INTO noclobber.settled_section
     SELECT id, 'swept', noclobber.now_()
