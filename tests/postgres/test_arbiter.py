@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from torture.postgres_server import Server
 
 from noclobber.errors import CoordinatorUnavailableError
 from noclobber.lock.file_arbiter import FileArbiter
+from noclobber.postgres import schema
 from noclobber.postgres.arbiter import PostgresArbiter, RowWriteIntent
 from noclobber.postgres.connection import ServerConnection
+from noclobber.postgres.health import examine
 from noclobber.postgres.ledger import PostgresLedger
 from noclobber.postgres.workspace_name import place_of
 from tests.lock.arbiter_suite import ArbiterSuite, ignore, taken, taker
@@ -212,3 +216,112 @@ def test_what_was_done_before_its_asker_gave_up_is_undone(folder: str, impatient
     intent._is_known = False
     intent.settle()
     impatient.give_up(taken(impatient, folder, taker("next")), ignore)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server whose clocks a test may spoil."""
+    server = postgres.started()
+    schema.install(server.address())
+    yield server
+    server.remove()
+
+
+class Clocks:
+    """A server's clock for people, which is set, and its machine's uptime."""
+
+    def __init__(self, link: psycopg.Connection[Any], *, has_uptime: bool) -> None:
+        self._link, self._has_uptime, self._ahead_s, self._up_s = link, has_uptime, 0.0, 1000.0
+        self.step(0)
+
+    def step(self, seconds: float) -> None:
+        """Somebody sets the clock."""
+        self._ahead_s += seconds
+        for name, text in (
+            ("now_() RETURNS timestamptz", f"to_timestamp({2e9 + self._up_s + self._ahead_s})"),
+            ("uptime_s() RETURNS float8", f"{self._up_s}::float8" if self._has_uptime else "NULL::float8"),
+        ):
+            words = f"CREATE OR REPLACE FUNCTION noclobber.{name} LANGUAGE sql VOLATILE AS 'SELECT {text}'"
+            self._link.execute(words.encode())
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes, and somebody asks four times a second."""
+        for _ in range(int(seconds * 4)):
+            self._up_s += 0.25
+            self.step(0)
+            self._link.execute("SELECT noclobber.look('w', 'p')")
+
+    def take(self, who: str) -> str:
+        row = self._link.execute(
+            "SELECT noclobber.take('w','p',%s,'d',%s,'/p',60,NULL,'{}','{}',true)->>'outcome'",
+            (sha256(who.encode()).hexdigest(), who),
+        ).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+@pytest.fixture(params=["uptime", "looks"])
+def clocks(own_server: Server, request: pytest.FixtureRequest) -> Iterator[Clocks]:
+    """Of a server whose uptime can be read, and of one where nobody may."""
+    with psycopg.connect(own_server.address(), autocommit=True) as link:
+        yield Clocks(link, has_uptime=request.param == "uptime")
+
+
+def test_a_clock_that_steps_forward_makes_no_second_holder(clocks: Clocks) -> None:
+    """Finding R13: an hour, a day, and many small steps."""
+    assert clocks.take("one") == "taken"
+    for seconds in (3600, 86_400, -7200, 1e8):
+        clocks.step(seconds)
+        assert clocks.take("two") == "refused"
+    clocks.pass_time(50)
+    assert clocks.take("two") == "refused"
+    clocks.pass_time(11)
+    assert clocks.take("two") == "taken"
+
+
+def test_a_clock_that_steps_back_does_not_keep_a_dead_lease(clocks: Clocks) -> None:
+    """Finding R13: it ends when its time has passed."""
+    assert clocks.take("one") == "taken"
+    clocks.step(-3600)
+    clocks.pass_time(30)
+    clocks.step(-3600)
+    assert clocks.take("two") == "refused"
+    clocks.pass_time(31)
+    assert clocks.take("two") == "taken"
+
+
+def test_a_server_that_starts_again_ends_no_lease_early(own_server: Server) -> None:
+    """Finding R13: its machine may have another uptime by now, and another clock."""
+    with psycopg.connect(own_server.address(), autocommit=True) as link:
+        clocks = Clocks(link, has_uptime=True)
+        assert clocks.take("one") == "taken"
+    own_server.stop("fast")
+    own_server.start()
+    with psycopg.connect(own_server.address(), autocommit=True) as link:
+        clocks = Clocks(link, has_uptime=True)
+        clocks._up_s = 1e6  # A failover: another machine, which has run for longer.
+        clocks.step(1e6)
+        assert clocks.take("two") == "refused"
+        clocks.pass_time(59)
+        assert clocks.take("two") == "refused"
+        clocks.pass_time(2)
+        assert clocks.take("two") == "taken"
+
+
+def test_the_uptime_is_read_where_the_owner_may(own_server: Server) -> None:
+    """Finding R13: a real server's, and one whose owner is an ordinary user. `coordinator doctor` says which."""
+    with psycopg.connect(own_server.address(), autocommit=True) as link:
+        link.execute("CREATE ROLE plain LOGIN CREATEROLE")
+        link.execute("CREATE DATABASE plain OWNER plain")
+        link.execute("GRANT noclobber_agent TO plain WITH ADMIN OPTION")
+    plain = own_server.address("plain").replace("dbname=postgres", "dbname=plain")
+    schema.install(plain)
+    for address, kind, said in (
+        (own_server.address(), "uptime", "machine's uptime"),
+        (plain, "looks", "while somebody asks"),
+    ):
+        with psycopg.connect(address, autocommit=True) as link:
+            assert link.execute("SELECT noclobber.lease_clock()").fetchone() == (kind,)
+        connection = ServerConnection(address)
+        assert any(said in finding.message for finding in examine(connection))
+        connection.close()

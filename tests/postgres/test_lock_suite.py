@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS noclobber.told_clock (told timestamptz);
 INSERT INTO noclobber.told_clock SELECT NULL WHERE NOT EXISTS (SELECT FROM noclobber.told_clock);
 CREATE OR REPLACE FUNCTION noclobber.now_() RETURNS timestamptz LANGUAGE sql VOLATILE AS
 'SELECT coalesce((SELECT told FROM noclobber.told_clock), clock_timestamp() + (SELECT ahead FROM noclobber.test_clock))';
+CREATE OR REPLACE FUNCTION noclobber.steady_() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT noclobber.now_()';
 """
 
 

@@ -16,12 +16,15 @@ from torture.postgres_server import Server, programs
 
 from noclobber.postgres import schema
 
-# Tests move the server's clock on, and never back: other tests do not ask what time it is.
+# Time passes for tests by both clocks. They move them on, and never back: other tests do not ask what time it is.
 _CLOCK = """
 CREATE TABLE IF NOT EXISTS noclobber.test_clock (ahead interval NOT NULL);
 INSERT INTO noclobber.test_clock SELECT '0 s' WHERE NOT EXISTS (SELECT FROM noclobber.test_clock);
 CREATE OR REPLACE FUNCTION noclobber.now_() RETURNS timestamptz LANGUAGE sql VOLATILE AS
 'SELECT clock_timestamp() + (SELECT ahead FROM noclobber.test_clock)';
+CREATE OR REPLACE FUNCTION noclobber.uptime_s() RETURNS float8 LANGUAGE sql VOLATILE AS
+'SELECT split_part(pg_read_file(''/proc/uptime'', 0, 64), '' '', 1)::float8
+        + (SELECT extract(epoch FROM ahead)::float8 FROM noclobber.test_clock)';
 """
 
 
@@ -54,6 +57,6 @@ def coordinator() -> str:
 
 
 def pass_time(address: str, seconds: float) -> None:
-    """Move the server's clock on."""
+    """Let time pass on the server."""
     with psycopg.connect(address) as link:
         link.execute("UPDATE noclobber.test_clock SET ahead = ahead + make_interval(secs => %s)", (seconds,))

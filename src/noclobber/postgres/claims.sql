@@ -7,8 +7,8 @@ CREATE OR REPLACE FUNCTION noclobber.shown_claim(c noclobber.claim) RETURNS json
 BEGIN
   RETURN jsonb_build_object('claim_id', c.claim_id, 'path', c.path, 'owner', c.owner, 'call_id', c.call_id,
     'seen', c.seen,
-    'take_over_in_s', extract(epoch FROM c.take_over - noclobber.now_())::float8,
-    'remaining_s', extract(epoch FROM c.expires - noclobber.now_())::float8);
+    'take_over_in_s', extract(epoch FROM c.take_over - noclobber.steady_())::float8,
+    'remaining_s', extract(epoch FROM c.expires - noclobber.steady_())::float8);
 END $$;
 
 -- Somebody else's claim on a file; NULL if there is none. `judged` names, in "claims", those that were found old
@@ -18,8 +18,8 @@ LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN (
   SELECT noclobber.shown_claim(c) FROM noclobber.claim c
-   WHERE c.workspace = ws AND c.path = p AND c.owner IS DISTINCT FROM who AND c.expires > noclobber.now_()
-     AND NOT (noclobber.now_() >= c.take_over AND coalesce((judged->'claims') ? c.claim_id, false)));
+   WHERE c.workspace = ws AND c.path = p AND c.owner IS DISTINCT FROM who AND c.expires > noclobber.steady_()
+     AND NOT (noclobber.steady_() >= c.take_over AND coalesce((judged->'claims') ? c.claim_id, false)));
 END $$;
 
 -- True if this is the tree of files that the workspace's name stands for.
@@ -52,7 +52,7 @@ BEGIN
   IF other IS NOT NULL THEN
     RETURN jsonb_build_object('outcome', 'claimed', 'claim', other);
   END IF;
-  moment := noclobber.now_();
+  moment := noclobber.steady_();
   DELETE FROM noclobber.claim c WHERE c.workspace = ws AND c.path = p;
   INSERT INTO noclobber.claim VALUES (ws, p, id, who, call, seen_, f.version, moment,
     moment + make_interval(secs => held_up), moment + make_interval(secs => life));
@@ -70,7 +70,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  IF left_ <> c.seen AND left_ IS DISTINCT FROM f.head AND c.expires > noclobber.now_()
+  IF left_ <> c.seen AND left_ IS DISTINCT FROM f.head AND c.expires > noclobber.steady_()
      AND f.section_id IS NULL AND f.version = c.file_version THEN
     UPDATE noclobber.file k
        SET version = f.version + 1, head = left_,
@@ -85,6 +85,6 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.list_claims(ws text, who text) RETURNS SETOF jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown_claim(c) FROM noclobber.claim c
-   WHERE c.workspace = ws AND (who IS NULL OR c.owner = who) AND (who IS NOT NULL OR c.expires > noclobber.now_())
+   WHERE c.workspace = ws AND (who IS NULL OR c.owner = who) AND (who IS NOT NULL OR c.expires > noclobber.steady_())
    ORDER BY c.path
 $$;

@@ -1,7 +1,7 @@
 -- Locks and the ledger: the functions that are the only way to the tables.
 --
 -- One function is one step: one statement, one transaction, one round trip. It runs behind a transaction
--- pooler. Time is the server's. Every id is made by the client, so each step may be asked again after an
+-- pooler. Time is the server's, and leases are counted by a clock that nobody sets (`steady_`). Every id is made by the client, so each step may be asked again after an
 -- answer was lost: the second time it finds that it was done, and says the same.
 --
 -- Rows are locked in one order, so that nobody waits in a circle: gates of folders from the root downwards, a lock's
@@ -11,8 +11,55 @@
 -- that of a function in SQL is made anew at every call. And what many steps call is assigned (`done := …`) instead of
 -- performed: an assignment is evaluated at once, PERFORM runs a query, which takes some 6 µs more each time.
 
--- The only clock. Tests replace it.
+-- The clocks. Tests replace them. This one is for people: it is set, by hand or by NTP, and leaps.
 CREATE OR REPLACE FUNCTION noclobber.now_() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp()';
+
+-- Seconds since the server's machine started, which nobody sets and which goes on while it sleeps. NULL if its owner may
+-- not read that (a managed server), or it is not Linux.
+CREATE OR REPLACE FUNCTION noclobber.uptime_s() RETURNS float8 LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  IF pg_has_role(current_user, 'pg_read_server_files', 'USAGE')
+     AND has_function_privilege('pg_read_file(text,bigint,bigint,boolean)', 'EXECUTE') THEN
+    RETURN split_part(pg_read_file('/proc/uptime', 0, 64, true), ' ', 1)::float8;
+  END IF;
+  RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+  RETURN NULL;
+END $$;
+
+-- The clock of every lease and every end: it never runs ahead of the time that has passed, so nobody's lease ends early.
+-- A row has what it said when somebody looked. Since then, seconds of `uptime_s` have passed. After a start of the server
+-- or a failover it goes on from what it said last. Where there is no uptime, it counts what the clock for people shows
+-- between two looks, a second at most and nothing if it went back: a leap is a second then, and a time when nobody looks
+-- does not pass. docs/decisions/steady-leases.md
+CREATE OR REPLACE FUNCTION noclobber.steady_() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  s noclobber.steady; up float8 := noclobber.uptime_s(); reading_ float8; passed float8 := 0; is_due boolean; ends timestamptz;
+BEGIN
+  SELECT * INTO s FROM noclobber.steady;
+  reading_ := coalesce(up, extract(epoch FROM noclobber.now_()));
+  IF s.started IS DISTINCT FROM pg_postmaster_start_time() OR s.is_counted <> (up IS NULL) THEN
+    is_due := true;
+  ELSIF up IS NULL THEN
+    passed := least(greatest(reading_ - s.reading, 0), 1);
+    is_due := reading_ - s.reading NOT BETWEEN 0 AND 0.2;
+  ELSE
+    passed := greatest(reading_ - s.reading, 0);
+    is_due := passed > 5;
+  END IF;
+  ends := s.moment + make_interval(secs => passed);
+  IF is_due AND NOT pg_is_in_recovery() AND pg_try_advisory_xact_lock(7062635202) THEN
+    UPDATE noclobber.steady k
+       SET started = pg_postmaster_start_time(), is_counted = up IS NULL, reading = reading_, moment = ends
+     WHERE k.moment = s.moment AND k.reading = s.reading;
+  END IF;
+  RETURN ends;
+END $$;
+
+-- How leases are counted, for people: "uptime" or "looks".
+CREATE OR REPLACE FUNCTION noclobber.lease_clock() RETURNS text
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
+$$ SELECT CASE WHEN noclobber.uptime_s() IS NULL THEN 'looks' ELSE 'uptime' END $$;
 
 CREATE OR REPLACE FUNCTION noclobber.stamp(moment timestamptz) RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') $$;
@@ -196,8 +243,8 @@ BEGIN
     'path', l.path, 'token', l.token, 'version', l.version, 'is_free', l.secret_sha256 IS NULL,
     'lock_id', left(l.secret_sha256, 32), 'deliverable_id', l.deliverable_id, 'holder', l.holder,
     'acquired', noclobber.stamp(l.acquired), 'lease_s', l.lease_s, 'renewal_s', l.renewal_s,
-    'process', l.process, 'remaining_s', extract(epoch FROM l.expires - noclobber.now_())::float8,
-    'age_s', extract(epoch FROM noclobber.now_() - l.acquired)::float8);
+    'process', l.process, 'remaining_s', extract(epoch FROM l.expires - noclobber.steady_())::float8,
+    'age_s', extract(epoch FROM noclobber.steady_() - l.taken)::float8);
 END $$;
 
 CREATE OR REPLACE FUNCTION noclobber.record_lock(l noclobber.lock, kind text) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -255,7 +302,7 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.orphaned(l noclobber.lock, judged jsonb) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN CASE WHEN l.secret_sha256 IS NULL THEN NULL
-              WHEN noclobber.now_() >= l.expires THEN 'lease_expired'
+              WHEN noclobber.steady_() >= l.expires THEN 'lease_expired'
               WHEN noclobber.is_judged(l, judged) THEN 'pid_dead' END;
 END $$;
 
@@ -265,7 +312,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN (
   SELECT i FROM noclobber.write_intent i
-   WHERE i.workspace = ws AND i.path = p AND i.deadline > noclobber.now_()
+   WHERE i.workspace = ws AND i.path = p AND i.deadline > noclobber.steady_()
      AND NOT coalesce((judged->'intents') ? i.intent_id, false)
    ORDER BY i.deadline DESC LIMIT 1);
 END $$;
@@ -308,11 +355,11 @@ BEGIN
   -- Nothing to recover, and nothing that could be in the way: that is looked for by index, and not judged. It is one
   -- statement with the change, which saves a tenth of the step. Not one with the lock of the row above: this one must see
   -- what was done while that one waited.
-  moment := noclobber.now_();
+  moment := noclobber.steady_();
   IF why IS NULL THEN
     UPDATE noclobber.lock k
        SET token = noclobber.next_token(k.token), version = k.version + 1, secret_sha256 = secret,
-           deliverable_id = wanted_id, holder = who, folder = folder_, acquired = moment,
+           deliverable_id = wanted_id, holder = who, folder = folder_, acquired = noclobber.now_(), taken = moment,
            expires = moment + make_interval(secs => lease), lease_s = lease, renewal_s = lease,
            process = process_, ended_call = NULL, is_wanted = false
      WHERE k.workspace = ws AND k.path = p
@@ -334,7 +381,7 @@ BEGIN
     IF intent.intent_id IS NOT NULL THEN
       RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
         'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process,
-        'remaining_s', extract(epoch FROM intent.deadline - noclobber.now_())::float8);
+        'remaining_s', extract(epoch FROM intent.deadline - noclobber.steady_())::float8);
     END IF;
     section_ := noclobber.section_inside(ws, p, judged);
     IF section_ IS NOT NULL THEN
@@ -342,7 +389,7 @@ BEGIN
         'intent_id', section_->'section_id');
     END IF;
     SELECT k.* INTO other FROM noclobber.lock k
-     WHERE k.workspace = ws AND k.path <> p AND k.secret_sha256 IS NOT NULL AND k.expires > noclobber.now_()
+     WHERE k.workspace = ws AND k.path <> p AND k.secret_sha256 IS NOT NULL AND k.expires > moment
        AND (noclobber.covers(k.path, p) OR noclobber.covers(p, k.path))
        AND NOT k.secret_sha256 = ANY (held) AND NOT noclobber.is_judged(k, judged)
      ORDER BY k.path LIMIT 1;
@@ -350,14 +397,14 @@ BEGIN
       RETURN jsonb_build_object('outcome', 'in_the_way', 'lock', noclobber.shown(other));
     END IF;
     DELETE FROM noclobber.write_intent i WHERE i.workspace = ws AND i.path = p;
-    moment := noclobber.now_();
+    moment := noclobber.steady_();
     IF why IS NOT NULL THEN
-      PERFORM noclobber.record_recovery(l, why, who, noclobber.stamp(moment), folder_, process_->'host',
+      PERFORM noclobber.record_recovery(l, why, who, noclobber.stamp(noclobber.now_()), folder_, process_->'host',
         left(secret, 32), 'acquire');
     END IF;
     UPDATE noclobber.lock k
        SET token = noclobber.next_token(l.token), version = l.version + 1, secret_sha256 = secret,
-           deliverable_id = wanted_id, holder = who, folder = folder_, acquired = moment,
+           deliverable_id = wanted_id, holder = who, folder = folder_, acquired = noclobber.now_(), taken = moment,
            expires = moment + make_interval(secs => lease), lease_s = lease, renewal_s = lease,
            process = process_, ended_call = NULL, is_wanted = false
      WHERE k.workspace = ws AND k.path = p RETURNING k.* INTO taken;
@@ -396,10 +443,10 @@ $$;
 CREATE OR REPLACE FUNCTION noclobber.extend(l noclobber.lock, lease int) RETURNS noclobber.lock LANGUAGE plpgsql AS $$
 DECLARE renewed noclobber.lock; ends timestamptz;
 BEGIN
-  -- `acquired` stays, so that acquired + lease is the true end. Never earlier than before: others count on it.
-  ends := greatest(l.expires, noclobber.now_() + make_interval(secs => lease));
+  -- `taken` stays, so that taken + lease is the true end. Never earlier than before: others count on it.
+  ends := greatest(l.expires, noclobber.steady_() + make_interval(secs => lease));
   UPDATE noclobber.lock k
-     SET expires = ends, lease_s = ceil(extract(epoch FROM ends - l.acquired)), renewal_s = lease,
+     SET expires = ends, lease_s = ceil(extract(epoch FROM ends - l.taken)), renewal_s = lease,
          version = l.version + 1
    WHERE k.workspace = l.workspace AND k.path = l.path RETURNING k.* INTO renewed;
   PERFORM noclobber.record_lock(renewed, 'RENEWED');
@@ -461,7 +508,7 @@ BEGIN
   IF intent.intent_id IS NOT NULL THEN
     RETURN jsonb_build_object('outcome', 'unsettled', 'lock', noclobber.shown(l),
       'intent_id', intent.intent_id, 'writer', intent.writer, 'process', intent.process,
-      'remaining_s', extract(epoch FROM intent.deadline - noclobber.now_())::float8);
+      'remaining_s', extract(epoch FROM intent.deadline - noclobber.steady_())::float8);
   END IF;
   section_ := noclobber.section_inside(ws, p, judged);
   IF section_ IS NOT NULL THEN
@@ -499,7 +546,7 @@ BEGIN
     IF l.secret_sha256 IS DISTINCT FROM secret THEN
       RETURN jsonb_build_object('outcome', 'lost', 'lock', noclobber.shown(l));
     END IF;
-    IF noclobber.now_() >= l.expires THEN
+    IF noclobber.steady_() >= l.expires THEN
       l := noclobber.extend(l, l.renewal_s);
     END IF;
   ELSIF l.secret_sha256 IS NOT NULL THEN
@@ -513,7 +560,7 @@ BEGIN
      WHERE k.workspace = ws AND k.path = p;
   END IF;
   INSERT INTO noclobber.write_intent VALUES
-    (id, ws, p, who, process_, noclobber.now_() + make_interval(secs => patience))
+    (id, ws, p, who, process_, noclobber.steady_() + make_interval(secs => patience))
     ON CONFLICT (intent_id) DO NOTHING;
   RETURN jsonb_build_object('outcome', 'begun', 'lock', noclobber.shown(l));
 END $$;
@@ -532,14 +579,14 @@ DECLARE l noclobber.lock; done jsonb;
 BEGIN
   PERFORM noclobber.be_durable();
   l := noclobber.hold_lock(ws, p);
-  INSERT INTO noclobber.settled_section VALUES ('never/' || id, 'undone', noclobber.now_()) ON CONFLICT DO NOTHING;
+  INSERT INTO noclobber.settled_section VALUES ('never/' || id, 'undone', noclobber.steady_()) ON CONFLICT DO NOTHING;
   DELETE FROM noclobber.write_intent i WHERE i.intent_id = id AND i.workspace = ws AND i.path = p;
   IF l.secret_sha256 = id THEN
     done := noclobber.give_up(ws, p, id, id);
   END IF;
   DELETE FROM noclobber.settled_section e
    WHERE e.section_id IN (SELECT o.section_id FROM noclobber.settled_section o
-                           WHERE o.settled < noclobber.now_() - interval '7 days' LIMIT 500);
+                           WHERE o.settled < noclobber.steady_() - interval '7 days' LIMIT 500);
 END $$;
 
 CREATE OR REPLACE FUNCTION noclobber.installed_version() RETURNS int

@@ -150,7 +150,13 @@ def _clock(connection: ServerConnection) -> list[ServerFinding]:
     listens = connection.value("SELECT pg_is_in_recovery()", ())
     if listens:
         return [ServerFinding(False, "this is a standby, which decides nothing", "name the primary as well")]
-    return [ServerFinding(True, "leases are judged by its clock")]
+    if connection.value("SELECT noclobber.lease_clock()", ()) == "uptime":
+        return [ServerFinding(True, "leases are counted by its machine's uptime, which nobody sets")]
+    message = (
+        "leases are counted while somebody asks, because its uptime cannot be read here: after a holder on "
+        "another machine died, the next one waits for a whole lease from its first question on"
+    )
+    return [ServerFinding(True, message)]
 
 
 def _pooler(connection: ServerConnection) -> list[ServerFinding]:

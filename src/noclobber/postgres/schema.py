@@ -29,7 +29,17 @@ STEPS = (
     *("append", "append_all", "begin_section", "begin_write", "chain_end", "claim_file", "clear", "covering"),
     *("decide_section", "find", "give_up", "is_former", "overdue_section", "settle_section", "sweep_section"),
     *("list_claims", "never", "release_claim", "take_lock", "renew_lock", "append_event", "append_events"),
-    *("installed_version", "lines", "list", "look", "renew", "settle_write", "summary", "take"),
+    *(
+        "installed_version",
+        "lease_clock",
+        "lines",
+        "list",
+        "look",
+        "renew",
+        "settle_write",
+        "summary",
+        "take",
+    ),
 )
 OLDEST_SERVER = 13
 _SAME_TIME = 7_062_635_201  # Whoever installs holds this number, so that two do not install at once.

@@ -13,8 +13,8 @@ LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN jsonb_build_object('section_id', s.section_id, 'writer', s.writer, 'process', s.process,
     'state', s.state, 'files', s.files,
-    'remaining_s', extract(epoch FROM s.deadline - noclobber.now_())::float8,
-    'is_overdue', noclobber.now_() >= s.deadline OR coalesce((judged->'intents') ? s.section_id, false));
+    'remaining_s', extract(epoch FROM s.deadline - noclobber.steady_())::float8,
+    'is_overdue', noclobber.steady_() >= s.deadline OR coalesce((judged->'intents') ? s.section_id, false));
 END $$;
 
 -- A section with a file inside a folder; NULL if there is none.
@@ -69,7 +69,7 @@ CREATE OR REPLACE FUNCTION noclobber.begin_section(
 DECLARE
   outcome_ text; s noclobber.section; f noclobber.file; l noclobber.lock; row_ jsonb; claim_ jsonb;
   heads jsonb := '[]'; paths text[] := '{}'; above text[]; done boolean; is_claimed boolean := false;
-  late noclobber.lock[] := '{}'; own_here text; own_count int := coalesce(array_length(own, 1), 0);
+  late noclobber.lock[] := '{}'; own_here text; moment timestamptz; own_count int := coalesce(array_length(own, 1), 0);
 BEGIN
   PERFORM noclobber.be_durable();
   IF NOT noclobber.are_files(files_) OR NOT coalesce(id ~ '^[0-9a-f]{24}$' AND length(id) = 24, false)
@@ -97,7 +97,7 @@ BEGIN
     IF l.secret_sha256 IS DISTINCT FROM secrets[n] THEN
       RETURN jsonb_build_object('outcome', 'lost', 'lock', noclobber.shown(l));
     END IF;
-    IF noclobber.now_() >= l.expires THEN
+    IF noclobber.steady_() >= l.expires THEN
       late := late || l;
     END IF;
   END LOOP;
@@ -112,9 +112,10 @@ BEGIN
         own_here := own[m];
       END IF;
     END LOOP;
+    moment := noclobber.steady_();
     SELECT k.* INTO l FROM noclobber.lock k
      WHERE k.workspace = ws AND k.secret_sha256 IS NOT NULL
-       AND k.expires > noclobber.now_() AND NOT noclobber.is_judged(k, judged)
+       AND k.expires > moment AND NOT noclobber.is_judged(k, judged)
        AND k.path = ANY (noclobber.upward(row_->>'path'))
        AND (own_here IS NULL OR NOT noclobber.covers(k.path, own_here))
      ORDER BY length(k.path) DESC LIMIT 1;
@@ -138,7 +139,7 @@ BEGIN
     heads := heads || jsonb_build_object('path', f.path, 'head', f.head, 'former', to_jsonb(f.former));
   END LOOP;
   INSERT INTO noclobber.section VALUES
-    (id, ws, who, process_, noclobber.now_() + make_interval(secs => patience),
+    (id, ws, who, process_, noclobber.steady_() + make_interval(secs => patience),
      CASE jsonb_array_length(files_) WHEN 1 THEN 'direct' ELSE 'open' END, files_)
     ON CONFLICT (section_id) DO NOTHING;
   UPDATE noclobber.file k SET section_id = id
@@ -202,11 +203,11 @@ BEGIN
     done := set_config('synchronous_commit', 'off', true);
   END IF;
   DELETE FROM noclobber.section k WHERE k.section_id = id;
-  INSERT INTO noclobber.settled_section VALUES (id, outcome_, noclobber.now_()) ON CONFLICT DO NOTHING;
+  INSERT INTO noclobber.settled_section VALUES (id, outcome_, noclobber.steady_()) ON CONFLICT DO NOTHING;
   IF random() < 0.02 THEN  -- Now and then, and then more than came since.
     DELETE FROM noclobber.settled_section e
      WHERE e.section_id IN (SELECT o.section_id FROM noclobber.settled_section o
-                             WHERE o.settled < noclobber.now_() - interval '7 days' LIMIT 500);
+                             WHERE o.settled < noclobber.steady_() - interval '7 days' LIMIT 500);
   END IF;
   PERFORM pg_notify('noclobber', md5(s.workspace || '/sections'));
   RETURN outcome_;
@@ -219,7 +220,7 @@ BEGIN
   PERFORM noclobber.be_durable();
   PERFORM pg_advisory_xact_lock(noclobber.gate(id));
   INSERT INTO noclobber.settled_section
-    SELECT id, 'swept', noclobber.now_()
+    SELECT id, 'swept', noclobber.steady_()
      WHERE NOT EXISTS (SELECT FROM noclobber.section s WHERE s.section_id = id) ON CONFLICT DO NOTHING;
   RETURN NOT EXISTS (SELECT FROM noclobber.section s WHERE s.section_id = id);
 END $$;
@@ -228,7 +229,7 @@ END $$;
 CREATE OR REPLACE FUNCTION noclobber.overdue_section(ws text) RETURNS jsonb
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   SELECT noclobber.shown_section(s, '{}') FROM noclobber.section s
-   WHERE s.workspace = ws AND noclobber.now_() >= s.deadline ORDER BY s.deadline LIMIT 1
+   WHERE s.workspace = ws AND noclobber.steady_() >= s.deadline ORDER BY s.deadline LIMIT 1
 $$;
 
 -- True for a version that stood there once: a mount that shows it shows an old cache.
