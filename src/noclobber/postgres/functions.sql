@@ -34,7 +34,7 @@ END $$;
 -- does not pass. docs/decisions/steady-leases.md
 CREATE OR REPLACE FUNCTION noclobber.steady_() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-  s noclobber.steady; up float8 := noclobber.uptime_s(); reading_ float8; passed float8 := 0; is_due boolean; ends timestamptz;
+  s record; up float8 := noclobber.uptime_s(); reading_ float8; passed float8 := 0; is_due boolean; ends timestamptz;
 BEGIN
   SELECT * INTO s FROM noclobber.steady;
   reading_ := coalesce(up, extract(epoch FROM noclobber.now_()));

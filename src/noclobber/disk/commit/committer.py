@@ -40,6 +40,7 @@ from noclobber.errors import (
     FileBusyError,
     MetadataNotKeptError,
     MissingFileError,
+    NoclobberError,
     OutsideWorkspaceError,
     StaleFileError,
 )
@@ -163,7 +164,15 @@ class Committer:
             # attempt asks for the folder anew. Nothing has landed: after that, nothing is asked for by name.
             self.clock.sleep(volume_mutex.STALE_NAP_S)
             return LinkAppearedError(path)
-        if error.errno == errno.ENOENT and begin_again and not os.path.lexists(os.path.dirname(path)):
+        is_raw = not isinstance(
+            error, NoclobberError
+        )  # A refusal of ours may be an error of the system, too.
+        if (
+            error.errno == errno.ENOENT
+            and begin_again
+            and is_raw
+            and not os.path.lexists(os.path.dirname(path))
+        ):
             # A commit that made the folder was refused, and took it away again: the next attempt makes it.
             return LinkAppearedError(path)
         return commit_failed(error, path)
