@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from noclobber.hook.commands import may_run_us
+from tests.rigs.clones import IDENTITY
 from tests.rigs.hooks import HookRig, beside, is_denied, refusal
+
+
+def git(rig: HookRig, *words: str) -> str:
+    """Run git as a person does; return what it printed."""
+    return subprocess.run(["git", *words], cwd=rig.root, capture_output=True, text=True, check=True).stdout
 
 
 def run(rig: HookRig, command: str, then: str | None = None, **members: Any) -> list[dict[str, Any]]:
@@ -256,6 +265,53 @@ def test_git_that_reaches_only_the_agents_own_work_passes(rig: HookRig, clone: P
     assert rig.edit(clone, "the rival's", "ours") == {}
     assert run(rig, "git checkout -- a.txt") == []
     assert clone.read_text() == "hello\nworld\n"
+
+
+def test_what_a_subagent_wrote_is_its_main_agents_own(rig: HookRig, clone: Path) -> None:
+    """finding H18: the main agent could not commit it. A subagent does not commit the main agent's work."""
+    mine, subs = rig.root / "mine.txt", rig.root / "of-the-subagent.txt"
+    assert rig.write(mine, "mine\n") == {}
+    assert rig.write(subs, "its\n", agent_id="sub-1") == {}
+    rig.read(clone)
+    answer = rig.ask("Bash", {"command": "git add a.txt mine.txt of-the-subagent.txt"}, agent_id="sub-1")
+    assert refusal(answer)["details"]["files"] == "a.txt, mine.txt"
+    assert run(rig, "git add a.txt mine.txt of-the-subagent.txt") == []
+
+
+def test_the_ways_out_that_a_refusal_of_git_names_work_as_printed(
+    rig: HookRig, clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """finding H18: `noclobber commit --mine` ended with exit code 2, and files that were named were refused."""
+    for name, value in IDENTITY.items():
+        monkeypatch.setenv(name, value)
+    git(rig, "commit", "-qm", "of the rival", "a.txt")
+    for name in ("data.bin", "gone.txt"):
+        (rig.root / name).write_bytes(b"\0 first\n")
+    git(rig, "add", ".")
+    git(rig, "commit", "-qm", "more")
+    rig.write(rig.root / "mine.txt", "mine\n")
+    (rig.root / "data.bin").write_bytes(b"\0 by a script, or by a person\n")
+    (rig.root / "gone.txt").unlink()
+
+    [answer] = run(rig, "git add -A && git commit -qm everything")
+
+    told = refusal(answer)
+    assert told["details"]["files"] == "data.bin, gone.txt"
+    mine, rest = re.findall("`(.*?)`", told["message"])
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(mine)], cwd=rig.root, capture_output=True, check=False
+    )
+    assert (done.returncode, git(rig, "show", "--format=", "--name-only")) == (0, "mine.txt\n"), done.stderr
+    assert run(rig, rest) == []
+    assert git(rig, "show", "--format=", "--name-only") == "data.bin\ngone.txt\n"
+
+
+def test_naming_a_file_does_not_commit_anothers_recorded_work(rig: HookRig, clone: Path) -> None:
+    """N-shell, finding H18: also if somebody unknown has changed the file since."""
+    rig.write(rig.root / "b.txt", "b\n")
+    clone.write_text(clone.read_text() + "a person's\n")
+    [answer] = run(rig, "git commit -qm mine a.txt")
+    assert "rival" in refusal(answer)["details"]["owners"]
 
 
 def test_a_refused_git_command_leaves_no_claim(rig: HookRig, clone: Path) -> None:

@@ -144,6 +144,23 @@ def test_a_persons_change_counts_for_an_agent_with_a_memory(clone: Clone) -> Non
     run(clone, "git stash -q")
 
 
+@pytest.mark.parametrize(
+    "command", ["git commit -qm it of-bob.md", "sh -c 'git add of-bob.md && git commit -qm it'"]
+)
+def test_a_named_file_that_nobody_on_record_wrote_is_committed(clone: Clone, command: str) -> None:
+    """finding H18: an own script may have written it. What another agent wrote below is still theirs."""
+    (clone.root / "of-bob.md").write_bytes(b"\0 a script's\n")
+    with pytest.raises(OthersWorkError) as refused:
+        run(clone, "git commit -qam all", "of-ana.md")
+    assert "`git add -- of-bob.md && git commit -m MESSAGE -- of-bob.md`" in str(refused.value)
+    run(clone, command, "of-ana.md")
+    assert clone.status() == [" M of-ana.md"]
+    bob_works(clone)
+    (clone.root / "of-bob.md").write_bytes(b"on top of bob's\n")
+    with pytest.raises(OthersWorkError, match="bob"):
+        run(clone, command, "of-ana.md")
+
+
 @pytest.mark.parametrize("nested", ["", "inner/"])
 def test_a_file_that_changed_since_the_agent_read_it_is_told_as_stale(clone: Clone, nested: str) -> None:
     """N-shell, ruling 18: the agent gets the object that says to read again, in a nested clone, too."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from noclobber.ledger.history import LandedWrite
 
+MAIN_AGENT = "main"  # As hosts' events call the agent that may have others work for it (`hosts/event`).
 OUT_OF_ORDER = 32
 """How many events back a write may be recorded too late."""
 
@@ -43,6 +44,11 @@ class WrittenBy(NamedTuple):
             return "an outsider" if self.kind == "outsider" else "several, in versions that are not kept"
         agent = self.agent_id or "an agent"
         return f"{agent}, session {self.session_id[:8]}" if self.session_id else agent
+
+    def owns(self, other: WrittenBy) -> bool:
+        """True if another's changes are this one's own, as a subagent's are its main agent's."""
+        is_session = self.agent_id == MAIN_AGENT and bool(self.session_id)
+        return other == self or (is_session and other.session_id == self.session_id)
 
 
 OUTSIDER = WrittenBy(kind="outsider")

@@ -62,7 +62,12 @@ def others_work_before(
         files = {each.path: each for reach in reaches for each in found.files(reach)}
     except (GitFailedError, CannotCommitError):
         return None
-    return refusal_for(files.values(), root)
+    return refusal_for(files.values(), root, me, cwd)
+
+
+def named_files(text: str, cwd: str) -> set[str]:
+    """Return the files, and folders, that a text names to git for a commit."""
+    return {path for reach in reaches_of(text, cwd) if reach.what == SWEPT for path in reach.paths or ()}
 
 
 def reaches_of(text: str, cwd: str) -> list[GitReach]:
@@ -176,7 +181,9 @@ class _Before:
             ):
                 continue
             content = content_of(path)
-            owner = self._strangers.owner(path, ABSENT if content is None else hashing.of_bytes(content))
+            is_named = reach.what == SWEPT and path in (reach.paths or ())
+            sha256 = ABSENT if content is None else hashing.of_bytes(content)
+            owner = self._strangers.owner(path, sha256, is_named)
             entry = committed.get(name)
             if owner is None or (content is not None and repository.is_as_committed(name, content, entry)):
                 continue

@@ -10,8 +10,10 @@ text, so that a script is judged as a typed command is:
   add -A).
 
 Somebody else is another agent or session, by the ledger, however long ago, or an outsider. What this agent
-has seen as it is now is its own to change. Of outsiders nothing is said about a caller that has no memory at
-all: then every change in an editor would be a stranger's, also one's own.
+has seen as it is now is its own to change, and so is what its subagents wrote. Of outsiders nothing is said
+about a caller that has no memory at all: then any change in an editor is a stranger's, one's own, too.
+Nor about a file that a `git add` or `git commit` in the command's text names: a command of its own may have
+written it, which nobody can tell, and a binary or deleted file it cannot read.
 
 `git clean` leaves no trace in the repository, so for it alone the text counts: the command's, or that of a
 script that it names.
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +40,7 @@ from noclobber.shell.git_folders import top_around
 from noclobber.text.merge import split_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.landing import CommandRun
@@ -73,15 +76,23 @@ def rule(command: CommandRun, changes: TreeChanges, turn: Turn | CommandTurn) ->
     is_clean = bool(files) and _names_clean(command)
     if not git_files and not is_clean:
         return None
+    from noclobber.guard.git.literal import named_files  # It stands on this module.
+
+    named = named_files(shlex.join(command.argv), command.cwd)
     found = []
     for top, inside in _by_work_tree(changes.root, files, git_files).items():
         try:
             repository = Repository(top)
             reach = _Reach(repository, inside, git_files, is_clean=is_clean)
-            found += reach.found(strangers_of(command.expect, turn, repository))
+            found += reach.found(strangers_of(command.expect, turn, repository), named)
         except (GitFailedError, CannotCommitError):
             continue  # Not a repository, or a broken one: nothing of git's can be said.
-    return refusal_for(found, changes.root)
+    return refusal_for(found, changes.root, author_in(turn), command.cwd)
+
+
+def author_in(turn: Turn | CommandTurn) -> WrittenBy:
+    """Return who acts in a turn."""
+    return WrittenBy(turn.context.agent_id, turn.context.session_id)
 
 
 def _by_work_tree(
@@ -125,8 +136,8 @@ def _work_tree_of(git_folder: str) -> str:
     return os.path.realpath(os.path.join(git_folder, os.fsdecode(said))) if said else ""
 
 
-def refusal_for(found: Iterable[OthersFile], root: str) -> NoclobberError | None:
-    """Return the refusal that names files and owners, None if there are none."""
+def refusal_for(found: Iterable[OthersFile], root: str, me: WrittenBy, cwd: str) -> NoclobberError | None:
+    """Return the refusal that names files, owners and a way out; None if there are no files."""
     listed = sorted(found)
     if not listed:
         return None
@@ -136,17 +147,30 @@ def refusal_for(found: Iterable[OthersFile], root: str) -> NoclobberError | None
     return OthersWorkError(
         listed[0].path,
         f"Uncommitted changes of others would be {what}: {', '.join(named)}{more}. Nothing was changed. "
-        "To commit your own changes use `noclobber commit --mine`, or name your files in the git command. "
-        "What you have read as it is now counts as yours.",
+        f"{_ways_out(listed, me, cwd)}What you have read as it is now counts as yours.",
         files=", ".join(os.path.relpath(each.path, root) for each in listed[:MOST_NAMED]) + more,
         owners="; ".join(sorted({each.owner.who for each in listed})),
     )
 
 
+def _ways_out(listed: Sequence[OthersFile], me: WrittenBy, cwd: str) -> str:
+    """Return which commands commit what the agent means to commit, if that is what it was about."""
+    swept = [each for each in listed if each.what == SWEPT]
+    said = ""
+    if swept and (me.session_id or me.agent_id):
+        who = ("--session", me.session_id) if me.session_id else ("--agent", me.agent_id or "")
+        said += f"To commit your own changes: `noclobber commit --mine {shlex.join(who)} -m MESSAGE`. "
+    if unknown := [os.path.relpath(each.path, cwd) for each in swept if each.owner == OUTSIDER]:
+        names = shlex.join(unknown[:MOST_NAMED])
+        words = f"git add -- {names} && git commit -m MESSAGE -- {names}"
+        said += f"To commit files that a command of yours wrote: `{words}`. "
+    return said
+
+
 def strangers_of(
     expect: Mapping[str, str], turn: Turn | CommandTurn, repository: Repository
-) -> Callable[[str, str], WrittenBy | None]:
-    """Return what tells which stranger made the present version of a file."""
+) -> Callable[[str, str, bool], WrittenBy | None]:
+    """Return what tells which stranger made the present version of a file (`Strangers.owner`)."""
 
     def known(path: str) -> str | None:
         if path in expect:
@@ -156,8 +180,7 @@ def strangers_of(
 
     with turn.memory as memory:
         has_memory = bool(expect) or bool(memory.paths())
-    me = WrittenBy(turn.context.agent_id, turn.context.session_id)
-    return Strangers(turn.root, me, known, repository, has_memory=has_memory).owner
+    return Strangers(turn.root, author_in(turn), known, repository, has_memory=has_memory).owner
 
 
 class Strangers:
@@ -176,17 +199,21 @@ class Strangers:
         self._repository = repository
         self._writes: dict[str, list[LandedWrite]] | None = None
 
-    def owner(self, path: str, sha256: str) -> WrittenBy | None:
-        """Return the stranger who made this version, or with `ABSENT` who removed the file; None: nobody."""
+    def owner(self, path: str, sha256: str, is_named: bool) -> WrittenBy | None:
+        """
+        Return the stranger who made this version, or with `ABSENT` who removed the file; None: nobody.
+
+        `is_named`: the command's text names the file for a commit.
+        """
         if self._known(path) == sha256:
             return None
         write = self._last_to_leave(path, sha256)
         if write is None:
-            return OUTSIDER if self._has_memory else self._underneath(path)
+            return OUTSIDER if self._has_memory and not is_named else self._underneath(path)
         return self._if_stranger(author_of(write))
 
     def _if_stranger(self, author: WrittenBy) -> WrittenBy | None:
-        return author if author != self._me else None
+        return None if self._me.owns(author) else author
 
     def _underneath(self, path: str) -> WrittenBy | None:
         """
@@ -242,8 +269,10 @@ class _Reach:
         # Objects that the command made are in its private layer only.
         self._made = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(objects)} if objects else {}
 
-    def found(self, owner: Callable[[str, str], WrittenBy | None]) -> list[OthersFile]:
-        """Return the files of others that the command takes away or sweeps up."""
+    def found(
+        self, owner: Callable[[str, str, bool], WrittenBy | None], named: Collection[str]
+    ) -> list[OthersFile]:
+        """Return the files of others that the command takes away, or sweeps up if they are not `named`."""
         repository = self._repository
         old_head, new_head = repository.head(), self._new_head()
         moved = self._differences(old_head, new_head) if new_head not in (None, old_head) else {}
@@ -256,7 +285,8 @@ class _Reach:
         for name in sorted(dirty):
             path = f"{repository.top}/{name}"
             content = content_of(path)
-            stranger = owner(path, ABSENT if content is None else hashing.of_bytes(content))
+            sha256 = ABSENT if content is None else hashing.of_bytes(content)
+            stranger = owner(path, sha256, False)
             if stranger is None or repository.is_as_committed(name, content, committed.get(name)):
                 continue
             change = self._files.get(name)
@@ -265,7 +295,8 @@ class _Reach:
             if change is not None and self._is_taken(name, change, committed.get(name), moved.get(name)):
                 found.append(OthersFile(path, stranger, TAKEN))
             elif new is not _SAME and self._is_swept(name, content, committed.get(name), new):
-                found.append(OthersFile(path, stranger, SWEPT))
+                stranger = owner(path, sha256, path in named)
+                found += [OthersFile(path, stranger, SWEPT)] if stranger is not None else []
         return found
 
     def _new_head(self) -> str | None:
