@@ -25,7 +25,7 @@ PROMISE, CONDITIONS, PROOF, NOT = "**Promise.**", "**Conditions.**", "**Proof.**
 def levels_in_code() -> set[str]:
     """The levels that a write can return, as the type says."""
     text = Path(noclobber.core.values.__file__).read_text()
-    found = re.search(r"^    Level = Literal\[(.*)\]$", text, re.M)
+    found = re.search(r"^Level = Literal\[(.*)\]$", text, re.M)
     assert found is not None
     return set(re.findall(r'"([^"]+)"', found[1]))
 

@@ -8,6 +8,7 @@ refusal is on record. Start with `Workspace`; README.md has lines that work when
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 if sys.platform not in ("linux", "darwin"):
     raise ImportError(
@@ -19,7 +20,6 @@ from noclobber.disk import forks as _forks  # Before the first name is used: see
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:  # What type checkers and editors see; a test keeps it the same as the table below.
     from noclobber.core.values import Coverage as Coverage
     from noclobber.core.values import Decision as Decision

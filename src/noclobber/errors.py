@@ -22,10 +22,7 @@ Two families:
 from __future__ import annotations
 
 import errno
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 # Used in place of a hash when there are no bytes to hash.
 ABSENT = "ABSENT"  # A baseline: the agent looked, and there was no file.

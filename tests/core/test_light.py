@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pickle
 import subprocess
 import sys
-import typing
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -17,64 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noclobber.core.light import c_library, json_text, named_tuples, own_modules
+from noclobber.core.light import c_library, json_text, own_modules
 from noclobber.core.light.globs import Globs, fits
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
 )
-
-
-class Ours(named_tuples.NamedTuple):
-    """A value."""
-
-    first: int
-    second: str = "two"
-    """What follows."""
-
-    @property
-    def both(self) -> str:
-        return f"{self.first}{self.second}"
-
-
-class Theirs(typing.NamedTuple):
-    """A value."""
-
-    first: int
-    second: str = "two"
-
-
-def test_our_named_tuple_behaves_like_the_real_one() -> None:
-    """N-speed: without `typing`, and otherwise the same."""
-    kinds: tuple[Any, ...] = (Ours, Theirs)
-    for kind in kinds:
-        value = kind(1)
-        assert value == (1, "two") == kind(first=1, second="two") == kind._make([1, "two"])
-        assert repr(value) == f"{kind.__name__}(first=1, second='two')"
-        assert value._replace(second="x") == (1, "x")
-        assert isinstance(value._replace(first=2), kind)
-        assert (kind._fields, kind._field_defaults) == (("first", "second"), {"second": "two"})
-        assert value._asdict() == {"first": 1, "second": "two"}
-        assert pickle.loads(pickle.dumps(value)) == value
-        assert isinstance(pickle.loads(pickle.dumps(value)), kind)
-        assert kind.__doc__ == "A value."
-        assert not hasattr(value, "__dict__")
-        assert hash(value) == hash((1, "two"))
-        with pytest.raises(TypeError):
-            kind()
-        with pytest.raises(TypeError):
-            kind(1, 2, 3)
-        with pytest.raises(TypeError):
-            kind(1, third=3)
-        with pytest.raises((TypeError, ValueError)):
-            value._replace(third=3)
-        with pytest.raises(AttributeError):
-            value.first = 3
-        match value:
-            case kind(first, second):
-                assert (first, second) == (1, "two")
-    assert kinds[0](1).both == "1two"
 
 
 @given(value=VALUES)

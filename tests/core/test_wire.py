@@ -313,18 +313,6 @@ def test_hosts_and_library_spell_a_refusal_alike() -> None:
         to_json(errors.NoclobberError("x"))
 
 
-def test_the_serialiser_is_light() -> None:
-    """N-speed: every hook loads it."""
-    code = "import sys, noclobber.core.wire; print(sorted({'re', 'json', 'typing', 'collections'} & {*sys.modules}))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"
-
-
 @pytest.mark.parametrize("text", ['{"a":', '{"a":[1,', '{"a"', '["x', '{"a":1,'])
 def test_text_that_is_cut_off_is_a_value_error_also_without_the_json_package(text: str) -> None:
     """Bad input: the C scanner then has no error of its own to raise."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -107,18 +105,3 @@ def test_a_scan_begins_again_if_a_link_on_the_way_was_changed(root: Path) -> Non
 
     assert FileGuard(root).scan("link", consume) == (str(root / "two"), b"two", ())
     assert seen == [str(root / "one"), str(root / "two")]
-
-
-def test_reading_loads_nothing_that_a_hook_cannot_spare() -> None:
-    """N-speed: a hook is a process per tool call."""
-    program = "import sys, noclobber.disk.reading; print(*sys.modules)"
-    source = str(Path(reading.__file__).parents[2])
-    loaded = subprocess.run(
-        [sys.executable, "-S", "-c", f"import sys; sys.path.append({source!r}); {program}"],
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout.split()
-    assert "noclobber.disk.reading" in loaded
-    slow = {"collections", "enum", "fcntl", "hashlib", "signal", "threading", "typing", "weakref"}
-    assert set(loaded) & slow == set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from noclobber.disk.reading import FileState
 from noclobber.guard import claims
 from noclobber.guard.outcome import foresee
 from noclobber.guard.shown import seen_part
-from noclobber.hosts.hook_entries import START
 from noclobber.text.host_edits import HostEdits
 from tests.conftest import sha256
 from tests.rigs.hooks import HookRig, is_denied, refusal
@@ -436,46 +434,6 @@ def test_a_deliverable_that_somebody_has_locked_is_out_of_bounds(
 
 
 # -- the process --------------------------------------------------------------------------------------------
-
-
-def test_the_hook_stays_light(rig: HookRig, root: Path, file: Path) -> None:
-    """N-speed: none of the slow modules is loaded, before or after a write."""
-    program = (
-        "import sys\n"
-        f"sys.path.append({os.path.dirname(os.path.dirname(os.path.dirname(START)))!r})\n"
-        "from noclobber.hook.main import main\n"
-        "code = main(['claude-code', 'check'])\n"
-        "sys.stderr.write(' '.join(sorted(sys.modules)))\n"
-    )
-    slow = {
-        "json",
-        "re",
-        "typing",
-        "hashlib",
-        "argparse",
-        "threading",
-        "collections",
-        "dataclasses",
-        "inspect",
-        "random",
-    }
-    rig.write(file, "first\n")  # Makes the state folder, which happens once and loads more.
-    given = {"file_path": str(file), "content": "x\n"}
-    for name in ("PreToolUse", "PostToolUse"):
-        payload = rig.tool(name, "Write", given, tool_use_id="w", tool_response={})
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", program],
-            input=json.dumps(payload).encode(),
-            capture_output=True,
-            env={"XDG_RUNTIME_DIR": str(rig.runtime)},
-            timeout=60,
-        )
-        loaded = set(done.stderr.decode().split())
-        assert done.stdout == b"", done.stdout
-        assert "noclobber.guard.judge" in loaded
-        assert loaded & slow == set()
-        file.write_bytes(b"x\n")
-    assert rig.kinds() == ["MUTATION", "MUTATION"]
 
 
 def test_the_command_line_answers_as_well(rig: HookRig, file: Path) -> None:

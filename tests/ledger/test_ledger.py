@@ -630,17 +630,6 @@ def test_a_line_without_end_is_named_without_being_held_in_memory(ledger: AgentT
         tracemalloc.stop()
 
 
-def test_importing_the_ledger_stays_cheap() -> None:
-    """R-ledger: a hook is a process per tool call, and import time is its latency."""
-    program = f"import sys; sys.path[:0] = {sys.path!r}; import noclobber.ledger; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True
-    )
-
-    slow = {"dataclasses", "inspect", "threading", "logging", "argparse", "subprocess", "asyncio"}
-    assert not slow & set(done.stdout.split())
-
-
 @pytest.mark.parametrize("place", ["a hard link", "a symbolic link"])
 def test_a_torn_end_is_not_written_through_a_link_that_was_placed_before(tmp_path: Path, place: str) -> None:
     """finding S20: the copy's name can be foreseen, so whatever has it is replaced and never written to."""

@@ -26,11 +26,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Sequence
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_REFUSED, EXIT_CONTENTION, EXIT_INTERRUPTED = 0, 1, 2, 3, 75, 130
 

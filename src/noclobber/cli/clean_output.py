@@ -16,11 +16,8 @@ Nothing slow is imported: `noclobber --help` loads this.
 from __future__ import annotations
 
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any, TextIO
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 # What argparse, rich and `styled()` use: reset, bold, dim, italic, underlined, and colours that can be read
 # on any background. Not: hidden text, and black or white.

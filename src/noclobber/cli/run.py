@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from typing import Any
 
     from noclobber.core.options import Options
     from noclobber.core.values import Recovered, WriteResult

@@ -7,18 +7,15 @@ What a host or an integrator's executor says afterwards becomes a `CallResult`.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-    class ContentChange(Protocol):
-        """How an edit makes new content from old: a value, so that one call can be told from another."""
 
-        def apply(self, data: bytes, path: str) -> bytes:
-            """Return the new content; `EditMismatchError` if the change does not fit."""
+class ContentChange(Protocol):
+    """How an edit makes new content from old: a value, so that one call can be told from another."""
 
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+    def apply(self, data: bytes, path: str) -> bytes:
+        """Return the new content; `EditMismatchError` if the change does not fit."""
+
 
 READ, WRITE, EDIT, DELETE, MOVE, CREATE = "read", "write", "edit", "delete", "move", "create"
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    class Clock(Protocol):
-        """What the library asks of time."""
+class Clock(Protocol):
+    """What the library asks of time."""
 
-        def now_s(self) -> float:
-            """Seconds since the epoch; for dates, and for leases that other processes judge."""
+    def now_s(self) -> float:
+        """Seconds since the epoch; for dates, and for leases that other processes judge."""
 
-        def monotonic_s(self) -> float:
-            """Seconds that never run backwards; for deadlines within one process."""
+    def monotonic_s(self) -> float:
+        """Seconds that never run backwards; for deadlines within one process."""
 
-        def sleep(self, seconds: float) -> None:
-            """Wait."""
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
 
 
 class SystemClock:

@@ -11,48 +11,45 @@ docs/options.md has the sentences as a table.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from noclobber.core.project import OPTIONS_NAME, SHARED_OPTIONS_NAME, STATE_FOLDER, UNCHECKED
 from noclobber.errors import BadRequestError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, Literal, NamedTuple, TypedDict
 
-    class OptionValues(TypedDict, total=False):
-        """What `Workspace(…)` and `turn(…)` take, for type checkers: a typo is an error before the run."""
+class OptionValues(TypedDict, total=False):
+    """What `Workspace(…)` and `turn(…)` take, for type checkers: a typo is an error before the run."""
 
-        rebaseline: Literal["on-read", "after-conflict"]
-        unread: Literal["allow", "deny"]
-        partial: Literal["allow", "deny"]
-        explicit: Literal["allow", "require"]
-        explicit_hash: Literal["any", "seen"]
-        resubmitted: Literal["allow", "deny"]
-        on_stale: Literal["refuse", "merge"]
-        never_merge: Iterable[str]
-        notices: Literal["off", "names", "diff"]
-        switches: Literal["reserved", "open"]
-        reserved: Iterable[str | os.PathLike[str]] | None
-        scope: Literal["turn", "session"]
-        write_scope: Iterable[str | os.PathLike[str]] | None
-        layout: Literal["follow", "refuse"]
-        formatters: Iterable[str]
-        shell: Literal["guarded", "watched", "off"]
-        unchecked: Iterable[str]
-        hard_links: Literal["write", "refuse"]
-        durable: bool
-        wait_s: float
-        busy: Literal["refuse", "exchange"]
-        retained_file_bytes: int
-        retained_turn_bytes: int
-        versions: Literal["on", "off"]
-        versions_exclude: Iterable[str]
-        versions_ignored: Literal["skip", "keep"]
-        versions_days: float
-        versions_bytes: int
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+    rebaseline: Literal["on-read", "after-conflict"]
+    unread: Literal["allow", "deny"]
+    partial: Literal["allow", "deny"]
+    explicit: Literal["allow", "require"]
+    explicit_hash: Literal["any", "seen"]
+    resubmitted: Literal["allow", "deny"]
+    on_stale: Literal["refuse", "merge"]
+    never_merge: Iterable[str]
+    notices: Literal["off", "names", "diff"]
+    switches: Literal["reserved", "open"]
+    reserved: Iterable[str | os.PathLike[str]] | None
+    scope: Literal["turn", "session"]
+    write_scope: Iterable[str | os.PathLike[str]] | None
+    layout: Literal["follow", "refuse"]
+    formatters: Iterable[str]
+    shell: Literal["guarded", "watched", "off"]
+    unchecked: Iterable[str]
+    hard_links: Literal["write", "refuse"]
+    durable: bool
+    wait_s: float
+    busy: Literal["refuse", "exchange"]
+    retained_file_bytes: int
+    retained_turn_bytes: int
+    versions: Literal["on", "off"]
+    versions_exclude: Iterable[str]
+    versions_ignored: Literal["skip", "keep"]
+    versions_days: float
+    versions_bytes: int
+
 
 LONGEST_WAIT_S = 3600.0
 LONGEST_DAYS = 36_500.0

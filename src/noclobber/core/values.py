@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
-    Level = Literal["lease+exchange", "lease+inplace", "exchange", "plain", "create", "section", "git"]
-    Reach = Literal["machine", "volume", "mount"]
-    """How strongly a write was protected; docs/levels.md says what each one promises."""
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+Level = Literal["lease+exchange", "lease+inplace", "exchange", "plain", "create", "section", "git"]
+Reach = Literal["machine", "volume", "mount"]
+"""How strongly a write was protected; docs/levels.md says what each one promises."""
 
 
 BOM = b"\xef\xbb\xbf"  # A byte-order mark: bytes that no text shows.

@@ -19,6 +19,8 @@ not the object. A controller that guesses would re-read for a file that merely *
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.errors import (
     ABSENT,
@@ -34,11 +36,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Literal
-
-    Audience = Literal["agent", "controller"]
+Audience = Literal["agent", "controller"]
 
 SCHEMAS = (
     "stale-file-agent",

@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import os
 from _weakref import ref  # `weakref` takes a millisecond to load.
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 _renewed: dict[int, tuple[ref[object], dict[str, Callable[[], object]]]] = {}
 """By the identity of the owner, who is forgotten when it is gone."""

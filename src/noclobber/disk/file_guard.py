@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import forks, hashing, paths, signals
@@ -25,20 +27,15 @@ from noclobber.errors import (
     NotAFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import NamedTuple, TypeVar
-
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Reach, Recovered, WriteResult
     from noclobber.disk.commit.change_set import Change, ReliedOn, TreeRow
     from noclobber.disk.commit.section import Fence
     from noclobber.disk.version_keeper import VersionKeeper
 
-    Result = TypeVar("Result")
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+
+Result = TypeVar("Result")
 
 __all__ = ["FileGuard", "FileRead"]
 

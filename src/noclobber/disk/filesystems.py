@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from noclobber.core.values import Level
 
 PROMISES: dict[Level, tuple[str, str, str]] = {

@@ -22,11 +22,8 @@ import time
 # Not `functools`, which is slow to import.
 from _functools import partial  # type: ignore[import-not-found]
 from _thread import get_ident
+from collections.abc import Callable
 from time import monotonic
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # Nobody waits longer than this: a disk may hang, and at-fork hooks of other libraries take locks, too.
 PATIENCE_S = 1.0

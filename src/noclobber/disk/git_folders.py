@@ -8,10 +8,7 @@ taken back file by file: an object may be part of a commit that somebody has mad
 from __future__ import annotations
 
 import os
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 
 def is_repository(folder: str) -> bool:

@@ -11,11 +11,8 @@ load; the interpreter's own is there at once. A process that hashes a few files 
 from __future__ import annotations
 
 import os
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from collections.abc import Callable
+from typing import Any
 
 HEX_DIGITS = 64
 CHUNK_BYTES = 1 << 18  # Fits the L2 cache, so that hashing reads what the copy has just put there.

@@ -10,10 +10,10 @@ place in git's configuration is not known here.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.disk.reading import LOOK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.text.gitignore import IgnoreRule
 

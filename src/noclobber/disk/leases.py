@@ -30,10 +30,10 @@ import errno
 import fcntl
 import time
 from _signal import SIGURG  # type: ignore[import-not-found]  # `signal` loads `enum`.
+from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
 

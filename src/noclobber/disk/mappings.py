@@ -19,11 +19,8 @@ import errno
 import fcntl
 import os
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 PROT_READ, MAP_SHARED = 1, 1
 MAP_FAILED = 2 * sys.maxsize + 1

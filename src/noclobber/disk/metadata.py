@@ -20,14 +20,9 @@ import fcntl
 import os
 import stat
 import sys
+from typing import NamedTuple
 
 from noclobber.errors import MetadataNotKeptError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 CERTIFY_CONTENT = ("security.capability", "security.ima", "security.evm")
 NO_XATTRS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)

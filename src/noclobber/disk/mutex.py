@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
 

@@ -26,12 +26,9 @@ import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable, Iterable
 
 from noclobber.disk.filesystems import filesystem_type
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 # Here a change of names is lasting only together with everything that was written and named before it.
 ORDERED = frozenset(("ext3", "ext4", "xfs", "btrfs"))

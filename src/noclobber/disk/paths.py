@@ -14,7 +14,9 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple, Protocol
 
 from noclobber.core.project import BESIDE_PREFIX, STATE_FOLDER
 from noclobber.disk.system_errors import lookup_failed
@@ -25,21 +27,16 @@ from noclobber.errors import (
     OutsideWorkspaceError,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import NamedTuple, Protocol
 
-    class FolderRecord(Protocol):
-        """Is told of folders that are made on the way to a file."""
+class FolderRecord(Protocol):
+    """Is told of folders that are made on the way to a file."""
 
-        def making(self, folder: str) -> None:
-            """This one is about to be made."""
+    def making(self, folder: str) -> None:
+        """This one is about to be made."""
 
-        def others_made(self, folder: str) -> None:
-            """It was there already."""
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+    def others_made(self, folder: str) -> None:
+        """It was there already."""
+
 
 MOST_LINKS = 40  # As many as the kernel follows.
 NAMING_TRIES = 8

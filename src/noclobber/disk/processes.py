@@ -16,12 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+from typing import NamedTuple
 
 RUNNING, GONE, UNKNOWN = "running", "gone", "unknown"
 

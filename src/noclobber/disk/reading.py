@@ -17,6 +17,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.disk import filesystems, forks, hashing, paths
@@ -30,17 +32,12 @@ from noclobber.errors import (
     NotAFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import NamedTuple, TypeVar
-
     from noclobber.core.clock import Clock
     from noclobber.disk.paths import PinnedPath
 
-    T = TypeVar("T")
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+
+T = TypeVar("T")
 
 LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 

@@ -16,10 +16,7 @@ import errno
 import os
 import stat
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 LINUX_NOREPLACE, LINUX_EXCHANGE = 1, 2
 MACOS_SWAP, MACOS_EXCL = 2, 4

@@ -20,16 +20,15 @@ import os
 import sys
 from _signal import pthread_sigmask
 from _thread import get_ident
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import ParamSpec, TypeVar
-
     from noclobber.core.clock import Clock
 
-    P = ParamSpec("P")
-    Result = TypeVar("Result")
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 # Not those that a fault of the process itself raises, nor the one that leases send, which is ignored.
 _NEVER = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT", "SIGKILL", "SIGSTOP")

@@ -8,9 +8,7 @@ process, at exactly that moment.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 observer: Callable[[str], None] | None = None
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import errno
 import os
 from _thread import RLock
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from noclobber.core.light.globs import Globs
 from noclobber.disk import after_fork
@@ -22,10 +24,7 @@ from noclobber.disk.ignored import GitIgnore
 from noclobber.disk.reading import LOOK, read_all
 from noclobber.disk.versions import Versions
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.disk.commit.store import Store

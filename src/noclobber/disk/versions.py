@@ -19,19 +19,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from noclobber.core.project import STATE_FOLDER, VERSIONS_PREFIX
 from noclobber.disk import hashing
 from noclobber.disk.reading import LOOK, read_all
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import NamedTuple, TypeVar
-
-    Result = TypeVar("Result")
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+Result = TypeVar("Result")
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -23,11 +23,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from noclobber.core.project import MUTEX_NAME
 from noclobber.disk import filesystems, forks, mutex
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
 

@@ -29,6 +29,7 @@ import os
 import stat
 import sys
 import time
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.light import c_library
 from noclobber.core.project import KEPT_FOLDER, STATE_FOLDER
@@ -36,14 +37,9 @@ from noclobber.disk import forks, hashing, leases
 from noclobber.disk.reading import KEPT_BYTES, LOOK, look_at, read_all
 from noclobber.errors import ABSENT
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from noclobber.core.options import Options
     from noclobber.guard.host_versions import HostVersion
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 LIFE_S = 1800.0
 # Until how long after the start, and how long it sleeps between two looks if the kernel tells of nothing.

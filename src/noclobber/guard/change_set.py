@@ -9,19 +9,16 @@ undo and a command are larger sets. A set lands together or not at all, and is o
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
 from noclobber.errors import StaleFileError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import NamedTuple
-
     from noclobber.core.actions import Action
     from noclobber.core.values import MergedWrite, ToolCall
     from noclobber.errors import NoclobberError
     from noclobber.guard.facts import Facts
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 MAX_NAMED = 100  # Stale files beside a refusal.
 

@@ -31,6 +31,8 @@ compares what is on the disk with what the call must have written.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
@@ -39,17 +41,12 @@ from noclobber.disk import hashing, mutex
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.errors import ClaimedError, FileBusyError, claimed_error
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import NamedTuple, TypeVar
-
     from noclobber.core.clock import Clock
     from noclobber.postgres.server_claims import ServerClaims
 
-    T = TypeVar("T")
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+
+T = TypeVar("T")
 
 LIFE_S = 30.0
 # A host that need not ask anybody writes within hundredths of a second. Well below `wait_s`, or a guarded

@@ -10,6 +10,8 @@ in its session's memory, if it has one: the landing asks that, and tells it what
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import load_options
@@ -24,10 +26,7 @@ from noclobber.guard.snapshot import TurnContext
 from noclobber.guard.who_commits import guard_class
 from noclobber.ledger.chosen import ledger_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from noclobber.core.options import Options
     from noclobber.core.values import WriteResult
     from noclobber.guard.memory import Memory

@@ -16,6 +16,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.actions import READ
 from noclobber.core.light.json_text import parse
@@ -52,11 +54,8 @@ from noclobber.shell.namespace import UnavailableError, is_inside
 from noclobber.shell.process import GRACE_S, Ended, all_below
 from noclobber.shell.roots import why_no_record, why_not
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
     from subprocess import Popen
-    from typing import Any, NamedTuple
 
     from noclobber.core.actions import Action
     from noclobber.core.values import ToolCall
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
     from noclobber.guard.unchecked_rule import WorkedOn
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 GUARDED = "guarded"
 JOINED = "joined"

@@ -8,6 +8,8 @@ MCP gather them by the same function, so a rule has the same facts in each.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from noclobber.core.actions import EDIT, READ, WRITE
 from noclobber.core.options import DEFAULTS
 from noclobber.core.switches import is_another_name
@@ -17,15 +19,10 @@ from noclobber.errors import ABSENT, BadRequestError
 from noclobber.guard.change_set import FileChange
 from noclobber.text.encoding import encode, encode_anyway
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from noclobber.core.actions import Action
     from noclobber.core.options import Options
     from noclobber.guard.snapshot import TurnContext
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class Facts(NamedTuple):

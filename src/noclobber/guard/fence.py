@@ -25,6 +25,8 @@ after; `look_again()` makes that moment short. Where `flock` excludes nobody (ne
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.errors import FileBusyError, LockContention, LockLost
@@ -32,9 +34,7 @@ from noclobber.guard import claims
 from noclobber.lock.locked_folder import locked_folder
 from noclobber.lock.names import ENVIRONMENT_ID, LOCK_NAME
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from noclobber.core.clock import Clock

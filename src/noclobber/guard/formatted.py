@@ -23,9 +23,10 @@ that a formatter left and that the agent has not read since.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from noclobber.guard.stale_change import OwnWrite, Resolution, StaleChange
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.options import Options
     from noclobber.disk.reading import FileState

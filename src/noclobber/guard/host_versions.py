@@ -17,16 +17,13 @@ taken back. Not kept: files outside the project, because an undo writes nothing 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
 from noclobber.disk import forks
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import NamedTuple
-
     from noclobber.core.options import Options
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class HostVersion(NamedTuple):

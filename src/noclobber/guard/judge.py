@@ -14,6 +14,9 @@ the first change is judged: what comes after a call decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
 from noclobber.core.actions import WRITE
 from noclobber.disk import hashing
 from noclobber.disk.reading import look_at
@@ -27,11 +30,7 @@ from noclobber.errors import (
 from noclobber.guard import claims
 from noclobber.guard.change_set import Verdict
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, Protocol
-
     from noclobber.core.actions import Action
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
@@ -41,74 +40,77 @@ if TYPE_CHECKING:
     from noclobber.guard.memory import Memory, Notes
     from noclobber.guard.recording import Recorder
 
-    class Checker(Protocol):
-        """Claims and locks, asked about a write that somebody else carries out."""
 
-        def check(self, path: str) -> None:
-            """Raise if a write to `path` would be refused now."""
+class Checker(Protocol):
+    """Claims and locks, asked about a write that somebody else carries out."""
 
-    class LimitedTurn(Protocol):
-        """What has to be known of a turn to let a call through."""
+    def check(self, path: str) -> None:
+        """Raise if a write to `path` would be refused now."""
 
-        @property
-        def confined_to(self) -> str | None:
-            """The folder that paths must not leave; None for a host, whose tools go anywhere."""
 
-        @property
-        def clock(self) -> Clock:
-            """What the time is."""
+class LimitedTurn(Protocol):
+    """What has to be known of a turn to let a call through."""
 
-        def ledger_trouble(self) -> LedgerError | None:
-            """Return why events cannot be recorded now, None if they can."""
+    @property
+    def confined_to(self) -> str | None:
+        """The folder that paths must not leave; None for a host, whose tools go anywhere."""
 
-    class JudgedTurn(LimitedTurn, Protocol):
-        """What the judge has to know of the turn that a call belongs to."""
+    @property
+    def clock(self) -> Clock:
+        """What the time is."""
 
-        @property
-        def root(self) -> str:
-            """The project's folder."""
+    def ledger_trouble(self) -> LedgerError | None:
+        """Return why events cannot be recorded now, None if they can."""
 
-        @property
-        def folder(self) -> str:
-            """What relative paths are relative to."""
 
-        @property
-        def owner(self) -> str:
-            """The agent, as claims name it."""
+class JudgedTurn(LimitedTurn, Protocol):
+    """What the judge has to know of the turn that a call belongs to."""
 
-        @property
-        def options(self) -> Options:
-            """The rules that this turn was asked to keep."""
+    @property
+    def root(self) -> str:
+        """The project's folder."""
 
-        @property
-        def write_scope(self) -> tuple[str, ...] | None:
-            """Canonical folders, or None for anywhere."""
+    @property
+    def folder(self) -> str:
+        """What relative paths are relative to."""
 
-        @property
-        def fence(self) -> Checker:
-            """Claims and locks."""
+    @property
+    def owner(self) -> str:
+        """The agent, as claims name it."""
 
-        @property
-        def memory(self) -> Memory:
-            """What the agent saw."""
+    @property
+    def options(self) -> Options:
+        """The rules that this turn was asked to keep."""
 
-        @property
-        def recorder(self) -> Recorder:
-            """What puts events on record."""
+    @property
+    def write_scope(self) -> tuple[str, ...] | None:
+        """Canonical folders, or None for anywhere."""
 
-        @property
-        def parallel_s(self) -> float:
-            """How long a call that was let through may still be under way when the next one comes."""
+    @property
+    def fence(self) -> Checker:
+        """Claims and locks."""
 
-        def begin_watch(self, key: str) -> tuple[str, int] | None:
-            """Return a mark that exists while a call is watched, and the host's process; None: no watch."""
+    @property
+    def memory(self) -> Memory:
+        """What the agent saw."""
 
-        def end_watch(self, key: str) -> None:
-            """End the watch of a call."""
+    @property
+    def recorder(self) -> Recorder:
+        """What puts events on record."""
 
-        @property
-        def outside_level(self) -> str:
-            """What a write by somebody else is called on record: `hook` or `executor`."""
+    @property
+    def parallel_s(self) -> float:
+        """How long a call that was let through may still be under way when the next one comes."""
+
+    def begin_watch(self, key: str) -> tuple[str, int] | None:
+        """Return a mark that exists while a call is watched, and the host's process; None: no watch."""
+
+    def end_watch(self, key: str) -> None:
+        """End the watch of a call."""
+
+    @property
+    def outside_level(self) -> str:
+        """What a write by somebody else is called on record: `hook` or `executor`."""
 
 
 def refusal_of(facts: Facts, fence: Checker | None = None) -> NoclobberError | None:

@@ -40,6 +40,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.actions import DELETE, EDIT, WRITE, Action
 from noclobber.core.options import DEFAULTS
@@ -74,11 +76,7 @@ from noclobber.shell.named_links import first_link, leads_to
 from noclobber.shell.origins import is_replaced
 from noclobber.shell.runs import folder_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from typing import NamedTuple
-
     from noclobber.core.values import ToolCall, WriteResult
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.facts import Facts
@@ -87,8 +85,6 @@ if TYPE_CHECKING:
     from noclobber.guard.recording import LandedEvent
     from noclobber.guard.turn import Turn
     from noclobber.shell.own_text import OwnText
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class CommandRun(NamedTuple):

@@ -6,14 +6,13 @@ One file of a call that somebody else carries out: what was asked, what is there
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.values import WHOLE, Coverage, MergedWrite
 from noclobber.guard.judge import pop_note
 from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, plain_hash
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.core.actions import Action
     from noclobber.disk.reading import FileState
     from noclobber.guard.change_set import FileChange

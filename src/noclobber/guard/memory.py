@@ -24,48 +24,49 @@ out:
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+if TYPE_CHECKING:
     from noclobber.guard.snapshot import TurnContext
 
-    Notes = dict[str, Any]
 
-    class Memory(Protocol):
-        """What one agent saw. Used as a context manager around the handling of one call."""
+Notes = dict[str, Any]
 
-        holds_bytes: bool
-        """True if `hold()` keeps what it is given."""
 
-        @property
-        def is_lost(self) -> bool:
-            """True if something that the agent saw may be missing here."""
+class Memory(Protocol):
+    """What one agent saw. Used as a context manager around the handling of one call."""
 
-        def __enter__(self) -> Memory:
-            """From here on no other process changes what this agent saw."""
+    holds_bytes: bool
+    """True if `hold()` keeps what it is given."""
 
-        def __exit__(self, *_: object) -> None:
-            """Others may."""
+    @property
+    def is_lost(self) -> bool:
+        """True if something that the agent saw may be missing here."""
 
-        def recall(self, name: str, path: str) -> tuple[TurnContext, Notes]:
-            """Return a snapshot that knows what was seen under a name and a path, and the path's notes."""
+    def __enter__(self) -> Memory:
+        """From here on no other process changes what this agent saw."""
 
-        def paths(self) -> Sequence[str]:
-            """Return the files of which anything is known, the latest first."""
+    def __exit__(self, *_: object) -> None:
+        """Others may."""
 
-        def notes_of(self, path: str) -> Notes:
-            """Return the live notes of a path, for calls that this process carries out itself."""
+    def recall(self, name: str, path: str) -> tuple[TurnContext, Notes]:
+        """Return a snapshot that knows what was seen under a name and a path, and the path's notes."""
 
-        def keep(self, snapshot: TurnContext, name: str, path: str, notes: Notes) -> None:
-            """Keep what is known now. `HookFailedError` if that is not possible."""
+    def paths(self) -> Sequence[str]:
+        """Return the files of which anything is known, the latest first."""
 
-        def hold(self, path: str, sha256: str, data: bytes) -> None:
-            """Hold the bytes of a version for a while, if that is possible."""
+    def notes_of(self, path: str) -> Notes:
+        """Return the live notes of a path, for calls that this process carries out itself."""
 
-        def held(self, sha256: str | None) -> bytes | None:
-            """Return the bytes of a version that are still held, None if they are not."""
+    def keep(self, snapshot: TurnContext, name: str, path: str, notes: Notes) -> None:
+        """Keep what is known now. `HookFailedError` if that is not possible."""
+
+    def hold(self, path: str, sha256: str, data: bytes) -> None:
+        """Hold the bytes of a version for a while, if that is possible."""
+
+    def held(self, sha256: str | None) -> bytes | None:
+        """Return the bytes of a version that are still held, None if they are not."""
 
 
 class TurnMemory:

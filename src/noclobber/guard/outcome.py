@@ -11,19 +11,16 @@ change, some write U+FFFD for each bad byte, some take the file for Latin-1 and 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from noclobber.core.actions import DELETE, MOVE
 from noclobber.core.values import BOM
 from noclobber.disk import hashing
 from noclobber.errors import ABSENT, RefusalError
 from noclobber.text.encoding import encode_anyway
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from noclobber.core.actions import Action, ContentChange
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class Outcome(NamedTuple):

@@ -20,6 +20,8 @@ If that does not tell either, the agent saw an unknown version, and must read ag
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from noclobber.core.actions import CREATE, EDIT, MOVE, READ, WRITE, Action, CallResult
 from noclobber.core.project import KEPT_FOLDER, STATE_FOLDER
@@ -49,10 +51,7 @@ from noclobber.guard.looked import (
 from noclobber.guard.outcome import UNKNOWN_OUTCOME, Outcome, foresee, outcome_of
 from noclobber.guard.stale_change import OwnWrite
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from noclobber.core.values import MergedWrite, ToolCall
     from noclobber.disk.reading import FileState
     from noclobber.guard.approval import Watch, WatchedFile

@@ -15,6 +15,8 @@ engine looks beforehand only if it must say no for another reason.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from noclobber.core.actions import CREATE, EDIT, MOVE, READ, WRITE
 from noclobber.core.switches import holds_switch, is_below, is_switch
@@ -36,10 +38,7 @@ from noclobber.errors import (
 )
 from noclobber.lock.names import LOCK_NAME, is_lock_file
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from noclobber.guard.facts import Facts
 
 

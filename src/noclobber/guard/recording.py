@@ -19,21 +19,20 @@ nothing left to refuse: `LedgerError` with `details["landed"]`, the hash that is
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core.project import STATE_FOLDER
 from noclobber.errors import CoordinatorUnavailableError, LedgerError, NoclobberError, StaleFileError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
-
     from noclobber.core.values import MergedWrite, Recovered, ToolCall
     from noclobber.ledger.ledger import LedgerEntry
     from noclobber.ledger.observer import Observer
     from noclobber.ledger.protocol import LedgerWriter
 
-    LandedEvent = tuple[str, str, dict[str, Any]]
+
+LandedEvent = tuple[str, str, dict[str, Any]]
 
 
 class Recorder:

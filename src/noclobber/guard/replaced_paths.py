@@ -8,10 +8,7 @@ are kept need the path. Looked up once in the life of a workspace, and only if s
 from __future__ import annotations
 
 import os
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 
 def origin_in(root: str) -> Callable[[str, str], str | None]:

@@ -9,13 +9,13 @@ call is what was read, however it was shown. Of any other file it is not known w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from noclobber.core.values import WHOLE, Coverage
 from noclobber.disk import hashing
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from noclobber.core.actions import Action, CallResult, Shown
     from noclobber.disk.reading import FileState
 

@@ -34,21 +34,18 @@ from __future__ import annotations
 
 import os
 from _thread import RLock  # Not `threading`: see core/light.
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.options import RETAINED_FILE_BYTES, RETAINED_TURN_BYTES
 from noclobber.core.values import BOM, WHOLE, Coverage, Observation
 from noclobber.errors import ABSENT, UNKNOWN, BadRequestError, TurnClosedError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal, NamedTuple
-
     from noclobber.core.clock import Clock
 
-    Rebaseline = Literal["on-read", "after-conflict"]
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+
+Rebaseline = Literal["on-read", "after-conflict"]
 
 NOTHING_SEEN = Coverage((), 1)
 REFUSED_KEPT = 64  # Hashes of refused bytes, a file. An agent that goes on for longer has been given up.

@@ -16,16 +16,13 @@ about: a delete, a move, and a file that was created or is gone since have nothi
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+if TYPE_CHECKING:
     from noclobber.core.actions import ContentChange
     from noclobber.core.options import Options
     from noclobber.core.values import MergedWrite
     from noclobber.disk.reading import FileState
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class StaleChange(NamedTuple):

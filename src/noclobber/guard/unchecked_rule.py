@@ -19,16 +19,15 @@ Nor is a file called `.lock` ours for its name: package managers have such files
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from noclobber.errors import NoclobberError
 from noclobber.guard import judge
 from noclobber.lock.names import LOCK_NAME
 from noclobber.shell.changes import FOLDER, TreeChange, unchecked_names
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from noclobber.guard.command_turn import CommandTurn
     from noclobber.guard.turn import Turn
     from noclobber.shell.changes import TreeChanges

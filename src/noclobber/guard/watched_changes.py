@@ -7,42 +7,42 @@ process for each event.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
 from noclobber.disk import hashing
 from noclobber.errors import ABSENT, DELETED, NOT_A_FILE, UNKNOWN, OverwroteError
 from noclobber.shell import watched
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Protocol
-
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options
     from noclobber.core.values import ToolCall
     from noclobber.errors import LedgerError
     from noclobber.guard.recording import Recorder
 
-    class WatchingTurn(Protocol):
-        """What has to be known of the turn that a command belongs to."""
 
-        @property
-        def root(self) -> str:
-            """The project's folder."""
+class WatchingTurn(Protocol):
+    """What has to be known of the turn that a command belongs to."""
 
-        @property
-        def options(self) -> Options:
-            """The project's rules."""
+    @property
+    def root(self) -> str:
+        """The project's folder."""
 
-        @property
-        def recorder(self) -> Recorder:
-            """What puts events on record."""
+    @property
+    def options(self) -> Options:
+        """The project's rules."""
 
-        @property
-        def clock(self) -> Clock:
-            """What the time is."""
+    @property
+    def recorder(self) -> Recorder:
+        """What puts events on record."""
 
-        def ledger_trouble(self) -> LedgerError | None:
-            """Return why events cannot be recorded now, None if they can."""
+    @property
+    def clock(self) -> Clock:
+        """What the time is."""
+
+    def ledger_trouble(self) -> LedgerError | None:
+        """Return why events cannot be recorded now, None if they can."""
 
 
 def record(

@@ -19,6 +19,7 @@ Loaded for such commands only.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.core.actions import DELETE, EDIT, READ, WRITE, Action
 from noclobber.disk import hashing, paths
@@ -32,7 +33,6 @@ from noclobber.hosts.launched import launch_of
 from noclobber.shell import watched
 from noclobber.shell.targets import targets
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.guard.outside import Outside

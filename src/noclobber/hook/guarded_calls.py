@@ -16,19 +16,15 @@ text must be the note's command, or have it inside: Gemini puts lines around it.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
 from noclobber.disk import hashing
 from noclobber.hook.session_memory import MOST_BYTES, open_runtime, stage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple
-
     from noclobber.hosts.event import Event
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 RUN = "run"
 LIFE_S = 24 * 3600.0  # A permission dialogue may be open overnight.

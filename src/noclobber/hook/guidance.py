@@ -9,6 +9,7 @@ warning; whatever fails in here costs the text and not the refusal.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.light.json_text import parse
@@ -19,7 +20,6 @@ from noclobber.ledger.last_writer import last_writer, plain_name, spelled
 from noclobber.shell import watched
 from noclobber.text.short_diff import short_diff
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.values import Coverage, MergedWrite
     from noclobber.disk.reading import FileState

@@ -14,6 +14,8 @@ writes the duty into the host's configuration.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.light.json_text import parse, spell
@@ -23,11 +25,7 @@ from noclobber.errors import BadRequestError, HookFailedError, NoclobberError, R
 from noclobber.hosts import HOSTS, load
 from noclobber.hosts.event import GUARD, NOTHING, Answer, Event
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
     from noclobber.guard.outside import Outside
     from noclobber.hook.turn import HookTurn
     from noclobber.hosts import Host

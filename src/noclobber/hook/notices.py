@@ -18,16 +18,14 @@ it saw.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from noclobber.disk.hashing import is_hash
 from noclobber.disk.reading import look_at, stamp_of
 from noclobber.errors import ABSENT, DELETED
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     from noclobber.disk.reading import FileState
     from noclobber.guard.looked import LookedAt
     from noclobber.hook.session_memory import SessionMemory

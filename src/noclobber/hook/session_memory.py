@@ -19,6 +19,8 @@ in the project's state folder says it. What is noted of a session as a whole is 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.light.json_text import parse, spell
@@ -27,11 +29,7 @@ from noclobber.core.switches import runtime_folder as runtime_folder
 from noclobber.disk import hashing, mutex
 from noclobber.errors import ABSENT, UNKNOWN, HookFailedError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from noclobber.core.clock import Clock
     from noclobber.guard.snapshot import Rebaseline, TurnContext
 

@@ -16,6 +16,7 @@ others only make an answer better, or are found out again.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from noclobber.core.light.json_text import parse, spell
 from noclobber.core.switches import runtime_folder
@@ -31,10 +32,6 @@ from noclobber.hook.session_memory import (
     stage,
     unlink,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROJECT = "project"
 COMMAND = "command"

@@ -8,11 +8,11 @@ and `write_scope` as canonical folders, because hooks compare it with canonical 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.core.project import find_project
 from noclobber.errors import HookFailedError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.options import Options
 

@@ -26,11 +26,11 @@ import os
 import select
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.disk import hashing
 from noclobber.errors import NoclobberError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.hosts.event import Answer
 

@@ -11,6 +11,7 @@ the fence nor the recorder. Each module that is not loaded saves about 0.1 ms of
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.values import ToolCall
@@ -19,7 +20,6 @@ from noclobber.hook.session_memory import SessionMemory
 from noclobber.hook.session_notes import settle_project
 from noclobber.hook.settings import options_of, project_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
     from noclobber.core.options import Options

@@ -31,38 +31,38 @@ and `loading` what keeps a host from using it.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.hosts.event import Answer, Event
     from noclobber.hosts.hook_entries import ConfigFile
 
-    class Host(Protocol):
-        """What a host module has."""
 
-        CHECK_EVENT: dict[str, str]
-        READ_TOOL: str
-        TRACES: tuple[str, ...]
+class Host(Protocol):
+    """What a host module has."""
 
-        def read(self, payload: dict[str, Any]) -> Event:
-            """Return the host's event as ours."""
+    CHECK_EVENT: dict[str, str]
+    READ_TOOL: str
+    TRACES: tuple[str, ...]
 
-        def phrase(self, event: Event, error: NoclobberError | None) -> Answer:
-            """Return our decision as the host's answer."""
+    def read(self, payload: dict[str, Any]) -> Event:
+        """Return the host's event as ours."""
 
-        def warn(self, event: Event, error: NoclobberError) -> Answer:
-            """Return what to tell the agent after a call that already happened."""
+    def phrase(self, event: Event, error: NoclobberError | None) -> Answer:
+        """Return our decision as the host's answer."""
 
-        def tell(self, event: Event, text: str) -> Answer:
-            """Return a text for the agent."""
+    def warn(self, event: Event, error: NoclobberError) -> Answer:
+        """Return what to tell the agent after a call that already happened."""
 
-        def rewrite(self, event: Event, content: bytes) -> Answer:
-            """Return the host's input with other content in it, and no permission."""
+    def tell(self, event: Event, text: str) -> Answer:
+        """Return a text for the agent."""
 
-        def hooks(self, base: str, scope: str, portable: bool) -> ConfigFile:
-            """Return where the host's hooks are configured, and our hooks there."""
+    def rewrite(self, event: Event, content: bytes) -> Answer:
+        """Return the host's input with other content in it, and no permission."""
+
+    def hooks(self, base: str, scope: str, portable: bool) -> ConfigFile:
+        """Return where the host's hooks are configured, and our hooks there."""
 
 
 HOSTS = {

@@ -7,6 +7,8 @@ A deny is JSON on stdout with exit 0; the model gets the reason as the tool's er
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.actions import Action, CallResult, Shown
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.core.values import Edit
@@ -30,10 +32,7 @@ from noclobber.hosts.event import (
     with_content,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
 

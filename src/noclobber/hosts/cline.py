@@ -8,6 +8,8 @@ reason as the tool's error. What the plugin sends has the members of opencode's:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.actions import Action
 from noclobber.hosts.event import (
     Event,
@@ -23,10 +25,7 @@ from noclobber.hosts.event import (
 from noclobber.hosts.opencode import phrase, rewrite, tell, warn
 from noclobber.shell import recognise
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.hosts.hook_entries import ConfigFile
 
 __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]

@@ -7,6 +7,8 @@ run through the shell (`apply_patch <<EOF`) arrives as `Bash`, and no event foll
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import CHECK_EVENT, phrase, rewrite, tell, warn
@@ -14,10 +16,7 @@ from noclobber.hosts.event import Event, acting, command_of, maybe_text, table, 
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.hosts.hook_entries import ConfigFile
 
 __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]

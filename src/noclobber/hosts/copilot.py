@@ -7,6 +7,8 @@ to be one. Its own payloads name no event: what is in them tells. There is no ca
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.actions import Action, CallResult
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.hosts import claude_code
@@ -28,10 +30,7 @@ from noclobber.hosts.event import (
 )
 from noclobber.shell import recognise
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
 

@@ -7,6 +7,8 @@ one is for the user, the other for the model.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.actions import Action
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.hosts.event import (
@@ -24,10 +26,7 @@ from noclobber.hosts.event import (
 from noclobber.lock.names import is_lock_file
 from noclobber.shell import recognise
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
 

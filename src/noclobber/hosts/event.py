@@ -7,19 +7,16 @@ which file. Paths are as the host spelled them; `cwd` is what relative ones are 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from noclobber.core.actions import Action, CallResult, Shown
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError, RefusalError, UnknownToolError
 from noclobber.text.encoding import encode_anyway
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, NamedTuple
-
     from noclobber.errors import NoclobberError
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 PATH_KEYS = (
     "file_path",

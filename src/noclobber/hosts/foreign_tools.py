@@ -12,15 +12,12 @@ goes without a record: perhaps it was about something else.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from noclobber.core.actions import Action
 from noclobber.core.values import Edit
 from noclobber.errors import BadRequestError
 from noclobber.hosts.event import PATH_KEYS, edits_action, maybe_count, maybe_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _PATHS = (*PATH_KEYS, "relative_path", "relativePath", "filepath", "uri")
 _CONTENTS = ("content", "contents", "file_text", "text", "new_content", "data")

@@ -6,6 +6,8 @@ Exit 1 and a time-out let the call through, so a refusal is JSON with exit 0, ne
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.actions import CallResult
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.hosts import qwen
@@ -20,10 +22,7 @@ from noclobber.hosts.event import (
     with_content,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
 

@@ -7,6 +7,8 @@ The message that is thrown reaches the model word for word. What the plugin send
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.actions import Action
 from noclobber.core.light.json_text import spell_for_any_reader
 from noclobber.errors import BadRequestError
@@ -30,10 +32,7 @@ from noclobber.hosts.event import (
 from noclobber.shell import recognise
 from noclobber.text import apply_patch
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.errors import NoclobberError
     from noclobber.hosts.hook_entries import ConfigFile
 

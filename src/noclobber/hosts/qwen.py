@@ -6,6 +6,8 @@ Qwen Code: Claude's events and answers, Gemini's tool names, and `edit`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from noclobber.core.actions import Action
 from noclobber.hosts import claude_code
 from noclobber.hosts.claude_code import CHECK_EVENT, phrase, rewrite, tell, warn
@@ -23,10 +25,7 @@ from noclobber.hosts.event import (
 )
 from noclobber.shell import recognise
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from noclobber.hosts.hook_entries import ConfigFile
 
 __all__ = ["CHECK_EVENT", "READ_TOOL", "TRACES", "hooks", "phrase", "read", "rewrite", "tell", "warn"]

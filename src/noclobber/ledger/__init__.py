@@ -14,9 +14,10 @@ The agent trace ledger: what was written, what was refused and by whom, on recor
 docs/ledger.md describes the file for people who read it without this library.
 """
 
+from typing import TYPE_CHECKING
+
 from noclobber.disk import forks
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.ledger.ledger import AgentTraceLedger as AgentTraceLedger
     from noclobber.ledger.ledger import LedgerEntry as LedgerEntry

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import COORDINATOR, ledger_path
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from noclobber.core.clock import Clock
     from noclobber.ledger.protocol import Ledger
 

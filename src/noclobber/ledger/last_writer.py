@@ -7,18 +7,14 @@ was as a rule written lately. Loaded by hooks, so nothing slow is imported here.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from noclobber.core.clock import iso8601
 from noclobber.core.light.json_text import parse
 from noclobber.disk import hashing
 from noclobber.errors import RefusalError
 from noclobber.ledger.chosen import last_lines_of
 from noclobber.ledger.root import relative
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 KINDS = ("MUTATION", "MUTATION_RACE")
 REFUSALS = ("MUTATION_CONFLICT", "MUTATION_REFUSED")

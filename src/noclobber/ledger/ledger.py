@@ -25,7 +25,9 @@ from __future__ import annotations
 import errno
 import os
 from _thread import get_ident
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fcntl import LOCK_UN, flock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.disk import mutex, signals
@@ -34,15 +36,9 @@ from noclobber.ledger.line import START, Link, encode, seal
 from noclobber.ledger.open_file import FOR_READING, Handle, failure, open_ledger
 from noclobber.ledger.tail import list_set_aside, read_last_lines, read_tail, set_aside
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any, NamedTuple
-
     from noclobber.core.clock import Clock
     from noclobber.ledger.browse import Lines
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class LedgerEntry(NamedTuple):

@@ -15,16 +15,12 @@ The encoding is not a canonical form of JSON, and none is needed: what is hashed
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from noclobber.core.light.json_text import spell
 from noclobber.disk.hashing import sha256
 from noclobber.errors import BadEventError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 # A record holds hashes and paths. What is larger than this is content, and does not belong here. The limit
 # also lets a reader find the last line without reading the file.

@@ -14,18 +14,16 @@ import errno
 import os
 import stat
 from _thread import allocate_lock, get_ident  # Not `threading`: see core/light.
+from collections.abc import Mapping
 from fcntl import LOCK_UN, flock
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import STATE_FOLDER
 from noclobber.disk import mutex
 from noclobber.errors import LedgerError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from noclobber.core.clock import Clock
     from noclobber.ledger.ledger import AgentTraceLedger, LedgerEntry
     from noclobber.ledger.line import Link

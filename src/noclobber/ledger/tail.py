@@ -17,16 +17,11 @@ gets its newline; nothing is lost.
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from noclobber.disk.hashing import sha256
 from noclobber.errors import LedgerError
 from noclobber.ledger.line import MAX_LINE_BYTES, START, Link, is_sealed, link_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 FIRST_LOOK_BYTES = 4096  # Holds several lines of the usual length.
 LOOK_BACK_BYTES = 4 * MAX_LINE_BYTES

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK
 from noclobber.core.project import COORDINATOR
 from noclobber.lock.names import LOCK_NAME
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Clock
 

@@ -25,16 +25,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from noclobber.core.project import STATE_FOLDER, UNCHECKED
 from noclobber.shell.origins import handle_of, origin_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 WRITE, CREATE, DELETE, MODE, TIMES = "write", "create", "delete", "mode", "times"
 ATTRIBUTES, SAME = "attributes", "same"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import os
+from collections.abc import Iterator
 
 from noclobber.core.light.c_library import LONG, function
 from noclobber.core.project import UNCHECKED
@@ -22,10 +23,6 @@ from noclobber.disk.reading import LOOK
 from noclobber.shell.namespace import PR_SET_PDEATHSIG
 from noclobber.shell.own_core import step_aside
 from noclobber.shell.process import has_two_cores
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FROM_FILES = 64  # Forking takes as long as they do.
 

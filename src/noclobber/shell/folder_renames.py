@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 
 from noclobber.core.light.c_library import function, get_errno
 from noclobber.core.project import BESIDE_PREFIX
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def prepare(pid: int, path: str, root: str, upper: str, is_still_asking: Callable[[], bool]) -> None:

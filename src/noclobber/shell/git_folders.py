@@ -21,14 +21,13 @@ Light to import: every guarded command loads it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from noclobber.shell.changes import DELETE, TreeChanges, changes, lstat
 from noclobber.shell.named_links import names_in
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from noclobber.shell.changes import TreeChange
 
 LAYERS = "git"

@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import stat
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.shell.changes import FILE
 from noclobber.shell.git_folders import layers
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.shell.changes import TreeChanges
 

@@ -8,16 +8,11 @@ overlay itself says so only when it is tried. The state folder must be there.
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from noclobber.shell import runs
 from noclobber.shell.namespace import PrivateView, UnavailableError
 from noclobber.shell.roots import why_not
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 GUARDED, WATCHED = "guarded", "watched"
 MOST_BYTES = 4096

@@ -14,10 +14,7 @@ Light to import: every guarded command loads it.
 from __future__ import annotations
 
 import os
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 MOST_WORDS = 200
 MOST_LETTERS = 1 << 14

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from noclobber.disk import ordering
 from noclobber.disk.commit import note_keys
@@ -31,7 +32,6 @@ from noclobber.shell.git_folders import layers
 from noclobber.shell.landing_unchecked import land_unchecked
 from noclobber.shell.runs import owed_path
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.shell.runs import RunFolder
 

@@ -8,15 +8,12 @@ asks compares it with what the command left.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from noclobber.shell.syntax import located, parse
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from noclobber.shell.syntax import SimpleCommand
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class OwnText(NamedTuple):

@@ -9,13 +9,10 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import errno
 import os
+from collections.abc import Sequence
 
 from noclobber.shell.process import ChildCommand, Ended
 from noclobber.shell.starting import DEFAULT_AGAIN, NOT_EXECUTABLE, NOT_FOUND, hear_of_children
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class PlainProcess(ChildCommand):

@@ -15,17 +15,12 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import os
 import time
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from noclobber.shell.git_folders import has_written
 from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PrivateView
 from noclobber.shell.starting import FROM_TERMINAL, PASSED_ON
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 GRACE_S = 2.0
 TERM_S = 0.5

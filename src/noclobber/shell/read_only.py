@@ -12,13 +12,13 @@ not seen. `git status` and `git diff` may refresh the dates in git's index; that
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from noclobber.shell import harmless
 from noclobber.shell.syntax import RUNNERS, SimpleCommand, parse
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from noclobber.shell.syntax import Redirection, Word
 
 MOST_DEPTH = 4

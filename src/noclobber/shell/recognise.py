@@ -9,15 +9,15 @@ has read it. A heredoc is read as commands only if a shell gets it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from noclobber.core.actions import Action
 from noclobber.errors import BadRequestError
 from noclobber.lock.names import is_lock_file
 from noclobber.shell.syntax import located, parse
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from noclobber.shell.syntax import Script, SimpleCommand, Word
 
 BEGIN_PATCH = "*** Begin Patch"

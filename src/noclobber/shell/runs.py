@@ -28,15 +28,13 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from noclobber.core.project import OWED_FOLDER, STATE_FOLDER
 from noclobber.disk.removing import remove_all, remove_tree
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from noclobber.core.values import Recovered
 
 RUN_FOLDER = "run"

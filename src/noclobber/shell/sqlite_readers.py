@@ -13,13 +13,10 @@ open. A command that wrote to the database is judged as ever, and one that remov
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from noclobber.disk import leases
 from noclobber.disk.reading import LOOK
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LOG, INDEX = "-wal", "-shm"
 MAGIC = b"SQLite format 3\0"

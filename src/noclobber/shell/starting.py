@@ -12,6 +12,8 @@ import _signal  # type: ignore[import-not-found]  # `signal` loads `enum`.
 import errno
 import os
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.disk.removing import remove_tree
 from noclobber.shell.git_folders import LAYERS, lay_out
@@ -19,15 +21,9 @@ from noclobber.shell.namespace import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, 
 from noclobber.shell.own_core import step_aside
 from noclobber.shell.runs import LONGEST_TICK_S, MARKER, TICK_S
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import NamedTuple
-
     from noclobber.shell.process import CommandProcess, Ended
     from noclobber.shell.runs import RunFolder
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 GO, STOP = b"+", b"-"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126

@@ -14,14 +14,9 @@ and everything else works.
 from __future__ import annotations
 
 import os
+from typing import Any, NamedTuple
 
 from noclobber.core.light.c_library import LONG, PlacedBytes, function
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class Machine(NamedTuple):

@@ -14,12 +14,8 @@ One pass without steps back, so the time is proportional to the length. No impor
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 MOST_LETTERS = 1 << 20
 MOST_DEPTH = 40

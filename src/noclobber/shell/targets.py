@@ -10,10 +10,11 @@ operands. A command after `||`, in a branch or in a function has none, nor has a
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from noclobber.core.actions import DELETE, EDIT, WRITE, Action
 from noclobber.shell.syntax import Word, located, parse
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.shell.syntax import SimpleCommand
 

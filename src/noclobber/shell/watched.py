@@ -17,18 +17,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from noclobber.core.project import STATE_FOLDER
 from noclobber.disk import hashing
 from noclobber.disk.reading import look_at
 from noclobber.errors import DELETED, UNKNOWN
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Any, NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 LEVEL = "watched"
 UNCHECKED = (

@@ -23,16 +23,12 @@ are not in the file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from noclobber.core.actions import Action
 from noclobber.errors import BadRequestError, EditMismatchError
 from noclobber.text.encoding import encode_anyway
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 BEGIN, END = "*** Begin Patch", "*** End Patch"
 UPDATE, ADD, DELETE, MOVE = "*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: "

@@ -7,17 +7,14 @@ differs in quotes or blanks. Such a change does not apply here, and its outcome 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from noclobber.core.values import BOM
 from noclobber.errors import EditMismatchError
 from noclobber.text.encoding import encode_anyway
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from noclobber.core.values import Edit
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 
 class HostEdits(NamedTuple):

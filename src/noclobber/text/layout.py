@@ -17,11 +17,9 @@ Not told apart: a person who changes nothing but layout, and a formatter.
 
 from __future__ import annotations
 
-from noclobber.core.values import BOM
+from collections.abc import Callable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from noclobber.core.values import BOM
 
 MOST_BYTES = 1 << 20  # A syntax tree takes a hundred times as much.
 

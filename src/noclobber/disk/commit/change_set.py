@@ -25,6 +25,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noclobber.disk import forks, hashing, leases, paths, signals
 from noclobber.disk.commit import journal
@@ -58,11 +60,7 @@ from noclobber.errors import (
     StaleFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, NamedTuple
-
     from noclobber.core.clock import Patience
     from noclobber.core.values import WriteResult
     from noclobber.disk.commit.committer import Committer
@@ -73,8 +71,6 @@ if TYPE_CHECKING:
     from noclobber.disk.commit.store import Store
 
     Row = Swap | Creation | Departure | ModeChange
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 MOST_ROWS = 20_000
 

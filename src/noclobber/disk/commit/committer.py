@@ -16,6 +16,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import SYSTEM_CLOCK, Patience
 from noclobber.core.project import NOTES_FOLDER, STATE_FOLDER
@@ -45,19 +48,13 @@ from noclobber.errors import (
     StaleFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Mapping, Sequence
-
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered
     from noclobber.disk.commit.section import Fence
     from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
     from noclobber.disk.version_keeper import VersionKeeper
-else:
-    from _collections import deque  # `collections` takes a millisecond and a half to load.
 
 DEFAULT_WAIT_S = 1.0
 MOST_KNOWN_FOLDERS = 4096

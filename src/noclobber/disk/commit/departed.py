@@ -16,17 +16,13 @@ from __future__ import annotations
 import atexit
 import os
 from _weakref import ref  # `weakref` takes longer to load than this module.
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import Patience
 from noclobber.disk import forks, hashing, leases
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from noclobber.disk.commit.store import Store
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 MOST_WATCHED = 64  # Descriptors.
 LET_FINISH_S = 1.0

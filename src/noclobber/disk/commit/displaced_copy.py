@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from noclobber.disk import forks
 from noclobber.disk.commit.restore import copy_all
@@ -17,7 +18,6 @@ from noclobber.disk.commit.store import CREATE
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.commit.recovery import CutOffFile
 

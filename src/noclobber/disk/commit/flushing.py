@@ -7,14 +7,13 @@ The write has landed by then: everyone sees it, and nothing is taken back.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from noclobber.disk import ordering
 from noclobber.errors import StorageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from noclobber.core.values import WriteResult
     from noclobber.disk.paths import PinnedPath
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata
 from noclobber.disk.commit import journal
@@ -18,7 +19,6 @@ from noclobber.disk.commit.swap import write_all
 from noclobber.disk.steps import reached
 from noclobber.errors import AccessDeniedError, FileBusyError, StaleFileError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
     from noclobber.core.values import Level

@@ -8,6 +8,7 @@ and old ones, each at their place.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing
@@ -15,7 +16,6 @@ from noclobber.disk.commit import journal
 from noclobber.disk.commit.found_files import Opened, hash_if, inode_of
 from noclobber.disk.commit.restore import copy_all
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.commit.journal import Planned
     from noclobber.disk.commit.store import Store

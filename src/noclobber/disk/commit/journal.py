@@ -35,6 +35,8 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from noclobber.core.light.json_text import parse, spell_in_ascii
 from noclobber.core.project import BESIDE_PREFIX, OWED_FOLDER, STATE_FOLDER
@@ -42,13 +44,6 @@ from noclobber.disk import ordering
 from noclobber.disk.commit import note_keys
 from noclobber.disk.reading import LOOK, NOT_READABLE
 from noclobber.errors import ABSENT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import NamedTuple
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 IDLE, PREPARING, SWAPPING, LANDED, RESTORING, MEMBER = b"-", b"P", b"S", b"L", b"R", b"M"
 NOTE_BYTES = 4096

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from noclobber.errors import FileBusyError, NoclobberError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
-
-    Result = TypeVar("Result")
+Result = TypeVar("Result")
 
 MOST_TRIES = 50
 

@@ -13,15 +13,14 @@ process is alive. Then a process that is killed leaves its empty folders.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, mutex, paths
 from noclobber.disk.reading import LOOK
 from noclobber.errors import OutsideWorkspaceError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from noclobber.disk.commit.store import Store
 
 RECORD_PREFIX = "made-"

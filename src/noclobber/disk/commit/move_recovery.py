@@ -10,6 +10,8 @@ files was at the old name. What somebody has saved since, under either name, sta
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from noclobber.core.values import Recovered
 from noclobber.disk import forks, hashing, renames
@@ -17,10 +19,7 @@ from noclobber.disk.commit.found_files import inode_of
 from noclobber.disk.commit.sweep import mark_if
 from noclobber.disk.reading import LOOK, NOT_READABLE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from noclobber.disk.commit.journal import Planned
     from noclobber.disk.commit.store import Store
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from noclobber.core.project import BESIDE_PREFIX, KEPT_FOLDER, NOTES_FOLDER, STATE_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, forks
@@ -20,14 +23,8 @@ from noclobber.disk.commit.sweep import adopt_orphans, sweep
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import NOT_READABLE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Callable
-
     from noclobber.core.clock import Clock
-else:
-    from _collections import deque  # `collections` takes a millisecond and a half to load.
 
 
 def for_workspace(root: str) -> Store:

@@ -17,6 +17,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.clock import Patience
 from noclobber.core.values import Recovered
@@ -33,16 +35,10 @@ from noclobber.disk.paths import PinnedPath
 from noclobber.disk.reading import LOOK, NOT_READABLE
 from noclobber.errors import ABSENT
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import NamedTuple
-
     from noclobber.core.clock import Clock
     from noclobber.disk.commit.journal import NoteContent, Planned
     from noclobber.disk.commit.store import Store
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 WAIT_FOR_WRITERS_S = 1.0
 O_PATH = getattr(os, "O_PATH", 0)  # Only Linux has it, and rows about permissions.

@@ -18,6 +18,7 @@ import errno
 import os
 import stat
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.core.clock import Patience
 from noclobber.disk import forks, hashing, leases, metadata, renames
@@ -27,7 +28,6 @@ from noclobber.disk.commit.sweep import mark_if, mark_verified
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.store import Store

@@ -21,15 +21,14 @@ What must be true of the one aside before a byte of it is written over:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, leases, metadata
 from noclobber.disk.commit.sweep import is_unchanged
 from noclobber.disk.reading import LOOK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from noclobber.disk.commit.store import Displaced, Store
     from noclobber.disk.metadata import Metadata
 

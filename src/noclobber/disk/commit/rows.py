@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.disk import forks, hashing, leases, metadata, ordering, renames
 from noclobber.disk.commit.flushing import flush_name
@@ -50,18 +51,13 @@ from noclobber.errors import (
     StaleFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from noclobber.core.clock import Patience
     from noclobber.core.values import Level
     from noclobber.disk.commit.flushing import UnflushedError
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
 
 MOST_REMOVALS = 3
 NEW_FILE, PRIVATE = 0o666, 0o600

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from noclobber.core.project import STATE_FOLDER
 from noclobber.core.values import WriteResult
@@ -22,55 +24,54 @@ from noclobber.disk.commit.open_files import FEW, make_room
 from noclobber.disk.commit.sweep import sweep
 from noclobber.errors import FileBusyError, StorageError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import NamedTuple, Protocol
-
     from noclobber.core.clock import Clock
     from noclobber.core.values import Level, Recovered
     from noclobber.disk.commit.journal import Note
     from noclobber.disk.commit.store import Store
     from noclobber.disk.paths import PinnedPath
 
-    class Admission(Protocol):
-        """What a fence returns for a write that it allows, for as long as its block lasts."""
 
-        def look_again(self) -> None:
-            """Raise if the write is no longer allowed: the block cannot prevent every change."""
+class Admission(Protocol):
+    """What a fence returns for a write that it allows, for as long as its block lasts."""
 
-    class Guarding(Protocol):
-        """A fence's answer before its block is entered."""
+    def look_again(self) -> None:
+        """Raise if the write is no longer allowed: the block cannot prevent every change."""
 
-        folder: str | None
-        """The locked folder whose mutex is needed besides that of the file's own; None: none is locked."""
 
-        def __enter__(self) -> Admission: ...
-        def __exit__(self, *raised: object) -> None: ...
+class Guarding(Protocol):
+    """A fence's answer before its block is entered."""
 
-    class Closable(Protocol):
-        """A file of a commit, at its end."""
+    folder: str | None
+    """The locked folder whose mutex is needed besides that of the file's own; None: none is locked."""
 
-        is_swapped: bool
-        kept: list[str]
-        target: PinnedPath
+    def __enter__(self) -> Admission: ...
+    def __exit__(self, *raised: object) -> None: ...
 
-        def close(self, *, landed: bool) -> None:
-            """Close what is open."""
 
-    class Fence(Protocol):
-        """Something else that decides whether a write may happen: asked inside the critical section."""
+class Closable(Protocol):
+    """A file of a commit, at its end."""
 
-        def folder(self, path: str) -> str | None:
-            """Return a folder whose mutex is needed as well, besides that of the file's own."""
+    is_swapped: bool
+    kept: list[str]
+    target: PinnedPath
 
-        def guarding(self, path: str, held: Sequence[int]) -> Guarding:
-            """Allow a write to `path`, or raise; `held` are the folders whose mutexes are held."""
+    def close(self, *, landed: bool) -> None:
+        """Close what is open."""
 
-        def guarding_more(self, paths: Sequence[str]) -> None:
-            """Raise if one of these may not be written, in a folder that `guarding()` has allowed."""
-else:
-    from noclobber.core.light.named_tuples import NamedTuple
+
+class Fence(Protocol):
+    """Something else that decides whether a write may happen: asked inside the critical section."""
+
+    def folder(self, path: str) -> str | None:
+        """Return a folder whose mutex is needed as well, besides that of the file's own."""
+
+    def guarding(self, path: str, held: Sequence[int]) -> Guarding:
+        """Allow a write to `path`, or raise; `held` are the folders whose mutexes are held."""
+
+    def guarding_more(self, paths: Sequence[str]) -> None:
+        """Raise if one of these may not be written, in a folder that `guarding()` has allowed."""
+
 
 NO_FLOCK = (errno.EBADF, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES)

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, ordering, renames
 from noclobber.disk.paths import OPEN_FOLDER
 from noclobber.disk.reading import LOOK
 from noclobber.disk.removing import remove_all
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from noclobber.disk.commit.store import Store
 
 MOST_TRIES = 2

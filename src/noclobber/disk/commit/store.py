@@ -19,6 +19,9 @@ from __future__ import annotations
 import os
 import time
 from _thread import allocate_lock
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from noclobber.core.project import KEPT_FOLDER, SWAP_FOLDER
 from noclobber.disk import after_fork, filesystems, forks, ordering, paths
@@ -27,18 +30,10 @@ from noclobber.disk.commit.journal import BOOK_PREFIX, IGNORED_PREFIX, Note
 from noclobber.disk.reading import LOOK
 from noclobber.disk.removing import remove_all
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Iterator
-    from typing import NamedTuple
-
     from noclobber.disk.commit.departed import Departed
     from noclobber.disk.version_keeper import VersionKeeper
-else:
-    from _collections import deque  # `collections` takes a millisecond and a half to load.
 
-    from noclobber.core.light.named_tuples import NamedTuple
 
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_OPEN_NOTES = 32  # Each is two descriptors.

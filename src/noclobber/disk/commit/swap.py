@@ -22,6 +22,7 @@ import errno
 import os
 import stat
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.disk import filesystems, forks, hashing, leases, mappings, metadata, ordering, paths, renames
 from noclobber.disk.commit.flushing import UnflushedError, flush_name
@@ -45,7 +46,6 @@ from noclobber.errors import (
     StaleFileError,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.core.clock import Patience
     from noclobber.core.values import Level

@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import time
+from typing import TYPE_CHECKING
 
 from noclobber.disk import forks, hashing, leases
 from noclobber.disk.commit import departed
@@ -19,7 +20,6 @@ from noclobber.disk.commit.journal import BOOK_PREFIX
 from noclobber.disk.reading import LOOK
 from noclobber.disk.steps import reached
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.disk.commit.store import Displaced, Store
 

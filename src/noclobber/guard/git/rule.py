@@ -7,11 +7,11 @@ What is asked then is in `others_work`.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from noclobber.shell.changes import DELETE
 from noclobber.shell.git_folders import top_around
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from noclobber.errors import NoclobberError
     from noclobber.guard.command_turn import CommandTurn
