@@ -77,7 +77,7 @@ def main() -> int:
         an_hour_before(root)
         with busy_project(root), serving(root, with_doctor=True) as server:
             page = browser.new_page(viewport={"width": 1280, "height": 860})
-            page.goto(server.link())
+            page.goto(server.access.link())
             page.wait_for_selector("#attention-list li")
             page.wait_for_selector("#facts:has-text('lease')", timeout=60_000)
             # Where the project was on this machine is nobody's business.

@@ -83,9 +83,9 @@ def test_every_answer_forbids_what_the_page_does_not_need(root: Path) -> None:
 
 
 def test_a_code_gives_the_token_once(root: Path) -> None:
-    """N-view: the command line of the browser that we start is read by others; used twice, it is refused."""
+    """Finding S24: used twice, a link is refused."""
     with serving(root) as server:
-        code = server.link_for_browser().partition("#code=")[2]
+        code = server.access.link().partition("#code=")[2]
         first = ask(server, "/api/session", {"code": code}, token=None)
         assert first.json() == {"token": server.access.token}
         assert ask(server, "/api/session", {"code": code}, token=None).status == 401

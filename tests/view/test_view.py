@@ -63,7 +63,7 @@ def opened(
     page.on("pageerror", lambda error: failed.append(str(error)))
     page.on("console", lambda told: failed.append(told.text) if "Content Security" in told.text else None)
     try:
-        page.goto(link or server.link())
+        page.goto(link or server.access.link())
         yield page
         assert failed == []
         here = f"http://127.0.0.1:{server.port}/"
@@ -151,7 +151,7 @@ def test_a_long_name_of_an_agent_leaves_room_for_its_file_and_the_time(
 def test_a_wrong_token_is_said_plainly(browser: Browser, root: Path) -> None:
     """N-view, bad input: and nothing is shown; "No folder is locked" would be a guess."""
     with serving(root) as server:
-        wrong = f"http://127.0.0.1:{server.port}/#token=wrong"
+        wrong = f"http://127.0.0.1:{server.port}/#token={server.access.token}"  # No link has a token.
         with opened(browser, server, wrong) as page:
             page.wait_for_selector("#connection[data-state=lost]")
             assert "the token is missing or wrong" in page.inner_text("#connection")
@@ -160,9 +160,9 @@ def test_a_wrong_token_is_said_plainly(browser: Browser, root: Path) -> None:
 
 
 def test_a_browser_that_we_start_is_let_in_once(browser: Browser, root: Path) -> None:
-    """N-view: the code in its command line is spent; a reload goes on with the token."""
+    """N-view: the link is spent; a reload goes on with the token."""
     with serving(root) as server:
-        link = server.link_for_browser()
+        link = server.access.link()
         with opened(browser, server, link) as page:
             page.wait_for_selector("#connection[data-state=live]")
             page.reload()
@@ -170,6 +170,18 @@ def test_a_browser_that_we_start_is_let_in_once(browser: Browser, root: Path) ->
         with opened(browser, server, link) as page:
             page.wait_for_selector("#connection[data-state=lost]")
             assert "used before" in page.inner_text("#connection")
+
+
+def test_a_file_leads_a_browser_to_the_page(browser: Browser, root: Path) -> None:
+    """Finding S24: to the browser it is another site; the address that it remembers has a spent code at most."""
+    with serving(root) as server:
+        file = server.access.file_for_browser()
+        page = browser.new_page()
+        page.goto(f"file://{file}")
+        page.wait_for_selector("#connection[data-state=live]", timeout=PATIENCE_MS)
+        assert page.url == f"http://127.0.0.1:{server.port}/"
+        page.close()
+        assert not os.path.exists(os.path.dirname(file))
 
 
 def test_everything_can_be_reached_by_keys(browser: Browser, watched: ViewServer) -> None:

@@ -2,7 +2,8 @@
 `noclobber view`: a live page about a project, on this machine only.
 
 Prints a link and serves until Ctrl-C, which is the normal end. A browser is opened if there is one and a
-person is at the terminal; with `--no-browser`, or without one, the link is all there is.
+person is at the terminal; with `--no-browser`, or without one, the link is all there is. It lets one browser
+in; then the next one is printed.
 """
 
 from __future__ import annotations
@@ -24,13 +25,10 @@ EXAMPLES = """\
 examples:
   noclobber view                                 open the page of this project
   noclobber view --no-browser --port 7007        print the link only, with a port of your choice
-  noclobber view --token-file ~/.noclobber-view  the same token each time, for Prometheus (/metrics)
+  noclobber view --token-file ~/.noclobber-view  leave the token in a file, for Prometheus (/metrics)
 
-Whoever has the link may look at the project and confirm actions. It works on this machine only.
+The link works once, on this machine only. Whoever opens it may look at the project and confirm actions.
 """
-
-MOST_TOKEN_BYTES = 200
-LEAST_TOKEN_LETTERS = 20
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -47,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--port", type=port, default=0, metavar="PORT", help="default: any free one")
     parser.add_argument("--no-browser", action="store_true", help="only print the link")
     parser.add_argument(
-        "--token-file", metavar="FILE", help="take the token from this file; it is made if there is none"
+        "--token-file", metavar="FILE", help="write the token of this start into this file, for programs"
     )
 
 
@@ -57,10 +55,11 @@ def run(args: Namespace) -> int:
     from noclobber.view.server import ViewServer
 
     root = root_of(args)
-    token = _token(os.path.expanduser(args.token_file)) if args.token_file else None
     live = Live(root)
-    server = ViewServer(live, args.port, token)
+    server = ViewServer(live, args.port)
     try:
+        if args.token_file:
+            _leave_token(os.path.expanduser(args.token_file), server.access.token)
         live.start()
         _tell(args, server, root)
         server.serve_forever(poll_interval=0.2)
@@ -69,14 +68,19 @@ def run(args: Namespace) -> int:
     finally:
         live.stop()
         server.server_close()
+        server.access.remove_file()
     return EXIT_OK
 
 
 def _tell(args: Namespace, server: ViewServer, root: str) -> None:
     if args.json:
-        print_json({"root": root, "url": server.link(), "port": server.port, "pid": os.getpid()})
+        print_json({"root": root, "url": server.access.link(), "port": server.port, "pid": os.getpid()})
         return
-    print(f"{visible(root)}\n{server.link()}\nCtrl-C ends.", flush=True)
+
+    def next_link() -> str:
+        return server.access.link(lambda: print(f"That link was used. The next: {next_link()}", flush=True))
+
+    print(f"{visible(root)}\n{next_link()}\nThe link works once. Ctrl-C ends.", flush=True)
     if not args.no_browser and is_terminal():
         _open(server)
 
@@ -85,6 +89,7 @@ def _open(server: ViewServer) -> None:
     """Open the page, unless the only browser would take over this terminal."""
     import threading
     import webbrowser
+    from urllib.parse import quote
 
     has_windows = sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
@@ -95,7 +100,7 @@ def _open(server: ViewServer) -> None:
 
     def work() -> None:  # It may wait for the browser, which waits for the page.
         try:
-            opened = webbrowser.open(server.link_for_browser())
+            opened = webbrowser.open(f"file://{quote(server.access.file_for_browser())}")
         except (webbrowser.Error, OSError):
             opened = False
         if not opened:
@@ -104,31 +109,25 @@ def _open(server: ViewServer) -> None:
     threading.Thread(target=work, name="noclobber-view-browser", daemon=True).start()
 
 
-def _token(path: str) -> str:
-    """Return the token that a file holds; a new one is made if there is none. Nobody else may read it."""
-    import secrets
+def _leave_token(path: str, token: str) -> None:
+    """Write the token into a file of the user's that nobody else may read: an earlier one's, or a new one."""
     import stat
 
     from noclobber.errors import BadRequestError
+    from noclobber.view.access import TOKEN_BEGINS
 
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o600)
-        with open(descriptor, "w") as file:
-            file.write(f"{secrets.token_urlsafe(32)}\n")
-    except FileExistsError:
-        pass
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as opened:
-        status = os.fstat(descriptor)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise BadRequestError(
                 path, f"{path} must be a file of yours that nobody else may read: chmod 600."
             )
-        token = opened.read(MOST_TOKEN_BYTES).decode("ascii", "replace").strip()
-    if len(token) < LEAST_TOKEN_LETTERS or not all(letter.isalnum() or letter in "-_" for letter in token):
-        raise BadRequestError(
-            path,
-            f"{path} has no token: {LEAST_TOKEN_LETTERS} letters and digits or more. Remove it.",
-        )
-    return token
+        if file.read(len(TOKEN_BEGINS)) not in (b"", TOKEN_BEGINS.encode()):
+            raise BadRequestError(
+                path,
+                f"{path} holds something else than a token of noclobber. Remove it, or name another file.",
+            )
+        file.seek(0)
+        file.truncate()
+        file.write(f"{token}\n".encode())

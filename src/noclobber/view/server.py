@@ -68,7 +68,7 @@ class ViewServer(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, live: Live, port: int = 0, token: str | None = None) -> None:
+    def __init__(self, live: Live, port: int = 0) -> None:
         """Raises `OSError` with a sentence for people if the port cannot be had."""
         self.live = live
         self._connections = Connections(MOST_CONNECTIONS)
@@ -80,15 +80,7 @@ class ViewServer(ThreadingHTTPServer):
         except OverflowError:
             raise BadRequestError("", f"A port is a number from 0 to 65535, not {port}.") from None
         self.port = int(self.server_address[1])
-        self.access = Access(self.port, SYSTEM_CLOCK, token)
-
-    def link(self) -> str:
-        """Return the link for a person: whoever has it may look and act."""
-        return f"http://127.0.0.1:{self.port}/#token={self.access.token}"
-
-    def link_for_browser(self) -> str:
-        """Return a link that works once, for a command line that others may read."""
-        return f"http://127.0.0.1:{self.port}/#code={self.access.code()}"
+        self.access = Access(self.port)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own, if there is room."""
@@ -141,10 +133,11 @@ class PageRequest(BaseHTTPRequestHandler):
 
     def _answer(self, work: Any) -> None:
         try:
-            if not self.server.access.is_here(self.headers):
+            parts = urlsplit(self.path)
+            is_page = self.command == "GET" and parts.path == "/"
+            if not self.server.access.is_here(self.headers, is_page=is_page):
                 self._refuse(HTTPStatus.FORBIDDEN, "asked under another name, or by a page from elsewhere")
                 return
-            parts = urlsplit(self.path)
             query = {name: values[-1] for name, values in parse_qs(parts.query, max_num_fields=20).items()}
             work(parts.path, query)
         except NoclobberError as error:
@@ -200,7 +193,9 @@ class PageRequest(BaseHTTPRequestHandler):
         if path == "/api/session":
             token = self.server.access.exchange(str(asked.get("code", "")))
             if token is None:
-                self._refuse(HTTPStatus.UNAUTHORIZED, "this code was used before, or is too old")
+                self._refuse(
+                    HTTPStatus.UNAUTHORIZED, "this link was used before; take the one that was printed last"
+                )
             else:
                 self._send(HTTPStatus.OK, {"token": token})
         elif not self._is_known():

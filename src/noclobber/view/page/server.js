@@ -3,12 +3,11 @@
 const KEPT_AS = "noclobber-token";
 let token = "";
 
-/** Take the token, or a code for it, out of the link, and the link out of the history. */
+/** Take the code for the token out of the link, and the link out of the history. */
 export async function enter() {
   const given = new URLSearchParams(location.hash.slice(1));
   history.replaceState(null, "", location.pathname);
-  if (given.has("token")) token = given.get("token") ?? "";
-  else if (given.has("code")) token = (await post("/api/session", { code: given.get("code") })).token;
+  if (given.has("code")) token = (await post("/api/session", { code: given.get("code") })).token;
   else token = sessionStorage.getItem(KEPT_AS) ?? "";
   // Of this origin only, which includes the port; and gone with the tab.
   sessionStorage.setItem(KEPT_AS, token);
