@@ -156,6 +156,40 @@ def rewritten(answer: dict[str, Any]) -> bytes | None:
     return None if given is None else str(given["content"]).encode()
 
 
+class VSCodeAgent(HostAgent):
+    """VS Code's agent: it runs every hook of Claude Code's about every tool, and waits for all of them."""
+
+    DUTIES = ("check", "shell", "check")
+
+    def hook(self, payload: dict[str, Any], duty: str) -> dict[str, Any]:
+        answers = [
+            super(VSCodeAgent, self).hook(payload, each)
+            for each in (self.DUTIES if duty == "check" else (duty,))
+        ]
+        return next(filter(is_denied, answers), answers[0])
+
+    def _tell_read(self, call: Call) -> None:
+        call_id = self.call_id()
+        if not is_denied(self.hook(self.event("pre", call, call_id), "check")):
+            self.hook(self.event("post", call, call_id), "note")
+
+    def reading(self, path: Path, text: str | None, lines: tuple[int, int] | None) -> Call:
+        first, last = lines or (1, (text or "").count("\n") + 1)
+        given = {"filePath": str(path), "startLine": first, "endLine": last}
+        shown = f"File: `{path}`. Lines {first} to {last}:\n```\n{part(text or '', lines)}\n```"
+        return Call("read_file", given, shown, is_failure=text is None)
+
+    def writing(self, path: Path, content: str) -> Call:
+        if path.is_file():
+            known = self.knows.get(str(path.relative_to(self.root)))
+            return self.editing(path, known if known is not None else path.read_text(), content)
+        return Call("create_file", {"filePath": str(path), "content": content}, "Created.")
+
+    def editing(self, path: Path, old: str, new: str) -> Call:
+        given = {"explanation": "e", "filePath": str(path), "oldString": old, "newString": new}
+        return Call("replace_string_in_file", given, "Edited.")
+
+
 class CodexAgent(HostAgent):
     """Codex reads with its shell and writes patches."""
 
@@ -393,6 +427,7 @@ ITS_OWN_TOOLS = "the host's own tools have no such parameter"
 FOR_THE_MODEL = "a host hands the object to its model; there is no controller"
 NO_API = "a hook is a process for one event; there is nothing to call it by"
 RAW = "what the host shows of such a file is not its text"
+LOOKED = "it asks before it reads, so the file is looked at before and after, and the version is known"
 HOST = {"expected": ITS_OWN_TOOLS, "controller": FOR_THE_MODEL, "initial": NO_API, "commands": NO_COMMANDS}
 BY_EDITS = "the host replaces a whole file by an edit of all of its text"
 OWN_TOOLS = {**HOST, "unsure": "only its writes are replaced; reads are those of the column opencode"}
@@ -404,6 +439,9 @@ WAYS = (
         "hosts",
         CodexAgent,
         {**HOST, "rewrite": OWN_CONTENT, "absence": "Codex reads by `cat`, and a failed one shows nothing"},
+    ),
+    Way(
+        "VS Code", "hosts", VSCodeAgent, {**HOST, "whole": BY_EDITS, "rewrite": OWN_CONTENT, "unsure": LOOKED}
     ),
     Way("Copilot", "hosts", CopilotAgent, {**HOST, "whole": BY_EDITS, "rewrite": OWN_CONTENT}),
     Way("Gemini", "hosts", GeminiAgent, HOST),

@@ -21,8 +21,14 @@ from noclobber.core.clock import SYSTEM_CLOCK, iso8601
 from noclobber.core.light.json_text import parse, spell
 from noclobber.core.project import COORDINATOR
 from noclobber.disk import hashing
-from noclobber.errors import BadRequestError, HookFailedError, NoclobberError, RefusalError
-from noclobber.hosts import HOSTS, load
+from noclobber.errors import (
+    BadRequestError,
+    HookFailedError,
+    NoclobberError,
+    RefusalError,
+    UnknownToolError,
+)
+from noclobber.hosts import GUESTS, HOSTS, load, vscode
 from noclobber.hosts.event import GUARD, NOTHING, Answer, Event
 
 if TYPE_CHECKING:
@@ -124,6 +130,8 @@ def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
         payload = parse(data)
         if not isinstance(payload, dict):
             raise ValueError("the event is not an object")
+        if host_name == "claude-code" and vscode.is_its_own(payload, _is_guests_session):
+            host = load(host_name := "vscode")
         event = host.read(payload)
         if (
             duty in (CHECK, SHELL) and event.kind == "other"
@@ -134,6 +142,12 @@ def respond(host_name: str, duty: str, stdin_fd: int) -> Answer:
         return _handle(host, event)
     except Exception as error:  # Any failure: a write that was not judged is not let through.
         return _answer_failure(host, host_name, duty, data, event, error)
+
+
+def _is_guests_session(session_id: str) -> bool:
+    from noclobber.hook.session_notes import has_begun
+
+    return has_begun("vscode", session_id)
 
 
 def _is_of_unknown_kind(event: Event, payload: dict[str, Any], data: bytes) -> bool:
@@ -150,6 +164,10 @@ def _is_of_unknown_kind(event: Event, payload: dict[str, Any], data: bytes) -> b
 
 
 def _handle(host: Host, event: Event) -> Answer:
+    if event.host in GUESTS and isinstance(event.trouble, UnknownToolError):
+        # It did not ask for our hooks, so what they cannot judge passes. `doctor` tells of it.
+        _log(event.host, event, b"", event.trouble)
+        return host.phrase(event, None)
     if event.trouble is not None:
         raise event.trouble
     if event.is_agent_unknown:
@@ -190,7 +208,8 @@ def _handle_command(host: Host, event: Event) -> Answer:
 
 def _handle_call(host: Host, event: Event) -> Answer:
     if event.kind in ("pre", "post", "failure"):
-        if not event.actions or (event.kind == "pre" and not event.writes and not _reads_lock_file(event)):
+        is_free = event.kind == "pre" and not event.writes and not event.is_read_asked
+        if not event.actions or (is_free and not _reads_lock_file(event)):
             return host.phrase(event, None)
         from noclobber.hook.turn import HookTurn
 

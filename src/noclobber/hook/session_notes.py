@@ -67,6 +67,15 @@ def settle_project(host: str, session_id: str, find: Callable[[], str]) -> str:
         os.close(runtime_fd)
 
 
+def has_begun(host: str, session_id: str) -> bool:
+    """True if an event of this session has been answered before."""
+    runtime_fd = open_runtime()
+    try:
+        return _noted_project(runtime_fd, f"{host}.{short(session_id)}.{PROJECT}") is not None
+    finally:
+        os.close(runtime_fd)
+
+
 def _settled(runtime_fd: int, name: str) -> str | None:
     """Return the project that was settled; None if there is none, or none that exists any more."""
     settled = _noted_project(runtime_fd, name)

@@ -78,8 +78,12 @@ HOSTS = {
 }
 
 
+# Run the hooks of another host, and are told by their events.
+GUESTS = {"vscode": "vscode"}
+
+
 def load(name: str) -> Host:
-    """Return a host's module. `KeyError` for a name that is not in `HOSTS`."""
-    module: Any = __import__(f"noclobber.hosts.{HOSTS[name]}", fromlist=("read",))
+    """Return a host's module. `KeyError` for a name that is not in `HOSTS` or `GUESTS`."""
+    module: Any = __import__(f"noclobber.hosts.{HOSTS.get(name) or GUESTS[name]}", fromlist=("read",))
     host: Host = module
     return host

@@ -106,7 +106,7 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
     """Return what a call does to files."""
     if tool in HARMLESS:
         return ()
-    values = table({"tool_input": given}, "tool_input") if tool in _TOOLS else given
+    values = table({"tool_input": given}, "tool_input") if tool in TOOLS else given
     if tool == "Read":
         return (read_action(values, "file_path", "path"),)
     if tool == "Write":
@@ -128,7 +128,7 @@ def actions(tool: str, given: Any, kind: str) -> tuple[Action, ...]:
 
 READERS = ("Read", *HARMLESS)
 SHELLS = ("Bash", "Monitor")
-_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit", *SHELLS)
+TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit", *SHELLS)
 
 
 def _several(values: dict[str, Any]) -> Action:

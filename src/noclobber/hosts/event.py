@@ -54,6 +54,8 @@ class Event(NamedTuple):
     """What is wrong with the call: an error, if its parameters cannot be read."""
     is_reading: bool = False
     """True for a tool that only reads, whatever its parameters."""
+    is_read_asked: bool = False
+    """True if the host waits for us before it reads, too: a file can be looked at before and after."""
     is_command: bool = False
     """True for a tool that runs a shell command."""
     command: str = ""
@@ -173,6 +175,7 @@ def _is_background(values: dict[str, Any]) -> bool:
     return (
         values.get("run_in_background") is True
         or values.get("is_background") is True
+        or values.get("isBackground") is True
         or values.get("mode") in ("async", "detached")
     )
 
